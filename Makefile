@@ -30,6 +30,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python scripts/check_words.py
+	$(BIN)/python scripts/check_names.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.goals import Goal, Ratio, print_goals, run_alone
 from headscope.probing.scoring.scores import STRENGTHS
-from headscope.probing.scoring.solvers import Weights, fit_logistic, rotate, sigmoid_loss, softmax_loss
+from headscope.probing.scoring.solvers import LinearModel, fit_logistic, rotate, sigmoid_loss, softmax_loss
 
 ROUNDS = 5
 _SIZES = ((800, 384, 2), (800, 768, 6), (4000, 768, 6), (2000, 768, 28), (2000, 1024, 2))
@@ -50,21 +50,21 @@ def _ratio(rows: int, width: int, classes: int, seed: int) -> float:
     targets = np.eye(classes)[labels][:, classes == 2 :]
     small = matrices.train.astype(np.float32)
 
-    def ours() -> list[Weights]:
-        found: list[Weights] = []
+    def ours() -> list[LinearModel]:
+        found: list[LinearModel] = []
         for strength in STRENGTHS:
             start = found[-1] if found else None
             found.append(fit_logistic(small, targets, strength, sizes=matrices.sizes, loss=loss, start=start))
         return found
 
-    def theirs(tolerance: float, given: Array) -> list[Weights]:
+    def theirs(tolerance: float, given: Array) -> list[LinearModel]:
         model, found = LogisticRegression(tol=tolerance, max_iter=20_000, warm_start=True), []
         for strength in STRENGTHS:
             model.set_params(C=strength).fit(given, labels)
-            found.append(Weights(model.coef_.T.astype(float), model.intercept_.astype(float)))
+            found.append(LinearModel(model.coef_.T.astype(float), model.intercept_.astype(float)))
         return found
 
-    def totals(fitted: list[Weights]) -> Array:
+    def totals(fitted: list[LinearModel]) -> Array:
         return np.array(
             [
                 strength * loss(item(matrices.train), targets)[0] + (item.weights**2).sum() / 2
@@ -82,7 +82,7 @@ def _ratio(rows: int, width: int, classes: int, seed: int) -> float:
     return taken / seconds
 
 
-def _timed(run: Callable[[], list[Weights]]) -> tuple[list[Weights], float]:
+def _timed(run: Callable[[], list[LinearModel]]) -> tuple[list[LinearModel], float]:
     begun = time.process_time()
     return run(), time.process_time() - begun
 

@@ -19,7 +19,7 @@ from headscope.facts.counting import counted
 from headscope.facts.heads.atlas import AtlasHead, HeadEntry
 from headscope.facts.heads.losses import activation_for
 from headscope.facts.heads.tasks import TEXT_TASKS
-from headscope.render.diagram.picture import Kind, Node, Picture, picture_of
+from headscope.render.diagram.picture import BoxKind, Node, Picture, picture_of
 from headscope.render.head.stages import logits_shape
 from headscope.render.text.palette import Tone
 from headscope.render.text.safe import safe
@@ -56,9 +56,9 @@ def _verdict(entry: HeadEntry, head: AtlasHead) -> str:
 
 def _without_counts(node: Node, entry: HeadEntry) -> Node:
     """The base model's box without numbers, which the atlas does not hold."""
-    if node.kind is not Kind.BASE:
+    if node.kind is not BoxKind.BASE:
         return node
-    return Node("base", Kind.BASE, safe(f"base model {entry.model_type}"))
+    return Node("base", BoxKind.BASE, safe(f"base model {entry.model_type}"))
 
 
 def _report(entry: HeadEntry, head: AtlasHead, padding_side: str) -> Report:

@@ -118,11 +118,11 @@ def probe(
 
     columns, labels = _columns(column, "text_column"), _columns(label_column, "label_column")
     given = count_labels(read_path(data, "data") or "", columns, labels, own["split"], asked, input)
-    from headscope.probing.measurement import measure
+    from headscope.probing.measurement import measure_vectors
 
     folder = read_path(own["features"], "features")
     with tempfile.TemporaryDirectory(prefix="headscope-files-", ignore_cleanup_errors=True) as files:
-        result = measure(request, given, plan, folder, Path(files), progress or (lambda sentence: None))
+        result = measure_vectors(request, given, plan, folder, Path(files), progress or (lambda sentence: None))
     return Probed(**fields_of(result))
 
 

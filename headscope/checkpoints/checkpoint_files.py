@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headscope.checkpoints.contents.weights import Storage
+from headscope.checkpoints.contents.weights import FileStorage
 from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
@@ -35,7 +35,7 @@ class FileReader:
     every reading is done in: it turns the errors of the Hub's client into ours. `asked` collects its requests.
     """
 
-    storage: Storage
+    storage: FileStorage
     reads_cheaply: bool
     reaching: Callable[[], AbstractContextManager[Any]] = nullcontext
     asked: list[int] = field(default_factory=list, compare=False)

@@ -8,8 +8,8 @@ from headscope.checkpoints.formats.bytes import LocalBytes
 from headscope.checkpoints.formats.config_file import largest_text
 from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.manifest import CONFIG, manifest_of, manifest_of_file
-from headscope.checkpoints.states.place import Place, names_below
-from headscope.checkpoints.unusual import Surroundings, in_a_state, with_state, without_config
+from headscope.checkpoints.states.place import StatePlace, names_below
+from headscope.checkpoints.unusual import PlaceSurroundings, in_a_state, with_state, without_config
 from headscope.errors import Malformed, NotFound, Unsupported
 from headscope.facts import CheckpointKind, CheckpointManifest
 
@@ -86,7 +86,7 @@ def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
         return in_a_state(_around(folder, reference, path.name), CheckpointKind.LOCAL, err)
 
 
-def _around(folder: Folder, reference: str, file: str | None = None) -> Surroundings:
+def _around(folder: Folder, reference: str, file: str | None = None) -> PlaceSurroundings:
     path = folder.path("")
-    place = Place(str(path.resolve()), (file,) if file else names_below(path), folder.open)
-    return Surroundings(folder, place, reference, file)
+    place = StatePlace(str(path.resolve()), (file,) if file else names_below(path), folder.open)
+    return PlaceSurroundings(folder, place, reference, file)

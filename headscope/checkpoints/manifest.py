@@ -6,8 +6,8 @@ from typing import Any
 from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.contents.sentence import read_sentence_pipeline
 from headscope.checkpoints.contents.weights import (
-    Storage,
-    Weights,
+    FileStorage,
+    StoredWeights,
     read_adapter_weights,
     read_weight_file,
     read_weights,
@@ -20,7 +20,7 @@ CONFIG = "config.json"
 
 
 def manifest_of(
-    storage: Storage, name: str, kind: CheckpointKind, reference: str = "", variant: str | None = None
+    storage: FileStorage, name: str, kind: CheckpointKind, reference: str = "", variant: str | None = None
 ) -> CheckpointManifest:
     """The manifest of what `storage` holds; `name` is its configuration file.
 
@@ -36,7 +36,7 @@ def manifest_of(
     return replace(manifest, sentence=read_sentence_pipeline(storage, config))
 
 
-def manifest_of_file(storage: Storage, name: str, reference: str) -> CheckpointManifest:
+def manifest_of_file(storage: FileStorage, name: str, reference: str) -> CheckpointManifest:
     """The manifest of one local weight file and the config.json beside it."""
     content = storage.read_text(CONFIG)
     config = parse_object(content, CONFIG)
@@ -44,7 +44,7 @@ def manifest_of_file(storage: Storage, name: str, reference: str) -> CheckpointM
 
 
 def manifest_of_weights(
-    reference: str, kind: CheckpointKind, config: dict[str, Any], config_bytes: int, weights: Weights
+    reference: str, kind: CheckpointKind, config: dict[str, Any], config_bytes: int, weights: StoredWeights
 ) -> CheckpointManifest:
     """The manifest of weights that were read, with their configuration, which took that many bytes."""
     return CheckpointManifest(
@@ -61,11 +61,11 @@ def manifest_of_weights(
     )
 
 
-def bare_manifest(storage: Storage, reference: str, kind: CheckpointKind, gap: Unavailable) -> CheckpointManifest:
+def bare_manifest(storage: FileStorage, reference: str, kind: CheckpointKind, gap: Unavailable) -> CheckpointManifest:
     """The manifest of a checkpoint of whose weights nothing can be loaded."""
     content = storage.read_text(CONFIG)
     config = parse_object(content, CONFIG)
-    return manifest_of_weights(reference, kind, config, len(content), Weights(WeightsFormat.NONE, gaps=(gap,)))
+    return manifest_of_weights(reference, kind, config, len(content), StoredWeights(WeightsFormat.NONE, gaps=(gap,)))
 
 
 def in_state(manifest: CheckpointManifest, found: Found) -> CheckpointManifest:

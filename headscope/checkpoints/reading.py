@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from headscope.checkpoints.contents.adapter import base_of, is_adapter, joined, without_base
+from headscope.checkpoints.contents.adapter import base_of, is_adapter, joined_manifest, without_base
 from headscope.checkpoints.formats.bytes import LocalBytes
 from headscope.checkpoints.formats.torch_file import refusing_once
 from headscope.checkpoints.local import WEIGHT_SUFFIXES, read_folder, read_weight_path
@@ -43,7 +43,7 @@ def read_manifest(
     base, base_revision = base_of(manifest)
     tell(f"reading the base model {base}")
     try:
-        return joined(manifest, read(Location(base, base_revision, hub=location.hub)))
+        return joined_manifest(manifest, read(Location(base, base_revision, hub=location.hub)))
     except HeadscopeError as err:
         raise without_base(manifest, base, err) from err
 
@@ -54,7 +54,7 @@ def _on_base(adapter: CheckpointManifest, base: CheckpointManifest) -> Checkpoin
             f"--adapter {adapter.reference} is not a PEFT adapter: it holds no adapter_config.json",
             "give the folder or Hub ID of an adapter, or leave out --adapter",
         )
-    return joined(adapter, base)
+    return joined_manifest(adapter, base)
 
 
 @refusing_once()

@@ -9,11 +9,11 @@ from typing import Any
 from headscope.checkpoints.checkpoint_files import FileReader
 from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.contents.sentence import MODULES
-from headscope.checkpoints.contents.weights import Weights, read_adapter_weights, read_weight_file, read_weights
+from headscope.checkpoints.contents.weights import StoredWeights, read_adapter_weights, read_weight_file, read_weights
 from headscope.checkpoints.formats.config_file import parse_list, parse_object
 from headscope.checkpoints.local import Folder
 from headscope.checkpoints.manifest import CONFIG, manifest_of_weights
-from headscope.checkpoints.states.place import Place, names_below
+from headscope.checkpoints.states.place import StatePlace, names_below
 from headscope.checkpoints.states.recognize import recognize
 from headscope.checkpoints.states.training_file import read_training_file
 from headscope.errors import HeadscopeError, NotFound
@@ -90,7 +90,7 @@ def read_save(path: Path, adapter: str = "default") -> Saved:
 def _part(
     folder: Folder,
     path: Path,
-    weights: Weights,
+    weights: StoredWeights,
     *,
     config: dict[str, Any] | None = None,
     kind: CheckpointKind = CheckpointKind.LOCAL,
@@ -106,7 +106,7 @@ def _of_file(path: Path) -> Saved:
         found = read_training_file(folder.open(path.name))
         if found is not None:
             files = (WeightFile(path.name, path.stat().st_size),)
-            weights = Weights(WeightsFormat.TORCH, found.tensors, files)
+            weights = StoredWeights(WeightsFormat.TORCH, found.tensors, files)
             return Saved((_part(folder, path, weights),), None)
     return Saved((_part(folder, path, read_weight_file(folder, path.name)),), None)
 
@@ -116,7 +116,7 @@ def _without_weights(path: Path, folder: Folder, names: Iterable[str], config: d
     inside = sorted(name for name in names if name.endswith(".ckpt"))
     if len(inside) == 1:
         return _of_file(path / inside[0])
-    found = recognize(Place(str(path.resolve()), names_below(path), folder.open))
+    found = recognize(StatePlace(str(path.resolve()), names_below(path), folder.open))
     state = found.state.sentence if found is not None else "it holds no weight file that headscope reads"
     return Saved((), config, state=state)
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from traceback import clear_frames
 
 from headscope.checkpoints.contents.sentence import read_sentence_pipeline
-from headscope.checkpoints.contents.weights import Storage, read_weight_file, read_weights
+from headscope.checkpoints.contents.weights import FileStorage, read_weight_file, read_weights
 from headscope.checkpoints.foreign.refusal import refuse_foreign
 from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.manifest import CONFIG, bare_manifest, in_state
-from headscope.checkpoints.states.place import Found, Place
+from headscope.checkpoints.states.place import Found, StatePlace
 from headscope.checkpoints.states.recognize import (
     as_error,
     recognize,
@@ -28,14 +28,14 @@ _BESIDE = (".json", ".cfg")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PlaceSurroundings:
     """Where a checkpoint was looked for: its storage, all files there, and the one weight file that was named, if any.
 
     `repo` is the Hub ID of a repository, "" for a place on this machine.
     """
 
-    storage: Storage
-    place: Place
+    storage: FileStorage
+    place: StatePlace
     reference: str
     file: str | None = None
     repo: str = ""
@@ -56,7 +56,7 @@ class Surroundings:
         """The state of a place with a weight file that is not what its name says."""
         return self._told(recognize_bad_stored_file if self.repo else recognize_bad_file)
 
-    def _told(self, find: Callable[[Place], Found | None]) -> Found | None:
+    def _told(self, find: Callable[[StatePlace], Found | None]) -> Found | None:
         """The state; in a repository its repair begins with the download, for it runs in a folder."""
         found = find(self.place)
         repair = found.state.repair if found is not None else None
@@ -66,7 +66,7 @@ class Surroundings:
         return replace(found, state=replace(found.state, repair=Repair(sentence, repair.code, repair.language)))
 
 
-def without_config(around: Surroundings) -> HeadscopeError:
+def without_config(around: PlaceSurroundings) -> HeadscopeError:
     """The error for a place without a config.json: what it is instead. Raises Unsupported for another library's."""
     around.refuse()
     found = around.state()
@@ -90,14 +90,14 @@ def without_config(around: Surroundings) -> HeadscopeError:
     )
 
 
-def _modules_without_model(around: Surroundings) -> tuple[str, ...]:
+def _modules_without_model(around: PlaceSurroundings) -> tuple[str, ...]:
     """The modules of a sentence-transformers checkpoint that begins with a table of word vectors; () for others."""
     found = None if around.file else read_sentence_pipeline(around.storage)
     modules = found.modules if found is not None else ()
     return modules if modules[:1] in (("StaticEmbedding",), ("BoW",), ("WordEmbeddings",)) else ()
 
 
-def _tensors_in(around: Surroundings) -> tuple[TensorHeader, ...]:
+def _tensors_in(around: PlaceSurroundings) -> tuple[TensorHeader, ...]:
     """The headers of the weight file, or of the place's weights; () where they cannot be read."""
     storage = around.storage
     try:
@@ -112,7 +112,7 @@ def _tensors_in(around: Surroundings) -> tuple[TensorHeader, ...]:
         return ()
 
 
-def in_a_state(around: Surroundings, kind: CheckpointKind, err: HeadscopeError) -> CheckpointManifest:
+def in_a_state(around: PlaceSurroundings, kind: CheckpointKind, err: HeadscopeError) -> CheckpointManifest:
     """The manifest of a checkpoint whose weights could not be read, where its state tells what they would be.
 
     Raises an error of the same kind that names the state, Unsupported for another library's files, or the error itself.
@@ -128,7 +128,7 @@ def in_a_state(around: Surroundings, kind: CheckpointKind, err: HeadscopeError) 
     return in_state(bare_manifest(around.storage, around.reference, kind, Unavailable("weights", reason)), found)
 
 
-def with_state(manifest: CheckpointManifest, around: Surroundings) -> CheckpointManifest:
+def with_state(manifest: CheckpointManifest, around: PlaceSurroundings) -> CheckpointManifest:
     """The manifest of a checkpoint without weights, or with some that are missing, with its state.
 
     Raises Unsupported where the place holds no weights but those of another library.

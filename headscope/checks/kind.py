@@ -1,6 +1,15 @@
 """Rules on what the checkpoint is: its kind, its number format, its code."""
 
-from headscope.checks.rule import Findings, NotKnown, Rule, at, classifier_of, for_profile, live_parameters, rule
+from headscope.checks.rule import (
+    Findings,
+    NotKnown,
+    Rule,
+    classifier_of,
+    for_profile,
+    live_parameters,
+    rule,
+    severity_at,
+)
 from headscope.facts import ParameterStatus, Profile, Severity
 from headscope.facts.counting import few_of
 from headscope.facts.results.check import Subject
@@ -20,7 +29,7 @@ def wrong_kind(this: Rule, subject: Subject) -> Findings:
     names = subject.report.checkpoint.architectures
     made = f" (architectures: {few_of(names)})" if names else ""
     yield this.find(
-        at(subject, training=Severity.NOTE, inference=Severity.WARNING),
+        severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING),
         f"The checkpoint is a {subject.built.kind}{made} without a classifier.",
         for_profile(
             subject,
@@ -38,7 +47,7 @@ def _other_task(this: Rule, subject: Subject) -> Findings:
     tensors = subject.report.head.tensors if subject.report.head else ()
     kept = [item.name for item in tensors if item.live and item.status is ParameterStatus.LOADED]
     yield this.find(
-        at(subject, training=Severity.NOTE, inference=Severity.ERROR if kept else Severity.WARNING),
+        severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR if kept else Severity.WARNING),
         f"The checkpoint's architectures names {few_of(subject.report.checkpoint.architectures)}, trained for "
         f"{trained.value}, and it is loaded as {model.class_name}, for {model.task.value}"
         + (
@@ -64,7 +73,7 @@ def head_dtype(this: Rule, subject: Subject) -> Findings:
     half = [item.name for item in live if item.dtype == "float16"]
     if packed:
         yield this.find(
-            at(subject, training=Severity.ERROR, inference=Severity.WARNING),
+            severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING),
             f"Weights of the head are stored as {', '.join(dict.fromkeys(stored.values()))}: {few_of(packed)}.",
             "Leave the head out of the quantization (modules_to_not_convert or similar).",
             packed,
@@ -111,7 +120,7 @@ def other_head(this: Rule, subject: Subject) -> Findings:
         if not unused.intersection(head.tensors):
             continue
         yield this.find(
-            at(subject, training=Severity.NOTE, inference=Severity.WARNING),
+            severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING),
             f"The checkpoint holds {head.name} ({head.scores} {'score' if head.scores == 1 else 'scores'} from "
             f"{head.weight}), but {subject.report.model.class_name} does not load it.",
             "Load the checkpoint with the library that saved it (TRL saves v_head, adapters saves heads.NAME), or copy "
@@ -131,7 +140,7 @@ def head_quantized(this: Rule, subject: Subject) -> Findings:
     packed = [item.name for item in live if item.quantised is not None]
     if packed:
         yield this.find(
-            at(subject, training=Severity.ERROR, inference=Severity.WARNING),
+            severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING),
             f"{few_of(packed)} of the head is quantized by {facts.method}: its scores are coarse, "
             "and it can't be trained.",
             "Leave the head out of the quantization (modules_to_not_convert, llm_int8_skip_modules).",
@@ -141,7 +150,7 @@ def head_quantized(this: Rule, subject: Subject) -> Findings:
     if facts.method == "bitsandbytes" and facts.skips_head is False and fresh:
         skips = f"skips {few_of(facts.skipped)} but not the head" if facts.skipped else "doesn't skip the head"
         yield this.find(
-            at(subject, training=Severity.ERROR, inference=Severity.WARNING),
+            severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING),
             f"The quantization config {skips}: {few_of(fresh)} is new and would be quantized.",
             "Add the head's module to llm_int8_skip_modules in the quantization_config.",
             fresh,

@@ -83,7 +83,7 @@ def rule(
     return enter
 
 
-def at(subject: Subject, *, training: Severity, inference: Severity) -> Severity:
+def severity_at(subject: Subject, *, training: Severity, inference: Severity) -> Severity:
     """The severity for the profile of a subject."""
     return training if subject.profile is Profile.TRAINING else inference
 
@@ -114,7 +114,7 @@ def live_of(subject: Subject) -> list[HeadParameter]:
     return live
 
 
-def is_in_memory(subject: Subject) -> bool:
+def is_live_subject(subject: Subject) -> bool:
     """Whether the subject is a model in memory, which may have been trained since its load."""
     return subject.report.checkpoint.kind is CheckpointKind.MEMORY
 

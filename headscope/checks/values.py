@@ -1,7 +1,7 @@
 """Rules on the numbers in the head, which is read whole."""
 
 from headscope.checks.health import DECISIVE
-from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, at, classifier_of, rule
+from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, classifier_of, rule, severity_at
 from headscope.facts import HealthBasis, HealthVerdict, ParameterStatus, Severity
 from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import HeadTrial, Subject, TensorValues
@@ -16,7 +16,7 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
     if subject.values is None:  # without values, which the rule needs
         return
     values, trial = subject.values, subject.trial or HeadTrial("the head path is not known")
-    grave = at(subject, training=Severity.WARNING, inference=Severity.ERROR)
+    grave = severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR)
     lost = [item.name for item in values if item.nan or item.inf]
     if lost:
         yield this.find(
@@ -90,7 +90,7 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
         )
     elif numbers.answers is False:
         yield this.find(
-            at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"{few_of(numbers.zeros)} {verb(len(numbers.zeros), 'holds', 'hold')} only zeros, and the "
             "loaded model gives all inputs the same answer.",
             "The weights were never trained, or damaged when they were saved: save the checkpoint again.",
@@ -110,14 +110,16 @@ def looks_untrained(this: Rule, subject: Subject) -> Findings:
         because = "; ".join(health.reasons[:1])
         if health.basis is HealthBasis.NONE:
             raise NotApplicable(because)
-        raise NotKnown(because, at(subject, training=Severity.NOTE, inference=Severity.WARNING))
+        raise NotKnown(because, severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING))
     if health.verdict is not HealthVerdict.FRESH or health.basis is HealthBasis.STATUS:
         return
     last = classifier_of(subject)
     stored = last is not None and last.status in _STORED
     sure = f" ({health.confidence:.0%} confidence)" if health.basis is HealthBasis.STATISTICS else ""
     yield this.find(
-        at(subject, training=Severity.NOTE, inference=Severity.ERROR if _is_decisive(health) else Severity.WARNING),
+        severity_at(
+            subject, training=Severity.NOTE, inference=Severity.ERROR if _is_decisive(health) else Severity.WARNING
+        ),
         f"{health.classifier}{' is in the checkpoint, but it' if stored else ''} looks untrained{sure}: "
         f"{'; '.join(health.reasons[:2])}.",
         "If it was trained, little has changed; compare it with the base checkpoint."

@@ -6,14 +6,14 @@ from headscope.checks.rule import (
     Findings,
     NotKnown,
     Rule,
-    at,
     classifier_of,
     for_profile,
     head_of,
-    is_in_memory,
+    is_live_subject,
     live_of,
     reshaped_classes,
     rule,
+    severity_at,
     unknown_outside,
     unless_repaired,
 )
@@ -64,7 +64,7 @@ def _missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> 
     base = sum(1 for item in weights.parameters if item.in_base and not item.is_buffer)
     outside = f"{counted(len(missing), 'tensor')} outside the head"
     message = f"{outside} {verb(len(missing))} newly initialized: {few_of(missing)}."
-    if is_in_memory(subject):
+    if is_live_subject(subject):
         was = verb(len(missing), "was", "were")
         message = f"{outside} {was} not loaded from the checkpoint: {few_of(missing)}."
     remedy = "Use the checkpoint that holds them, or the class it was saved from (--model-class)."
@@ -105,14 +105,14 @@ def empty_placeholders(this: Rule, subject: Subject) -> Findings:
 def head_new(this: Rule, subject: Subject) -> Findings:
     """Every weight of the head that the scores depend on is new."""
     live = live_of(subject)
-    lost = [item for item in live if item.status in (_LOST if is_in_memory(subject) else _NEW)]
+    lost = [item for item in live if item.status in (_LOST if is_live_subject(subject) else _NEW)]
     if not live or len(lost) < len(live) or subject.report.adapter is not None:
         return
-    if is_in_memory(subject):
+    if is_live_subject(subject):
         yield from _new_at_load(this, subject, lost)
         return
     yield this.find(
-        at(subject, training=Severity.NOTE, inference=Severity.ERROR),
+        severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR),
         _random_at_every_load(lost),
         unless_repaired(
             subject,
@@ -145,7 +145,7 @@ def _new_at_load(this: Rule, subject: Subject, lost: list[HeadParameter]) -> Fin
     untouched = _is_untouched(subject, lost)
     open_question = subject.profile is Profile.INFERENCE and not untouched
     yield this.find(
-        at(subject, training=Severity.NOTE, inference=Severity.ERROR if untouched else Severity.WARNING),
+        severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR if untouched else Severity.WARNING),
         f"Not loaded from the checkpoint: {_names(lost)}. "
         + (
             "Biases are still exactly zero, as the initialization leaves them: not trained since the load."
@@ -176,26 +176,26 @@ def _is_untouched(subject: Subject, lost: list[HeadParameter]) -> bool:
 def head_partly_new(this: Rule, subject: Subject) -> Findings:
     """Some weights of the head are the checkpoint's and some are new."""
     live = live_of(subject)
-    lost = [item for item in live if item.status in (_LOST if is_in_memory(subject) else _NEW)]
+    lost = [item for item in live if item.status in (_LOST if is_live_subject(subject) else _NEW)]
     if not lost or len(lost) == len(live) or subject.report.adapter is not None:
         return
     last = classifier_of(subject)
     weights, buffers = _by_kind(lost)
-    if weights and is_in_memory(subject):
+    if weights and is_live_subject(subject):
         yield from _new_at_load(this, subject, lost)
         return
     if not weights:
-        severity = at(subject, training=Severity.WARNING, inference=Severity.ERROR)
+        severity = severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR)
         what = "The checkpoint lacks buffers that the scores depend on, and they start at their default values"
         remedy = "Look for a checkpoint that holds them, or save the trained model again: state_dict() includes them."
     elif last is not None and last.status not in _LOST:
-        severity = at(subject, training=Severity.WARNING, inference=Severity.ERROR)
+        severity = severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR)
         is_beside = any(item.name in _from_classifier_on(subject, last) for item in weights)
         how = "its scores also depend on" if is_beside else "its input passes through"
         what = f"The checkpoint gives the classifier {last.name}, but {how} newly initialized weights"
         remedy = "Use a checkpoint that also holds them: a classifier only works with the layers it was trained on."
     else:
-        severity = at(subject, training=Severity.NOTE, inference=Severity.ERROR)
+        severity = severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR)
         what = "The checkpoint gives the weights before the classifier; the others are random at every load"
         remedy = for_profile(subject, training="This is what training starts from.", inference="Train it first.")
     beside = f" At their default values: {_names(buffers)} (buffers)." if weights and buffers else ""
@@ -224,7 +224,7 @@ def weights_mismatched(this: Rule, subject: Subject) -> Findings:
     known |= reshaped_classes(subject).keys()
     live = {item.name for item in own}
     other = {name: both for name, both in shapes.items() if name not in known}
-    used = {name: both for name, both in other.items() if name in live or not is_in_memory(subject)}
+    used = {name: both for name, both in other.items() if name in live or not is_live_subject(subject)}
     beside = {name: both for name, both in other.items() if name not in used}
     if used:
         yield this.find(
@@ -246,7 +246,7 @@ def weights_mismatched(this: Rule, subject: Subject) -> Findings:
 
 def _refusal(subject: Subject) -> str:
     """What a mismatch comes to: a model in memory was loaded despite it."""
-    if is_in_memory(subject):
+    if is_live_subject(subject):
         return "Not loaded, because the shape in the checkpoint differs"
     return "from_pretrained raises an error, or discards these weights with ignore_mismatched_sizes=True"
 
@@ -380,7 +380,7 @@ def base_dropped(this: Rule, subject: Subject) -> Findings:
     for group in subject.report.weights.dropped:
         count = len(group.keys)
         yield this.find(
-            at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"The model has no place for {counted(count, 'tensor')} that the checkpoint holds inside it: "
             f"{few_of(group.keys)}. The scores differ from those of the model that was saved.",
             f"Correct {group.setting} in config.json."

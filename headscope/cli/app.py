@@ -11,19 +11,19 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.main import get_command
 
-from headscope.cli.commands.check import check
-from headscope.cli.commands.compare import compare
-from headscope.cli.commands.diagram import diagram
-from headscope.cli.commands.diff_weights import diff_weights
+from headscope.cli.commands.check import check_command
+from headscope.cli.commands.compare import compare_command
+from headscope.cli.commands.diagram import diagram_command
+from headscope.cli.commands.diff_weights import diff_weights_command
 from headscope.cli.commands.env import env
-from headscope.cli.commands.explain import explain
-from headscope.cli.commands.forward import forward
-from headscope.cli.commands.heads import heads
-from headscope.cli.commands.inspect import inspect
-from headscope.cli.commands.probe import probe
-from headscope.cli.commands.scan import scan
-from headscope.cli.commands.snapshot import snapshot
-from headscope.cli.commands.verify import verify
+from headscope.cli.commands.explain import explain_command
+from headscope.cli.commands.forward import forward_command
+from headscope.cli.commands.heads import heads_command
+from headscope.cli.commands.inspect import inspect_command
+from headscope.cli.commands.probe import probe_command
+from headscope.cli.commands.scan import scan_command
+from headscope.cli.commands.snapshot import snapshot_command
+from headscope.cli.commands.verify import verify_command
 from headscope.cli.failure import Bug, Interrupted, asks_for_a_screen, asks_for_json, report_failure
 from headscope.cli.options import with_option_groups
 from headscope.cli.output import CLOSED, FULL, discard, unwritten, write_stderr
@@ -47,30 +47,30 @@ class _Entry(NamedTuple):
 
 _COMMANDS: dict[str, _Entry] = {
     "inspect": _Entry(
-        inspect,
+        inspect_command,
         _CHECKPOINT,
         ("headscope inspect roberta-base --num-labels 3", "headscope inspect ./my-checkpoint --details"),
     ),
     "diff-weights": _Entry(
-        diff_weights,
+        diff_weights_command,
         _CHECKPOINT,
         ("headscope diff-weights bert-base-uncased --num-labels 3", "headscope diff-weights ./my-checkpoint --all"),
     ),
     "forward": _Entry(
-        forward,
+        forward_command,
         _CHECKPOINT,
         ("headscope forward roberta-base", 'headscope forward ./my-checkpoint --text "a fine day"'),
     ),
     "compare": _Entry(
-        compare,
+        compare_command,
         _CHECKPOINT,
         ("headscope compare bert-base-uncased roberta-base", "headscope compare ./step-1000 ./step-2000 --values"),
     ),
     "diagram": _Entry(
-        diagram, _CHECKPOINT, ("headscope diagram roberta-base", "headscope diagram roberta-base -o head.svg")
+        diagram_command, _CHECKPOINT, ("headscope diagram roberta-base", "headscope diagram roberta-base -o head.svg")
     ),
     "check": _Entry(
-        check,
+        check_command,
         _PIPELINE,
         (
             "headscope check ./my-checkpoint --for inference",
@@ -78,19 +78,19 @@ _COMMANDS: dict[str, _Entry] = {
         ),
     ),
     "verify": _Entry(
-        verify, _PIPELINE, ("headscope verify ./my-checkpoint", "headscope verify ./my-adapter --with peft")
+        verify_command, _PIPELINE, ("headscope verify ./my-checkpoint", "headscope verify ./my-adapter --with peft")
     ),
     "scan": _Entry(
-        scan,
+        scan_command,
         _MANY,
         ("headscope scan --folder runs -o heads.jsonl", "headscope scan --from models.txt -o heads.parquet --resume"),
     ),
     "probe": _Entry(
-        probe, _MANY, ("headscope probe roberta-base --data train.csv --text-column text --label-column label",)
+        probe_command, _MANY, ("headscope probe roberta-base --data train.csv --text-column text --label-column label",)
     ),
-    "heads": _Entry(heads, _LOOK_UP, ("headscope heads roberta", "headscope heads --pooling masked_mean")),
-    "explain": _Entry(explain, _LOOK_UP, ("headscope explain HS102", "headscope explain logits")),
-    "snapshot": _Entry(snapshot, _LOOK_UP, ("headscope snapshot roberta-base -o roberta.json",)),
+    "heads": _Entry(heads_command, _LOOK_UP, ("headscope heads roberta", "headscope heads --pooling masked_mean")),
+    "explain": _Entry(explain_command, _LOOK_UP, ("headscope explain HS102", "headscope explain logits")),
+    "snapshot": _Entry(snapshot_command, _LOOK_UP, ("headscope snapshot roberta-base -o roberta.json",)),
     "env": _Entry(env, _LOOK_UP, ("headscope env --json",)),
 }
 

@@ -160,7 +160,7 @@ class Wanted:
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api. Raises UsageError if they are invalid."""
-        labels = read_labels(self.labels)
+        labels = split_labels(self.labels)
         check_num_labels(self.num_labels, labels)
         return {
             "num_labels": self.num_labels,
@@ -209,7 +209,7 @@ def given_words(models: Iterable[str], *groups: Any) -> str:
     return shlex.join(words)
 
 
-def read_labels(joined: str | None) -> tuple[str, ...] | None:
+def split_labels(joined: str | None) -> tuple[str, ...] | None:
     """The names in `A,B,C`. Raises UsageError for an empty or a repeated name."""
     if joined is None:
         return None

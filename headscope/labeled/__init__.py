@@ -2,14 +2,14 @@
 
 from headscope.labeled.label_cells import open_labeled
 from headscope.labeled.opening import open_data
-from headscope.labeled.rows import Row, Source
+from headscope.labeled.rows import Row, RowSource
 from headscope.labeled.sample import Sampled, sample_in_proportion, sample_rows, sample_spread
 from headscope.labeled.tally import tally_labels
 
 __all__ = [
     "Row",
+    "RowSource",
     "Sampled",
-    "Source",
     "open_data",
     "open_labeled",
     "sample_in_proportion",

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from headscope.errors import Malformed, Unsupported, UsageError, did_you_mean, first_line
-from headscope.labeled.rows import Row, Source, check_columns
+from headscope.labeled.rows import Row, RowSource, check_columns
 
 _BATCH = 1_024
 _MOST_JSON = 5_000_000
 
 
-def parquet_source(path: Path, name: str) -> Source:
+def parquet_source(path: Path, name: str) -> RowSource:
     """A Parquet file, with the class names that `datasets` wrote into its metadata."""
     _pyarrow(name)
     import pyarrow
@@ -35,7 +35,7 @@ def parquet_source(path: Path, name: str) -> Source:
         except (pyarrow.ArrowException, OSError, ValueError) as err:
             raise _broken(name, "Parquet", err) from err
 
-    return Source(name, "parquet", None, columns, read, _names_in_metadata(metadata))
+    return RowSource(name, "parquet", None, columns, read, _names_in_metadata(metadata))
 
 
 def _rows(batch: Any, wanted: Sequence[str]) -> Iterator[Row]:
@@ -48,10 +48,10 @@ def _names_in_metadata(text: bytes) -> dict[str, tuple[str, ...]]:
         features = found["info"]["features"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}  # metadata of another tool: no names, which is what most files have
-    return names_of(features)
+    return names_of_column(features)
 
 
-def names_of(features: Any) -> dict[str, tuple[str, ...]]:
+def names_of_column(features: Any) -> dict[str, tuple[str, ...]]:
     """The class names of each column, from the features of `datasets`."""
     if not isinstance(features, dict):
         return {}
@@ -71,7 +71,7 @@ def _class_names(feature: Any) -> tuple[str, ...]:
     return tuple(str(name) for name in names) if is_label and names else ()
 
 
-def saved_dataset_source(folder: Path, name: str, split: str | None) -> Source:
+def saved_dataset_source(folder: Path, name: str, split: str | None) -> RowSource:
     """A folder of `save_to_disk`: a dataset, or several splits of which one is read."""
     splits = _splits(folder, name)
     if splits:
@@ -103,7 +103,7 @@ def _chosen(splits: tuple[str, ...], split: str | None, name: str) -> str:
     return split
 
 
-def _dataset(folder: Path, name: str, split: str | None) -> Source:
+def _dataset(folder: Path, name: str, split: str | None) -> RowSource:
     if not (folder / "dataset_info.json").is_file() or not (folder / "state.json").is_file():
         raise Unsupported(
             f"{name} is not a folder that `datasets` saved: dataset_info.json or state.json is missing",
@@ -122,7 +122,7 @@ def _dataset(folder: Path, name: str, split: str | None) -> Source:
             for batch in _batches(file, name):
                 yield from _rows(batch, wanted)
 
-    return Source(name, "datasets", split, columns, read, names_of(info.get("features")))
+    return RowSource(name, "datasets", split, columns, read, names_of_column(info.get("features")))
 
 
 def _data_files(state: dict[str, Any], folder: Path, name: str) -> list[Path]:

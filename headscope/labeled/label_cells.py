@@ -12,7 +12,7 @@ from headscope.errors import UsageError
 from headscope.facts.counting import counted, list_of
 from headscope.facts.results.labeled import DataClass
 from headscope.labeled.opening import open_data
-from headscope.labeled.rows import Row, Source
+from headscope.labeled.rows import Row, RowSource
 from headscope.labeled.tally import spelled_out
 
 _NOT_A_NUMBER = frozenset({"nan", "-nan", "na", "n/a", "#n/a", "#na", "<na>", "null"})
@@ -26,7 +26,7 @@ _SECOND = 2
 class Cells:
     """The source without the words that stand for missing numbers, and a note on them ("" for none)."""
 
-    source: Source
+    source: RowSource
     note: str = ""
 
 
@@ -35,7 +35,7 @@ def open_labeled(path: str, split: str | None, labels: Sequence[str]) -> Cells:
     return without_missing_numbers(open_data(path, split), labels)
 
 
-def without_missing_numbers(source: Source, columns: Sequence[str]) -> Cells:
+def without_missing_numbers(source: RowSource, columns: Sequence[str]) -> Cells:
     """The source in which words such as `nan` are empty cells where all other labels of the column are numbers.
 
     A file that tells numbers from texts has no such words. Raises UsageError, with the row, for an infinite number.
@@ -51,7 +51,7 @@ def without_missing_numbers(source: Source, columns: Sequence[str]) -> Cells:
     return Cells(_emptied(source, frozenset(words)), note)
 
 
-def _missing_words(source: Source, column: str) -> Counter[str]:
+def _missing_words(source: RowSource, column: str) -> Counter[str]:
     """How often each word for nothing is in a column of numbers; nothing for a column of names or lists.
 
     Raises UsageError for an infinite number, also in a list of numbers.
@@ -82,7 +82,7 @@ def _is_nothing(text: str) -> bool:
     return text == _OF_PYTHON or text.casefold() in _NOT_A_NUMBER
 
 
-def check_finite(source: Source, columns: Sequence[str]) -> None:
+def check_finite(source: RowSource, columns: Sequence[str]) -> None:
     """Raises UsageError, with the row, for an infinite number in a file that tells numbers from texts."""
     for column in columns:
         for row, (cell,) in enumerate(source.read((column,)), 1):
@@ -98,7 +98,7 @@ def _is_infinite(text: str) -> bool:
         return False
 
 
-def _infinite(source: Source, column: str, text: str, row: int) -> UsageError:
+def _infinite(source: RowSource, column: str, text: str, row: int) -> UsageError:
     nothing = "null as the label" if source.is_typed else "leave the cell empty"
     return UsageError(
         f"{column!r} of {source.name} has the infinite number {text!r} in row {row:,}",
@@ -106,7 +106,7 @@ def _infinite(source: Source, column: str, text: str, row: int) -> UsageError:
     )
 
 
-def _emptied(source: Source, columns: frozenset[str]) -> Source:
+def _emptied(source: RowSource, columns: frozenset[str]) -> RowSource:
     def read(wanted: Sequence[str]) -> Iterator[Row]:
         at = {place for place, name in enumerate(wanted) if name in columns}
         for row in source.read(wanted):

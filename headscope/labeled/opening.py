@@ -4,7 +4,7 @@ from pathlib import Path
 
 from headscope.errors import Malformed, NotFound, Unsupported
 from headscope.labeled.arrow_files import parquet_source, saved_dataset_source
-from headscope.labeled.rows import Source
+from headscope.labeled.rows import RowSource
 from headscope.labeled.text_files import delimited_source, json_lines_source, unknown_format
 
 _KINDS = {
@@ -30,7 +30,7 @@ _DELIMITED = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
 _JSON = (".jsonl", ".ndjson", ".json")
 
 
-def open_data(path: str, split: str | None = None) -> Source:
+def open_data(path: str, split: str | None = None) -> RowSource:
     """The rows of a file or a folder. Raises a HeadscopeError for one that holds no rows that can be read."""
     place, name = Path(path), path
     if place.is_dir():

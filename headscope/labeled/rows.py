@@ -12,7 +12,7 @@ _SHOWN = 12
 
 
 @dataclass(frozen=True)
-class Source:
+class RowSource:
     """Rows of labeled data. `read` gives the cells of the columns asked for, from the first row on, at every call.
 
     `columns` is empty where only the rows themselves know (JSON lines). `names` are declared class names by column.

@@ -8,7 +8,7 @@ from typing import Any
 
 from headscope.errors import UsageError
 from headscope.facts.results.labeled import DataFacts, LabelKind
-from headscope.labeled.rows import Source
+from headscope.labeled.rows import RowSource
 from headscope.labeled.tally import Label, is_ignored, read_label, spelled
 
 _SEED = 0
@@ -26,13 +26,13 @@ class Sampled:
     row: int = 0
 
 
-def sample_rows(source: Source, data: DataFacts, count: int) -> tuple[Sampled, ...]:
+def sample_rows(source: RowSource, data: DataFacts, count: int) -> tuple[Sampled, ...]:
     """Up to `count` rows with a label. Raises UsageError for texts that are none."""
     chosen = _by_class(data, count) if data.kind in _BY_CLASS else _spread(data, count)
     return tuple(_chosen_rows(source, data, chosen))
 
 
-def sample_in_proportion(source: Source, data: DataFacts, count: int, seed: int) -> tuple[Sampled, ...]:
+def sample_in_proportion(source: RowSource, data: DataFacts, count: int, seed: int) -> tuple[Sampled, ...]:
     """Up to `count` rows of single labels, of each class as large a share as it has in the file; all where they fit.
 
     A cell without a text is an empty text. Raises UsageError for other cells that are not texts.
@@ -49,7 +49,7 @@ def sample_in_proportion(source: Source, data: DataFacts, count: int, seed: int)
     return tuple(_chosen_rows(source, data, chosen, missing=""))
 
 
-def sample_spread(source: Source, data: DataFacts, count: int, seed: int) -> tuple[Sampled, ...]:
+def sample_spread(source: RowSource, data: DataFacts, count: int, seed: int) -> tuple[Sampled, ...]:
     """Up to `count` rows with numbers or several labels; all where they fit.
 
     A cell without a text is an empty text. Raises UsageError for other cells that are not texts.
@@ -82,7 +82,7 @@ def _by_class(data: DataFacts, count: int) -> dict[str, frozenset[int]]:
 
 
 def _chosen_rows(
-    source: Source,
+    source: RowSource,
     data: DataFacts,
     chosen: dict[str, frozenset[int]],
     missing: str | None = None,
@@ -103,14 +103,14 @@ def _chosen_rows(
         seen[key] += 1
 
 
-def _label(cells: Sequence[Any], source: Source, data: DataFacts) -> Label:
+def _label(cells: Sequence[Any], source: RowSource, data: DataFacts) -> Label:
     found = [read_label(cell, source, column) for cell, column in zip(cells, data.label_columns, strict=True)]
     if len(found) == 1:
         return found[0]
     return None if None in found else tuple(int(spelled(cell).lower() in ("1", "true")) for cell in found)
 
 
-def _texts(cells: Sequence[Any], source: Source, columns: Sequence[str]) -> tuple[str, ...]:
+def _texts(cells: Sequence[Any], source: RowSource, columns: Sequence[str]) -> tuple[str, ...]:
     for cell, column in zip(cells, columns, strict=True):
         if not isinstance(cell, str):
             raise UsageError(f"{column!r} of {source.name} is not a column of texts", "name another with --text-column")

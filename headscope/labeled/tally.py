@@ -10,7 +10,7 @@ from typing import Any
 
 from headscope.errors import Malformed, UsageError
 from headscope.facts.results.labeled import DataClass, DataFacts, LabelKind
-from headscope.labeled.rows import Row, Source
+from headscope.labeled.rows import Row, RowSource
 
 _MOST_CLASSES = 20_000
 _LONGEST_LABEL = 1_000
@@ -25,7 +25,7 @@ IGNORED = -100
 Label = str | int | float | bool | tuple[Any, ...] | None
 
 
-def tally_labels(source: Source, labels: Sequence[str], texts: Sequence[str]) -> DataFacts:
+def tally_labels(source: RowSource, labels: Sequence[str], texts: Sequence[str]) -> DataFacts:
     """The labels of all rows. Raises UsageError for columns that are not there or hold no labels."""
     rows = source.read((*labels, *texts))
     return _columns(source, labels, texts, rows) if len(labels) > 1 else _column(source, labels[0], texts, rows)
@@ -56,7 +56,7 @@ def _cell(text: str) -> Label:
     return text
 
 
-def read_label(cell: Any, source: Source, column: str) -> Label:
+def read_label(cell: Any, source: RowSource, column: str) -> Label:
     """The label in a cell; None for a row without one. Raises UsageError for a cell that is not a label."""
     if cell is None or cell == "" or (isinstance(cell, float) and math.isnan(cell)):
         return None
@@ -77,13 +77,13 @@ def read_label(cell: Any, source: Source, column: str) -> Label:
     raise _no_labels(source, column, f"one of its cells is {_kind_of(cell)}")
 
 
-def _finite(label: Label, source: Source, column: str) -> Label:
+def _finite(label: Label, source: RowSource, column: str) -> Label:
     if isinstance(label, float) and math.isinf(label):
         raise _no_labels(source, column, "one of its cells is infinite or a number of over 64 bits")
     return label
 
 
-def _in_list(item: Any, source: Source, column: str) -> Label:
+def _in_list(item: Any, source: RowSource, column: str) -> Label:
     found = read_label(item, source, column)
     if isinstance(found, tuple) or found is None:
         raise _no_labels(source, column, "one of its cells is a list that holds lists or empty values")
@@ -94,7 +94,7 @@ def _kind_of(cell: Any) -> str:
     return "an object (dict)" if isinstance(cell, dict) else f"of the type {type(cell).__name__}"
 
 
-def _no_labels(source: Source, column: str, why: str) -> UsageError:
+def _no_labels(source: RowSource, column: str, why: str) -> UsageError:
     return UsageError(
         f"{column!r} of {source.name} is not a column of labels: {why}", "name another column with --label-column"
     )
@@ -180,7 +180,7 @@ def _kind(label: Any) -> LabelKind:
     return LabelKind.NUMBERS if isinstance(label, float) else LabelKind.TEXTS
 
 
-def _column(source: Source, column: str, texts: Sequence[str], rows: Iterable[Row]) -> DataFacts:
+def _column(source: RowSource, column: str, texts: Sequence[str], rows: Iterable[Row]) -> DataFacts:
     tally = _Tally()
     for row in rows:
         tally.add(read_label(row[0], source, column))
@@ -212,7 +212,7 @@ def _column(source: Source, column: str, texts: Sequence[str], rows: Iterable[Ro
     )
 
 
-def _joined(kinds: dict[LabelKind, int], source: Source, column: str) -> LabelKind:
+def _joined(kinds: dict[LabelKind, int], source: RowSource, column: str) -> LabelKind:
     """The one kind of all labels. In a file of texts one text makes all of them texts."""
     found = set(kinds)
     numbers = {LabelKind.INTEGERS, LabelKind.NUMBERS}
@@ -232,7 +232,7 @@ def _second(item: tuple[LabelKind, int]) -> int:
     return item[1]
 
 
-def _check(tally: _Tally, kind: LabelKind, source: Source, column: str) -> None:
+def _check(tally: _Tally, kind: LabelKind, source: RowSource, column: str) -> None:
     if not tally.rows:
         raise Malformed(f"{source.name} has no rows", "give a file with labeled rows")
     if tally.missing == tally.rows:
@@ -248,7 +248,7 @@ def _classes(counts: Counter[str], numbers: bool) -> tuple[DataClass, ...]:
     return tuple(DataClass(label, counts[label]) for label in ordered)
 
 
-def _columns(source: Source, columns: Sequence[str], texts: Sequence[str], rows: Iterable[Row]) -> DataFacts:
+def _columns(source: RowSource, columns: Sequence[str], texts: Sequence[str], rows: Iterable[Row]) -> DataFacts:
     """Several columns, each of them one class: a row has it where its cell is 1."""
     counts, total, missing = [0] * len(columns), 0, 0
     for row in rows:
@@ -271,7 +271,7 @@ def _columns(source: Source, columns: Sequence[str], texts: Sequence[str], rows:
     )
 
 
-def _flag(cell: Any, source: Source, column: str) -> bool | None:
+def _flag(cell: Any, source: RowSource, column: str) -> bool | None:
     """Whether a row has the class of a column. Raises UsageError for a cell that is neither 0 nor 1."""
     label = read_label(cell, source, column)
     if label is None:

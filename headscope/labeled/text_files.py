@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from headscope.errors import Malformed, UsageError
-from headscope.labeled.rows import Row, Source, check_columns
+from headscope.labeled.rows import Row, RowSource, check_columns
 
 _LONGEST = 4_000_000
 """Characters in a line or a cell: more than any text that a tokenizer takes."""
@@ -22,7 +22,7 @@ _DELIMITERS = (",", ";", "\t", "|")
 _OTHER_ENCODINGS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 
-def delimited_source(path: Path, name: str, format_name: str) -> Source:
+def delimited_source(path: Path, name: str, format_name: str) -> RowSource:
     """A csv or tsv file whose first line names the columns. Raises Malformed for one that is not."""
     with _opened(path, name) as file:
         lines = [line for line, _ in zip(_lines(file, name), range(_FIRST_LINES), strict=False)]
@@ -48,7 +48,7 @@ def delimited_source(path: Path, name: str, format_name: str) -> Source:
                     )
                 yield tuple(cells[place] for place in places)
 
-    return Source(name, format_name, None, tuple(columns), read, is_typed=False)
+    return RowSource(name, format_name, None, tuple(columns), read, is_typed=False)
 
 
 def _delimiter(first: str) -> str:
@@ -125,7 +125,7 @@ def _lines(file: TextIO, name: str) -> Iterator[str]:
         yield line
 
 
-def json_lines_source(path: Path, name: str) -> Source:
+def json_lines_source(path: Path, name: str) -> RowSource:
     """JSON lines: an object in each line. Raises Malformed for a file that is something else."""
     first = next(_objects(path, name), None)
     if first is None:
@@ -141,7 +141,7 @@ def json_lines_source(path: Path, name: str) -> Source:
                 seen |= {column: None for column in wanted if column in item}
         check_columns(wanted, tuple(seen), name)
 
-    return Source(name, "jsonl", None, tuple(first), read)
+    return RowSource(name, "jsonl", None, tuple(first), read)
 
 
 def _objects(path: Path, name: str) -> Iterator[dict[str, Any]]:

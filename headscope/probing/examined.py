@@ -16,13 +16,15 @@ from headscope.facts.results.probe import HeadInput, Input, Vector
 from headscope.facts.results.report import find_missing
 from headscope.facts.stored.location import Location
 from headscope.probing.data.asked import AskedData, kind_of
-from headscope.probing.data.rows import Rows, problem_of, read_rows
-from headscope.probing.hidden.candidates import classifier_of, stages_before
+from headscope.probing.data.rows import LabeledRows, problem_of, read_rows
+from headscope.probing.hidden.candidates import classifier_of_model, stages_before
 from headscope.probing.hidden.store import Features
 from headscope.probing.plan import TASK_OF, Plan
 
 
-def examine_with_rows(request: Request, data: AskedData, plan: Plan, tell: Progress) -> tuple[Request, Examined, Rows]:
+def examine_with_rows(
+    request: Request, data: AskedData, plan: Plan, tell: Progress
+) -> tuple[Request, Examined, LabeledRows]:
     """The checkpoint and the rows; a head that the checkpoint doesn't give has an output for each class of the data."""
     examined = examine("probe", request, tell)
     _check_checkpoint(request, examined.manifest, examined.report, data.input)
@@ -37,7 +39,7 @@ def examine_with_rows(request: Request, data: AskedData, plan: Plan, tell: Progr
         kind=kind_of(data, _tokens_of(loadable(request, examined.manifest))),
     )
     outputs = len(rows.classes) or 1
-    classifier = classifier_of(examined.report.head)
+    classifier = classifier_of_model(examined.report.head)
     is_other = examined.report.model.num_labels != outputs
     if is_other and isinstance(classifier, str) and is_new_head(examined.report, classifier):
         request = replace(request, num_labels=outputs)

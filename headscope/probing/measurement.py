@@ -12,9 +12,9 @@ from headscope.facts.results.environment import tool_version
 from headscope.facts.results.probe import ProbeClass, ProbeResult, Problem, Vector
 from headscope.probing.data.asked import AskedData, files_of
 from headscope.probing.data.label_facts import describe_labels
-from headscope.probing.data.rows import Rows
+from headscope.probing.data.rows import LabeledRows
 from headscope.probing.examined import examine_with_rows, head_input_of, is_new_head, new_pooler, notes_on_base
-from headscope.probing.hidden.candidates import classifier_of, list_vectors
+from headscope.probing.hidden.candidates import classifier_of_model, list_vectors
 from headscope.probing.hidden.folder import vector_folder
 from headscope.probing.hidden.numbers import feature_numbers
 from headscope.probing.plan import Plan
@@ -22,25 +22,25 @@ from headscope.probing.scoring.comparison import compare_best, hear_opinions, sc
 from headscope.probing.scoring.rivals import advice_on_head, baseline_of, loss_at_start, score_rivals
 from headscope.probing.scoring.scores import make_trial
 from headscope.probing.scoring.start import outputs_of
-from headscope.probing.vectors import Place, loading_of, read_vectors, source_of
+from headscope.probing.vectors import VectorPlace, loading_of, read_vectors, source_of_vector
 
 FROZEN = "the base model was frozen; full fine-tuning can remove the advantage"
 """What every answer is about: the first note of every result."""
 
 
-def measure(  # noqa: PLR0917  `probe` without its public names
+def measure_vectors(  # noqa: PLR0917  `probe` without its public names
     request: Request, data: AskedData, plan: Plan, folder: str | None, files: Path, tell: Progress
 ) -> ProbeResult:
     """The scores of all candidates, and how the best compares; images and sounds of the data are written to `files`."""
     request, examined, texts = examine_with_rows(request, data, plan, tell)
     report, manifest = examined.report, examined.manifest
     choice = examined.choice or choose_class(request, manifest)
-    classifier = classifier_of(report.head)
+    classifier = classifier_of_model(report.head)
     name = classifier if isinstance(classifier, str) else ""
     with vector_folder(folder) as place:
-        source = replace(source_of(request, examined, choice, name, plan), input=data.input)
+        source = replace(source_of_vector(request, examined, choice, name, plan), input=data.input)
         given = files_of(data, texts, files)
-        features = read_vectors(request, manifest, source, given, plan, Place(place, folder is not None), tell)
+        features = read_vectors(request, manifest, source, given, plan, VectorPlace(place, folder is not None), tell)
         vectors, head = list_vectors(features), head_input_of(report, name, features)
         trial = make_trial(texts.labels, texts.groups, plan.folds, plan.seed, texts.problem)
         new = {Vector.HEAD: head.new if head else (), Vector.POOLER: new_pooler(report)}
@@ -89,7 +89,7 @@ def measure(  # noqa: PLR0917  `probe` without its public names
     )
 
 
-def _sizes(texts: Rows) -> tuple[ProbeClass, ...]:
+def _sizes(texts: LabeledRows) -> tuple[ProbeClass, ...]:
     if texts.problem is Problem.REGRESSION:
         return ()
     is_several = texts.problem is Problem.MULTI_LABEL

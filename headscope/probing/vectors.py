@@ -17,26 +17,26 @@ from headscope.model.quiet import quiet
 from headscope.probing.examined import new_names
 from headscope.probing.hidden.features import extract_features
 from headscope.probing.hidden.folder import clear_folder
-from headscope.probing.hidden.opening import Source, open_reader
-from headscope.probing.hidden.origin import origin_of
+from headscope.probing.hidden.opening import InputSource, open_reader
+from headscope.probing.hidden.origin import origin_of_vectors
 from headscope.probing.hidden.store import Features, keep_manifest, read_kept
 from headscope.probing.plan import Plan
 from headscope.trace.record.base import base_module
 from headscope.upstream.torch import on_meta
 
 
-def source_of(request: Request, examined: Examined, choice: Choice, classifier: str, plan: Plan) -> Source:
+def source_of_vector(request: Request, examined: Examined, choice: Choice, classifier: str, plan: Plan) -> InputSource:
     """Where the model comes from; its stored dtype is that of most of its numbers."""
     sizes: Counter[str] = Counter()
     for tensor in examined.manifest.tensors:
         sizes[tensor.dtype] += prod(tensor.shape)
     stored = sizes.most_common(1)[0][0] if sizes else "float32"
     place = loadable(request, examined.manifest)
-    return Source(choice, place, stored, classifier, plan.seed, new_names(examined.report))
+    return InputSource(choice, place, stored, classifier, plan.seed, new_names(examined.report))
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class VectorPlace:
     """The folder of the vectors, and whether they are kept there."""
 
     folder: Path
@@ -46,16 +46,16 @@ class Place:
 def read_vectors(  # noqa: PLR0917  a step of `measure`, all of whose names it uses
     request: Request,
     manifest: CheckpointManifest,
-    source: Source,
+    source: InputSource,
     texts: tuple[tuple[str, ...], ...],
     plan: Plan,
-    place: Place,
+    place: VectorPlace,
     tell: Progress,
 ) -> Features:
     """The vectors of an earlier run with everything the same, or those of a pass over the texts."""
     if place.is_kept:
         are_files = source.input is not Input.TEXT
-        origin = origin_of(request, manifest, texts, _options(request, source, plan), are_files=are_files)
+        origin = origin_of_vectors(request, manifest, texts, _options(request, source, plan), are_files=are_files)
         kept = read_kept(place.folder, origin)
         if not isinstance(kept, str):
             tell(f"using the vectors in {place.folder}")
@@ -70,7 +70,7 @@ def read_vectors(  # noqa: PLR0917  a step of `measure`, all of whose names it u
     return found
 
 
-def _options(request: Request, source: Source, plan: Plan) -> dict[str, str]:
+def _options(request: Request, source: InputSource, plan: Plan) -> dict[str, str]:
     """What the vectors depend on beside the checkpoint and the texts, by name."""
     return {
         "class": f"{source.choice.cls.__name__} {source.choice.config.num_labels} {source.classifier}",
@@ -82,7 +82,7 @@ def _options(request: Request, source: Source, plan: Plan) -> dict[str, str]:
     }
 
 
-def loading_of(request: Request, source: Source) -> Loading:
+def loading_of(request: Request, source: InputSource) -> Loading:
     """What `from_pretrained` takes for this model, and where its base model is."""
     place, choice = source.place, source.choice
     return Loading(

@@ -26,7 +26,7 @@ from headscope.trace.record.execution import (
 from headscope.trace.record.names import ModelNames
 from headscope.trace.replay.picks import TokenNames
 from headscope.trace.replay.program import HeadProgram, head_program
-from headscope.trace.replay.rows import read_rows, with_rows
+from headscope.trace.replay.rows import read_head_rows, with_rows
 from headscope.trace.slice.axes import has_ambiguous_batch
 from headscope.trace.slice.head_slice import HeadSlice, locate_head
 from headscope.trace.slice.reads import config_fields_read
@@ -185,7 +185,7 @@ def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames,
     base, stages, formula = head.base, agreed.stages, agreed.formula
     names = execution.names
     verification = _with_formula(agreed.verification, formula) if agreed.verification else None
-    rows = read_rows(execution, head, steps, first.runs.usual if first.runs else None, tokens)
+    rows = read_head_rows(execution, head, steps, first.runs.usual if first.runs else None, tokens)
     return HeadTrace(
         modules=_head_modules(steps, names, base),
         pooling=with_rows(_unless_contradicted(agreed.pooling, verification), rows),

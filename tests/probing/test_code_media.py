@@ -27,7 +27,7 @@ from headscope.facts.results.probe import (
     Selected,
     Vector,
 )
-from headscope.probing.hidden.candidates import Vectors, classifier_of, list_vectors
+from headscope.probing.hidden.candidates import Vectors, classifier_of_model, list_vectors
 from headscope.render.probing.code import probe_code
 
 pytest.importorskip("PIL", reason="Pillow is not installed")
@@ -38,7 +38,7 @@ def result(name: str, folder: Path, item: Vectors, layers: int) -> ProbeResult:
     is_head = item.pooling is Vector.HEAD
     made = (IMAGES | SOUNDS)[name]()
     class_name = type(made).__name__
-    classifier = classifier_of(headscope.inspect(folder).head)
+    classifier = classifier_of_model(headscope.inspect(folder).head)
     assert isinstance(classifier, str)
     input = Input.IMAGE if name in IMAGES else Input.AUDIO
     return ProbeResult(

@@ -14,7 +14,7 @@ from probing import tiny
 import headscope
 from headscope.errors import Unsupported
 from headscope.facts.results.probe import Vector
-from headscope.probing.hidden.candidates import classifier_of, list_vectors
+from headscope.probing.hidden.candidates import classifier_of_model, list_vectors
 from headscope.probing.hidden.features import Reader, extract_features
 from headscope.probing.hidden.store import Features
 from tests.families import FAMILIES
@@ -58,7 +58,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def extracted(name: str, folder: Path, place: Path, size: int, texts: Any = TEXTS) -> Features:
     model, tokenizer = tiny.load(folder, name)
-    classifier = classifier_of(headscope.inspect(folder, task="sequence-classification").head)
+    classifier = classifier_of_model(headscope.inspect(folder, task="sequence-classification").head)
     assert isinstance(classifier, str)
     place.mkdir()
     reader = Reader(model, tokenizer, torch.device("cpu"), classifier)

@@ -22,7 +22,7 @@ from headscope.facts.results.labeled import DataFacts, LabelKind
 from headscope.facts.results.probe import Advised, BaselineKind, Metric, OpinionKind, ProbeResult, Problem, Start
 from headscope.labeled import Sampled
 from headscope.probing.data.label_facts import describe_labels
-from headscope.probing.data.rows import Kind, Rows
+from headscope.probing.data.rows import Kind, LabeledRows
 from headscope.probing.scoring.scores import make_trial, predict_from_vectors
 
 NAMES = ("negative", "neutral", "positive")
@@ -114,7 +114,9 @@ def test_a_wrong_label_is_the_first_suspect() -> None:
     found = predict_from_vectors(vectors, trial)
     facts = DataFacts("rows.csv", "csv", None, 80, ("label",), ("text",), LabelKind.TEXTS, ())
     numbers = tuple(range(101, 181))
-    rows = Rows(facts, Problem.SINGLE_LABEL, (("a text",),) * 80, labels, np.arange(80), numbers, ("no", "yes"), ())
+    rows = LabeledRows(
+        facts, Problem.SINGLE_LABEL, (("a text",),) * 80, labels, np.arange(80), numbers, ("no", "yes"), ()
+    )
     suspect = describe_labels(rows, found.values, found.losses).suspects[0]
     given, told = ("yes", "no") if labels[33] else ("no", "yes")
     assert (suspect.row, suspect.given, suspect.predicted) == (134, given, told)

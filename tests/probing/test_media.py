@@ -38,7 +38,7 @@ from headscope.facts.results.probe import Input, Vector
 from headscope.facts.stored.location import Location
 from headscope.model.loading.inference import audio_encoder, image_encoder
 from headscope.probing.data.media import Media
-from headscope.probing.hidden.candidates import classifier_of
+from headscope.probing.hidden.candidates import classifier_of_model
 from headscope.probing.hidden.features import Reader, extract_features
 from headscope.probing.hidden.store import Features
 from headscope.render.probing.screen import probe_screen
@@ -161,7 +161,7 @@ def files(name: str, folder: Path, count: int = 7) -> list[str]:
 
 def extracted(name: str, folder: Path, paths: list[str], place: Path, size: int) -> Features:
     model = getattr(__import__("transformers"), type((IMAGES | SOUNDS)[name]()).__name__).from_pretrained(folder).eval()
-    classifier = classifier_of(headscope.inspect(folder).head)
+    classifier = classifier_of_model(headscope.inspect(folder).head)
     assert isinstance(classifier, str)
     kind, encoder = (Input.IMAGE, image_encoder) if name in IMAGES else (Input.AUDIO, audio_encoder)
     place.mkdir()

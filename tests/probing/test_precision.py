@@ -14,17 +14,17 @@ from headscope.facts.stored.location import Location
 from headscope.model.classes.model_request import Choice
 from headscope.probing.hidden import opening
 from headscope.probing.hidden.features import Reader, run_batch
-from headscope.probing.hidden.opening import HALF_TOLERANCE, Source, open_reader
+from headscope.probing.hidden.opening import HALF_TOLERANCE, InputSource, open_reader
 
 TEXTS = tiny.texts(23)
 
 
-def source(folder: Path, stored: str = "bfloat16", **changes: Any) -> Source:
+def source(folder: Path, stored: str = "bfloat16", **changes: Any) -> InputSource:
     choice = Choice(BertForSequenceClassification, Task.SEQUENCE_CLASSIFICATION, AutoConfig.from_pretrained(folder))
-    return Source(choice, Location(str(folder)), stored, "classifier", **changes)
+    return InputSource(choice, Location(str(folder)), stored, "classifier", **changes)
 
 
-def in_half(given: Source, *, may_refuse: bool) -> Reader:
+def in_half(given: InputSource, *, may_refuse: bool) -> Reader:
     """As `auto` does on a GPU: PyTorch's CPU computes in bfloat16 too."""
     tokenizer = opening.open_tokenizer(given.place)
     return opening._in_half(given, tokenizer, torch.device("cpu"), torch.bfloat16, TEXTS, may_refuse=may_refuse)

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from headscope.errors import Unsupported
 from headscope.facts.results.probe import Standing, Vector
 from headscope.probing.hidden.candidates import Vectors as Vectors_
-from headscope.probing.scoring.comparison import Scored, compare_best, score_of_choice, score_vectors
+from headscope.probing.scoring.comparison import ScoredCandidate, compare_best, score_of_choice, score_vectors
 from headscope.probing.scoring.scores import (
     STRENGTHS,
     WORD_STRENGTHS,
@@ -154,7 +154,7 @@ def test_without_a_difference_the_best_of_many_is_called_better_in_one_of_twenty
     assert naive / runs > 0.12  # what the correction is for
 
 
-def candidates(columns: list[Array], labels: Array) -> Scored:
+def candidates(columns: list[Array], labels: Array) -> ScoredCandidate:
     trial = single(labels, 3)
     vectors = [Vectors_(f"v{at}", None, Vector.MAX, lambda given=given: given) for at, given in enumerate(columns)]
     return score_vectors(vectors, trial, {}, lambda step: None)

@@ -30,7 +30,7 @@ from headscope.facts import (
 )
 from headscope.render.diagram import PAINTERS, colors, diagram_text
 from headscope.render.diagram.layout import WIDTH, Panel, lay_out, text_width, wrap_text
-from headscope.render.diagram.picture import Kind, Picture, Tint, picture_of
+from headscope.render.diagram.picture import BoxKind, Picture, Tint, picture_of
 from headscope.render.screens.inspect import inspect_screen
 from headscope.render.text.console import plain_text
 from headscope.render.text.tokens import Mark, cell_text, row_text
@@ -157,7 +157,7 @@ def test_the_picture_says_of_a_stage_what_the_tree_says(name: str) -> None:
     screen = plain_text(inspect_screen(report, details=True))
     lines = {line.split(" ", 1)[1].strip(): line for line in screen.splitlines() if line.startswith(("├── ", "└── "))}
     sentence = list(lines)
-    stages = [node for node in picture_of(report).nodes if node.kind is Kind.STAGE]
+    stages = [node for node in picture_of(report).nodes if node.kind is BoxKind.STAGE]
     for node, line in zip(stages, sentence, strict=False):
         [(module, shapes)] = node.pairs
         assert line.startswith(node.title)
@@ -204,13 +204,13 @@ def test_two_ends_both_make_the_logits() -> None:
 
 def test_without_a_head_no_stage_and_no_token_is_drawn() -> None:
     picture = picture_of(without_head())
-    assert [node.kind for node in picture.nodes] == [Kind.GAP, Kind.BASE, Kind.SCORES]
+    assert [node.kind for node in picture.nodes] == [BoxKind.GAP, BoxKind.BASE, BoxKind.SCORES]
     assert picture.nodes[0].title == "not determined: head path"
     assert not any(edge.is_sure for edge in picture.edges)
 
 
 def marks(report: Report) -> list[str]:
-    [hidden] = [node for node in picture_of(report).nodes if node.kind is Kind.HIDDEN]
+    [hidden] = [node for node in picture_of(report).nodes if node.kind is BoxKind.HIDDEN]
     return [row_text(row) for row in hidden.rows]
 
 
@@ -291,7 +291,7 @@ def test_each_part_of_a_concatenation_has_a_separate_row() -> None:
 @pytest.mark.parametrize("what", ["pooling", "head path"])
 def test_no_position_is_marked_where_the_pooling_is_not_determined(what: str) -> None:
     report = replace(bert(), not_determined=(Unavailable(what, "why"),))
-    [hidden] = [node for node in picture_of(report).nodes if node.kind is Kind.HIDDEN]
+    [hidden] = [node for node in picture_of(report).nodes if node.kind is BoxKind.HIDDEN]
     assert {cell.mark for row in hidden.rows for cell in row.cells} == {Mark.UNTOLD}
     for format in PAINTERS:
         assert f"not determined: {what}" in diagram_text(report, format)
@@ -306,12 +306,12 @@ def test_a_pooling_that_is_not_determined_is_told_nowhere() -> None:
 
 
 def test_labels_beyond_eight_are_counted() -> None:
-    [scores] = [node for node in picture_of(many_labels()).nodes if node.kind is Kind.SCORES]
+    [scores] = [node for node in picture_of(many_labels()).nodes if node.kind is BoxKind.SCORES]
     assert [cell.text for cell in scores.rows[0].cells][-2:] == ["7 class 7", "and 992 more"]
 
 
 def test_modules_that_never_ran_are_grey_and_named() -> None:
-    [unused] = [node for node in picture_of(gpt2()).nodes if node.kind is Kind.UNUSED]
+    [unused] = [node for node in picture_of(gpt2()).nodes if node.kind is BoxKind.UNUSED]
     assert unused.tint is Tint.UNUSED
     assert unused.pairs == (("transformer.wpe_extra (Embedding)", "never executed"),)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.render.text.fold import Row, fold_keys, fold_rows, spell_run
+from headscope.render.text.fold import FoldedRow, fold_keys, fold_rows, spell_run
 
 FOLDED: tuple[tuple[list[str], list[str]], ...] = (
     (["layer.0.a", "layer.1.a", "layer.2.a"], ["layer.{0...2}.a"]),
@@ -26,7 +26,7 @@ def test_keys_fold_exactly(keys: list[str], folded: list[str]) -> None:
 
 
 def test_rows_that_differ_in_shape_stay_apart() -> None:
-    rows = [Row((f"layer.{index}.w",), ((768, 3 if index == 1 else 2),)) for index in range(4)]
+    rows = [FoldedRow((f"layer.{index}.w",), ((768, 3 if index == 1 else 2),)) for index in range(4)]
     assert [(row.names, row.count) for row in fold_rows(rows)] == [
         (("layer.{0,2,3}.w",), 3),
         (("layer.1.w",), 1),
@@ -34,19 +34,19 @@ def test_rows_that_differ_in_shape_stay_apart() -> None:
 
 
 def test_a_row_folds_with_its_checkpoint_keys() -> None:
-    rows = [Row((f"m.layer.{index}.weight", f"layer.{index}.gamma")) for index in range(12)]
-    assert fold_rows(rows) == (Row(("m.layer.{0...11}.weight", "layer.{0...11}.gamma"), (), 12),)
+    rows = [FoldedRow((f"m.layer.{index}.weight", f"layer.{index}.gamma")) for index in range(12)]
+    assert fold_rows(rows) == (FoldedRow(("m.layer.{0...11}.weight", "layer.{0...11}.gamma"), (), 12),)
 
 
 def test_equal_indices_at_two_places_are_told_apart() -> None:
     names = [f"layers.{layer}.experts.{expert}.w" for layer in range(3) for expert in range(3)]
-    rows = [Row((f"model.{name}", f"0.{name}")) for name in names]
+    rows = [FoldedRow((f"model.{name}", f"0.{name}")) for name in names]
     both = "layers.{0...2}.experts.{0...2}.w"
-    assert fold_rows(rows) == (Row((f"model.{both}", f"0.{both}"), (), len(names)),)
+    assert fold_rows(rows) == (FoldedRow((f"model.{both}", f"0.{both}"), (), len(names)),)
 
 
 def test_a_row_whose_checkpoint_key_has_another_index_stays_apart() -> None:
-    rows = (Row(("layer.0.w", "layer.0.w")), Row(("layer.1.w", "layer.7.w")))
+    rows = (FoldedRow(("layer.0.w", "layer.0.w")), FoldedRow(("layer.1.w", "layer.7.w")))
     assert fold_rows(rows) == rows
 
 
@@ -55,7 +55,7 @@ _NAMES = st.lists(st.sampled_from(["layer", "0", "1", "2", "10", "w", "01"]), mi
 
 @given(st.lists(st.tuples(_NAMES, st.integers(0, 1)), unique_by=lambda pair: pair[0], max_size=12))
 def test_folding_loses_and_invents_nothing(pairs: list[tuple[str, int]]) -> None:
-    folded = fold_rows(Row((name,), (same,)) for name, same in pairs)
+    folded = fold_rows(FoldedRow((name,), (same,)) for name, same in pairs)
     unfolded = [(name, row.same[0]) for row in folded for name in expand(row.names[0])]
     assert sorted(unfolded, key=str) == sorted(pairs, key=str)
     assert sum(row.count for row in folded) == len(pairs)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import headscope
 from headscope.checkpoints.local import Folder
 from headscope.checkpoints.states.files import find_half_download
-from headscope.checkpoints.states.place import Place, names_below
+from headscope.checkpoints.states.place import StatePlace, names_below
 from headscope.cli import main
 from headscope.errors import HeadscopeError, Malformed, NotFound
 from headscope.facts import CheckpointState, Severity, StateKind
@@ -368,7 +368,7 @@ def test_a_mark_beside_whole_weights_is_no_half_download(
     model.save_pretrained(tmp_path)
     (tmp_path / mark).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / mark).write_bytes(b"")
-    assert find_half_download(Place(str(tmp_path), names_below(tmp_path), Folder(tmp_path).open)) is None
+    assert find_half_download(StatePlace(str(tmp_path), names_below(tmp_path), Folder(tmp_path).open)) is None
     if not configured:
         (tmp_path / "config.json").unlink()
         assert refused(tmp_path, NotFound).rule == "HS809"
@@ -393,7 +393,7 @@ def test_a_mark_counts_where_the_weights_are_missing(mark: str, tool: str | None
     (tmp_path / mark).write_bytes(b"")
     if mark == "model.safetensors.aria2":
         (tmp_path / "model.safetensors").write_bytes(b"\0" * 4096)
-    found = find_half_download(Place(str(tmp_path), names_below(tmp_path), Folder(tmp_path).open))
+    found = find_half_download(StatePlace(str(tmp_path), names_below(tmp_path), Folder(tmp_path).open))
     assert (found.state.tool if found is not None else None) == tool
 
 
@@ -463,11 +463,11 @@ def test_a_clean_checkpoint_is_read_without_a_look_at_its_folder(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from headscope.checkpoints import local
-    from headscope.checkpoints.unusual import Surroundings
+    from headscope.checkpoints.unusual import PlaceSurroundings
 
     model.save_pretrained(tmp_path)
     monkeypatch.setattr(local, "names_below", lambda path: pytest.fail("a clean checkpoint was searched"))
-    monkeypatch.setattr(Surroundings, "state", lambda around: pytest.fail("a clean checkpoint was searched"))
+    monkeypatch.setattr(PlaceSurroundings, "state", lambda around: pytest.fail("a clean checkpoint was searched"))
     assert headscope.diff_weights(str(tmp_path), offline=True).checkpoint.states == ()
     assert sys.modules["headscope.checkpoints.local"] is local
 

@@ -170,8 +170,8 @@ def _load_and_compare(source: Request, against: Request, loader: str, head_only:
     A loader of the user is also looked for in the current folder. That comes last, and for such a loader only: a
     checkpoint's folder may hold a file named as a library is.
     """
-    from headscope.examination.stored.verification import compare_with_checkpoint, load_model
+    from headscope.examination.stored.verification import compare_with_checkpoint, load_model_with
 
     if ":" in loader:
         sys.path.append(str(Path.cwd()))
-    return compare_with_checkpoint(load_model(source, loader), against, head_only=head_only)
+    return compare_with_checkpoint(load_model_with(source, loader), against, head_only=head_only)

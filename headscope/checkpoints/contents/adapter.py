@@ -51,7 +51,7 @@ def without_base(adapter: CheckpointManifest, base: str, reason: HeadscopeError)
     return kind(message, f"give the base model: headscope inspect BASE --adapter {adapter.reference}")
 
 
-def joined(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointManifest:
+def joined_manifest(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointManifest:
     """The base model's manifest with the adapter on it."""
     if base.kind is CheckpointKind.ADAPTER:
         raise UsageError(

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from headscope.checkpoints.contents.sentence_modules import modes_of, read_module, settings_of, tokens_of
-from headscope.checkpoints.contents.weights import Storage
+from headscope.checkpoints.contents.sentence_modules import modes_of, read_module, settings_of_module, tokens_of_module
+from headscope.checkpoints.contents.weights import FileStorage
 from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource
 from headscope.checkpoints.formats.config_file import parse_list, parse_object
 from headscope.checkpoints.formats.pickle.scikit_pickle import read_pickled_head
@@ -28,7 +28,7 @@ _ENCODERS = ("sentence_transformers", "sbert_ce_default_activation_function")
 """Settings in `config.json` that a CrossEncoder leaves there, of before sentence-transformers 6 and 4."""
 
 
-def read_sentence_pipeline(storage: Storage, config: Mapping[str, Any] | None = None) -> SentencePipeline | None:
+def read_sentence_pipeline(storage: FileStorage, config: Mapping[str, Any] | None = None) -> SentencePipeline | None:
     """What follows the model of a sentence-transformers checkpoint; None if no file and no `config` mentions any.
 
     `reason` explains a missing file: it is beside the weights, and stops nothing.
@@ -46,16 +46,16 @@ def read_sentence_pipeline(storage: Storage, config: Mapping[str, Any] | None = 
         if _LIBRARY in names:
             found = _with_library(found, parse_object(files.read_text(_LIBRARY), _LIBRARY))
         if "LogitScore" in folders:
-            found = replace(found, token_ids=tokens_of(settings_of(files, folders["LogitScore"])))
+            found = replace(found, token_ids=tokens_of_module(settings_of_module(files, folders["LogitScore"])))
         found = replace(found, max_length=_max_length(files, names))
         if "Pooling" in folders:
-            found = replace(found, pooling=modes_of(settings_of(files, folders["Pooling"])))
+            found = replace(found, pooling=modes_of(settings_of_module(files, folders["Pooling"])))
     except (Malformed, NotFound) as err:
         return replace(found, reason=err.message)
     return found
 
 
-def _head(files: Storage, names: set[str]) -> PickledHead | None:
+def _head(files: FileStorage, names: set[str]) -> PickledHead | None:
     """The classifier of SetFit, with the labels that `config_setfit.json` gives its classes."""
     if _SETFIT_HEAD not in names:
         return None
@@ -72,7 +72,7 @@ def _head(files: Storage, names: set[str]) -> PickledHead | None:
 class _Once:
     """A storage whose small files are read once."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: FileStorage) -> None:
         self._storage = storage
         self._texts: dict[str, bytes] = {}
 
@@ -129,7 +129,7 @@ def _with_library(found: SentencePipeline, settings: dict[str, Any]) -> Sentence
     return replace(found, library_class=name, activation=(activation or "").rpartition(".")[2])
 
 
-def _max_length(storage: Storage, names: set[str]) -> int | None:
+def _max_length(storage: FileStorage, names: set[str]) -> int | None:
     """The number of tokens at which texts are cut; None where no file says."""
     for file, key in _LENGTHS:
         value = parse_object(storage.read_text(file), file).get(key) if file in names else None

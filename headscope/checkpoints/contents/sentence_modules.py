@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from headscope.checkpoints.contents.weights import Storage, read_weight_file
+from headscope.checkpoints.contents.weights import FileStorage, read_weight_file
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import Malformed, NotFound, Unsupported
 from headscope.facts.stored.checkpoint import TensorHeader
@@ -35,7 +35,7 @@ class _Read:
     shapes: Shapes | None = None
 
 
-def read_module(storage: Storage, name: str, folder: str) -> SentenceModule:
+def read_module(storage: FileStorage, name: str, folder: str) -> SentenceModule:
     """One module of the chain, with its own weights. `fault` describes what doesn't fit, because the library raises an
     error for it.
 
@@ -45,13 +45,13 @@ def read_module(storage: Storage, name: str, folder: str) -> SentenceModule:
     if name not in _READERS:
         return plain
     try:
-        read = _READERS[name](plain, settings_of(storage, folder))
+        read = _READERS[name](plain, settings_of_module(storage, folder))
     except (Malformed, NotFound) as err:
         return replace(plain, fault=err.message)
     return read.module if read.shapes is None else _with_weights(storage, read.module, read.shapes)
 
 
-def settings_of(storage: Storage, folder: str) -> dict[str, Any]:
+def settings_of_module(storage: FileStorage, folder: str) -> dict[str, Any]:
     """The settings of the module in a folder of the checkpoint. Raises Malformed for a folder that lies elsewhere."""
     name = _inside(folder, _SETTINGS)
     return parse_object(storage.read_text(name), name)
@@ -68,7 +68,7 @@ def modes_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(mode for key, mode in _OLD_MODES.items() if settings.get(key) is True) or ("mean",)
 
 
-def tokens_of(settings: Mapping[str, Any]) -> tuple[int, ...]:
+def tokens_of_module(settings: Mapping[str, Any]) -> tuple[int, ...]:
     """The tokens of a `LogitScore`: for no, where it has one, then for yes."""
     wanted, other = settings.get("true_token_id"), settings.get("false_token_id")
     if type(wanted) is not int or not (other is None or type(other) is int) or min(wanted, other or 0) < 0:
@@ -82,7 +82,7 @@ def _inside(folder: str, file: str) -> str:
     return str(PurePosixPath(folder) / file)
 
 
-def _with_weights(storage: Storage, module: SentenceModule, shapes: Shapes) -> SentenceModule:
+def _with_weights(storage: FileStorage, module: SentenceModule, shapes: Shapes) -> SentenceModule:
     """The module with the tensors of its file, held against those that it loads."""
     for file in _WEIGHTS:
         try:
@@ -161,7 +161,7 @@ def _splade(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
 
 
 def _logit_score(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
-    ids = tokens_of(settings)
+    ids = tokens_of_module(settings)
     return _Read(replace(module, detail=" - ".join(f"token {number}" for number in reversed(ids)), output_size=1))
 
 

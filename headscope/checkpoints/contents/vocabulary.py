@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.checkpoints.contents.tokenizer_file import tokens_around
-from headscope.checkpoints.contents.weights import Storage
+from headscope.checkpoints.contents.weights import FileStorage
 from headscope.checkpoints.formats.config_file import TOKENIZER, largest_text, parse_object
 from headscope.errors import Malformed, NotFound
 from headscope.facts.stored.tokenizer import TokenId
@@ -42,7 +42,7 @@ class TokenIds:
             return None
 
 
-def read_vocabulary(storage: Storage) -> dict[str, int]:
+def read_vocabulary(storage: FileStorage) -> dict[str, int]:
     """Every token with its id, as `convert_tokens_to_ids` knows them.
 
     Raises NotFound where no file lists them, Malformed where one does not hold what it should.
@@ -53,7 +53,7 @@ def read_vocabulary(storage: Storage) -> dict[str, int]:
     return {**ids.vocabulary, **{item.token: item.id for item in ids.added if item.id is not None}}
 
 
-def read_token_ids(storage: Storage, settings: Mapping[str, Any]) -> TokenIds:
+def read_token_ids(storage: FileStorage, settings: Mapping[str, Any]) -> TokenIds:
     """The ids of all tokens; those of `settings`, the content of `tokenizer_config.json`, where nothing else has them.
 
     Raises NotFound where no file gives ids, Malformed where one does not hold what it should.
@@ -122,7 +122,7 @@ def _is_text(token: str) -> bool:
     return True
 
 
-def _added_beside(storage: Storage, settings: Mapping[str, Any]) -> tuple[TokenId, ...]:
+def _added_beside(storage: FileStorage, settings: Mapping[str, Any]) -> tuple[TokenId, ...]:
     """The added tokens of a tokenizer without `tokenizer.json`."""
     decoder = settings.get("added_tokens_decoder")
     listed = _added(decoder.items(), _SETTINGS) if isinstance(decoder, dict) else ()

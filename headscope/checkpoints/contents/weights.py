@@ -41,7 +41,7 @@ _HEADER_ENTRY = 90
 _MOST_AT_ONCE = 1_000_000
 
 
-class Storage(Protocol):
+class FileStorage(Protocol):
     """A place that holds the files of one checkpoint."""
 
     def names(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class Storage(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class StoredWeights:
     """What the weight files of a checkpoint hold."""
 
     format: WeightsFormat
@@ -96,7 +96,7 @@ _LAYOUTS = (
 )
 
 
-def read_weights(storage: Storage, config: Mapping[str, Any], variant: str | None = None) -> Weights:
+def read_weights(storage: FileStorage, config: Mapping[str, Any], variant: str | None = None) -> StoredWeights:
     """The tensors of the weight files that `from_pretrained` would load: those that the configuration names, or
     safetensors before PyTorch's; with a `variant`, only files of that variant.
 
@@ -120,20 +120,20 @@ def read_weights(storage: Storage, config: Mapping[str, Any], variant: str | Non
     refuse_exports(names, storage.open)
     _refuse_other_formats(names)
     gap = Unavailable("weights", "the checkpoint holds no weight file that headscope reads (safetensors or PyTorch)")
-    return Weights(WeightsFormat.NONE, gaps=(gap,))
+    return StoredWeights(WeightsFormat.NONE, gaps=(gap,))
 
 
-def read_adapter_weights(storage: Storage) -> Weights:
+def read_adapter_weights(storage: FileStorage) -> StoredWeights:
     """The tensors of a PEFT adapter's weight file. One that is not there leaves a gap."""
     names = set(storage.names())
     for name in _ADAPTER_LAYOUTS:
         if name in names:
             return read_weight_file(storage, name)
     gap = Unavailable("adapter weights", f"the adapter holds neither {' nor '.join(_ADAPTER_LAYOUTS)}")
-    return Weights(WeightsFormat.NONE, gaps=(gap,))
+    return StoredWeights(WeightsFormat.NONE, gaps=(gap,))
 
 
-def _read_chosen(storage: Storage, name: Any) -> Weights:
+def _read_chosen(storage: FileStorage, name: Any) -> StoredWeights:
     """The file that `transformers_weights` of the configuration names, which must be inside the checkpoint."""
     plain = isinstance(name, str) and not any(sign in name for sign in "\\:\0")
     if not plain or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
@@ -157,13 +157,13 @@ def _other_weights(names: Iterable[str], taken: WeightsFormat) -> tuple[str, ...
     return (f"{others[0]} is there too; Transformers takes {taken.value}, and so it was not read",) if others else ()
 
 
-def read_weight_file(storage: Storage, name: str) -> Weights:
+def read_weight_file(storage: FileStorage, name: str) -> StoredWeights:
     """The tensors of one named weight file."""
     is_safetensors = name.endswith(".safetensors")
     return _read_files(storage, WeightsFormat.SAFETENSORS if is_safetensors else WeightsFormat.TORCH, [name])
 
 
-def with_weight_file(manifest: CheckpointManifest, storage: Storage, name: str) -> CheckpointManifest:
+def with_weight_file(manifest: CheckpointManifest, storage: FileStorage, name: str) -> CheckpointManifest:
     """The manifest with the tensors of one more file, which replace those of the same keys as in the loader."""
     more = read_weight_file(storage, name)
     tensors = {tensor.key: tensor for tensor in (*manifest.tensors, *more.tensors)}
@@ -229,7 +229,7 @@ def _refuse_other_formats(names: Iterable[str]) -> None:
         raise Unsupported(f"headscope doesn't read the format of the weights: {listed}", "convert them to safetensors")
 
 
-def _read_index(storage: Storage, layout: _Layout) -> Weights:
+def _read_index(storage: FileStorage, layout: _Layout) -> StoredWeights:
     text = storage.read_text(layout.name)
     weight_map = parse_object(text, layout.name).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
@@ -260,7 +260,7 @@ def _shard_name(value: Any, index: str) -> str:
     return str(value)
 
 
-def _unheld(weights: Weights, weight_map: dict[str, Any], index: str) -> tuple[str, ...]:
+def _unheld(weights: StoredWeights, weight_map: dict[str, Any], index: str) -> tuple[str, ...]:
     """A sentence on keys that the index promises and no shard holds.
 
     It is not a gap: `from_pretrained` loads what the shards hold, whatever the index says, and so these are missing.
@@ -284,8 +284,8 @@ class _Part:
 
 
 def _read_files(
-    storage: Storage, format_: WeightsFormat, names: list[str], listed: Mapping[str, int] | None = None
-) -> Weights:
+    storage: FileStorage, format_: WeightsFormat, names: list[str], listed: Mapping[str, int] | None = None
+) -> StoredWeights:
     """The named files, read together; `listed` are those of an index, with header sizes: missing ones are a gap."""
     contexts = [copy_context() for _ in names]  # the threads belong to what this reading is bounded and watched by
     # Each shard is one request that mostly waits.
@@ -295,7 +295,7 @@ def _read_files(
     gaps = _missing_shards([part.file.name for part in parts if part.file.size is None], len(parts))
     if not gaps and not any(part.tensors for part in parts):
         gaps = (Unavailable("weights", "the weight files hold no tensor"),)
-    return Weights(
+    return StoredWeights(
         format=format_,
         tensors=tuple({tensor.key: tensor for part in parts for tensor in part.tensors}.values()),
         files=tuple(part.file for part in parts),
@@ -315,7 +315,7 @@ def _missing_shards(names: list[str], total: int) -> tuple[Unavailable, ...]:
     return (Unavailable(what, f"the shards are missing: {list_of(names, _SHARDS_NAMED)}"),)
 
 
-def _read_part(storage: Storage, format_: WeightsFormat, name: str, listed: Mapping[str, int] | None) -> _Part:
+def _read_part(storage: FileStorage, format_: WeightsFormat, name: str, listed: Mapping[str, int] | None) -> _Part:
     first = listed[name] if listed and format_ is WeightsFormat.SAFETENSORS else FIRST_BYTES
     try:
         source = storage.open(name, first)

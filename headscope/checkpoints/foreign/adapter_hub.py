@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.checkpoints.contents.weights import Storage, read_weight_file
+from headscope.checkpoints.contents.weights import FileStorage, read_weight_file
 from headscope.checkpoints.foreign.values import (
     Labels,
     count_faults,
@@ -46,7 +46,7 @@ CLASSIFIERS = (*_OF_TEXTS, *_PER_TOKEN)
 """The head types whose result are scores of classes, choices or positions; others predict words or trees."""
 
 
-def is_of_adapter_hub(names: Collection[str], storage: Storage) -> bool:
+def is_of_adapter_hub(names: Collection[str], storage: FileStorage) -> bool:
     """Whether a folder was written by adapters and not by PEFT: by its file names, then by its adapter_config.json."""
     own = {*_ADAPTERS, *_HEADS, _HEAD_CONFIG}.intersection(names)
     if not own and _CONFIG not in names:
@@ -60,7 +60,7 @@ def is_of_adapter_hub(names: Collection[str], storage: Storage) -> bool:
     return "peft_type" not in config and (bool(own) or is_theirs)
 
 
-def refuse_adapter_hub(names: Collection[str], storage: Storage, reference: str) -> None:
+def refuse_adapter_hub(names: Collection[str], storage: FileStorage, reference: str) -> None:
     """Raises Unsupported, with the head that the folder holds, for a folder of adapters."""
     if not is_of_adapter_hub(names, storage):
         return
@@ -68,7 +68,7 @@ def refuse_adapter_hub(names: Collection[str], storage: Storage, reference: str)
     adapter = parse_object(storage.read_text(_CONFIG), _CONFIG) if _CONFIG in names else {}
     tensors, bytes_read = _read(storage, names, _ADAPTERS)
     of_head, of_head_bytes = _read(storage, names, _HEADS)
-    head = read_head(settings, of_head) if of_head or settings else None
+    head = read_hub_head(settings, of_head) if of_head or settings else None
     either = settings or adapter
     base = text(either.get("model_name"), "BASE")
     held = [*(["an adapter"] if _CONFIG in names else []), *([_named(settings)] if head is not None else [])]
@@ -91,7 +91,7 @@ def refuse_adapter_hub(names: Collection[str], storage: Storage, reference: str)
     )
 
 
-def _read(storage: Storage, names: Collection[str], files: Sequence[str]) -> tuple[tuple[TensorHeader, ...], int]:
+def _read(storage: FileStorage, names: Collection[str], files: Sequence[str]) -> tuple[tuple[TensorHeader, ...], int]:
     """The tensors of the first of the files that is there, and the bytes read."""
     name = next((name for name in files if name in names), None)
     weights = read_weight_file(storage, name) if name is not None else None
@@ -129,7 +129,7 @@ class _Layers:
                 yield ExportStep(activation)
 
 
-def read_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]) -> ExportHead:
+def read_hub_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]) -> ExportHead:
     """The prediction head that these settings and tensors make."""
     config = mapping(settings.get("config"))
     kind = text(config.get("head_type"))

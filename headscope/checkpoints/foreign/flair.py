@@ -7,7 +7,7 @@ The layout is that of Flair 0.15 (`_get_state_dict` of `flair/nn/model.py` and `
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from headscope.checkpoints.contents.weights import Storage
+from headscope.checkpoints.contents.weights import FileStorage
 from headscope.checkpoints.foreign.values import (
     MOST_LABELS,
     Labels,
@@ -42,7 +42,7 @@ _POOLING = {
 }
 
 
-def refuse_flair(names: Collection[str], storage: Storage, reference: str) -> None:
+def refuse_flair(names: Collection[str], storage: FileStorage, reference: str) -> None:
     """Raises Unsupported, with the head that the file holds, for a model of Flair."""
     for name in _candidates(names):
         try:

@@ -7,7 +7,7 @@ or `open_clip_pytorch_model.bin`.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from headscope.checkpoints.contents.weights import Storage, read_weight_file
+from headscope.checkpoints.contents.weights import FileStorage, read_weight_file
 from headscope.checkpoints.foreign.values import mapping, text, whole
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import Unsupported
@@ -23,7 +23,7 @@ _PROJECTIONS = ("visual.proj", "text_projection", "text.text_projection", "visua
 _MATRIX = 2
 
 
-def refuse_open_clip(names: Collection[str], storage: Storage, reference: str) -> None:
+def refuse_open_clip(names: Collection[str], storage: FileStorage, reference: str) -> None:
     """Raises Unsupported, with what makes the scores, for a folder of open_clip."""
     if _CONFIG not in names:
         return

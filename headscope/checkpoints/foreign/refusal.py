@@ -2,14 +2,14 @@
 
 from collections.abc import Collection
 
-from headscope.checkpoints.contents.weights import Storage
+from headscope.checkpoints.contents.weights import FileStorage
 from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.checkpoints.foreign.flair import refuse_flair
 from headscope.checkpoints.foreign.open_clip import refuse_open_clip
 from headscope.checkpoints.foreign.spacy import refuse_spacy
 
 
-def refuse_foreign(names: Collection[str], storage: Storage, reference: str) -> None:
+def refuse_foreign(names: Collection[str], storage: FileStorage, reference: str) -> None:
     """Raises Unsupported, with the head as far as the files describe it, for a folder of another library.
 
     For places without the weights of a Transformers checkpoint: reading costs nothing where no file is named for it.

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.checkpoints.contents.weights import Storage
+from headscope.checkpoints.contents.weights import FileStorage
 from headscope.checkpoints.foreign.values import Labels, listed_labels, mapping, text
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import HeadscopeError, Unsupported
@@ -41,7 +41,7 @@ class _Component:
         return self.factory in _CLASSIFIERS
 
 
-def refuse_spacy(names: Collection[str], storage: Storage, reference: str) -> None:
+def refuse_spacy(names: Collection[str], storage: FileStorage, reference: str) -> None:
     """Raises Unsupported, with the classifier of the pipeline, for a folder of spaCy."""
     if _META not in names or _CONFIG not in names:
         return
@@ -66,7 +66,7 @@ def refuse_spacy(names: Collection[str], storage: Storage, reference: str) -> No
     )
 
 
-def _sections(storage: Storage) -> dict[str, dict[str, str]]:
+def _sections(storage: FileStorage) -> dict[str, dict[str, str]]:
     """The names in the sections of the components in `config.cfg`; {} where it cannot be read."""
     try:
         lines = storage.read_text(_CONFIG).decode("utf-8", "replace").splitlines()

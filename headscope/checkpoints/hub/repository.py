@@ -25,8 +25,8 @@ from headscope.checkpoints.hub.ranges import Beginning, RangeBytes
 from headscope.checkpoints.hub.whole_files import read_whole
 from headscope.checkpoints.manifest import CONFIG
 from headscope.checkpoints.reference import HubReference, parse_reference
-from headscope.checkpoints.states.place import Place
-from headscope.checkpoints.unusual import Surroundings, without_config
+from headscope.checkpoints.states.place import StatePlace
+from headscope.checkpoints.unusual import PlaceSurroundings, without_config
 from headscope.errors import HeadscopeError, Malformed, NetworkError, NotFound, WithoutConfig
 from headscope.upstream.hub import cached_file
 
@@ -92,10 +92,10 @@ def _without_config(access: HubAccess, storage: "Repository") -> HeadscopeError:
     return found
 
 
-def surroundings_of(access: HubAccess, storage: "Repository") -> Surroundings:
+def surroundings_of(access: HubAccess, storage: "Repository") -> PlaceSurroundings:
     """A repository as a place whose state is looked for."""
-    place = Place(access.repo, storage.names(), storage.open, storage.read_text)
-    return Surroundings(storage, place, access.repo, repo=access.repo)
+    place = StatePlace(access.repo, storage.names(), storage.open, storage.read_text)
+    return PlaceSurroundings(storage, place, access.repo, repo=access.repo)
 
 
 class Repository:

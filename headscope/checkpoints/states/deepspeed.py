@@ -5,7 +5,7 @@ from pathlib import PurePath
 from typing import Any
 
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
-from headscope.checkpoints.states.place import Found, Place
+from headscope.checkpoints.states.place import Found, StatePlace
 from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, on_imports
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
@@ -16,7 +16,7 @@ _MODEL, _OPTIMIZER = "_model_states.pt", "_optim_states.pt"
 _SCRIPT = "zero_to_fp32.py"
 
 
-def find_deepspeed(place: Place) -> Found | None:
+def find_deepspeed(place: StatePlace) -> Found | None:
     """The state of a place that holds a checkpoint of DeepSpeed, or is one of its step folders."""
     steps = [folder for folder in place.folders() if _STEP.fullmatch(folder) and _parts(place.inside(folder))]
     if not steps and _parts(place.top()):
@@ -35,7 +35,7 @@ def _parts(names: tuple[str, ...]) -> list[str]:
     return [name for name in names if name.endswith(_MODEL)]
 
 
-def _found(place: Place, step: Place, tag: str, said: tuple[str, ...]) -> Found:
+def _found(place: StatePlace, step: StatePlace, tag: str, said: tuple[str, ...]) -> Found:
     models = sorted(_parts(step.names))
     optimizers = [name for name in step.names if name.endswith(_OPTIMIZER)]
     stage = "ZeRO-3" if any(name.startswith("zero_pp_rank_") for name in models) else "ZeRO-1 or 2"
@@ -53,7 +53,7 @@ def _found(place: Place, step: Place, tag: str, said: tuple[str, ...]) -> Found:
     return Found(state, tensors, WRITTEN)
 
 
-def _repair(place: Place, tag: str, models: list[str], *, split: bool) -> Repair:
+def _repair(place: StatePlace, tag: str, models: list[str], *, split: bool) -> Repair:
     """DeepSpeed's own script if the weights are split, otherwise the state dict in the one file."""
     if not split:
         file = f"{tag}/{models[0]}" if tag else models[0]
@@ -79,7 +79,7 @@ def _repair(place: Place, tag: str, models: list[str], *, split: bool) -> Repair
     )
 
 
-def _read(step: Place, models: list[str]) -> tuple[tuple[TensorHeader, ...] | None, tuple[str, ...]]:
+def _read(step: StatePlace, models: list[str]) -> tuple[tuple[TensorHeader, ...] | None, tuple[str, ...]]:
     """The tensors that the parts belong to, and what loading the file of the first process imports."""
     try:
         value, imported = read_torch_value(step.open(models[0]))

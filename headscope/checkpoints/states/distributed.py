@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 
 from headscope.checkpoints.formats.pickle.interpreter import read_pickle
 from headscope.checkpoints.formats.pickle.values import Global, Opaque
-from headscope.checkpoints.states.place import Found, Place
+from headscope.checkpoints.states.place import Found, StatePlace
 from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, on_imports, place_in_dict
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
@@ -21,7 +21,7 @@ _OBJECT = ".BytesStorageMetadata"
 Path = tuple[str | int, ...]
 
 
-def find_distributed(place: Place) -> Found | None:
+def find_distributed(place: StatePlace) -> Found | None:
     """The state of a place with a distributed checkpoint in it or in a folder of it; that of the model comes first."""
     folders = [folder for folder in ("", *place.folders()) if _is_one(place, folder)]
     if not folders:
@@ -53,12 +53,12 @@ def find_distributed(place: Place) -> Found | None:
     return Found(state, tensors or None, WRITTEN)
 
 
-def _is_one(place: Place, folder: str) -> bool:
+def _is_one(place: StatePlace, folder: str) -> bool:
     names = place.inside(folder) if folder else place.top()
     return _METADATA in names and any(name.endswith(_DATA) for name in names)
 
 
-def _metadata(place: Place) -> tuple[dict[Any, Any], tuple[str, ...]]:
+def _metadata(place: StatePlace) -> tuple[dict[Any, Any], tuple[str, ...]]:
     """The attributes of the pickled metadata, and what loading it imports; nothing of it is made."""
     imported: set[str] = set()
     found = read_pickle(io.BytesIO(place.text(_METADATA)), _METADATA, imported)

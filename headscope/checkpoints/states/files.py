@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headscope.checkpoints.formats.config_file import parse_object
-from headscope.checkpoints.states.place import Found, Place, names_below
+from headscope.checkpoints.states.place import Found, StatePlace, names_below
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind
 from headscope.facts.counting import counted, few_of
@@ -23,7 +23,7 @@ _ZIP, _ZIP_END, _TAIL = b"PK\x03\x04", b"PK\x05\x06", 65_557
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
-def find_pointers(place: Place) -> Found | None:
+def find_pointers(place: StatePlace) -> Found | None:
     """The state of a clone of a repository whose large files were not fetched."""
     pointers = [(name, size) for name in place.top() if (size := _pointed(place, name)) is not None]
     if not pointers:
@@ -44,7 +44,7 @@ def find_pointers(place: Place) -> Found | None:
     return Found(state)
 
 
-def _pointed(place: Place, name: str) -> int | None:
+def _pointed(place: StatePlace, name: str) -> int | None:
     """The size that a pointer names; None for a file that is not a pointer."""
     if not name.endswith((*WEIGHTS, ".h5", ".msgpack", ".onnx", ".gguf", ".json")):
         return None
@@ -68,7 +68,7 @@ _IN_CACHE = re.compile(
 )
 
 
-def find_half_download(place: Place) -> Found | None:
+def find_half_download(place: StatePlace) -> Found | None:
     """The state of a download that was broken off: missing shards, files that end early, and the marks of the tools.
 
     A mark alone says nothing: it may have stayed behind, or belong to another file.
@@ -91,7 +91,7 @@ def find_half_download(place: Place) -> Found | None:
     return Found(state)
 
 
-def _marks(place: Place) -> Iterator[tuple[str, str]]:
+def _marks(place: StatePlace) -> Iterator[tuple[str, str]]:
     """The marks of downloads of weights, with the tool that leaves them: in the folder itself, and where the Hub's
     client keeps what it has not finished.
     """
@@ -103,7 +103,7 @@ def _marks(place: Place) -> Iterator[tuple[str, str]]:
             yield name, _LEFT_BY[end]
 
 
-def _in_blobs(place: Place) -> Iterator[str]:
+def _in_blobs(place: StatePlace) -> Iterator[str]:
     """The unfinished files of the Hub's cache that a snapshot is in."""
     match = _IN_CACHE.search(place.name)
     if match is None:
@@ -112,7 +112,7 @@ def _in_blobs(place: Place) -> Iterator[str]:
     yield from (f"{_BLOBS}/{name}" for name in names_below(path, 1) if name.endswith(_OF_HUB))
 
 
-def _lacks_weights(place: Place, marks: list[tuple[str, str]]) -> bool:
+def _lacks_weights(place: StatePlace, marks: list[tuple[str, str]]) -> bool:
     """Whether no weight file is there, or one that aria2 marks as unfinished; it removes its mark at the end."""
     unfinished = {name.removesuffix(_OF_ARIA) for name, _ in marks if name.endswith(_OF_ARIA)}
     return not any(_is_weights(name) and name not in unfinished for name in place.top())
@@ -123,7 +123,7 @@ def _is_weights(name: str) -> bool:
     return name.endswith(WEIGHTS) and not name.startswith(_NO_WEIGHTS)
 
 
-def _download(place: Place) -> Repair:
+def _download(place: StatePlace) -> Repair:
     """The command that downloads what is missing: into the Hub's cache, where the folder is one of it."""
     match = _IN_CACHE.search(place.name)
     if match is None:
@@ -134,7 +134,7 @@ def _download(place: Place) -> Repair:
     return Repair(sentence, f"hf download {match['owner']}/{match['name']}{commit}", "sh")
 
 
-def _missing_shards(place: Place) -> Iterator[str]:
+def _missing_shards(place: StatePlace) -> Iterator[str]:
     here = set(place.top())
     for index in _INDEXES:
         if index not in here:
@@ -151,7 +151,7 @@ def _is_plain(name: object) -> bool:
     return isinstance(name, str) and name not in {"", ".", ".."} and not any(sign in name for sign in "/\\:\0")
 
 
-def _lacking(place: Place, name: str) -> str:
+def _lacking(place: StatePlace, name: str) -> str:
     """How a weight file ends early; "" for one that does not, or is of no format that tells."""
     if not name.endswith(WEIGHTS):
         return ""
@@ -170,7 +170,7 @@ def _lacking(place: Place, name: str) -> str:
     return f"ends early: {expected:,} bytes were expected, {size:,} are there" if is_early else ""
 
 
-def _tail(place: Place, name: str, at: int, size: int) -> bytes:
+def _tail(place: StatePlace, name: str, at: int, size: int) -> bytes:
     try:
         return place.open(name).read_at(at, size - at)
     except HeadscopeError:
@@ -196,7 +196,7 @@ _OTHER = {
 _LOADED_BEFORE = {"TensorFlow": "from_tf", "Flax": "from_flax"}
 
 
-def find_other_format(place: Place) -> Found | None:
+def find_other_format(place: StatePlace) -> Found | None:
     """The state of a place whose weights are in the formats of other frameworks alone."""
     if any(name.endswith((".safetensors", ".bin", ".gguf")) for name in place.top()):
         return None

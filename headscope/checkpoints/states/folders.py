@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from headscope.checkpoints.formats.config_file import parse_object
-from headscope.checkpoints.states.place import Found, Place
+from headscope.checkpoints.states.place import Found, StatePlace
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind
 from headscope.facts.counting import counted, few_of
@@ -15,7 +15,7 @@ _CONFIG = "config.json"
 _LARGEST = 1e18
 
 
-def find_trainer_output(place: Place) -> Found | None:
+def find_trainer_output(place: StatePlace) -> Found | None:
     """The state of an output folder of Transformers' Trainer: the checkpoints are in folders inside."""
     steps = sorted(
         (folder for folder in place.folders() if _STEP.fullmatch(folder)),
@@ -50,7 +50,7 @@ def find_trainer_output(place: Place) -> Found | None:
     return Found(state)
 
 
-def _best(place: Place, newest: str) -> tuple[str, str]:
+def _best(place: StatePlace, newest: str) -> tuple[str, str]:
     """The folder that the newest checkpoint's state calls the best, "" for none, and by which number."""
     try:
         state = parse_object(place.text(f"{newest}/{_STATE}"), _STATE)
@@ -75,7 +75,7 @@ _TRACKER = "latest_checkpointed_iteration.txt"
 _WEIGHTS = ("model_optim_rng.pt", "model_rng.pt")
 
 
-def find_megatron(place: Place) -> Found | None:
+def find_megatron(place: StatePlace) -> Found | None:
     """The state of a place with the rank files of Megatron-LM: `iter_*/mp_rank_XX/model_optim_rng.pt`."""
     files = [name for name in place.names if name.rpartition("/")[2] in _WEIGHTS]
     ranks = [(name, _RANK.fullmatch(name.split("/")[-2])) for name in files if "/" in name]
@@ -118,7 +118,7 @@ def _export(folder: str) -> Repair:
 _CORE = "metadata.json"
 
 
-def find_megatron_core(place: Place) -> Found | None:
+def find_megatron_core(place: StatePlace) -> Found | None:
     """The state of a place with a distributed checkpoint of Megatron Core: its `metadata.json` names the backend.
 
     Its parts are those of torch.distributed.checkpoint, but the keys in them are Megatron's: merging them is not a
@@ -139,7 +139,7 @@ def find_megatron_core(place: Place) -> Found | None:
     return Found(state)
 
 
-def _core_backend(place: Place, folder: str) -> str:
+def _core_backend(place: StatePlace, folder: str) -> str:
     """The backend that a folder of Megatron Core names; "" for any other folder."""
     name = f"{folder}/{_CORE}" if folder else _CORE
     if name not in place.names:

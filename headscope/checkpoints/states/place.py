@@ -17,7 +17,7 @@ _LARGEST_TEXT = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StatePlace:
     """`names` are paths below the place, with `/`; `open` opens one of them; `name` is the place's own path.
 
     `read` reads a small file whole where that is another way than to open it, as in a repository.
@@ -40,10 +40,10 @@ class Place:
         """The files in a folder, by their names there."""
         return tuple(name.removeprefix(f"{folder}/") for name in self.names if name.startswith(f"{folder}/"))
 
-    def within(self, folder: str) -> "Place":
+    def within(self, folder: str) -> "StatePlace":
         """The folder as a place."""
         read = self.read
-        return Place(
+        return StatePlace(
             folder,
             self.inside(folder),
             lambda name: self.open(f"{folder}/{name}"),

@@ -6,12 +6,12 @@ from headscope.checkpoints.states.deepspeed import find_deepspeed
 from headscope.checkpoints.states.distributed import find_distributed
 from headscope.checkpoints.states.files import find_half_download, find_other_format, find_pointers
 from headscope.checkpoints.states.folders import find_megatron, find_megatron_core, find_trainer_output
-from headscope.checkpoints.states.place import Found, Place
+from headscope.checkpoints.states.place import Found, StatePlace
 from headscope.checkpoints.states.training_file import find_training_file
 from headscope.errors import HeadscopeError, NotFound
 from headscope.facts import CheckpointState
 
-_RECOGNIZERS: tuple[Callable[[Place], Found | None], ...] = (
+_RECOGNIZERS: tuple[Callable[[StatePlace], Found | None], ...] = (
     find_pointers,
     find_deepspeed,
     find_megatron_core,
@@ -24,7 +24,7 @@ _RECOGNIZERS: tuple[Callable[[Place], Found | None], ...] = (
 )
 
 
-_STORED: tuple[Callable[[Place], Found | None], ...] = (
+_STORED: tuple[Callable[[StatePlace], Found | None], ...] = (
     find_deepspeed,
     find_megatron_core,
     find_distributed,
@@ -39,22 +39,22 @@ _STORED: tuple[Callable[[Place], Found | None], ...] = (
 _OF_BAD_FILES = (find_pointers, find_half_download, find_training_file)
 
 
-def recognize(place: Place) -> Found | None:
+def recognize(place: StatePlace) -> Found | None:
     """The state of a place without weights that `from_pretrained` reads; None where no recognizer knows it."""
     return next((found for find in _RECOGNIZERS if (found := find(place)) is not None), None)
 
 
-def recognize_stored(place: Place) -> Found | None:
+def recognize_stored(place: StatePlace) -> Found | None:
     """The state of a repository of the Hub without weights that `from_pretrained` reads, by few requests."""
     return next((found for find in _STORED if (found := find(place)) is not None), None)
 
 
-def recognize_bad_stored_file(place: Place) -> Found | None:
+def recognize_bad_stored_file(place: StatePlace) -> Found | None:
     """The state of a repository with a weight file that is not what its name says."""
     return find_training_file(place)
 
 
-def recognize_bad_file(place: Place) -> Found | None:
+def recognize_bad_file(place: StatePlace) -> Found | None:
     """The state of a place with a weight file that is not what its name says; None where that has another cause."""
     return next((found for find in _OF_BAD_FILES if (found := find(place)) is not None), None)
 

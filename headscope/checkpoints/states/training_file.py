@@ -10,7 +10,7 @@ from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.formats.pickle.values import Opaque, PickledTensor
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_headers, read_torch_value
-from headscope.checkpoints.states.place import Found, Place
+from headscope.checkpoints.states.place import Found, StatePlace
 from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, on_imports, place_in_dict
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
@@ -43,7 +43,7 @@ class TrainingFile:
     imports: tuple[str, ...]
 
 
-def find_training_file(place: Place) -> Found | None:
+def find_training_file(place: StatePlace) -> Found | None:
     """The state of a place whose weights are inside a file of a training run: the last of several.
 
     Where there is none, a file that holds the weights alone, under a name that from_pretrained does not look for.
@@ -53,7 +53,7 @@ def find_training_file(place: Place) -> Found | None:
     return _inside_a_file(place, first, names) or _under_another_name(place, first) or _pickled_whole(place, first)
 
 
-def _inside_a_file(place: Place, first: Sequence[str], names: Sequence[str]) -> Found | None:
+def _inside_a_file(place: StatePlace, first: Sequence[str], names: Sequence[str]) -> Found | None:
     for name in first:
         try:
             source = place.open(name)
@@ -66,7 +66,7 @@ def _inside_a_file(place: Place, first: Sequence[str], names: Sequence[str]) -> 
     return None
 
 
-def _under_another_name(place: Place, names: Sequence[str]) -> Found | None:
+def _under_another_name(place: StatePlace, names: Sequence[str]) -> Found | None:
     """The state of a place with one file of plain weights under a name of one's own: `best_model.pt`."""
     if _CONFIG not in place.top() or any(name.endswith(_INDEX) for name in place.top()):
         return None  # without a configuration that comes first, and an index names its shards
@@ -98,7 +98,7 @@ it.
 """
 
 
-def _pickled_whole(place: Place, names: Sequence[str]) -> Found | None:
+def _pickled_whole(place: StatePlace, names: Sequence[str]) -> Found | None:
     """The state of a place with a whole model in a pickle; its weights are in objects, which are not made."""
     for name in names:
         try:
@@ -131,7 +131,7 @@ def _state_of_pickled(name: str, value: Opaque, imported: Sequence[str]) -> Chec
     )
 
 
-def _plain_weights(place: Place, name: str) -> tuple[TensorHeader, ...]:
+def _plain_weights(place: StatePlace, name: str) -> tuple[TensorHeader, ...]:
     """The tensors of a file that holds nothing else; () for another."""
     try:
         source = place.open(name)

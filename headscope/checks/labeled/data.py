@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from headscope.checks.labeled.label_classes import has_ids, is_by_id, is_hot, is_regression, named_classes
 from headscope.checks.labeled.label_kinds import LISTED, misfit_of
 from headscope.checks.labeled.label_names import fit_names
-from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, at, rule
+from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, rule, severity_at
 from headscope.facts import ModelFacts, Severity
 from headscope.facts.counting import counted, list_of, shortened, verb
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
@@ -52,7 +52,7 @@ def _with_rows(items: Iterable[DataClass]) -> str:
 def data_classes_unknown(this: Rule, subject: Subject) -> Findings:
     """Labels of the data that no class of the model means."""
     data, model = _comparable(subject), subject.report.model
-    severity = at(subject, training=Severity.ERROR, inference=Severity.WARNING)
+    severity = severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING)
     classes = named_classes(data)
     if is_by_id(data, model):
         return  # HS723 looks at ids
@@ -84,7 +84,7 @@ def data_classes_absent(this: Rule, subject: Subject) -> Findings:
     if _compares_by_name(data, subject):
         named = [item for item in named_classes(data) if item.rows]
         found = {number for number, _ in fit_names([item.label for item in named], model.labels)} - {None}
-    severity = at(subject, training=Severity.WARNING, inference=Severity.NOTE)
+    severity = severity_at(subject, training=Severity.WARNING, inference=Severity.NOTE)
     remedy = "Add rows of these classes, or train a head without them (--labels)."
     if not found and not _is_named(subject) and not has_ids(data):
         lacking = model.num_labels - len(data.classes)
@@ -244,7 +244,7 @@ def data_labels_missing(this: Rule, subject: Subject) -> Findings:
     data = given_data(subject)
     if data.missing:
         yield this.find(
-            at(subject, training=Severity.WARNING, inference=Severity.NOTE),
+            severity_at(subject, training=Severity.WARNING, inference=Severity.NOTE),
             f"{data.missing:,} of {counted(data.rows, 'row')} {verb(data.missing, 'has', 'have')} no label.",
             "Remove these rows, or label them.",
         )

@@ -24,7 +24,7 @@ _NUMBERED = re.compile(r"(?:label|class)?(\d{1,9})")
 PLACEHOLDER = re.compile(r"LABEL_(\d{1,9})")
 
 
-def plain(name: str) -> str:
+def plain_label(name: str) -> str:
     """A name without case, spaces and punctuation; a name of nothing else stays as it is."""
     folded = unicodedata.normalize("NFKC", name).casefold()
     kept = "".join(sign for sign in folded if sign.isalnum())
@@ -33,13 +33,13 @@ def plain(name: str) -> str:
 
 def word_of(name: str) -> str:
     """The word that stands for a name and its well-known variants; `LABEL_0`, `class 0` and `0` are one."""
-    found = plain(name)
+    found = plain_label(name)
     numbered = _NUMBERED.fullmatch(found)
     return str(int(numbered[1])) if numbered else _WORD.get(found, found)
 
 
 Form = Callable[[str], str]
-_LEVELS: tuple[tuple[Fit, Form], ...] = ((Fit.NAME, str), (Fit.SPELLING, plain), (Fit.SYNONYM, word_of))
+_LEVELS: tuple[tuple[Fit, Form], ...] = ((Fit.NAME, str), (Fit.SPELLING, plain_label), (Fit.SYNONYM, word_of))
 
 
 def fit_names(given: Sequence[str], labels: Sequence[str]) -> tuple[tuple[int | None, Fit], ...]:

@@ -6,11 +6,11 @@ from headscope.checks.rule import (
     Findings,
     NotKnown,
     Rule,
-    at,
     for_profile,
-    is_in_memory,
+    is_live_subject,
     reshaped_classes,
     rule,
+    severity_at,
 )
 from headscope.facts import ModelFacts, Profile, Severity, Task
 from headscope.facts.counting import counted, few_of
@@ -40,20 +40,20 @@ def class_count(this: Rule, subject: Subject) -> Findings:
     if stored is not None and stored != model:
         lost = _names_in_config(subject)
         sentence = f" The checkpoint's labels would be lost: {few_of(lost)}." if lost and wanted else ""
-        live = is_in_memory(subject)  # whether it was trained since, HS102 and HS103 ask
+        live = is_live_subject(subject)  # whether it was trained since, HS102 and HS103 ask
         told = (
             ", so it was not loaded."
             if live
             else f": from_pretrained raises, or with ignore_mismatched_sizes=True makes a new classifier.{sentence}"
         )
         yield this.find(
-            at(subject, training=Severity.WARNING, inference=Severity.WARNING if live else Severity.ERROR),
+            severity_at(subject, training=Severity.WARNING, inference=Severity.WARNING if live else Severity.ERROR),
             f"The checkpoint's classifier has {stored} classes and the model {model}{told}",
             f"Use num_labels={stored} to keep the classifier; any other number makes a new one.",
         )
     elif wanted is not None and configured is not None and wanted != configured and subject.config.id2label:
         yield this.find(
-            at(subject, training=Severity.NOTE, inference=Severity.ERROR),
+            severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR),
             f"The configuration has {configured} classes, but {wanted} were requested, so its labels would be lost: "
             f"{few_of(_names_in_config(subject))}.",
             f"Leave out --num-labels to keep the {configured} labels.",
@@ -72,7 +72,7 @@ def _against_itself(this: Rule, subject: Subject) -> Findings:
 
 
 def _config_name(subject: Subject) -> str:
-    return "model.config" if is_in_memory(subject) else "config.json"
+    return "model.config" if is_live_subject(subject) else "config.json"
 
 
 def _configured_count(subject: Subject) -> int | None:
@@ -90,7 +90,7 @@ def placeholder_labels(this: Rule, subject: Subject) -> Findings:
     if model.task in WITHOUT_CLASSES or not model.labels_are_placeholders or model.num_labels == 1:
         return
     yield this.find(
-        at(subject, training=Severity.NOTE, inference=Severity.WARNING),
+        severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING),
         f"The {model.num_labels} classes are called {few_of(model.labels)}.",
         for_profile(
             subject,
@@ -106,7 +106,7 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
     faults = [*_faults_of_ids(subject), *_faults_of_inverse(subject)]
     if faults and subject.report.model.task not in WITHOUT_CLASSES:
         yield this.find(
-            at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"In {_config_name(subject)} {'; '.join(faults)}.",
             "Write label2id as the inverse of id2label, and id2label as {0: ..., 1: ...} without gaps.",
         )
@@ -184,7 +184,7 @@ def _softmax_over_one(this: Rule, subject: Subject) -> Findings:
         raise NotKnown(_NO_LOSS)
     elif model.loss == "CrossEntropyLoss":
         yield this.find(
-            at(subject, training=Severity.ERROR, inference=Severity.WARNING),
+            severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING),
             f"num_labels is 1, and the loss of {model.class_name} is CrossEntropyLoss: softmax over one score is "
             "always 1, the loss 0.",
             "For a yes-or-no question use num_labels=2; for a number, compute the loss from the scores in the training "
@@ -204,7 +204,7 @@ def one_label(this: Rule, subject: Subject) -> Findings:
         return
     chooses = model.reads_problem_type is not False
     yield this.find(
-        at(subject, training=Severity.WARNING, inference=Severity.NOTE),
+        severity_at(subject, training=Severity.WARNING, inference=Severity.NOTE),
         f"num_labels is 1{' and problem_type is not set' if chooses else ''}: the loss is MSELoss, and softmax over "
         "the one score is always 1.",
         "For a yes-or-no question use num_labels=2"
@@ -222,7 +222,7 @@ def problem_type_unread(this: Rule, subject: Subject) -> Findings:
         raise NotKnown(_NO_LOSS)
     if _LOSS_OF.get(configured) != model.loss:
         yield this.find(
-            at(subject, training=Severity.WARNING, inference=Severity.NOTE),
+            severity_at(subject, training=Severity.WARNING, inference=Severity.NOTE),
             f"problem_type is {configured!r}, but the forward of {model.class_name} does not read it: the loss is "
             f"{model.loss}.",
             "Compute the loss from the scores in the training code, or remove problem_type.",

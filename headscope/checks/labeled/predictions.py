@@ -2,7 +2,7 @@
 
 from headscope.checks.labeled.data import given_data
 from headscope.checks.labeled.label_kinds import LISTED
-from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, at, rule
+from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, rule, severity_at
 from headscope.facts import Severity
 from headscope.facts.counting import counted, list_of
 from headscope.facts.results.check import Subject
@@ -34,7 +34,7 @@ def predictions_chance(this: Rule, subject: Subject) -> Findings:
     if found.order is Order.NEITHER:
         share = f" {found.given.value:.0%} are right." if found.given else ""
         yield this.find(
-            at(subject, training=Severity.NOTE, inference=Severity.WARNING),
+            severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING),
             f"On {counted(found.rows, 'row')} the scores fit no order of the classes better than chance.{share} That "
             "points to the model or to the data, not to their order.",
             "Check that the model was trained for these labels, and that the columns are the right ones.",

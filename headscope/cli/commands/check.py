@@ -160,7 +160,7 @@ class Written:
         return "json" if self.json else self.format.value
 
 
-def check(  # noqa: PLR0917  Typer passes every option by name
+def check_command(  # noqa: PLR0917  Typer passes every option by name
     wanted: Wanted,
     reach: Reach,
     rules: Rules,

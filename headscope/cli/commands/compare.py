@@ -21,14 +21,14 @@ Models = Annotated[
 
 
 @dataclass(frozen=True)
-class Compared:
+class CompareGroup:
     """What is compared, and whether a difference counts."""
 
     values: Annotated[bool, option("--values", "Also compare the stored numbers of the head.")] = False
     exit_code: Annotated[bool, option("--exit-code", "Exit with 1 if the heads differ.")] = False
 
 
-def compare(models: Models, compared: Compared, wanted: Wanted, reach: Reach, output: Output) -> int:
+def compare_command(models: Models, compared: CompareGroup, wanted: Wanted, reach: Reach, output: Output) -> int:
     """Compare heads side by side: class, pooling, operations, shapes, weights, labels, loss."""
     check_output(output.output)
     options = wanted.keywords() | reach.keywords()

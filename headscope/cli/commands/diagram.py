@@ -36,7 +36,7 @@ _SUFFIXES = {
 Quiet = Annotated[bool, option("-q --quiet", "Show no progress.", panel=_OUTPUT)]
 
 
-def diagram(  # noqa: PLR0917  Typer passes every option by name
+def diagram_command(  # noqa: PLR0917  Typer passes every option by name
     wanted: Wanted,
     source: Source,
     format: Annotated[

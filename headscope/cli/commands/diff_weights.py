@@ -10,7 +10,7 @@ from headscope.cli.progress import telling_progress
 Every = Annotated[bool, option("--all", "Also list the loaded parameters.")]
 
 
-def diff_weights(
+def diff_weights_command(
     wanted: Wanted, source: Source, output: Output, every: Every = False, exit_code: FailOnMissing = False
 ) -> int:
     """Compare each parameter with the checkpoint: new, mismatched, unused, tied, renamed."""

@@ -25,7 +25,7 @@ TopicName = Annotated[
 ]
 
 
-def explain(output: Pages, topic: TopicName = None) -> int:
+def explain_command(output: Pages, topic: TopicName = None) -> int:
     """Explain rules, poolings, operations or ideas; without TOPIC, list them."""
     check_output(output.output)
     from headscope.render.parts import explain as pages

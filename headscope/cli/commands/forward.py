@@ -22,7 +22,7 @@ Device = Annotated[
 ]
 
 
-def forward(  # noqa: PLR0917  Typer passes every option by name
+def forward_command(  # noqa: PLR0917  Typer passes every option by name
     wanted: Wanted,
     source: Source,
     output: Output,

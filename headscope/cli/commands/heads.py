@@ -18,7 +18,7 @@ Task = Annotated[
 Workers = Annotated[int | None, option("--workers", "Number of processes (default: one per core).", "N", min=1)]
 
 
-def heads(  # noqa: PLR0917  Typer passes every option by name
+def heads_command(  # noqa: PLR0917  Typer passes every option by name
     output: Output,
     pattern: Pattern = "",
     task: Task = None,

@@ -16,7 +16,7 @@ Details = Annotated[
 ]
 
 
-def inspect(  # noqa: PLR0917  Typer passes them by name
+def inspect_command(  # noqa: PLR0917  Typer passes them by name
     wanted: Wanted,
     source: Source,
     output: Output,

@@ -35,7 +35,7 @@ _RUN = "The pass over the texts"
 _OTHER_PICTURES = ("png", "pdf", "jpg", "jpeg", "gif", "webp", "eps", "ps")
 
 
-class Precision(StrEnum):
+class PrecisionName(StrEnum):
     """What the model runs in."""
 
     auto = "auto"
@@ -52,7 +52,7 @@ Data = Annotated[
 ]
 
 
-class Labels(StrEnum):
+class LabelNames(StrEnum):
     """What the labels are."""
 
     single = "single-label"
@@ -61,7 +61,7 @@ class Labels(StrEnum):
 
 
 Task = Annotated[
-    Labels | None,
+    LabelNames | None,
     option(
         "--task",
         "What the labels are (default: lists and several columns are multi-label, numbers with fractions are "
@@ -88,7 +88,7 @@ Details = Annotated[
 
 
 @dataclass(frozen=True)
-class Labeled:
+class LabeledGroup:
     """Which texts the vectors are scored on."""
 
     data: Data = None
@@ -146,14 +146,14 @@ class Scores:
     device: Device = "cpu"
     batch_size: Annotated[int, option("--batch-size", "Number of texts that run together.", "N", panel=_RUN)] = 32
     dtype: Annotated[
-        Precision,
+        PrecisionName,
         option(
             "--dtype",
             "Number format of the model. auto: float32 on the CPU; elsewhere the checkpoint's half precision, if it "
             "changes no vector of sample texts.",
             panel=_RUN,
         ),
-    ] = Precision.auto
+    ] = PrecisionName.auto
     features: Annotated[
         Path | None,
         option(
@@ -174,7 +174,7 @@ class Scores:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class PlaceGroup:
     """The checkpoint and how to reach it."""
 
     model: Model
@@ -201,8 +201,13 @@ class Place:
 Code = Annotated[bool, option("--code", "Write a Python module with a classifier on the best vector.", panel="Output")]
 
 
-def probe(  # noqa: PLR0917  Typer passes them by name
-    place: Place, labeled: Labeled, scores: Scores, output: Output, details: Details = False, code: Code = False
+def probe_command(  # noqa: PLR0917  Typer passes them by name
+    place: PlaceGroup,
+    labeled: LabeledGroup,
+    scores: Scores,
+    output: Output,
+    details: Details = False,
+    code: Code = False,
 ) -> int:
     """Score every vector that a classifier could read on labeled texts, and name the best."""
     check_output(output.output)

@@ -203,7 +203,9 @@ class WorkerOptions:
     ] = None
 
 
-def scan(sources: SourceOptions, hub: HubReading, rules: RulesOfRows, table: TableOptions, work: WorkerOptions) -> int:
+def scan_command(
+    sources: SourceOptions, hub: HubReading, rules: RulesOfRows, table: TableOptions, work: WorkerOptions
+) -> int:
     """Examine many checkpoints and write a table with one row for each."""
     gc.enable()  # unlike the other commands, this one runs for hours
     from headscope.api.many.scanning import run_scan

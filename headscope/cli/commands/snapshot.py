@@ -14,7 +14,7 @@ SnapshotFile = Annotated[Path, option("-o --output", "The file to write.", "FILE
 Silent = Annotated[bool, option("-q --quiet", "Print nothing and show no progress.")]
 
 
-def snapshot(source: Source, output: SnapshotFile, json: Json = False, quiet: Silent = False) -> int:
+def snapshot_command(source: Source, output: SnapshotFile, json: Json = False, quiet: Silent = False) -> int:
     """Save the config and tensor headers in one small file that every command accepts as MODEL."""
     if str(output) == "-":
         raise UsageError("-o -: a snapshot is written atomically, which stdout can't guarantee.", "Name a file.")

@@ -53,7 +53,7 @@ class Asked:
     fail_on: FailOn = "error"
 
 
-def verify(model: Model, compare: Compare, reach: Reach, asked: Asked, written: Written) -> int:
+def verify_command(model: Model, compare: Compare, reach: Reach, asked: Asked, written: Written) -> int:
     """Load a model for real and compare it with the stored bytes of its checkpoint."""
     check_output(written.output)
     check_num_labels(compare.num_labels, None)

@@ -125,10 +125,10 @@ def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
 
 
 def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: Head | None) -> ModelFacts:
-    from headscope.model.classes.labels import are_placeholders, read_labels
+    from headscope.model.classes.labels import are_placeholders, labels_in
     from headscope.model.tokenizers import padding_side_of
 
-    labels = read_labels(choice.config)
+    labels = labels_in(choice.config)
     loss = trace.loss if trace else ""
     return ModelFacts(
         class_name=choice.cls.__name__,

@@ -25,7 +25,7 @@ from headscope.facts import (
     TensorHeader,
     Unavailable,
 )
-from headscope.facts.results.check import BaseNumbers, Evidence, HeadTrial, Subject, TensorValues
+from headscope.facts.results.check import BaseNumbers, HeadTrial, RuleEvidence, Subject, TensorValues
 from headscope.facts.results.health import HeadHealth
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ def _numbers(examined: Examined, request: Request, profile: Profile) -> BaseNumb
     return found
 
 
-def _evidence(examined: Examined, request: Request, *, reads_tokenizer: bool) -> Evidence:
+def _evidence(examined: Examined, request: Request, *, reads_tokenizer: bool) -> RuleEvidence:
     """What is beside the report: from the cache, if no file has changed; only what could be read is cached."""
     cache = open_cache(request.cache and bool(examined.key) and reads_tokenizer)
     key = f"{examined.key}{_state_of_files(examined, request)}" if cache.is_open else ""
-    known = cache.load(Evidence, key)
+    known = cache.load(RuleEvidence, key)
     if known is not None:
         return known
     unknown: list[Unavailable] = []
@@ -104,7 +104,7 @@ def _evidence(examined: Examined, request: Request, *, reads_tokenizer: bool) ->
     else:
         inapplicable.append(UNREAD_TOKENIZER)
     stored = _stored_head(examined, request, unknown, inapplicable)
-    evidence = Evidence(
+    evidence = RuleEvidence(
         tokenizer=tokenizer,
         values=stored.values if stored else None,
         unknown=tuple(unknown),

@@ -17,7 +17,7 @@ from headscope.facts.stored.tokenizer import FileContradiction, IdEffect, TokenI
 
 if TYPE_CHECKING:
     from headscope.checkpoints import FileReader, TokenIds
-    from headscope.checkpoints.contents.weights import Storage
+    from headscope.checkpoints.contents.weights import FileStorage
 
 _NO_LIMIT = 10**9
 """A `model_max_length` of this or more is Transformers' way to say that there is none."""
@@ -167,7 +167,7 @@ def _contradictions(settings: Mapping[str, Any], ids: TokenIds) -> Iterator[File
             yield FileContradiction(name, f"{used!r} ({_SETTINGS})", f"{other!r} ({ids.file})")
 
 
-def _two_templates(settings: Mapping[str, Any], storage: Storage) -> Iterator[FileContradiction]:
+def _two_templates(settings: Mapping[str, Any], storage: FileStorage) -> Iterator[FileContradiction]:
     """The chat template, where it is in two files that differ: Transformers takes the separate file."""
     stated = settings.get("chat_template")
     if isinstance(stated, list):  # several, by name

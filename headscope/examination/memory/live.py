@@ -134,7 +134,7 @@ def _untraced(module: nn.Module) -> HeadTrace:
 
 def _with_findings(seen: LiveModel, report: Report, origin: LoadOrigin | None) -> Report:
     profile = likely_profile(report)
-    found = findings_of(report, profile, config_of(seen), live_facts(seen, origin))
+    found = findings_of(report, profile, config_of_module(seen), live_facts(seen, origin))
     return replace(report, findings=found, profile=profile)
 
 
@@ -272,7 +272,7 @@ def _notes_on_gaps(seen: LiveModel, report: Report, held: Held, resized: frozens
         )
 
 
-def config_of(seen: LiveModel) -> dict[str, Any]:
+def config_of_module(seen: LiveModel) -> dict[str, Any]:
     """The model's own configuration as plain values; empty for a module without one."""
     written = getattr(getattr(seen.unwrapped.origin, "config", None), "to_dict", None)
     return dict(written()) if callable(written) else {}

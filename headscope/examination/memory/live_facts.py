@@ -171,7 +171,7 @@ def labels_of(
 
     Raises UsageError for another number of names.
     """
-    from headscope.model.classes.labels import read_labels
+    from headscope.model.classes.labels import labels_in
 
     count = (_score_count(trace) or None) if task in _PER_CLASS else None
     if given:
@@ -181,7 +181,7 @@ def labels_of(
     if scorer is not None and scorer.labels is not None:
         return scorer.labels, ()
     config = getattr(module, "config", None)
-    named = read_labels(config) if getattr(config, "id2label", None) else ()
+    named = labels_in(config) if getattr(config, "id2label", None) else ()
     if named and count in (None, len(named)):
         return named, ()
     if not named:

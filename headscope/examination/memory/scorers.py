@@ -45,7 +45,7 @@ def scorer_of(module: nn.Module) -> Scorer | None:
     if trl.has_value_head(module):
         note = "the scores are those of the value head, one for each token; the head of the language model is not shown"
         return _scorer(module, _call_value_head, labels=(), activation="none", count=1, notes=(note,))
-    side = sentence_transformers.padding_side_of(module)
+    side = sentence_transformers.padding_side_of_encoder(module)
     if sentence_transformers.is_cross_encoder(module):
         return _scorer(module, _call_chain, labels=(), activation=activation_of(module), padding_side=side)
     if sentence_transformers.is_encoder(module):
@@ -62,18 +62,18 @@ def scorer_of_setfit(model: Any) -> Scorer:
     if len(head.labels) == 2 and head.activation == "sigmoid":
         notes = (f"the one score is that of {head.labels[1]}; the probability of {head.labels[0]} is the rest to 1",)
     path, inside = _inside(module)
-    side = sentence_transformers.padding_side_of(module.model_body)
+    side = sentence_transformers.padding_side_of_encoder(module.model_body)
     return Scorer(module, inside, path, head.labels, head.activation, padding_side=side, notes=notes)
 
 
 def activation_of(encoder: nn.Module) -> str:
     """What a CrossEncoder makes of its scores: `sigmoid`, `softmax`, `none`, or the name of another function."""
-    name = sentence_transformers.activation_of(encoder)
+    name = sentence_transformers.activation_of_encoder(encoder)
     return {"Identity": "none"}.get(name, name.lower())
 
 
 def _call_value_head(cls: Any, view: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-    return trl.value_of(cls.forward(view, **inputs))
+    return trl.value_head_of(cls.forward(view, **inputs))
 
 
 def _call_chain(cls: Any, view: Any, inputs: dict[str, Any]) -> dict[str, Any]:

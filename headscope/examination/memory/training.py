@@ -11,7 +11,7 @@ from headscope.examination.evidence.base_numbers import live_base_numbers
 from headscope.examination.evidence.tokenizer import read_tokenizer, with_effects
 from headscope.examination.memory.live import (
     LiveModel,
-    config_of,
+    config_of_module,
     live_facts,
     live_health,
     resized_in,
@@ -56,7 +56,7 @@ def live_subject(
     subject = Subject(
         report=seen.alone,
         profile=profile,
-        config=config_facts(config_of(seen)),
+        config=config_facts(config_of_module(seen)),
         built=live_facts(seen),
         values=None if seen.unwrapped.is_sharded else _live_values(seen),
         trial=None if seen.unwrapped.is_sharded else _live_trial(seen),

@@ -32,7 +32,7 @@ class StoredPair:
     is_converted: bool = False
 
 
-class Pairing:
+class StoredPairing:
     """Which stored tensors make which of the model's; `used` are the keys of those that were paired."""
 
     def __init__(self, module: nn.Module, manifest: CheckpointManifest, places: list[StoredFiles]) -> None:

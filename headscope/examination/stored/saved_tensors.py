@@ -11,7 +11,7 @@ from headscope.errors import HeadscopeError
 from headscope.examination.evidence.stored_tensors import StoredFiles
 from headscope.examination.memory.head_memory import HeadMemory, beside_layers, held_tensors
 from headscope.examination.memory.live_tensors import LiveTensor, is_of_transformers
-from headscope.examination.stored.pairing import Pairing
+from headscope.examination.stored.pairing import StoredPairing
 from headscope.examination.stored.tensor_checks import against_saved, against_stored, read_offloaded, unchecked
 from headscope.facts import TensorHeader
 from headscope.facts.results.verification import TensorCheck, TensorStatus
@@ -186,9 +186,9 @@ class SavedTensors:
             return True
 
     @cached_property
-    def _pairing(self) -> Pairing:
+    def _pairing(self) -> StoredPairing:
         origin: Any = self.memory.unwrapped.origin
-        return Pairing(origin, self.saved.parts[0].manifest, self._places[:1])
+        return StoredPairing(origin, self.saved.parts[0].manifest, self._places[:1])
 
     def find_renamed(self, tensor: torch.Tensor) -> TensorHeader | None:
         """A stored tensor with the numbers of a live one, under a key that nothing in the model is called."""

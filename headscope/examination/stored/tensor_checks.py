@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.evidence.stored_tensors import StoredFiles
 from headscope.examination.memory.live_tensors import LiveTensor
-from headscope.examination.stored.pairing import Pairing, StoredPair
+from headscope.examination.stored.pairing import StoredPair, StoredPairing
 from headscope.facts import TensorHeader, Unavailable
 from headscope.facts.counting import few_of
 from headscope.facts.results.verification import TensorCheck, TensorStatus
@@ -38,7 +38,7 @@ def unchecked(name: str, tensor: torch.Tensor, *, is_head: bool = True) -> Tenso
 
 
 def checked(
-    item: LiveTensor, pairing: Pairing, *, is_head: bool, is_live: bool, numbers: Numbers | None = None
+    item: LiveTensor, pairing: StoredPairing, *, is_head: bool, is_live: bool, numbers: Numbers | None = None
 ) -> TensorCheck:
     """What one tensor of the model is; `numbers` reads one that is offloaded."""
     bare = replace(unchecked(item.name, item.tensor, is_head=is_head), is_live=is_live, is_buffer=item.is_buffer)
@@ -56,7 +56,7 @@ def checked(
         return replace(keyed, reason=err.message)
 
 
-def _without_pair(bare: TensorCheck, item: LiveTensor, pairing: Pairing) -> TensorCheck:
+def _without_pair(bare: TensorCheck, item: LiveTensor, pairing: StoredPairing) -> TensorCheck:
     """A tensor for which the checkpoint holds none."""
     if item.tied_to:
         return replace(bare, status=TensorStatus.TIED, reason=f"the same tensor as {item.tied_to}")
@@ -82,7 +82,7 @@ _SCALED = ", which the loader scales"
 _NOT_SCALED = " without a quantization config, so the loader takes its numbers without a scale"
 
 
-def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: Pairing) -> TensorCheck:
+def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing) -> TensorCheck:
     from headscope.model.tensors.numbers import compare_numbers, why_not_comparable
 
     if not tensor.numel() and 0 not in pair.headers[0].shape:
@@ -127,7 +127,7 @@ def _judged(bare: TensorCheck, tensor: torch.Tensor, found: NumberDifference) ->
     return replace(bare, status=TensorStatus.DIFFERENT, max_error=largest, reason=reason)
 
 
-def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: Pairing) -> TensorCheck:
+def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing) -> TensorCheck:
     """A weight against what PEFT would merge; where it is the base model's, the reason names that."""
     from headscope.model.tensors.numbers import compare_numbers, merge_lora
 
@@ -148,7 +148,9 @@ def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pa
     return judged
 
 
-def _against_conversion(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: Pairing) -> TensorCheck:
+def _against_conversion(
+    bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing
+) -> TensorCheck:
     """A tensor that Transformers makes of several stored ones, or of one in another form."""
     from headscope.model.tensors.numbers import compare_numbers
 
@@ -162,7 +164,7 @@ def _against_conversion(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPai
     return replace(judged, status=TensorStatus.TRANSFORMED) if is_same else judged
 
 
-def _computed(bare: TensorCheck, item: LiveTensor, pairing: Pairing) -> TensorCheck:
+def _computed(bare: TensorCheck, item: LiveTensor, pairing: StoredPairing) -> TensorCheck:
     """A buffer that is stored nowhere, against the one that the class computes again."""
     from headscope.model.tensors.numbers import compare_numbers, why_not_comparable
 

@@ -23,7 +23,7 @@ from headscope.examination.memory.live import see
 from headscope.examination.memory.live_facts import task_of
 from headscope.examination.memory.live_tensors import LiveTensor, is_of_transformers, prompts_of, tensors_of
 from headscope.examination.memory.module import Unwrapped, unwrap
-from headscope.examination.stored.pairing import Pairing
+from headscope.examination.stored.pairing import StoredPairing
 from headscope.examination.stored.tensor_checks import IN_A_PICKLE, NOT_GIVEN, checked, open_gaps
 from headscope.facts import CheckpointKind, CheckpointManifest, HeadTrace, TensorHeader, Unavailable
 from headscope.facts.counting import counted, few_of
@@ -98,7 +98,7 @@ def compare_with_checkpoint(
     manifest = read_checkpoint(request, progress)
     places = _opened(request, manifest)
     before = _state_of(places)
-    pairing = Pairing(inner, manifest, places)
+    pairing = StoredPairing(inner, manifest, places)
     notes = [*pairing.prefixes.notes()]
     tell("tracing the head")
     head = _head_of(unwrapped, module, pairing)
@@ -168,7 +168,7 @@ def _state_of(places: list[StoredFiles]) -> list[object]:
     return [state_of(files_beside(place.sidecar, [file.name for file in place.manifest.files])) for place in places]
 
 
-def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: Pairing) -> _HeadNames:
+def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: StoredPairing) -> _HeadNames:
     """The names of the head's tensors.
 
     A model whose modules are those of its class is traced without its numbers, as `inspect` does it; any other is run.
@@ -208,7 +208,9 @@ def _trained_for(manifest: CheckpointManifest) -> str:
     return task.value if task else ""
 
 
-def _dropped(pairing: Pairing, own: Iterable[LiveTensor], request: Request, traced: _HeadNames) -> list[TensorCheck]:
+def _dropped(
+    pairing: StoredPairing, own: Iterable[LiveTensor], request: Request, traced: _HeadNames
+) -> list[TensorCheck]:
     """The stored tensors that nothing in the model takes; those of a head, its own or the model's, are marked."""
     for item in own:
         with suppress(Unsupported):  # its keys are known all the same
@@ -223,7 +225,9 @@ def _dropped(pairing: Pairing, own: Iterable[LiveTensor], request: Request, trac
     return [_dropped_tensor(header, pairing, traced, head) for header in left]
 
 
-def _dropped_tensor(header: TensorHeader, pairing: Pairing, traced: _HeadNames, head: frozenset[str]) -> TensorCheck:
+def _dropped_tensor(
+    header: TensorHeader, pairing: StoredPairing, traced: _HeadNames, head: frozenset[str]
+) -> TensorCheck:
     """A stored tensor that the model lacks; its scores need it if it is of the head, or inside the base model."""
     lacking = pairing.loader.without_place.get(header.key, frozenset())
     is_adapters = header.key in pairing.adapter.headers
@@ -263,7 +267,7 @@ def _beyond(manifest: CheckpointManifest, checks: Iterable[TensorCheck]) -> Iter
         )
 
 
-def load_model(request: Request, loader: str) -> nn.Module:
+def load_model_with(request: Request, loader: str) -> nn.Module:
     """The model that a loader makes of the checkpoint that a request names. Raises a HeadscopeError."""
     from headscope.upstream.loaders import LoadRequest, load_with
 

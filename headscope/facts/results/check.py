@@ -130,7 +130,7 @@ class LiveFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RuleEvidence:
     """What the rules look at beside the report; see `Subject` for the fields."""
 
     tokenizer: TokenizerFacts | None

@@ -6,7 +6,7 @@ from typing import Any
 _PLACEHOLDER = re.compile(r"LABEL_\d+")
 
 
-def read_labels(config: Any) -> tuple[str, ...]:
+def labels_in(config: Any) -> tuple[str, ...]:
     """The label names in the order of the scores."""
     labels = config.id2label or {}
     return tuple(str(labels[index]) for index in sorted(labels))

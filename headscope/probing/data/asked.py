@@ -13,9 +13,9 @@ from headscope.errors import UsageError
 from headscope.examination.evidence.labeled import DataRequest
 from headscope.facts.results.labeled import DataFacts, LabelKind
 from headscope.facts.results.probe import Input, Problem
-from headscope.labeled import Source, open_data, open_labeled, tally_labels
+from headscope.labeled import RowSource, open_data, open_labeled, tally_labels
 from headscope.labeled.label_cells import check_finite, note_on_names
-from headscope.probing.data.rows import Kind, Rows, check_numbers
+from headscope.probing.data.rows import Kind, LabeledRows, check_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class AskedData:
     """The counted labeled data, the requested problem, what is classified, and notes on words in the labels."""
 
     facts: DataFacts
-    source: Source
+    source: RowSource
     asked: Problem | None
     input: Input = Input.TEXT
     notes: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ def kind_of(data: AskedData, tokens: Callable[[str], object]) -> Kind:
     return Kind(data.input, content_of(data.source))
 
 
-def files_of(data: AskedData, texts: Rows, folder: Path) -> tuple[tuple[str, ...], ...]:
+def files_of(data: AskedData, texts: LabeledRows, folder: Path) -> tuple[tuple[str, ...], ...]:
     """The texts, or the paths of the images or sounds."""
     if data.input is Input.TEXT:
         return texts.texts

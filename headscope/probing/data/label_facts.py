@@ -8,14 +8,14 @@ import numpy as np
 
 from headscope.facts.counting import shortened
 from headscope.facts.results.probe import Contradiction, LabelFacts, Numbers, Problem, Suspect
-from headscope.probing.data.rows import Rows
+from headscope.probing.data.rows import LabeledRows
 
 Array = np.ndarray[Any, Any]
 
 _SHOWN = 20
 
 
-def describe_labels(rows: Rows, predicted: Array, losses: Array) -> LabelFacts:
+def describe_labels(rows: LabeledRows, predicted: Array, losses: Array) -> LabelFacts:
     """The labels, with the rows that the best vector predicts worst; both arrays are out of fold."""
     contradictions = _contradictions(rows)
     return LabelFacts(
@@ -28,21 +28,21 @@ def describe_labels(rows: Rows, predicted: Array, losses: Array) -> LabelFacts:
     )
 
 
-def _ratio(rows: Rows) -> float | None:
+def _ratio(rows: LabeledRows) -> float | None:
     if rows.problem is Problem.REGRESSION:
         return None
     counts = rows.labels.sum(0) if rows.problem is Problem.MULTI_LABEL else np.bincount(rows.labels)
     return float(counts.max() / counts.min())
 
 
-def _numbers(rows: Rows) -> Numbers | None:
+def _numbers(rows: LabeledRows) -> Numbers | None:
     if rows.problem is not Problem.REGRESSION:
         return None
     given = rows.labels
     return Numbers(float(given.min()), float(given.max()), float(given.mean()), float(given.std()))
 
 
-def _contradictions(rows: Rows) -> list[Contradiction]:
+def _contradictions(rows: LabeledRows) -> list[Contradiction]:
     """Texts with more than one label, in the order of the file."""
     members: dict[int, list[int]] = {}
     for place, group in enumerate(rows.groups):
@@ -56,7 +56,7 @@ def _contradictions(rows: Rows) -> list[Contradiction]:
     return found
 
 
-def _suspects(rows: Rows, predicted: Array, losses: Array) -> tuple[Suspect, ...]:
+def _suspects(rows: LabeledRows, predicted: Array, losses: Array) -> tuple[Suspect, ...]:
     wrong = predicted != rows.labels
     wrong = wrong.any(1) if wrong.ndim > 1 else wrong
     order = [int(place) for place in np.argsort(-losses, kind="stable") if wrong[place]][:_SHOWN]
@@ -72,9 +72,9 @@ def _suspects(rows: Rows, predicted: Array, losses: Array) -> tuple[Suspect, ...
     )
 
 
-def _predicted(rows: Rows, value: Any) -> str:
+def _predicted(rows: LabeledRows, value: Any) -> str:
     return f"{float(value):.4g}" if rows.problem is Problem.REGRESSION else rows.named(value)
 
 
-def _text(rows: Rows, place: int) -> str:
+def _text(rows: LabeledRows, place: int) -> str:
     return shortened(" / ".join(" ".join(text.split()) for text in rows.texts[place]))

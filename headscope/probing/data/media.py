@@ -13,7 +13,7 @@ import torch
 
 from headscope.errors import NotFound, UsageError
 from headscope.facts.results.probe import Input
-from headscope.labeled.rows import Row, Source
+from headscope.labeled.rows import Row, RowSource
 from headscope.model.loading.inference import count_frames
 
 Array = np.ndarray[Any, Any]
@@ -42,7 +42,7 @@ class Media:
             yield [place for place, _ in group], {name: torch.cat([made[name] for _, made in group]) for name in names}
 
 
-def with_names(source: Source, column: str) -> Source:
+def with_names(source: RowSource, column: str) -> RowSource:
     """The rows with a name for each file: its path, or a digest of the bytes that `datasets` stored in the cell."""
     base = Path(source.name).parent
 
@@ -54,7 +54,7 @@ def with_names(source: Source, column: str) -> Source:
     return replace(source, read=read)
 
 
-def _name(cell: Any, base: Path, source: Source, column: str) -> str | None:
+def _name(cell: Any, base: Path, source: RowSource, column: str) -> str | None:
     data = _bytes(cell)
     if data is not None:
         return _STORED + hashlib.sha256(data).hexdigest()
@@ -68,7 +68,7 @@ def _name(cell: Any, base: Path, source: Source, column: str) -> str | None:
     return str(base / path)
 
 
-def content_of(source: Source) -> Callable[[str], str]:
+def content_of(source: RowSource) -> Callable[[str], str]:
     """From the name of a file to what is equal for equal files: a digest of the bytes, which are read once."""
     known: dict[str, str] = {}
 
@@ -82,7 +82,7 @@ def content_of(source: Source) -> Callable[[str], str]:
     return content
 
 
-def _digest(path: str, source: Source) -> str:
+def _digest(path: str, source: RowSource) -> str:
     """A digest of a file. Raises NotFound for one that is not there."""
     try:
         with Path(path).open("rb") as file:
@@ -95,7 +95,7 @@ def _digest(path: str, source: Source) -> str:
         ) from err
 
 
-def _lost(path: str, source: Source) -> NotFound:
+def _lost(path: str, source: RowSource) -> NotFound:
     return NotFound(f"{path}, which {source.name} names, doesn't exist", "paths are relative to the data file")
 
 
@@ -104,7 +104,7 @@ def _bytes(cell: Any) -> bytes | None:
     return found if isinstance(found, bytes) else None
 
 
-def written(source: Source, column: str, names: Sequence[str], folder: Path) -> list[str]:
+def written(source: RowSource, column: str, names: Sequence[str], folder: Path) -> list[str]:
     """The path of each file; stored bytes are written to the folder. Raises NotFound for a file that is not there."""
     missing = {name for name in names if name.startswith(_STORED)}
     for (cell,) in source.read((column,)) if missing else ():

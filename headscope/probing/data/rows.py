@@ -15,7 +15,7 @@ from headscope.facts import ModelFacts
 from headscope.facts.counting import counted, few_of, shortened
 from headscope.facts.results.labeled import DataFacts, LabelKind
 from headscope.facts.results.probe import Input, Problem
-from headscope.labeled import Sampled, Source, sample_in_proportion, sample_spread
+from headscope.labeled import RowSource, Sampled, sample_in_proportion, sample_spread
 from headscope.labeled.tally import is_ignored, read_label, spelled
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +50,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class LabeledRows:
     """Labeled texts to score on, or images or sounds by the names of their files.
 
     `labels` are places in `classes`, rows of 0 and 1 with a column for each class, or numbers. Texts of equal tokens,
@@ -123,7 +123,7 @@ _HINTS = {
 }
 
 
-def check_numbers(source: Source, column: str) -> None:
+def check_numbers(source: RowSource, column: str) -> None:
     """Raises UsageError, with the row, for a label that is not a number where numbers are needed."""
     for number, (cell,) in enumerate(source.read((column,)), 1):
         label = read_label(cell, source, column)
@@ -136,8 +136,15 @@ def check_numbers(source: Source, column: str) -> None:
 
 
 def read_rows(
-    source: Source, facts: DataFacts, problem: Problem, *, limit: int, folds: int, seed: int, kind: Kind | None = None
-) -> Rows:
+    source: RowSource,
+    facts: DataFacts,
+    problem: Problem,
+    *,
+    limit: int,
+    folds: int,
+    seed: int,
+    kind: Kind | None = None,
+) -> LabeledRows:
     """The rows that are used, and notes on those that are not. Raises UsageError where too little is left."""
     kind = kind or Kind()
     by_class = problem is Problem.SINGLE_LABEL
@@ -171,7 +178,9 @@ def read_rows(
         if len(places) < len(texts) else "",
     ]  # fmt: skip
     numbers = tuple(row.row for row in used)
-    return Rows(facts, problem, texts, labels, np.array(groups), numbers, classes, tuple(note for note in told if note))
+    return LabeledRows(
+        facts, problem, texts, labels, np.array(groups), numbers, classes, tuple(note for note in told if note)
+    )
 
 
 def _labeled(facts: DataFacts, problem: Problem) -> int:

@@ -29,7 +29,7 @@ class Vectors:
     parts: tuple[Part, ...] = ()
 
 
-def classifier_of(head: Head | None) -> str | Unavailable:
+def classifier_of_model(head: Head | None) -> str | Unavailable:
     """The module of the last linear stage of a head path: its input is what the head classifies."""
     if head is None:
         return Unavailable("head", "the head could not be traced")

@@ -21,8 +21,8 @@ from headscope.facts.results.probe import Input, Precision, Vector
 from headscope.model.loading.inference import NO_LIMIT, lacked_memory, run_texts
 from headscope.model.quiet import quiet
 from headscope.probing.data.media import Media
-from headscope.probing.hidden.pooled import Part, Pooled, all_vectors, at, pool_positions, pool_tokens
-from headscope.probing.hidden.store import Array, Features, Store, Tokens
+from headscope.probing.hidden.pooled import Part, PooledTokens, all_vectors, at, pool_positions, pool_tokens
+from headscope.probing.hidden.store import Array, Features, Store, TextLengths
 from headscope.trace.record.base import base_module
 
 Texts = Sequence[tuple[str, ...]]
@@ -85,7 +85,7 @@ def extract_features(
     uncut = token_lengths(reader, texts)
     lengths = uncut if reader.limit is None else np.minimum(uncut, reader.limit)
     lent = _lend_pad_token(reader, texts)
-    effects = None if lent else padding_effects(reader, texts, lengths)
+    effects = None if lent else padding_of_vectors(reader, texts, lengths)
     padded = effects is not None and all(effect.holds for effect in effects.values())
     size = 1 if getattr(reader.model.config, "pad_token_id", 0) is None else batch_size  # no token is left to lend
     store = Store(folder, len(texts))
@@ -100,7 +100,7 @@ def extract_features(
         padded=padded,
         several=lengths > 1,
         effects={part: effect.change for part, effect in (effects or {}).items() if part is not None},
-        tokens=Tokens(int(uncut.min()), int(uncut.max()), reader.limit, cut),
+        tokens=TextLengths(int(uncut.min()), int(uncut.max()), reader.limit, cut),
         precision=reader.precision,
     )
 
@@ -179,7 +179,7 @@ class Effect:
     holds: bool
 
 
-def padding_effects(reader: Reader, texts: Texts, lengths: Array) -> dict[Part | None, Effect] | None:
+def padding_of_vectors(reader: Reader, texts: Texts, lengths: Array) -> dict[Part | None, Effect] | None:
     """What padding does to each vector of the shortest and the longest text, and to the scores (None).
 
     None where a vector exists only with or only without padding; empty where all texts are of one length.
@@ -233,7 +233,7 @@ def _batches(lengths: Array, size: int, *, padded: bool) -> Iterator[Array]:
 class Batch:
     """The vectors of some texts; `layers` counts the hidden states."""
 
-    pooled: Pooled
+    pooled: PooledTokens
     scores: torch.Tensor
     layers: int
 
@@ -362,7 +362,7 @@ def _tapped(reader: Reader) -> Iterator[_Taps]:
             hook.remove()
 
 
-def _with_taps(reader: Reader, pooled: Pooled, output: Any, taps: _Taps) -> Pooled:
+def _with_taps(reader: Reader, pooled: PooledTokens, output: Any, taps: _Taps) -> PooledTokens:
     """The vectors with those of the pooler and of the head's input."""
     row = None if taps.pooled is None else taps.pooled.flatten(1) if taps.pooled.shape[2:] == (1, 1) else taps.pooled
     if row is not None and row.dim() == 2:  # a row for each text

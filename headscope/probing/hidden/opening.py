@@ -37,7 +37,7 @@ _SAMPLE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class InputSource:
     """Where a model comes from, and the dtype of its stored weights.
 
     `new` are its parameters that the checkpoint doesn't give, drawn from `seed`.
@@ -52,7 +52,7 @@ class Source:
     input: Input = Input.TEXT
 
 
-def open_reader(source: Source, device: str, dtype: str, texts: Texts) -> Reader:
+def open_reader(source: InputSource, device: str, dtype: str, texts: Texts) -> Reader:
     """The model with its real weights; weights that the checkpoint lacks are drawn from the seed.
 
     With `auto`, the dtype is float32 on the CPU; elsewhere it is the checkpoint's half precision if the vectors of
@@ -71,7 +71,7 @@ def open_reader(source: Source, device: str, dtype: str, texts: Texts) -> Reader
 
 
 def _in_half(
-    source: Source, tokenizer: Any, where: torch.device, dtype: torch.dtype, texts: Texts, *, may_refuse: bool
+    source: InputSource, tokenizer: Any, where: torch.device, dtype: torch.dtype, texts: Texts, *, may_refuse: bool
 ) -> Reader:
     """The model in half precision, compared with float32 on sample texts; in float32 where `auto` doesn't hold."""
     wide = _try(lambda: _in_float32(source, tokenizer, where, texts))
@@ -99,7 +99,7 @@ class _Wide:
     drawn: dict[str, torch.Tensor]
 
 
-def _in_float32(source: Source, tokenizer: Any, where: torch.device, texts: Texts) -> _Wide:
+def _in_float32(source: InputSource, tokenizer: Any, where: torch.device, texts: Texts) -> _Wide:
     reader = _reader(source, tokenizer, where, torch.float32)
     sample = _sample(reader, texts)
     return _Wide(sample, [run_batch(reader, [text]).vectors for text in sample], _drawn(reader.model, source.new))
@@ -113,7 +113,7 @@ def _finite(change: float) -> float | None:
     return change if isfinite(change) else None
 
 
-def _reader(source: Source, tokenizer: Any, where: torch.device, dtype: torch.dtype) -> Reader:
+def _reader(source: InputSource, tokenizer: Any, where: torch.device, dtype: torch.dtype) -> Reader:
     with torch.random.fork_rng():
         torch.manual_seed(source.seed)
         model = load_model(source.choice, source.place, where, dtype)

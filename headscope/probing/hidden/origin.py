@@ -16,7 +16,7 @@ _LARGEST_BESIDE = 64 * 2**20
 """Bytes of a file beside the weights that is read: a tokenizer's are smaller."""
 
 
-def origin_of(
+def origin_of_vectors(
     request: Request,
     manifest: CheckpointManifest,
     texts: Sequence[tuple[str, ...]],

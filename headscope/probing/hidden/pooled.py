@@ -18,7 +18,7 @@ _MAPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Pooled:
+class PooledTokens:
     """The vectors of a batch; `first_shares` and `cosines` are those of `LayerNumbers`, a number for each text.
 
     `gaps` are layers that could not be read, `absent` vectors that this model doesn't have, each with the reason.
@@ -31,10 +31,10 @@ class Pooled:
     absent: dict[str, str] = field(default_factory=dict)
 
 
-def pool_tokens(states: Sequence[torch.Tensor], mask: torch.Tensor, ends: torch.Tensor | None) -> Pooled:
+def pool_tokens(states: Sequence[torch.Tensor], mask: torch.Tensor, ends: torch.Tensor | None) -> PooledTokens:
     """The vectors of every layer; `mask` says which positions are tokens of the texts, `ends` which are their ends."""
     whole = {layer: state for layer, state in enumerate(states) if state.shape[:2] == mask.shape}
-    found = Pooled({}, gaps={
+    found = PooledTokens({}, gaps={
         f"layer {layer}": f"its hidden states have {_positions(state)} positions for {mask.shape[1]} tokens"
         for layer, state in enumerate(states) if layer not in whole
     })  # fmt: skip
@@ -90,9 +90,9 @@ def last_of(mask: torch.Tensor) -> torch.Tensor:
     return mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
 
 
-def pool_positions(states: Sequence[torch.Tensor]) -> Pooled:
+def pool_positions(states: Sequence[torch.Tensor]) -> PooledTokens:
     """The vectors of images or sounds, of which every position counts: patches, frames, or maps with channels first."""
-    found = Pooled({})
+    found = PooledTokens({})
     for layer, state in enumerate(states):
         if state.dim() not in (_POSITIONS, _MAPS):
             found.gaps[f"layer {layer}"] = f"its hidden states have the shape {tuple(state.shape)}"
@@ -105,7 +105,7 @@ def pool_positions(states: Sequence[torch.Tensor]) -> Pooled:
     return found
 
 
-def all_vectors(pooled: Pooled, scores: torch.Tensor) -> dict[Part | None, torch.Tensor]:
+def all_vectors(pooled: PooledTokens, scores: torch.Tensor) -> dict[Part | None, torch.Tensor]:
     """The vectors and, under None, the scores, in float32 on the CPU; those of one size in one transfer."""
     values: dict[Part | None, torch.Tensor] = {part: value.detach() for part, value in pooled.parts.items()}
     values[None] = scores.detach()

@@ -19,7 +19,7 @@ from headscope.facts import Unavailable
 from headscope.facts.counting import counted
 from headscope.facts.plain import restore, store
 from headscope.facts.results.probe import LayerNumbers, Precision, Vector
-from headscope.probing.hidden.pooled import Part, Pooled, all_vectors
+from headscope.probing.hidden.pooled import Part, PooledTokens, all_vectors
 from headscope.whole_file import write_whole
 
 Array = np.ndarray[Any, Any]
@@ -31,7 +31,7 @@ _MOST_JSON = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TextLengths:
     """How long the texts are, in tokens; `limit` is the most that the model takes, None where none is known."""
 
     fewest: int
@@ -56,7 +56,7 @@ class Seen:
     notes: tuple[str, ...] = ()
     effects: tuple[tuple[str, float], ...] = ()
     layer_numbers: tuple[LayerNumbers, ...] = ()
-    tokens: Tokens | None = None
+    tokens: TextLengths | None = None
     precision: Precision = Precision("float32", "float32")  # noqa: RUF009  frozen
 
 
@@ -141,7 +141,7 @@ class Store:
         """A sentence for the result."""
         self._notes[sentence] = None
 
-    def write(self, rows: Array, pooled: Pooled, scores: torch.Tensor) -> None:
+    def write(self, rows: Array, pooled: PooledTokens, scores: torch.Tensor) -> None:
         """The vectors of some texts. A part that one batch lacks is given up."""
         values = all_vectors(pooled, scores)
         if not self._files:
@@ -194,7 +194,7 @@ class Store:
         self._written = 0
 
     def finished(
-        self, *, padded: bool, several: Array | None, effects: Mapping[Part, float], tokens: Tokens | None,
+        self, *, padded: bool, several: Array | None, effects: Mapping[Part, float], tokens: TextLengths | None,
         precision: Precision,
     ) -> Features:  # fmt: skip
         """What was stored, without parts that hold NaN or infinite numbers, which are named.

@@ -24,8 +24,8 @@ from headscope.probing.scoring.measures import SECOND, Measure, flags
 from headscope.probing.scoring.opinions import logme, rank_correlation
 from headscope.probing.scoring.scores import (
     Array,
-    Interval,
     Predicted,
+    ScoreInterval,
     Trial,
     between,
     chance_of_best,
@@ -77,12 +77,12 @@ def _parts(measure: Measure, values: Array, trial: Trial) -> Array:
     return measure.parts(values, trial.labels, trial.classes)
 
 
-def _score(metric: Metric, found: Interval) -> Score:
+def _score(metric: Metric, found: ScoreInterval) -> Score:
     return Score(metric, found.mean, found.low, found.high)
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredCandidate:
     """The candidates with their scores, and what was predicted for each text.
 
     `inner` has a row for each candidate and a column for each fold: the score of the inner folds.
@@ -105,7 +105,7 @@ class Scored:
 
 def score_vectors(
     vectors: Sequence[Vectors], trial: Trial, new: dict[Vector, tuple[str, ...]], tell: Callable[[str], None]
-) -> Scored:
+) -> ScoredCandidate:
     """The score of each candidate. Candidates with equal numbers are scored once."""
     found: list[Predicted] = []
     evidence: list[float] = []
@@ -142,7 +142,9 @@ def score_vectors(
         )
         for place, item in enumerate(vectors)
     )
-    return Scored(candidates, rated, tuple(item.losses for item in found), np.array([item.inner for item in found]))
+    return ScoredCandidate(
+        candidates, rated, tuple(item.losses for item in found), np.array([item.inner for item in found])
+    )
 
 
 def _evident(trial: Trial) -> Array:
@@ -186,7 +188,7 @@ def hear_opinions(candidates: Sequence[Candidate]) -> tuple[Opinion, ...]:
     return tuple(found)
 
 
-def score_of_choice(scored: Scored, trial: Trial) -> Selected:
+def score_of_choice(scored: ScoredCandidate, trial: Trial) -> Selected:
     """The score of predicting each fold with the candidate that the inner folds of its training rows rank first."""
     chosen = scored.inner.argmax(0)
     values = np.empty_like(trial.labels)
@@ -196,7 +198,7 @@ def score_of_choice(scored: Scored, trial: Trial) -> Selected:
     return Selected(score.mean, score.low, score.high, tuple(scored.candidates[place].name for place in chosen))
 
 
-def compare_best(scored: Scored, against: str, rival: Rated, trial: Trial) -> Versus:
+def compare_best(scored: ScoredCandidate, against: str, rival: Rated, trial: Trial) -> Versus:
     """The best candidate against other predictions of the same texts."""
     best = scored.rated[scored.best]
     score = between(best.main.mean - rival.main.mean, best.drawn - rival.drawn)
@@ -208,13 +210,13 @@ def compare_best(scored: Scored, against: str, rival: Rated, trial: Trial) -> Ve
     return Versus(against, score.mean, score.low, score.high, chance, standing)
 
 
-def compare_one(scored: Scored, place: int, against: str, rival: Rated, trial: Trial) -> Versus:
+def compare_one(scored: ScoredCandidate, place: int, against: str, rival: Rated, trial: Trial) -> Versus:
     """One candidate, which was not chosen by its score, against other predictions."""
     alone = replace(scored, candidates=(scored.candidates[place],), rated=(scored.rated[place],))
     return compare_best(alone, against, rival, trial)
 
 
-def _chance(scored: Scored, rival: Rated, trial: Trial) -> float:
+def _chance(scored: ScoredCandidate, rival: Rated, trial: Trial) -> float:
     of_rows = trial.measure.of_rows
     if of_rows is None:
         parts = [_parts(trial.measure, item.values, trial) for item in scored.rated]

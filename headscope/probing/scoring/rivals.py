@@ -13,10 +13,10 @@ from headscope.facts.results.probe import (
     StartingLoss,
     Vector,
 )
-from headscope.probing.data.rows import Rows
+from headscope.probing.data.rows import LabeledRows
 from headscope.probing.examined import new_names
 from headscope.probing.hidden.store import Features
-from headscope.probing.scoring.comparison import Rated, Scored, compare_one, rate
+from headscope.probing.scoring.comparison import Rated, ScoredCandidate, compare_one, rate
 from headscope.probing.scoring.scores import Trial, predict_constant, predict_from_words
 from headscope.probing.scoring.start import advise_probe_first, is_finite, predictions_of, starting_loss
 
@@ -28,7 +28,12 @@ _CONSTANT = {
 
 
 def score_rivals(  # noqa: PLR0917  a step of `measure`, all of whose names it uses
-    texts: Rows, trial: Trial, report: Report, features: Features, outputs: tuple[int, ...] | Unavailable, input: Input
+    texts: LabeledRows,
+    trial: Trial,
+    report: Report,
+    features: Features,
+    outputs: tuple[int, ...] | Unavailable,
+    input: Input,
 ) -> tuple[dict[BaselineKind, Rated], tuple[Unavailable, ...]]:
     """The baselines with their scores, and those that are not."""
     found, gaps = {_CONSTANT[texts.problem]: predict_constant(trial)}, []
@@ -58,7 +63,7 @@ def baseline_of(kind: BaselineKind, rated: Rated) -> Baseline:
 
 
 def loss_at_start(
-    texts: Rows,
+    texts: LabeledRows,
     trial: Trial,
     features: Features,
     outputs: tuple[int, ...] | Unavailable,
@@ -74,7 +79,7 @@ def loss_at_start(
 
 
 def advice_on_head(  # noqa: PLR0917  a step of `measure`, all of whose names it uses
-    scored: Scored,
+    scored: ScoredCandidate,
     rivals: dict[BaselineKind, Rated],
     trial: Trial,
     start: StartingLoss | None,

@@ -16,8 +16,8 @@ from headscope.errors import Unsupported, UsageError
 from headscope.facts.results.probe import Problem
 from headscope.probing.scoring.measures import MAIN, Measure, flags
 from headscope.probing.scoring.solvers import (
+    LinearModel,
     Matrices,
-    Weights,
     as_they_are,
     fit_logistic,
     fit_ridge,
@@ -250,10 +250,10 @@ def _logistic(
     loss = softmax_loss if is_softmax else sigmoid_loss
     targets = _targets(labels, trial)
     scores = np.zeros((len(strengths), len(fold.inner)))
-    starts: list[Weights | None] = [None] * len(strengths)
+    starts: list[LinearModel | None] = [None] * len(strengths)
     for column, (train, test) in enumerate(fold.inner):
         matrix, held = given.train[train], given.train[test]
-        weights: Weights | None = None
+        weights: LinearModel | None = None
         sizes = given.sizes * (len(train) / len(labels))
         for row, strength in enumerate(strengths):
             weights = fit_logistic(matrix, targets[train], strength, sizes=sizes, loss=loss, start=weights)
@@ -352,7 +352,7 @@ def one_thread() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ScoreInterval:
     """A mean and its 95% interval."""
 
     mean: float
@@ -360,7 +360,7 @@ class Interval:
     high: float
 
 
-def interval(values: Array, trial: Trial) -> Interval:
+def interval(values: Array, trial: Trial) -> ScoreInterval:
     """The mean of one value a row, and the percentiles of its bootstrap, which draws whole groups."""
     pair = np.stack([values, np.ones(len(values))], 1)
     drawn = resample(((pair, lambda sums: sums[..., 0] / sums[..., 1]),), trial)
@@ -391,10 +391,10 @@ def resample(scores: Sequence[tuple[Array, Value]], trial: Trial) -> Array:
     return np.concatenate(blocks)
 
 
-def between(mean: float, drawn: Array) -> Interval:
+def between(mean: float, drawn: Array) -> ScoreInterval:
     """A score with the 95% interval of its bootstrap."""
     low, high = np.percentile(drawn, (2.5, 97.5))
-    return Interval(mean, float(low), float(high))
+    return ScoreInterval(mean, float(low), float(high))
 
 
 def chance_of_best(differences: Array, groups: Array, seed: int) -> float:

@@ -52,7 +52,7 @@ def as_they_are(train: Any, test: Any) -> Matrices:
 
 
 @dataclass(slots=True)
-class Weights:
+class LinearModel:
     """A linear model: a column of weights and an offset for each output."""
 
     weights: Array
@@ -85,8 +85,8 @@ def sigmoid_loss(scores: Array, targets: Array) -> tuple[float, Array]:
 
 
 def fit_logistic(
-    matrix: Any, targets: Array, strength: float, *, sizes: Array, loss: Loss, start: Weights | None = None
-) -> Weights:
+    matrix: Any, targets: Array, strength: float, *, sizes: Array, loss: Loss, start: LinearModel | None = None
+) -> LinearModel:
     """Minimizes `strength` times the loss plus half the squared length of the weights; offsets are not penalized.
 
     Outputs that all or none of the rows have get a fixed offset: for them, the loss has no minimum.
@@ -96,13 +96,13 @@ def fit_logistic(
     weights = np.zeros((matrix.shape[1], targets.shape[1]))
     offsets = np.where(share > 0, _FAR, -_FAR)
     if fitted.any() and not (loss is softmax_loss and fitted.sum() == 1):
-        given = None if start is None else Weights(start.weights[:, fitted], start.offsets[fitted])
+        given = None if start is None else LinearModel(start.weights[:, fitted], start.offsets[fitted])
         found = _minimise(matrix, targets[:, fitted], strength, sizes=sizes, loss=loss, start=given)
         weights[:, fitted], offsets[fitted] = found.weights, found.offsets
-    return Weights(weights, offsets)
+    return LinearModel(weights, offsets)
 
 
-def fit_ridge(matrix: Array, targets: Array, strengths: Sequence[float]) -> tuple[Weights, ...]:
+def fit_ridge(matrix: Array, targets: Array, strengths: Sequence[float]) -> tuple[LinearModel, ...]:
     """For each strength the weights with the least squared error plus `strength` times their squared length."""
     from scipy.linalg import cho_factor, cho_solve
 
@@ -112,13 +112,13 @@ def fit_ridge(matrix: Array, targets: Array, strengths: Sequence[float]) -> tupl
     found = []
     for strength in strengths:
         weights = cho_solve(cho_factor(squares + strength * np.eye(len(squares))), products)
-        found.append(Weights(weights, middle - means @ weights))
+        found.append(LinearModel(weights, middle - means @ weights))
     return tuple(found)
 
 
 def _minimise(
-    matrix: Any, targets: Array, strength: float, *, sizes: Array, loss: Loss, start: Weights | None
-) -> Weights:
+    matrix: Any, targets: Array, strength: float, *, sizes: Array, loss: Loss, start: LinearModel | None
+) -> LinearModel:
     from scipy.optimize import minimize
 
     rows, width = matrix.shape
@@ -159,7 +159,7 @@ def _minimise(
             "maxiter": _MOST_STEPS, "maxcor": _MEMORY, "gtol": _TOLERANCE * np.sqrt(unit), "ftol": _FLAT, "maxls": 50,
         },
     )  # fmt: skip
-    return Weights(*unpacked(found.x))
+    return LinearModel(*unpacked(found.x))
 
 
 def _is_sparse(matrix: Any) -> bool:

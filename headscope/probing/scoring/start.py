@@ -18,7 +18,7 @@ from headscope.facts.results.probe import (
     StartingLoss,
     Versus,
 )
-from headscope.probing.data.rows import Rows
+from headscope.probing.data.rows import LabeledRows
 from headscope.probing.scoring.scores import Trial, interval
 
 Array = np.ndarray[Any, Any]
@@ -27,7 +27,7 @@ _CLOSE = 0.1
 _MULTI = "multi_label_classification"
 
 
-def outputs_of(rows: Rows, model: ModelFacts) -> tuple[int, ...] | Unavailable:
+def outputs_of(rows: LabeledRows, model: ModelFacts) -> tuple[int, ...] | Unavailable:
     """The output of the head that stands for each class of the data; for numbers the only one."""
 
     def missing(reason: str) -> Unavailable:
@@ -48,7 +48,7 @@ def outputs_of(rows: Rows, model: ModelFacts) -> tuple[int, ...] | Unavailable:
     return tuple(place for place in places if place is not None)
 
 
-def predictions_of(rows: Rows, scores: Array, outputs: tuple[int, ...]) -> Array:
+def predictions_of(rows: LabeledRows, scores: Array, outputs: tuple[int, ...]) -> Array:
     """What the head predicts for each text, as `Trial.labels`; -1 for a class that the data don't have."""
     if rows.problem is Problem.REGRESSION:
         return scores[:, 0].astype(float)
@@ -64,7 +64,7 @@ def is_finite(scores: Array) -> bool:
 
 
 def starting_loss(
-    rows: Rows, trial: Trial, scores: Array, outputs: tuple[int, ...], *, new_head: bool
+    rows: LabeledRows, trial: Trial, scores: Array, outputs: tuple[int, ...], *, new_head: bool
 ) -> StartingLoss | None:
     """The mean loss of the head's outputs on the texts, beside that of an untrained head; None for NaN."""
     given = scores.astype(np.float64)

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from headscope.render.diagram.picture import Edge, Kind, Node, Picture, Tint
+from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture, Tint
 from headscope.render.text.console import plain_text
 from headscope.render.text.lines import wrapped
 from headscope.render.text.palette import POOLING, QUIET, STATUS, STRONG, TONE
@@ -86,7 +86,7 @@ def _contents(node: Node, others: list[str], width: int) -> Iterator[Text]:
     if node.mark:
         yield from wrapped(Text(node.mark, POOLING), width)
     for line in node.lines:
-        yield from wrapped(Text(line, "yellow" if node.kind is Kind.GAP else QUIET), width) if line else ()
+        yield from wrapped(Text(line, "yellow" if node.kind is BoxKind.GAP else QUIET), width) if line else ()
     for weight in node.weights:
         size = weight.size if weight.size == weight.count else f"{weight.size}  {weight.count}"
         named = Text.assemble((weight.word, _TINTS.get(weight.tint.value, "")), f"  {weight.name}")

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from headscope.render.diagram.colors import LIGHT
 from headscope.render.diagram.mermaid import text_lines
-from headscope.render.diagram.picture import Edge, Kind, Node, Picture
+from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture
 from headscope.render.diagram.svg import tooltip_of
 
 _HIGHEST = 0xFFFF  # Graphviz garbles numbers above
-_DASHED = {Kind.GAP, Kind.UNUSED}
+_DASHED = {BoxKind.GAP, BoxKind.UNUSED}
 
 
 def dot_text(picture: Picture) -> str:

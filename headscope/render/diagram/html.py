@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from headscope.render.diagram.markup import element, escaped
 from headscope.render.diagram.page import page
-from headscope.render.diagram.picture import Kind, Node, Picture
+from headscope.render.diagram.picture import BoxKind, Node, Picture
 from headscope.render.diagram.svg import svg_element
 
 _STYLE = """\
@@ -67,7 +67,7 @@ def _entries(node: Node) -> Iterator[tuple[str, str]]:
     if node.mark:
         name, _, value = node.mark.partition(": ")
         yield name, value
-    if node.kind is not Kind.STAGE:
+    if node.kind is not BoxKind.STAGE:
         yield from node.pairs
     for line in node.lines:
         yield "", line

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from headscope.render.diagram.picture import Edge, Kind, Node, Picture, Tint
+from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture, Tint
 from headscope.render.text.tokens import Cell, CellRow, Mark, cell_text
 
 _ASCII = 0.61
@@ -198,15 +198,15 @@ def _heading(picture: Picture) -> tuple[tuple[Words, ...], float]:
 
 def _panel(node: Node, x: float, y: float, width: float) -> Panel:
     pen = _Pen(x + PADDING, y + PADDING / 2, width - 2 * PADDING)
-    pen.pair(node.title, node.beside, "head" if node.kind is not Kind.UNUSED else "quiet", "quiet")
+    pen.pair(node.title, node.beside, "head" if node.kind is not BoxKind.UNUSED else "quiet", "quiet")
     for left, right in node.pairs:
-        pen.pair(left, right, "name" if node.kind is Kind.STAGE else "quiet", "quiet")
+        pen.pair(left, right, "name" if node.kind is BoxKind.STAGE else "quiet", "quiet")
     for row in node.rows:
         pen.row(row)
     if node.mark:
         pen.text(node.mark, "mark")
     for line in node.lines:
-        pen.text(line, "gap" if node.kind is Kind.GAP else "quiet")
+        pen.text(line, "gap" if node.kind is BoxKind.GAP else "quiet")
     for weight in node.weights:
         pen.weight(weight.tint, f"{weight.word}  {weight.name}", _of_weight(weight.size, weight.count, weight.origin))
     return Panel(node, x, y, width, pen.y + PADDING - y, tuple(pen.words), tuple(pen.cells), tuple(pen.swatches))

@@ -18,11 +18,13 @@ def in_ascii(text: str) -> str:
 def element(name: str, content: str = "", /, **attributes: object) -> str:
     """An element with attributes escaped; `content` is markup. `class_` is `class`, `_` in other names is `-`."""
     return (
-        f"{opening(name, **attributes)[:-1]}/>" if not content else f"{opening(name, **attributes)}{content}</{name}>"
+        f"{opening_tag(name, **attributes)[:-1]}/>"
+        if not content
+        else f"{opening_tag(name, **attributes)}{content}</{name}>"
     )
 
 
-def opening(name: str, /, **attributes: object) -> str:
+def opening_tag(name: str, /, **attributes: object) -> str:
     """The tag that opens an element."""
     written = "".join(f' {_key(key)}="{escaped(_value(value))}"' for key, value in attributes.items())
     return f"<{name}{written}>"

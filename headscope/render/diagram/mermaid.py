@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from headscope.render.diagram.colors import LIGHT
-from headscope.render.diagram.picture import Edge, Kind, Node, Picture
+from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture
 from headscope.render.text.tokens import row_text
 
 # What stands harmlessly where it does, or a character that Mermaid or Markdown could take for its own.
@@ -36,7 +36,7 @@ def _lines(picture: Picture) -> Iterator[str]:
     yield f'  about["{_label((picture.title, picture.subtitle, picture.verdict))}"]:::plain'
     for node in picture.nodes:
         yield f'  {node.id}["{_label(text_lines(node))}"]:::{node.tint.value}'
-    above = next((node.id for node in picture.nodes if node.kind is Kind.BASE), "")
+    above = next((node.id for node in picture.nodes if node.kind is BoxKind.BASE), "")
     yield f"  about ~~~ {above}"
     for edge in picture.edges:
         yield f"  {edge.source} {_arrow(edge)} {edge.target}"

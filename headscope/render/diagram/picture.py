@@ -25,13 +25,13 @@ from headscope.render.parts.verdict import tell_verdict
 from headscope.render.text.palette import Tone
 from headscope.render.text.safe import safe
 from headscope.render.text.tokens import Cell, CellRow, is_pooling_known, legend_of, token_rows
-from headscope.render.text.words import POOLING, SOURCE, axes_of, loss_of, place_of
+from headscope.render.text.words import POOLING, SOURCE, axes_of, loss_of, place_words
 
 _LABELS = 8
 _COMMIT = 12
 
 
-class Kind(StrEnum):
+class BoxKind(StrEnum):
     """What a node stands for."""
 
     BASE = "base"
@@ -89,7 +89,7 @@ class Node:
     """
 
     id: str
-    kind: Kind
+    kind: BoxKind
     title: str
     beside: str = ""
     pairs: tuple[tuple[str, str], ...] = ()
@@ -150,7 +150,7 @@ def _origin_words(report: Report) -> Iterator[str]:
 def _gap_nodes(report: Report) -> Iterator[Node]:
     for number, gap in enumerate(report.not_determined):
         title = safe(f"not determined: {gap.what}")
-        yield Node(f"gap{number}", Kind.GAP, title, lines=(safe(gap.reason),), tint=Tint.UNKNOWN)
+        yield Node(f"gap{number}", BoxKind.GAP, title, lines=(safe(gap.reason),), tint=Tint.UNKNOWN)
 
 
 def _base_node(report: Report) -> Node:
@@ -162,7 +162,7 @@ def _base_node(report: Report) -> Node:
     tally = Counter(item.status for item in others)
     return Node(
         "base",
-        Kind.BASE,
+        BoxKind.BASE,
         " ".join(["base model", *about]),
         beside=counted(counts.base, "parameter"),
         lines=tuple(
@@ -193,7 +193,7 @@ def _hidden_node(report: Report, head: Head) -> Node:
     mark = f"pooling: {_pooling_words(head.pooling)}" if is_pooling_known(report) else "pooling: not determined"
     return Node(
         "hidden",
-        Kind.HIDDEN,
+        BoxKind.HIDDEN,
         "hidden states",
         beside=safe(axes_of(head.hidden_shape)),
         lines=(legend_of(rows),),
@@ -209,7 +209,7 @@ def _pooling_words(pooling: Pooling) -> str:
 
 def _evidence(head: Head) -> Iterator[tuple[str, str]]:
     for item in head.pooling.evidence:
-        yield "seen", safe(place_of(item))
+        yield "seen", safe(place_words(item))
     if head.verification is not None:
         yield "verified", safe(head.verification.told)
 
@@ -219,7 +219,7 @@ def _stage_node(head: Head, stage: Stage, sources: dict[str, str], is_pooling: b
     mark = f"pooling: {POOLING[head.pooling.kind]}" if is_pooling else ""
     return Node(
         _stage_id(stage.index),
-        Kind.STAGE,
+        BoxKind.STAGE,
         safe(operation_of(stage)),
         beside=safe(source_of(stage)),
         pairs=((safe(module_of(stage)), safe(shapes_of(stage))),),
@@ -260,14 +260,14 @@ def _scores_node(report: Report, title: str, formula: str) -> Node:
     without = WITHOUT_CLASSES.get(model.task, "").removeprefix("none: ")
     if without:
         lines = tuple(safe(line) for line in (without, f"loss: {loss_of(model)}", formula) if line)
-        return Node("scores", Kind.SCORES, safe(title), lines=lines, more=(("task", model.task.value),))
+        return Node("scores", BoxKind.SCORES, safe(title), lines=lines, more=(("task", model.task.value),))
     cells = [Cell(f"{index} {safe(name)}") for index, name in enumerate(model.labels[:_LABELS])]
     if len(model.labels) > _LABELS:
         cells.append(Cell(f"and {len(model.labels) - _LABELS:,} more"))
     named = ["no label names given: placeholders"] if model.labels_are_placeholders else []
     return Node(
         "scores",
-        Kind.SCORES,
+        BoxKind.SCORES,
         safe(title),
         beside=counted(model.num_labels, "label"),
         lines=tuple(safe(line) for line in (*named, f"loss: {loss_of(model)}", formula) if line),
@@ -284,10 +284,10 @@ def _beside_nodes(head: Head, sources: dict[str, str]) -> Iterator[Node]:
     if loose:
         weights = tuple(_weight(item, sources) for item in loose)
         tint = _worst(weight.tint for weight in weights)
-        yield Node("other", Kind.OTHER, "weights of the head that no stage reads", weights=weights, tint=tint)
+        yield Node("other", BoxKind.OTHER, "weights of the head that no stage reads", weights=weights, tint=tint)
     if head.unused_modules:
         pairs = tuple((safe(f"{item.path} ({item.module_class})"), fate_of(item)) for item in head.unused_modules)
-        yield Node("unused", Kind.UNUSED, "registered, not on the head path", pairs=pairs, tint=Tint.UNUSED)
+        yield Node("unused", BoxKind.UNUSED, "registered, not on the head path", pairs=pairs, tint=Tint.UNUSED)
 
 
 def _worst(tints: Iterable[Tint]) -> Tint:

@@ -13,7 +13,7 @@ from headscope.render.diagram.colors import (
     QUIET_DARK,
     QUIET_LIGHT,
 )
-from headscope.render.diagram.markup import element, escaped, lines, opening
+from headscope.render.diagram.markup import element, escaped, lines, opening_tag
 from headscope.render.diagram.picture import Tint
 from headscope.render.text.safe import safe
 
@@ -101,7 +101,7 @@ def _svg(name: str, title: str, bars: Sequence[Bar], height: float, parts: Seque
     whole = {"width": _WIDTH, "height": height, "viewBox": f"0 0 {_WIDTH} {height:.0f}"}
     return lines(
         (
-            opening("svg", class_="plot", role="img", aria_labelledby=f"{name}-title {name}-desc", **whole),
+            opening_tag("svg", class_="plot", role="img", aria_labelledby=f"{name}-title {name}-desc", **whole),
             element("title", escaped(title), id=f"{name}-title"),
             element("desc", escaped(said), id=f"{name}-desc"),
             *parts,

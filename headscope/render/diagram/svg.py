@@ -15,8 +15,8 @@ from headscope.render.diagram.colors import (
     Color,
 )
 from headscope.render.diagram.layout import Panel, PlacedCell, Scene, Wire, Words, lay_out, style_of
-from headscope.render.diagram.markup import element, escaped, lines, opening
-from headscope.render.diagram.picture import Kind, Node, Picture, Tint
+from headscope.render.diagram.markup import element, escaped, lines, opening_tag
+from headscope.render.diagram.picture import BoxKind, Node, Picture, Tint
 from headscope.render.text.tokens import row_text
 
 _FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
@@ -71,7 +71,7 @@ def _drawn(picture: Picture, role: Mapping[str, str], about: Iterable[str], pane
     size = {"width": scene.width, "height": scene.height, "viewBox": f"0 0 {scene.width:.0f} {scene.height:.0f}"}
     return lines(
         (
-            opening("svg", xmlns="http://www.w3.org/2000/svg", **size, **role),
+            opening_tag("svg", xmlns="http://www.w3.org/2000/svg", **size, **role),
             *about,
             element("rect", class_="ground", width=scene.width, height=scene.height),
             *(_words(words) for words in scene.heading),
@@ -141,7 +141,7 @@ def _panel(panel: Panel, linked: bool) -> str:
 
 def _group(panel: Panel, **identity: str) -> str:
     node = panel.node
-    dashed = " dashed" if node.kind in {Kind.GAP, Kind.UNUSED} else ""
+    dashed = " dashed" if node.kind in {BoxKind.GAP, BoxKind.UNUSED} else ""
     place = {"x": panel.x, "y": panel.y, "width": panel.width, "height": panel.height}
     inner = lines(
         (

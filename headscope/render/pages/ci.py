@@ -9,7 +9,7 @@ from headscope.facts import Finding, Severity
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.environment import documentation_address, tool_version
 from headscope.render.parts.explain import topics
-from headscope.render.screens.check import WORDS, verdict_of
+from headscope.render.screens.check import WORDS, verdict_words
 from headscope.render.text.markdown import code, plain
 from headscope.render.text.safe import safe
 
@@ -36,7 +36,7 @@ def _annotations(result: CheckResult) -> Iterable[str]:
             gap.reason,
         )
     kind = {Verdict.PASSED: "notice", Verdict.FAILED: "error", Verdict.NOT_DETERMINED: "error"}[result.verdict]
-    yield _command(kind, result.reference, verdict_of(result))
+    yield _command(kind, result.reference, verdict_words(result))
 
 
 def _command(kind: str, title: str, message: str) -> str:
@@ -183,7 +183,7 @@ def markdown_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
 
 
 def _sentence(result: CheckResult) -> str:
-    return plain(verdict_of(result).partition(": ")[2])
+    return plain(verdict_words(result).partition(": ")[2])
 
 
 FORMATS: dict[str, Callable[[Sequence[CheckResult], RuleTitles], str]] = {

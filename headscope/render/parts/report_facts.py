@@ -39,7 +39,7 @@ from headscope.render.text.words import (
     brief_rule,
     bytes_of,
     loss_of,
-    place_of,
+    place_words,
     share_of,
     share_of_one,
     size_of,
@@ -102,7 +102,7 @@ def brief_pooling_facts(report: Report) -> Facts:
 def evidence_facts(report: Report) -> Facts:
     """Where the pooling was seen."""
     if report.head is not None and report.head.pooling.evidence:
-        yield "seen", label(", ".join(map(place_of, report.head.pooling.evidence)), QUIET)
+        yield "seen", label(", ".join(map(place_words, report.head.pooling.evidence)), QUIET)
 
 
 def verified_facts(report: Report) -> Facts:
@@ -284,7 +284,7 @@ def beside_facts(report: Report) -> Facts:
         yield "not used", label(f"{module.path} ({module.module_class}): {fate_of(module)}")
 
 
-def checkpoint_facts(report: Report) -> Facts:
+def checkpoint_lines(report: Report) -> Facts:
     """Where the checkpoint came from, and how much of it was read."""
     facts = report.checkpoint
     words = [facts.reference, SOURCE[facts.kind]]
@@ -385,7 +385,7 @@ def _of_pickle(head: PickledHead | None) -> str:
     return f", a {safe(head.class_name)} (read, not executed) of {counted(count, 'class', 'classes')}{named} ({matrix})"
 
 
-def adapter_facts(report: Report) -> Facts:
+def adapter_lines(report: Report) -> Facts:
     """What the adapter is, what it leaves out, and the setting that would save it."""
     facts = report.adapter
     if facts is None:

@@ -12,7 +12,7 @@ from headscope.render.probing.code_media import (
     media_reading,
     reads_layer,
 )
-from headscope.render.probing.words import input_of, name_of
+from headscope.render.probing.words import candidate_words, input_words
 
 _FIRST = '''
 def first(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -172,7 +172,7 @@ def probe_code(result: ProbeResult) -> str:
     best = _advised(result)
     if best.pooling is Vector.HEAD:
         return "".join(_own_class(result))
-    return "".join((_custom_head if input_of(result) is Input.TEXT else _custom_media_head)(result, best))
+    return "".join((_custom_head if input_words(result) is Input.TEXT else _custom_media_head)(result, best))
 
 
 def _advised(result: ProbeResult) -> Candidate:
@@ -184,7 +184,7 @@ def _advised(result: ProbeResult) -> Candidate:
 
 def _custom_head(result: ProbeResult, best: Candidate) -> Iterator[str]:
     functions, call = _BODIES.get(best.pooling, ((), ""))
-    yield f'"""A linear classifier on the vector that `headscope probe` scored best: {name_of(best)}."""\n'
+    yield f'"""A linear classifier on the vector that `headscope probe` scored best: {candidate_words(best)}."""\n'
     yield "\nfrom collections.abc import Sequence\nfrom inspect import signature\nfrom typing import Any\n"
     yield "\nimport torch\nfrom torch import nn\nfrom transformers import AutoModel, AutoTokenizer\n\n"
     yield from _constants(result)
@@ -199,16 +199,17 @@ def _custom_head(result: ProbeResult, best: Candidate) -> Iterator[str]:
     yield f"        self.base = AutoModel.from_pretrained(CHECKPOINT, dtype=torch.float32, **LOADING){inner}\n"
     yield f"        self.classifier = nn.Linear({best.size}, len(LABELS))\n"
     yield "        self.end = load_tokenizer().eos_token_id\n" if best.pooling is Vector.EOS_TOKEN else ""
-    yield f'{_SIGNATURE}        """The vector of each text: {name_of(best)}."""\n'
+    yield f'{_SIGNATURE}        """The vector of each text: {candidate_words(best)}."""\n'
     yield _POOLER if best.pooling is Vector.POOLER else _OF_LAYER.format(call=call)
     yield f"{_RUN}{_FORWARD}\n{_main(result)}"
 
 
 def _custom_media_head(result: ProbeResult, best: Candidate) -> Iterator[str]:
     """The module for images or sounds."""
-    input = input_of(result)
-    title = f"The vector of each {input.noun}: {name_of(best, input)}."
-    yield f'"""A linear classifier on the vector that `headscope probe` scored best: {name_of(best, input)}."""\n'
+    input = input_words(result)
+    title = f"The vector of each {input.noun}: {candidate_words(best, input)}."
+    vector = candidate_words(best, input)
+    yield f'"""A linear classifier on the vector that `headscope probe` scored best: {vector}."""\n'
     name, base = _class_and_base(result)
     yield media_imports(input, name)
     yield from _constants(result)
@@ -233,7 +234,7 @@ def _class_and_base(result: ProbeResult) -> tuple[str, str]:
     """
     if result.loading is None:
         return "AutoModel", ""
-    name = _AUTO[input_of(result)] if result.loading.remote_code else result.loading.model_class
+    name = _AUTO[input_words(result)] if result.loading.remote_code else result.loading.model_class
     return name, result.loading.base
 
 
@@ -247,7 +248,7 @@ _AUTO = {
 def _own_class(result: ProbeResult) -> Iterator[str]:
     assert result.loading is not None
     assert result.head_input is not None
-    input, name = input_of(result), result.loading.model_class
+    input, name = input_words(result), result.loading.model_class
     yield '"""The class of the checkpoint: `headscope probe` scored no vector above the input of its head."""\n'
     auto = _AUTO[input] if result.loading.remote_code else name
     yield _text_imports(auto) if input is Input.TEXT else media_imports(input, auto)
@@ -281,7 +282,7 @@ def _constants(result: ProbeResult) -> Iterator[str]:
     yield f"CHECKPOINT = {reference!r}\n"
     yield f"LOADING: dict[str, Any] = {options!r}\n"
     yield f"LABELS = {tuple(item.label for item in result.classes) or ('value',)!r}\n"
-    if input_of(result) is Input.TEXT:
+    if input_words(result) is Input.TEXT:
         yield f"MAX_TOKENS: int | None = {limit}\n"
         yield 'EXAMPLE = ["A first text.", "A second, longer text."]\n'
 

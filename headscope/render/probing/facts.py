@@ -15,7 +15,7 @@ from headscope.facts.results.probe import (
     Suspect,
     VectorNumbers,
 )
-from headscope.render.probing.words import beats_constant, input_of, name_of
+from headscope.render.probing.words import beats_constant, candidate_words, input_words
 from headscope.render.text.safe import safe
 
 Fact = tuple[str, str]
@@ -34,7 +34,7 @@ _UNEVEN = 3
 
 def first_facts(result: ProbeResult) -> Iterator[Fact]:
     """What to know before the answer is used."""
-    chosen, kind = result.selected, input_of(result).noun
+    chosen, kind = result.selected, input_words(result).noun
     yield "expect", f"{chosen.mean:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) on new {kind}s"
     yield _rows(result)
     yield from _check(result)
@@ -55,7 +55,7 @@ _SHORT = {
 
 def detailed_facts(result: ProbeResult) -> Iterator[Fact]:
     """Everything that was measured."""
-    chosen, kind = result.selected, input_of(result).noun
+    chosen, kind = result.selected, input_words(result).noun
     yield (
         "expect",
         f"{chosen.mean:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) on new {kind}s: the vector chosen without the "
@@ -81,7 +81,7 @@ def detailed_facts(result: ProbeResult) -> Iterator[Fact]:
 
 
 def _rows(result: ProbeResult) -> Fact:
-    kind = input_of(result).noun
+    kind = input_words(result).noun
     return f"{kind}s", f"{counted(result.texts, kind)} of {safe(result.data)}{_in_classes(result)}"
 
 
@@ -108,7 +108,7 @@ def _numbers(result: ProbeResult) -> Iterator[Fact]:
         return
     numbers = next((item for item in found.vectors if item.name == result.best), None)
     if numbers is not None:
-        size, kind = result.candidate(result.best).size, input_of(result).noun
+        size, kind = result.candidate(result.best).size, input_words(result).noun
         yield ("vectors", _of_numbers(numbers, size, kind))
     sink = max(found.layers, key=lambda item: item.first_share, default=None)
     if sink is not None:
@@ -120,10 +120,10 @@ def _numbers(result: ProbeResult) -> Iterator[Fact]:
             f"{least.layer}, where that is least",
         )
     if found.reused:
-        noun = input_of(result).noun
+        noun = input_words(result).noun
         yield ("reused", f"the vectors are those of an earlier run with the same checkpoint, {noun}s and options")
     if {found.precision.dtype, found.precision.stored} != {"float32"} or found.precision.tolerance is not None:
-        yield ("dtype", _precision(found.precision, input_of(result).noun))
+        yield ("dtype", _precision(found.precision, input_words(result).noun))
 
 
 def _of_numbers(numbers: VectorNumbers, size: int, kind: str) -> str:
@@ -153,7 +153,7 @@ def _opinion(item: Opinion, result: ProbeResult) -> str:
     if item.best == result.best:
         said = f"{_OPINIONS[item.name]} prefers the same vector"
     else:
-        said = f"{_OPINIONS[item.name]} prefers the {name_of(result.candidate(item.best), input_of(result))}"
+        said = f"{_OPINIONS[item.name]} prefers the {candidate_words(result.candidate(item.best), input_words(result))}"
     if item.rank_correlation is None:
         return said
     return f"{said} (rank correlation of all candidates {item.rank_correlation:.2f})"
@@ -169,7 +169,7 @@ def _in_classes(result: ProbeResult) -> str:
             f" with numbers from {numbers.lowest:g} to {numbers.highest:g} (mean {numbers.mean:.4g}, standard "
             f"deviation {numbers.deviation:.4g})"
         )
-    several = f", any number of them for {input_of(result).one}" if result.problem is Problem.MULTI_LABEL else ""
+    several = f", any number of them for {input_words(result).one}" if result.problem is Problem.MULTI_LABEL else ""
     ratio = result.labels.ratio if result.labels else None
     uneven = f"; the largest is {ratio:.3g} times the smallest" if ratio is not None and ratio >= _UNEVEN else ""
     shown = few_of(f"{safe(item.label)} {item.texts:,}" for item in sizes)
@@ -178,7 +178,7 @@ def _in_classes(result: ProbeResult) -> str:
 
 def _check(result: ProbeResult) -> Iterator[Fact]:
     """Texts with different labels."""
-    labels, kind = result.labels, input_of(result).noun
+    labels, kind = result.labels, input_words(result).noun
     if labels is not None and labels.contradicting:
         first = labels.contradictions[0]
         yield (
@@ -227,5 +227,5 @@ def _on_start(start: StartingLoss, problem: Problem) -> str:
 def _method(result: ProbeResult) -> str:
     return (
         f"{_METHODS[result.problem]} on standardized vectors, {result.folds} folds, strength chosen inside them, seed "
-        f"{result.seed}; intervals are bootstraps over the {input_of(result).noun}s"
+        f"{result.seed}; intervals are bootstraps over the {input_words(result).noun}s"
     )

@@ -5,11 +5,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from headscope.facts.results.probe import Baseline, Candidate, Input, ProbeResult, Vector
-from headscope.render.diagram.markup import element, escaped, lines, opening
+from headscope.render.diagram.markup import element, escaped, lines, opening_tag
 from headscope.render.diagram.page import page
 from headscope.render.diagram.plots import STYLE
 from headscope.render.probing.facts import detailed_facts
-from headscope.render.probing.words import METRICS, input_of, name_of, probe_answer, rows_of, vector_words, words_of
+from headscope.render.probing.words import (
+    METRICS,
+    candidate_words,
+    input_words,
+    probe_answer,
+    rows_of,
+    vector_words,
+    words_of,
+)
 from headscope.render.text.safe import safe
 
 FORMATS = ("svg", "html")
@@ -95,7 +103,7 @@ def _table(result: ProbeResult) -> Iterator[str]:
         size = "" if isinstance(item, Baseline) else str(item.size)
         cells = (
             f'<td class="number">{item.mean:.3f}</td><td class="number soft">{item.low:.3f} to {item.high:.3f}</td>'
-            f'<td>{escaped(safe(words_of(item, input_of(result))))}</td><td class="number soft">{size}</td>'
+            f'<td>{escaped(safe(words_of(item, input_words(result))))}</td><td class="number soft">{size}</td>'
         )
         yield element("tr", cells, **({"class_": "best"} if item.name == result.best else {}))
     yield "</table>"
@@ -121,7 +129,7 @@ def _drawing(name: str, said: str, tall: float, parts: Sequence[str], *, style: 
     box = {"width": wide, "height": f"{high:.0f}", "viewBox": f"{-margin} {-margin} {wide} {high:.0f}"}
     return lines(
         (
-            opening("svg", class_="plot", role="img", aria_labelledby=f"{name}-title {name}-desc", **alone, **box),
+            opening_tag("svg", class_="plot", role="img", aria_labelledby=f"{name}-title {name}-desc", **alone, **box),
             element("title", "Scores of the vectors of a checkpoint", id=f"{name}-title"),
             element("desc", escaped(said), id=f"{name}-desc"),
             element("style", style) if style else "",
@@ -132,7 +140,7 @@ def _drawing(name: str, said: str, tall: float, parts: Sequence[str], *, style: 
 
 
 def _said(result: ProbeResult) -> str:
-    return "; ".join(f"{safe(words_of(item, input_of(result)))}: {item.mean:.3f}" for item in rows_of(result))
+    return "; ".join(f"{safe(words_of(item, input_words(result)))}: {item.mean:.3f}" for item in rows_of(result))
 
 
 def _metric(result: ProbeResult) -> str:
@@ -167,13 +175,13 @@ def _curves(result: ProbeResult) -> tuple[list[str], float]:
     for vector, look in _CURVES.items():
         curve = sorted((item for item in points if item.pooling is vector), key=lambda item: item.layer or 0)
         if curve:
-            parts += _curve(curve, look, across, down, input_of(result))
-            ends.append((down(curve[-1].mean), vector_words(vector, input_of(result)), look.tint))
+            parts += _curve(curve, look, across, down, input_words(result))
+            ends.append((down(curve[-1].mean), vector_words(vector, input_words(result)), look.tint))
     for item in result.baselines:
         if low <= item.mean <= high:
             y = down(item.mean)
             parts.append(element("line", class_="base", x1=_LEFT, x2=_LEFT + wide, y1=y, y2=y))
-            ends.append((y, words_of(item, input_of(result)), "soft"))
+            ends.append((y, words_of(item, input_words(result)), "soft"))
     return [*parts, *_names(ends, _LEFT + wide + 12)], _TALL + 64
 
 
@@ -193,7 +201,9 @@ def _curve(
     dashes = {} if look.dashes == "none" else {"stroke_dasharray": look.dashes}
     yield element("polyline", class_=f"curve {look.tint}-line", points=_path(middle), **dashes)
     for (x, y), item in zip(middle, curve, strict=True):
-        tip = element("title", escaped(f"{name_of(item, input)}: {item.mean:.3f} ({item.low:.3f} to {item.high:.3f})"))
+        tip = element(
+            "title", escaped(f"{candidate_words(item, input)}: {item.mean:.3f} ({item.low:.3f} to {item.high:.3f})")
+        )
         yield _point(look, x, y, tip)
 
 
@@ -240,7 +250,7 @@ def _forest(result: ProbeResult) -> tuple[list[str], float]:
         y = _ROW * number + 12
         tint = "soft" if isinstance(item, Baseline) else "accent"
         weight = " strong" if item.name == result.best else ""
-        words = words_of(item, input_of(result))
+        words = words_of(item, input_words(result))
         words = words if isinstance(item, Baseline) else f"{words}, {item.size:,}"
         parts += [
             element("text", f"{item.mean:.3f}", class_=f"end{weight}", x=52, y=y),

@@ -11,7 +11,7 @@ from headscope.render.probing.facts import detailed_facts, first_facts, suspects
 from headscope.render.probing.words import (
     METRICS,
     answer_tone,
-    input_of,
+    input_words,
     probe_answer,
     rows_of,
     vector_words,
@@ -75,8 +75,8 @@ def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
     span = label(f"{item.low:.3f} to {item.high:.3f}", QUIET)
     more = [label(f"{score.mean:.3f}", QUIET) for score in item.others]
     if isinstance(item, Baseline):
-        return [label(f"{item.mean:.3f}"), span, *more, Text(), label(words_of(item, input_of(result)), QUIET)]
-    words = words_of(item, input_of(result))
+        return [label(f"{item.mean:.3f}"), span, *more, Text(), label(words_of(item, input_words(result)), QUIET)]
+    words = words_of(item, input_words(result))
     style = STRONG if item.name == result.best else ""
     return [label(f"{item.mean:.3f}", style), span, *more, label(str(item.size), QUIET), label(words, style)]
 
@@ -105,7 +105,7 @@ def probe_curve(result: ProbeResult, height: int = _TALL) -> Iterator[Renderable
     yield Text(f"      └{'─' * (max(column.values()) + 2)}", overflow="fold")
     yield Text(f"layer   {_ticks(column)}", overflow="fold")
     kinds = [kind for kind in _CURVES if any(item.pooling is kind for item in points)]
-    named = ", ".join(f"{_CURVES[kind]} {vector_words(kind, input_of(result))}" for kind in kinds)
+    named = ", ".join(f"{_CURVES[kind]} {vector_words(kind, input_words(result))}" for kind in kinds)
     yield Paragraph(label(f"{named}, {_SEVERAL} several; 0 embeddings", QUIET), indent=8)
 
 

@@ -50,7 +50,7 @@ def probe_answer(result: ProbeResult) -> str:
 
 def _on_head(result: ProbeResult) -> str:
     best = result.candidate(result.best)
-    name = _capital(name_of(best, input_of(result)))
+    name = _capital(candidate_words(best, input_words(result)))
     said = f"{name} is best with a frozen base model: {METRICS[best.metric]} {_score(best)}"
     if result.head is None or result.head_input is None:
         return f"{said}."
@@ -94,7 +94,7 @@ def _on_constant(result: ProbeResult) -> str:
     constant = next(item for item in result.baselines if item.name in CONSTANTS)
     versus = result.against(constant.name.value)
     assert versus is not None
-    what = f"predicting the {words_of(constant, input_of(result))}"
+    what = f"predicting the {words_of(constant, input_words(result))}"
     if versus.verdict is Standing.NOT_BETTER:
         return f"No vector beats {what}: {constant.mean:.3f}."
     return f"No vector is shown to beat {what} ({constant.mean:.3f}, p = {chance(versus.p_value)})."
@@ -116,7 +116,7 @@ def chance(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def input_of(result: ProbeResult) -> Input:
+def input_words(result: ProbeResult) -> Input:
     """What was classified."""
     return result.loading.input if result.loading else Input.TEXT
 
@@ -126,7 +126,7 @@ def vector_words(vector: Vector, input: Input) -> str:
     return VECTORS[vector] if input is Input.TEXT else VECTORS[vector].replace("over tokens", "over positions")
 
 
-def name_of(candidate: Candidate, input: Input = Input.TEXT) -> str:
+def candidate_words(candidate: Candidate, input: Input = Input.TEXT) -> str:
     """A candidate in words: `mean over tokens of layer 11`."""
     words = vector_words(candidate.pooling, input)
     return words if candidate.layer is None else f"{words} of layer {candidate.layer}"
@@ -158,7 +158,7 @@ def words_of(item: Candidate | Baseline, input: Input = Input.TEXT) -> str:
     """A row of the table in words."""
     if isinstance(item, Baseline):
         return _BASELINES[item.name].format(input.noun)
-    words = name_of(item, input)
+    words = candidate_words(item, input)
     if item.same_as is not None:
         words += f" (same as {item.same_as})"
     return f"{words} (new weights)" if item.new else words

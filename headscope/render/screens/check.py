@@ -39,7 +39,7 @@ def check_verdicts(results: Sequence[CheckResult]) -> RenderableType:
     return Group(*(Paragraph(headline(result)) for result in results))
 
 
-def verdict_of(result: CheckResult) -> str:
+def verdict_words(result: CheckResult) -> str:
     """The verdict in one sentence: `Failed for inference: 1 error, 2 warnings`."""
     tally = counts_of(result.findings)
     gaps = f"; not determined: {', '.join(gap.what for gap in result.not_determined)}" if result.not_determined else ""
@@ -64,7 +64,7 @@ def counts_of(findings: Sequence[Finding]) -> str:
 
 def headline(result: CheckResult) -> Text:
     """The model and its verdict, in one line."""
-    text = label(verdict_of(result), VERDICT[result.verdict])
+    text = label(verdict_words(result), VERDICT[result.verdict])
     return Text.assemble((f"{safe(result.reference)}  ", STRONG), text)
 
 
@@ -199,7 +199,7 @@ _NAMES = 8
 def failure_sentence(result: CheckResult) -> str:
     """A result in a few lines: the verdict, the findings, the gravest first, and what was new after the load."""
     new = fold_keys(result.report.weights.new) if result.report else ()
-    lines = [f"headscope: {result.reference}: {verdict_of(result)}"]
+    lines = [f"headscope: {result.reference}: {verdict_words(result)}"]
     lines += [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
     lines += [f"not determined: {reason}" for reason in dict.fromkeys(gap.reason for gap in result.not_determined)]
     lines += [f"new after the load: {list_of(new, _NAMES)}"] if new else []

@@ -21,7 +21,7 @@ from headscope.facts import (
 from headscope.facts.counting import counted
 from headscope.render.parts.repair import repaired_sentence
 from headscope.render.parts.verdict import verdict_screen
-from headscope.render.text.fold import Row, fold_keys, fold_rows
+from headscope.render.text.fold import FoldedRow, fold_keys, fold_rows
 from headscope.render.text.lines import GAP, Paragraph, align
 from headscope.render.text.palette import QUIET, STATUS
 from headscope.render.text.safe import label, safe
@@ -82,7 +82,7 @@ def _tally(diff: WeightDiff) -> Text:
     return Text(", ".join(parts))
 
 
-def _rows(diff: WeightDiff, every: bool) -> Iterator[Row]:
+def _rows(diff: WeightDiff, every: bool) -> Iterator[FoldedRow]:
     origins = {origin.name: origin for origin in diff.parameters}
     place = {name: number for number, name in enumerate(origins)}
     for name in sorted(diff.new, key=lambda name: place.get(name, len(place))):
@@ -101,12 +101,12 @@ def _rows(diff: WeightDiff, every: bool) -> Iterator[Row]:
         yield from _loaded_rows(diff)
 
 
-def _renamed_rows(diff: WeightDiff, origins: Mapping[str, ParameterOrigin], every: bool) -> Iterator[Row]:
+def _renamed_rows(diff: WeightDiff, origins: Mapping[str, ParameterOrigin], every: bool) -> Iterator[FoldedRow]:
     """The loaded parameters whose keys have other names; those that differ in the same part are one row."""
     counted = Counter(filter(None, map(_prefix_change, diff.renamed)))
     prefixes = {change: count for change, count in counted.items() if count > 1 and not every}
     for (ours, theirs), count in sorted(prefixes.items()):
-        yield Row((f"{ours}*", f"{theirs}*"), (_line("renamed", "", None, "from"),), count)
+        yield FoldedRow((f"{ours}*", f"{theirs}*"), (_line("renamed", "", None, "from"),), count)
     others = [rename for rename in diff.renamed if _prefix_change(rename) not in prefixes]
     by_change: dict[tuple[str, str] | None, list[Rename]] = {}
     for rename in others:
@@ -119,7 +119,7 @@ def _renamed_rows(diff: WeightDiff, origins: Mapping[str, ParameterOrigin], ever
             yield _row(names, _status_line("renamed", origins.get(rename.parameter), "from"))
 
 
-def _changed_rows(changes: Mapping[tuple[str, str], int]) -> Iterator[Row]:
+def _changed_rows(changes: Mapping[tuple[str, str], int]) -> Iterator[FoldedRow]:
     """A row for each change of a name; changes of the leaves of one module share a row."""
     by_module: dict[tuple[str, str], list[tuple[str, str, int]]] = {}
     for (ours, theirs), count in changes.items():
@@ -128,7 +128,7 @@ def _changed_rows(changes: Mapping[tuple[str, str], int]) -> Iterator[Row]:
     for (mine, their), leaves in by_module.items():
         leaves.sort(key=lambda item: item[0] != "weight")
         names = (_with_leaves(mine, [item[0] for item in leaves]), _with_leaves(their, [item[1] for item in leaves]))
-        yield Row(names, (_line("renamed", "", None, "from"),), sum(count for _, _, count in leaves))
+        yield FoldedRow(names, (_line("renamed", "", None, "from"),), sum(count for _, _, count in leaves))
 
 
 def _leaf_of(name: str) -> tuple[str, str]:
@@ -176,8 +176,8 @@ _UNEXPLAINED = {
 }
 
 
-def _row(names: tuple[str, ...], line: Line) -> Row:
-    return Row(names, (line,))
+def _row(names: tuple[str, ...], line: Line) -> FoldedRow:
+    return FoldedRow(names, (line,))
 
 
 _STYLE = {status.value: style for status, style in STATUS.items()} | {"unused": "magenta", "renamed": "green"}
@@ -195,7 +195,7 @@ def _missing(origin: ParameterOrigin | None) -> Line:
     return _status_line("new", origin, "" if origin is None or not origin.is_buffer else "a buffer")
 
 
-def _unused_rows(diff: WeightDiff) -> Iterator[Row]:
+def _unused_rows(diff: WeightDiff) -> Iterator[FoldedRow]:
     headers = {header.key: header for header in diff.unused_tensors}
     described = {key: group.description for group in diff.unused_groups for key in group.keys}
     for key in diff.unused:
@@ -207,14 +207,14 @@ def _unused(header: TensorHeader | None, description: str) -> Line:
     return Line("unused", _STYLE["unused"], shape, dtype, description)
 
 
-def _loaded_rows(diff: WeightDiff) -> Iterator[Row]:
+def _loaded_rows(diff: WeightDiff) -> Iterator[FoldedRow]:
     renamed = {rename.parameter for rename in diff.renamed}
     for origin in diff.parameters:
         if origin.status is ParameterStatus.LOADED and origin.name not in renamed:
             yield _row((origin.name,), _status_line("loaded", origin))
 
 
-def _tables(rows: Sequence[Row]) -> Iterator["Table"]:
+def _tables(rows: Sequence[FoldedRow]) -> Iterator["Table"]:
     """One table for each status, so that long names of one kind do not push the others apart."""
     lines = [(_line_of(row), row) for row in rows]
     margin = max(len(line.status) for line, _ in lines) + GAP
@@ -223,13 +223,13 @@ def _tables(rows: Sequence[Row]) -> Iterator["Table"]:
         yield Table(Text(status, pairs[0][0].style), margin, tuple(_cells(line, row) for line, row in pairs))
 
 
-def _line_of(row: Row) -> Line:
+def _line_of(row: FoldedRow) -> Line:
     line = row.same[0]
     assert isinstance(line, Line)
     return line
 
 
-def _cells(line: Line, row: Row) -> tuple[Text, ...]:
+def _cells(line: Line, row: FoldedRow) -> tuple[Text, ...]:
     name, *others = row.names
     note = " ".join(filter(None, (safe(line.note), ", ".join(map(safe, others)))))
     return (

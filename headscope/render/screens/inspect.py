@@ -13,11 +13,11 @@ from headscope.render.parts.findings import FindingLines, note_line
 from headscope.render.parts.next_steps import NextSteps, next_of_inspect
 from headscope.render.parts.report_facts import (
     Facts,
-    adapter_facts,
+    adapter_lines,
     beside_facts,
     brief_label_facts,
     brief_pooling_facts,
-    checkpoint_facts,
+    checkpoint_lines,
     evidence_facts,
     formula_facts,
     health_facts,
@@ -106,14 +106,14 @@ def _asked_first(report: Report, *, details: bool) -> Sequence[Section]:
 
 
 _ASKED_NEXT: Sequence[Section] = (
-    quantised_facts, health_facts, pipeline_facts, score_head_facts, adapter_facts, repair_facts,
+    quantised_facts, health_facts, pipeline_facts, score_head_facts, adapter_lines, repair_facts,
 )  # fmt: skip
 
 
 def _details(report: Report) -> Sequence[Section]:
     first = (formula_facts, loss_facts) if plain_words(report) else ()
     return (
-        *first, evidence_facts, model_facts, parameter_facts, unused_facts, beside_facts, checkpoint_facts,
+        *first, evidence_facts, model_facts, parameter_facts, unused_facts, beside_facts, checkpoint_lines,
         note_facts,
     )  # fmt: skip
 

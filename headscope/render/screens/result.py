@@ -17,7 +17,7 @@ from headscope.render.parts.explain import Topic, several_screen
 from headscope.render.parts.verdict import tell_verdict
 from headscope.render.probing.screen import probe_screen
 from headscope.render.probing.words import probe_answer
-from headscope.render.screens.check import check_screen, verdict_of
+from headscope.render.screens.check import check_screen, verdict_words
 from headscope.render.screens.compare import compare_screen, compare_verdict
 from headscope.render.screens.diff import diff_screen
 from headscope.render.screens.forward import forward_screen
@@ -72,7 +72,7 @@ def result_line(result: Any) -> str:
 def _line(result: Any) -> str:  # noqa: PLR0911
     match result:
         case CheckResult():
-            return f"check of {safe(result.reference)}: {safe(verdict_of(result))}"
+            return f"check of {safe(result.reference)}: {safe(verdict_words(result))}"
         case VerifyResult():
             return f"verify of {safe(result.reference)}: {plain_text(verification_verdict(result)).strip()}"
         case Comparison():

@@ -9,7 +9,7 @@ Segments = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FoldedRow:
     """Names that belong together (a parameter and its checkpoint keys), and everything else about them.
 
     Rows fold only when `same` is equal and the names are equal but for one index, which is the same in
@@ -21,7 +21,7 @@ class Row:
     count: int = 1
 
 
-def fold_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
+def fold_rows(rows: Iterable[FoldedRow]) -> tuple[FoldedRow, ...]:
     """The rows with every running index folded, in the order of their first members."""
     folded = tuple(rows)
     deepest = max((len(_indices(row.names[0])) for row in folded), default=0)
@@ -32,7 +32,7 @@ def fold_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 def fold_keys(keys: Iterable[str]) -> tuple[str, ...]:
     """Keys with running indices folded, then leaves of one parent: `classifier.{weight,bias}`."""
-    return _fold_leaves(row.names[0] for row in fold_rows(Row((key,)) for key in keys))
+    return _fold_leaves(row.names[0] for row in fold_rows(FoldedRow((key,)) for key in keys))
 
 
 def _indices(name: str) -> tuple[int, ...]:
@@ -44,8 +44,8 @@ def _is_index(part: str) -> bool:
     return part.isascii() and part.isdigit() and len(part) <= _DIGITS and str(int(part)) == part
 
 
-def _fold_index(rows: Sequence[Row], position: int) -> tuple[Row, ...]:
-    groups: dict[object, list[tuple[int, Row]]] = {}
+def _fold_index(rows: Sequence[FoldedRow], position: int) -> tuple[FoldedRow, ...]:
+    groups: dict[object, list[tuple[int, FoldedRow]]] = {}
     for number, row in enumerate(rows):
         index, template = _opened(row.names, position)
         # A row without such an index stands alone.
@@ -77,14 +77,14 @@ def _without(name: str, place: int | None) -> Segments:
     return tuple(None if number == place else part for number, part in enumerate(name.split(".")))
 
 
-def _merged(members: list[tuple[int, Row]], position: int) -> Row:
+def _merged(members: list[tuple[int, FoldedRow]], position: int) -> FoldedRow:
     first = members[0][1]
     if len(members) == 1:
         return first
     _, template = _opened(first.names, position)
     run = spell_run(index for index, _ in members)
     names = tuple(".".join(run if part is None else part for part in parts) for parts in template)
-    return Row(names, first.same, sum(row.count for _, row in members))
+    return FoldedRow(names, first.same, sum(row.count for _, row in members))
 
 
 def spell_run(indices: Iterable[int]) -> str:

@@ -52,7 +52,7 @@ def share_of_one(part: float) -> str:
     return f"{part:.0%}" if part < 0.985 else f"{min(part, 0.999):.1%}"  # from here a digit more
 
 
-def place_of(evidence: Evidence) -> str:
+def place_words(evidence: Evidence) -> str:
     """Where an operation was seen, if known: `select at transformers/models/bert/modeling_bert.py:460`."""
     return f"{evidence.operation} at {evidence.file}:{evidence.line}" if evidence.file else evidence.operation
 

@@ -29,7 +29,7 @@ class _Matrix:
     size: int
 
 
-def read_rows(
+def read_head_rows(
     execution: Execution, head: HeadSlice, steps: tuple[Step, ...], replay: Replay | None, names: TokenNames
 ) -> TokenRows | None:
     """The rows of a larger matrix that the scores are made of; None for a whole matrix, and where it is not proven."""

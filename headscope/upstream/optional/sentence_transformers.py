@@ -34,7 +34,7 @@ def classifier_inside(module: nn.Module) -> nn.Module | None:
     return inner if isinstance(inner, nn.Module) else None
 
 
-def activation_of(encoder: nn.Module) -> str:
+def activation_of_encoder(encoder: nn.Module) -> str:
     """The class of the function that a CrossEncoder puts on its scores by default."""
     try:
         found: Any = encoder.activation_fn
@@ -45,7 +45,7 @@ def activation_of(encoder: nn.Module) -> str:
     )
 
 
-def padding_side_of(encoder: nn.Module) -> str:
+def padding_side_of_encoder(encoder: nn.Module) -> str:
     """The side on which the tokenizer of an encoder pads; "" where none is known."""
     side = getattr(getattr(encoder, "tokenizer", None), "padding_side", "")
     return side if side in {"left", "right"} else ""

@@ -15,7 +15,7 @@ _MATRIX = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class SetFitHead:
     """The classifier of a SetFitModel: a module, the labels of its classes, and what makes probabilities of scores."""
 
     module: nn.Module
@@ -69,7 +69,7 @@ def is_setfit(value: object) -> bool:
     return descends_from(value, "setfit", "SetFitModel")
 
 
-def model_of(setfit: Any) -> tuple[SetFitModel, Head]:
+def model_of(setfit: Any) -> tuple[SetFitModel, SetFitHead]:
     """A SetFitModel as a module, with its head. Raises Unsupported for a head that is not one linear layer."""
     try:
         body, own, normalized = setfit.model_body, setfit.model_head, bool(setfit.normalize_embeddings)
@@ -80,11 +80,11 @@ def model_of(setfit: Any) -> tuple[SetFitModel, Head]:
     return SetFitModel(body, head.module, normalized=normalized), head
 
 
-def _of_torch(head: Any, labels: tuple[str, ...]) -> Head:
-    return Head(head, labels, "sigmoid" if getattr(head, "multitarget", False) else "softmax")
+def _of_torch(head: Any, labels: tuple[str, ...]) -> SetFitHead:
+    return SetFitHead(head, labels, "sigmoid" if getattr(head, "multitarget", False) else "softmax")
 
 
-def _of_sklearn(head: Any, labels: tuple[str, ...]) -> Head:
+def _of_sklearn(head: Any, labels: tuple[str, ...]) -> SetFitHead:
     name = type(head).__name__
     if not any(descends_from(head, "sklearn", kind) for kind in ("LogisticRegression", "LogisticRegressionCV")):
         raise Unsupported(
@@ -98,7 +98,7 @@ def _of_sklearn(head: Any, labels: tuple[str, ...]) -> Head:
     classes = tuple(_label(item, labels) for item in head.classes_.tolist())
     # liblinear fits a classifier for each class, and scales their probabilities to a sum of 1.
     several = "not determined" if getattr(head, "solver", "") == "liblinear" else "softmax"
-    return Head(LinearClassifier(head.coef_, head.intercept_), classes, "sigmoid" if rows == 1 else several)
+    return SetFitHead(LinearClassifier(head.coef_, head.intercept_), classes, "sigmoid" if rows == 1 else several)
 
 
 def _label(value: Any, labels: tuple[str, ...]) -> str:

@@ -25,7 +25,7 @@ _WIDTHS = {_INT32: 4, _INT64: 8}
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class OnnxNode:
     """One operation of a graph; `attributes` are its numbers and texts."""
 
     operation: str
@@ -36,10 +36,10 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class OnnxGraph:
     """A graph without weights: `ints` are the numbers of small integer constants, `shapes` all that are known."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[OnnxNode, ...]
     inputs: tuple[ExportValue, ...]
     outputs: tuple[ExportValue, ...]
     tensors: Mapping[str, TensorHeader]
@@ -59,7 +59,7 @@ def require_onnx(name: str) -> None:
         )
 
 
-def read_onnx_graph(source: ByteSource) -> Graph:
+def read_onnx_graph(source: ByteSource) -> OnnxGraph:
     """The graph of an ONNX file, read without its weights. Raises Malformed, or Unsupported without the package."""
     require_onnx(source.name)
     lean = lean_model(source)
@@ -88,7 +88,7 @@ def _with_shapes(model: Any, lean: LeanModel) -> Any:
         return model
 
 
-def _graph(model: Any, lean: LeanModel, file: str) -> Graph:
+def _graph(model: Any, lean: LeanModel, file: str) -> OnnxGraph:
     graph = model.graph
     names = _dtype_names()
     constants = dict(_constants(graph))
@@ -101,7 +101,7 @@ def _graph(model: Any, lean: LeanModel, file: str) -> Graph:
     shapes: dict[str, Shape] = {name: item.shape for name, item in tensors.items()}
     shapes |= {_text(item.name): _shape(item) for item in graph.value_info if item.type.tensor_type.HasField("shape")}
     shapes |= {item.name: item.shape for item in (*inputs, *outputs) if item.shape}
-    return Graph(
+    return OnnxGraph(
         nodes=tuple(_node(item) for item in graph.node),
         inputs=inputs,
         outputs=outputs,
@@ -129,10 +129,10 @@ def _constants(graph: Any) -> Iterator[tuple[str, Any]]:
                     yield _text(node.output[0]), attribute.t
 
 
-def _node(item: Any) -> Node:
+def _node(item: Any) -> OnnxNode:
     attributes = {_text(attribute.name): _attribute(attribute) for attribute in item.attribute}
     inputs, outputs = tuple(map(_text, item.input)), tuple(map(_text, item.output))
-    return Node(_text(item.op_type), _text(item.domain), inputs, outputs, attributes)
+    return OnnxNode(_text(item.op_type), _text(item.domain), inputs, outputs, attributes)
 
 
 def _text(name: str | bytes) -> str:

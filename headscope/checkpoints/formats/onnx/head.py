@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from headscope.checkpoints.formats.onnx.graph import Graph, Node, names_of
+from headscope.checkpoints.formats.onnx.graph import OnnxGraph, OnnxNode, names_of
 from headscope.checkpoints.formats.onnx.pooling import SILENT, TOKENS, Pools
 from headscope.checkpoints.formats.onnx.steps import (
     ELEMENTWISE,
@@ -15,7 +15,7 @@ from headscope.checkpoints.formats.onnx.steps import (
     storage_of,
     stored_step,
 )
-from headscope.checkpoints.formats.onnx.walk import Meeting, Walk, Weight
+from headscope.checkpoints.formats.onnx.walk import Meeting, OnnxWeight, Walk
 from headscope.facts import PoolingKind, Shape, TensorHeader, Unavailable
 from headscope.facts.exports.export import ExportHead, ExportStep, ExportValue, HeadBasis
 
@@ -31,7 +31,7 @@ _SUBGRAPHS = frozenset({"If", "Loop", "Scan"})
 _ADDING = frozenset({"Add", "Mul"})
 
 
-def head_of_graph(graph: Graph) -> ExportHead:
+def head_of_graph(graph: OnnxGraph) -> ExportHead:
     """The head that leads to the scores of a graph."""
     scores = _scores(graph)
     found = _Back(Walk(graph), scores).head() if scores is not None else _no_scores(graph)
@@ -40,13 +40,13 @@ def head_of_graph(graph: Graph) -> ExportHead:
     return replace(found, labels=graph.labels, inputs=graph.inputs, outputs=graph.outputs)
 
 
-def _scores(graph: Graph) -> ExportValue | None:
+def _scores(graph: OnnxGraph) -> ExportValue | None:
     """The output that holds the scores: `logits`, or the only one."""
     named = [item for item in graph.outputs if item.name == _SCORES]
     return named[0] if named else (graph.outputs[0] if len(graph.outputs) == 1 else None)
 
 
-def _no_scores(graph: Graph) -> ExportHead:
+def _no_scores(graph: OnnxGraph) -> ExportHead:
     listed = ", ".join(names_of(graph.outputs)[:10]) or "none"
     gap = Unavailable("head", f"no output is named {_SCORES}, and there is more than one or none: {listed}")
     return ExportHead(HeadBasis.GRAPH, None, "", (), (), None, (), KNOWLEDGE, not_determined=(gap,))
@@ -118,7 +118,7 @@ class _Back:
                 return reason or ""
         return f"the way back is longer than {_LONGEST_HEAD} nodes"
 
-    def _step(self, node: Node) -> str | None:
+    def _step(self, node: OnnxNode) -> str | None:
         """One node back. Returns why the way is not clear, "" to go on, and None at the hidden states."""
         features = self._walk.features(node)
         sources = (found for name in node.inputs if (found := self._walk.maker(name)) is not None)
@@ -129,7 +129,7 @@ class _Back:
             return f"{node.operation} joins no value that the model computed"
         return self._one(node, features[0]) if len(features) == 1 else self._join(node)
 
-    def _ends_at(self, node: Node) -> bool:
+    def _ends_at(self, node: OnnxNode) -> bool:
         """Whether the value is the hidden states: normalized, with its token axis still there."""
         return node.operation in _NORMS and (self._is_pooled or self._has_tokens())
 
@@ -138,7 +138,7 @@ class _Back:
         shape = self._walk.shape(self._value)
         return len(self._scores.shape) >= TOKENS and shape is not None and len(shape) >= TOKENS
 
-    def _one(self, node: Node, data: str) -> str:
+    def _one(self, node: OnnxNode, data: str) -> str:
         """A node with one input that the model computed."""
         collapse = self._collapse(node, data)
         if collapse is not None:
@@ -150,12 +150,12 @@ class _Back:
         self._value = data
         return ""
 
-    def _is_mask(self, node: Node) -> bool:
+    def _is_mask(self, node: OnnxNode) -> bool:
         """Whether the other input of a product or quotient comes from an input of the graph and from no weight."""
         others = [name for name in node.inputs if not self._walk.is_feature(name)]
         return node.operation in {"Mul", "Div", "Where"} and any(self._walk.reads(name) for name in others)
 
-    def _record(self, node: Node) -> None:
+    def _record(self, node: OnnxNode) -> None:
         """Adds a step; a bias that was met before joins its linear layer."""
         used = list(self._walk.weights([node]))
         name = NAMES.get(node.operation, node.operation.lower())
@@ -172,7 +172,7 @@ class _Back:
     def _add(self, step: ExportStep, *, is_affine: bool = False) -> None:
         self._steps.append(_Found(step, is_affine))
 
-    def _keep(self, weights: Iterable[Weight]) -> tuple[str, ...]:
+    def _keep(self, weights: Iterable[OnnxWeight]) -> tuple[str, ...]:
         """The names of stored tensors, which become the head's."""
         kept = []
         for item in weights:
@@ -183,7 +183,7 @@ class _Back:
     def _shape(self) -> Shape:
         return self._walk.shape(self._value) or ()
 
-    def _join(self, node: Node) -> str | None:
+    def _join(self, node: OnnxNode) -> str | None:
         """A node that joins several computed values: a function of one of them, or where the encoder ends.
 
         Returns why the way back is not clear, "" to go on, and None at the hidden states.
@@ -236,10 +236,10 @@ class _Back:
             count += 1
         return count
 
-    def _walk_back_name(self, node: Node) -> str:
+    def _walk_back_name(self, node: OnnxNode) -> str:
         return node.outputs[0] if node.outputs else self._value
 
-    def _collapse(self, node: Node, data: str) -> str | None:
+    def _collapse(self, node: OnnxNode, data: str) -> str | None:
         """Takes a node that makes the token axis disappear; None for any other."""
         found = None if self._is_pooled else self._pools.read(node, data, self._divided_by)
         if found is None:

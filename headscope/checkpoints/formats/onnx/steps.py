@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headscope.checkpoints.formats.onnx.graph import Node
-from headscope.checkpoints.formats.onnx.walk import Meeting, Walk, Weight
+from headscope.checkpoints.formats.onnx.graph import OnnxNode
+from headscope.checkpoints.formats.onnx.walk import Meeting, OnnxWeight, Walk
 from headscope.facts import Shape
 from headscope.facts.exports.export import ExportStep, Storage
 
@@ -32,7 +32,7 @@ def stored_step(name: str, tensors: tuple[str, ...], storage: tuple[Storage, ...
     return ExportStep(name, tensors, ", ".join(storage), shape, storage)
 
 
-def storage_of(node: Node, weights: Iterable[Weight]) -> tuple[Storage, ...]:
+def storage_of(node: OnnxNode, weights: Iterable[OnnxWeight]) -> tuple[Storage, ...]:
     """How the matrix of a linear layer is stored: PyTorch stores outputs by inputs, MatMul takes the other way."""
     matrices = [item for item in weights if len(item.tensor.shape) > 1]
     by_outputs = bool(node.attributes.get("transB", 0))
@@ -57,7 +57,7 @@ def composite_of(meeting: Meeting, walk: Walk) -> str:
     return "gelu" if "Tanh" in names and names & {"Pow", "Mul"} else ""
 
 
-def _reduces_last_axis(node: Node, walk: Walk) -> bool:
+def _reduces_last_axis(node: OnnxNode, walk: Walk) -> bool:
     axes = node.attributes.get("axes")
     if axes is None and len(node.inputs) > 1:
         axes = walk.ints(node.inputs[1])

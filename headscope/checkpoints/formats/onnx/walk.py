@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from headscope.checkpoints.formats.onnx.graph import Graph, Node
+from headscope.checkpoints.formats.onnx.graph import OnnxGraph, OnnxNode
 from headscope.facts import Shape, TensorHeader
 
 _FLOATS = ("float", "bfloat")
@@ -20,7 +20,7 @@ _MOST_INPUTS = 62
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class OnnxWeight:
     """A stored tensor that a node uses, and what the graph does to it first."""
 
     tensor: TensorHeader
@@ -33,13 +33,13 @@ class Meeting:
     """The value from which all branches of a join begin, and the nodes between."""
 
     value: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[OnnxNode, ...]
 
 
 class Walk:
     """A graph with its values' origins. A node whose inputs come later in the file counts as depending on nothing."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: OnnxGraph) -> None:
         self.graph = graph
         self._makers: dict[str, int] = {}
         self._inputs = tuple(item.name for item in graph.inputs)
@@ -59,7 +59,7 @@ class Walk:
                     self._features.add(name)
             self._note_ints(node)
 
-    def maker(self, value: str) -> Node | None:
+    def maker(self, value: str) -> OnnxNode | None:
         """The node that makes a value; None for an input or a stored tensor."""
         at = self._makers.get(value)
         return None if at is None else self.graph.nodes[at]
@@ -69,7 +69,7 @@ class Walk:
         mask = self._reads.get(value, 0)
         return tuple(sorted(name for at, name in enumerate(self._inputs[:_MOST_INPUTS]) if mask >> at & 1))
 
-    def features(self, node: Node) -> tuple[str, ...]:
+    def features(self, node: OnnxNode) -> tuple[str, ...]:
         """The inputs of a node that carry what the model computed: they depend on an input through a weight matrix."""
         return tuple(dict.fromkeys(name for name in node.inputs if name in self._features))
 
@@ -91,13 +91,13 @@ class Walk:
         """The shape of a value, where it is known."""
         return self.graph.shapes.get(value)
 
-    def weight(self, value: str) -> Weight | None:
+    def weight(self, value: str) -> OnnxWeight | None:
         """The stored tensor behind a value, where the graph only rearranges or dequantizes it."""
         transposed = dequantized = False
         for _ in range(_LONGEST_CHAIN):
             tensor = self.graph.tensors.get(value)
             if tensor is not None:
-                return Weight(tensor, transposed, dequantized)
+                return OnnxWeight(tensor, transposed, dequantized)
             node = self.maker(value)
             if node is None or node.operation not in _REARRANGING or not node.inputs:
                 return None
@@ -106,7 +106,7 @@ class Walk:
             value = node.inputs[0]
         return None
 
-    def weights(self, nodes: Iterable[Node]) -> Iterator[Weight]:
+    def weights(self, nodes: Iterable[OnnxNode]) -> Iterator[OnnxWeight]:
         """The stored vectors and matrices that nodes use, beside single numbers."""
         for node in nodes:
             for name in node.inputs:
@@ -114,7 +114,7 @@ class Walk:
                 if found is not None and found.tensor.shape not in ((), (1,)) and name not in self._ints:
                     yield found
 
-    def meeting(self, node: Node, allowed: frozenset[str]) -> Meeting | None:
+    def meeting(self, node: OnnxNode, allowed: frozenset[str]) -> Meeting | None:
         """Where the branches that a node joins begin, if only `allowed` operations lie between; None elsewhere."""
         heap = sorted((-self._makers[name], name) for name in self.features(node) if name in self._makers)
         if len(heap) != len(self.features(node)):
@@ -142,7 +142,7 @@ class Walk:
         dtype = found.tensor.dtype
         return dtype.startswith(_FLOATS) or found.is_dequantized or dtype in {"int8", "uint8"}
 
-    def _note_ints(self, node: Node) -> None:
+    def _note_ints(self, node: OnnxNode) -> None:
         """The numbers that a Constant node holds as attributes."""
         if node.operation != "Constant" or not node.outputs:
             return
@@ -184,7 +184,7 @@ def last_match(walk: Walk, indices: str) -> tuple[str, int] | None:
     return given[0], numbers[0][0]
 
 
-def _through(walk: Walk, value: str, passed: frozenset[str]) -> Node | None:
+def _through(walk: Walk, value: str, passed: frozenset[str]) -> OnnxNode | None:
     """The first node behind a value that is not one of those passed; one way only depends on the graph's inputs."""
     for _ in range(_LONGEST_BRANCH):
         node = walk.maker(value)
