@@ -172,14 +172,6 @@ def test_numbers_that_the_layers_cannot_take_fail() -> None:
     assert found == HeadTrial(fails=found.fails)
 
 
-def test_a_single_score_answers_by_its_size() -> None:
-    given = {name: value[:1] if name.startswith("classifier") else value for name, value in numbers().items()}
-    single = program("BertForSequenceClassification", num_labels=1)
-    assert try_head(single, given, Task.SEQUENCE_CLASSIFICATION, None) == ANSWERS
-    given["classifier.weight"] = torch.zeros(1, SIZE)
-    assert try_head(single, given, Task.SEQUENCE_CLASSIFICATION, None) == HeadTrial(moves=False)
-
-
 @pytest.mark.parametrize("bias", [0.0, 1e4])
 def test_choices_are_compared_with_each_other(bias: float) -> None:
     given = {name: value[:1] if name.startswith("classifier") else value for name, value in numbers().items()}

@@ -14,7 +14,6 @@ from typing import Any
 import peft
 import pytest
 import torch
-from torch import nn
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 import headscope
@@ -22,9 +21,9 @@ from headscope.cli.app import main
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
 from headscope.facts.results.check import Verdict
 from tests import warm
+from tests.verification.tiny import TINY, adapted
 
 COLD = sys.executable
-TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
 LOADERS = """
 import os, signal, sys
 import torch
@@ -205,18 +204,6 @@ def _runs(process: int) -> bool:
     return bool(shown.stdout.strip()) and not shown.stdout.startswith("Z")
 
 
-def adapter(folder: Path) -> Path:
-    model = peft.get_peft_model(
-        BertForSequenceClassification.from_pretrained(folder / "bert"),
-        peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"]),
-    )
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name or "modules_to_save" in name:
-            nn.init.normal_(parameter)
-    model.save_pretrained(folder / "adapter")
-    return folder / "adapter"
-
-
 @pytest.mark.parametrize("count", [1, 3, 7])
 def test_an_adapter_is_loaded_with_the_classes_of_its_head(count: int, folder: Path) -> None:
     base = BertForSequenceClassification.from_pretrained(folder / "bert").bert
@@ -235,7 +222,7 @@ def test_an_adapter_is_loaded_with_the_classes_of_its_head(count: int, folder: P
 
 
 def test_an_adapter_and_what_was_merged_of_it(folder: Path) -> None:
-    where = adapter(folder)
+    where = adapted(folder / "adapter", folder / "bert", target_modules=["query"])
     settings = where / "adapter_config.json"
     settings.write_text(settings.read_text().replace(str(folder / "bert"), "bert"))
     assert headscope.verify(where, loader="peft").verdict is Verdict.PASSED

@@ -21,8 +21,7 @@ from transformers import (
 
 import headscope
 from headscope.facts.results.check import Verdict
-
-TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
+from tests.verification.tiny import TINY, adapted
 
 
 def llama(folder: Path) -> Path:
@@ -60,14 +59,7 @@ def a_load_that_leaves_weights_random_and_reports_nothing(folder: Path) -> Any:
 def a_merge_that_keeps_the_head_of_the_base(folder: Path) -> Any:
     """The adapter has a trained classifier; what was merged has the base model's."""
     load = BertForSequenceClassification.from_pretrained
-    trained = peft.get_peft_model(
-        load(bert(folder / "base")), peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"])
-    )
-    for name, item in trained.named_parameters():
-        if item.requires_grad:
-            nn.init.normal_(item)
-        assert item.requires_grad == ("lora_" in name or "modules_to_save" in name)
-    trained.save_pretrained(folder / "adapter")
+    adapted(folder / "adapter", bert(folder / "base"), target_modules=["query"])
     merged = peft.PeftModel.from_pretrained(load(folder / "base"), folder / "adapter").merge_and_unload()
     merged.classifier.load_state_dict(load(folder / "base").classifier.state_dict())
     return headscope.verify(merged, folder / "base", adapter=folder / "adapter")

@@ -13,8 +13,8 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import headscope
 from headscope.facts.results.check import Verdict
+from tests.verification.tiny import TINY
 
-TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
 TOKENS = torch.arange(9)[None]
 
 

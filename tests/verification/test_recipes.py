@@ -12,17 +12,16 @@ import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import headscope
 from headscope.cli.app import main
 from tests import warm
+from tests.verification.tiny import TINY, adapted
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LABELS = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
-TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
 
 
 def printed(page: str, heading: str, language: str) -> list[str]:
@@ -51,14 +50,7 @@ def save(folder: str) -> None:
 def adapt(folder: str) -> None:
     """An adapter on `base`, with numbers that change something."""
     save("base")
-    model = peft.get_peft_model(
-        BertForSequenceClassification.from_pretrained("base"),
-        peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"]),
-    )
-    for item in model.parameters():
-        if item.requires_grad:
-            nn.init.normal_(item)
-    model.save_pretrained(folder)
+    adapted(Path(folder), Path("base"), target_modules=["query"])
 
 
 def merge(folder: str) -> None:
