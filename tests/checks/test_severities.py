@@ -49,7 +49,7 @@ def _severities_in(node: ast.AST, profiles: tuple[Profile, ...] = tuple(Profile)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if node.func.id == "NotKnown":
             return
-        if node.func.id == "at":
+        if node.func.id == "severity_at":
             for part in node.keywords:
                 yield from _severities_in(part.value, (Profile(str(part.arg)),))
             return

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Positions, Verification, Where
 from headscope.trace.proof.gradients import measure_influence, verify_pooling
-from headscope.trace.replay.replay import replay
+from headscope.trace.replay import replay
 from tests.trace.heads import (
     ALL,
     BY_ROW,
