@@ -316,6 +316,8 @@ def dropped() -> Iterator[Case]:
         yield Case(f"dropped by {field} llama", "llama-biases", _set(**{field: False}))
         yield Case(f"dropped by {field} modernbert", "modernbert-biases", _set(**{field: False}))
     yield Case("dropped by qkv_bias vit", "vit", _set(qkv_bias=False))
+    yield Case("dropped by relative_attention", "deberta-relative", _set(relative_attention=False))
+    yield Case("mask token that no score needs", "dinov2-mask", _set(use_mask_token=False))
     yield Case("dropped weights of a position", "bert", _set(max_position_embeddings=12))
 
 

@@ -96,8 +96,16 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "answers": ("Bert", "ForQuestionAnswering", _ENCODER),
     "vit": ("ViT", "ForImageClassification", _IMAGE),
     "dinov2": ("Dinov2", "ForImageClassification", _IMAGE),
+    "dinov2-mask": ("Dinov2", "ForImageClassification", _IMAGE | {"use_mask_token": True}),
+    "deberta-relative": (
+        "DebertaV2",
+        _CLASSIFIER,
+        _ENCODER | {"relative_attention": True, "pos_att_type": ["c2p"], "initializer_range": 0.2},
+    ),
 }
-TEXTS = tuple(name for name in FAMILIES if name not in {"vit", "dinov2"})
+TEXTS = tuple(
+    name for name, (_, _, settings) in FAMILIES.items() if settings.keys().isdisjoint(_IMAGE.keys() - _ENCODER.keys())
+)
 
 
 @dataclass(frozen=True)

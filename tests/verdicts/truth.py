@@ -10,14 +10,8 @@ import transformers
 from safetensors.torch import load_file
 
 from tests.verdicts.cases import Case
-from tests.verdicts.models import WORDS, scores_of
+from tests.verdicts.models import FAMILIES, WORDS, scores_of
 
-_AUTO = {
-    "tokens": "AutoModelForTokenClassification",
-    "answers": "AutoModelForQuestionAnswering",
-    "vit": "AutoModelForImageClassification",
-    "dinov2": "AutoModelForImageClassification",
-}
 _CLASSES = (2, 3, 5)
 """One score a class; more are one for each token."""
 _NEAR, _NEAR_IN_HALF = 0.02, 0.6
@@ -44,7 +38,7 @@ def truth_of(case: Case, place: Path) -> Truth:
 
 
 def _loaded(case: Case, place: Path, **options: Any) -> tuple[Any, list[str]]:
-    auto = getattr(transformers, _AUTO.get(case.family, "AutoModelForSequenceClassification"))
+    auto = getattr(transformers, f"AutoModel{FAMILIES[case.family][1]}")
     if case.adapter is None:
         model, info = auto.from_pretrained(place, output_loading_info=True, **options)
         return model, [*info["missing_keys"], *map(str, info["mismatched_keys"])]

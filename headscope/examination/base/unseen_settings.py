@@ -1,15 +1,21 @@
-"""Settings of a configuration that change the scores of a class and leave no trace in its keys and shapes."""
+"""Settings of a configuration, tried on small models: which of them change the scores, and which only add tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from headscope.facts import Task, WeightDiff
+from headscope.facts.stored.keys import of_any_layer
+from headscope.facts.stored.weights import DroppedGroup
 
 if TYPE_CHECKING:
     import torch
 
+    from headscope.model.classes.model_request import Choice
     from headscope.model.classes.proposals import Proposal
 
 _MOST_NUMBERS = (3_000_000, 12_000_000)
@@ -23,54 +29,80 @@ def settings_without_shape(proposal: Proposal) -> dict[str, Any]:
     (a name that only the model's code knows, a nested configuration) is not among them. Empty where no small model of
     the class can be run.
     """
+    import transformers
+
+    from headscope.model.classes.catalogue import task_of_class
     from headscope.model.classes.proposals import config_of
 
-    config = config_of(proposal)
-    small = _Small.of(proposal, config)
+    config, task = config_of(proposal), task_of_class(proposal.class_name)
+    small = None if task is None else _Small.of(getattr(transformers, proposal.class_name), config, task)
     if small is None:
         return {}
     told = {name for name, _ in proposal.fields}
     values = {name: value for name, value in config.to_dict().items() if name not in told}
-    return {
+    padding = {"pad_token_id": None} if small.needs_padding else {}
+    return padding | {
         name: value
         for name, value in values.items()
         if hasattr(small.config, name) and any(small.changes(name, other) for other in _others(value))
     }
 
 
-class _Small:
-    """A small model of a proposed class, the inputs that it is run on and its scores."""
+def without_idle_tensors(diff: WeightDiff, choice: Choice) -> WeightDiff:
+    """The diff without those dropped groups that the scores don't need, such as a mask token for pretraining.
 
-    def __init__(self, cls: Any, config: Any, inputs: Any, scores: torch.Tensor) -> None:
-        self.config = config
+    They are zeroed in a small model whose setting takes them: where its scores stay, they are idle. A group without a
+    setting stays, and so does one whose small model can't be run.
+    """
+    return replace(diff, dropped=tuple(group for group in diff.dropped if not _is_idle(group, choice)))
+
+
+def _is_idle(group: DroppedGroup, choice: Choice) -> bool:
+    from headscope.model.classes.reduced_config import with_parts
+
+    config = deepcopy(choice.config)
+    part = next((part for part in with_parts(config) if hasattr(part, group.setting)), None) if group.setting else None
+    if part is None:
+        return False
+    setattr(part, group.setting, not getattr(part, group.setting))
+    small = _Small.of(choice.cls, config, choice.task)
+    return small is not None and not small.needs({of_any_layer(key) for key in group.keys})
+
+
+class _Small:
+    """A small model of a class, the inputs that it is run on and its scores.
+
+    `needs_padding` tells that the class refuses a batch without a pad token, and has none by default.
+    """
+
+    def __init__(self, cls: Any, config: Any, inputs: Any, scores: torch.Tensor, needs_padding: bool) -> None:
+        self.config, self.needs_padding = config, needs_padding
         self._cls, self._inputs, self._scores = cls, inputs, scores
 
     @classmethod
-    def of(cls, proposal: Proposal, config: Any) -> _Small | None:
-        """The small model of a proposal; None where none can be run."""
-        import transformers
-
-        from headscope.model.classes.catalogue import task_of_class
+    def of(cls, model_class: Any, config: Any, task: Task) -> _Small | None:
+        """The small model of a class at a configuration; None where none can be run."""
         from headscope.model.classes.proposals import build_with_named_numbers, count_of_numbers
         from headscope.model.classes.reduced_config import fitting_config
         from headscope.trace.batch.probe_batch import build_probe
 
-        proposed, task = getattr(transformers, proposal.class_name), task_of_class(proposal.class_name)
         try:
-            found = (fitting_config(config, partial(count_of_numbers, proposed), most) for most in _MOST_NUMBERS)
+            found = (fitting_config(config, partial(count_of_numbers, model_class), most) for most in _MOST_NUMBERS)
             small = next((item for item in found if item is not None), None)
-            if task is None or small is None:
+            if small is None:
                 return None
-            model = build_with_named_numbers(proposed, small)
+            model = build_with_named_numbers(model_class, small)
             inputs = build_probe(model, task).inputs
+            needs_padding = not _runs(model, inputs)
+            if needs_padding:
+                small.get_text_config().pad_token_id = 1
             scores = _scores(model, inputs)
-            return cls(proposed, small, inputs, scores) if scores.isfinite().all() else None
+            return cls(model_class, small, inputs, scores, needs_padding) if scores.isfinite().all() else None
         except Exception:  # whatever foreign code raises on dummy inputs: then nothing can be varied
             return None
 
     def changes(self, name: str, value: Any) -> bool:
         """Whether another value of a setting gives the same shapes and other scores."""
-        import torch
 
         from headscope.model.classes.proposals import build_with_named_numbers, shapes_of_class
 
@@ -82,7 +114,33 @@ class _Small:
             scores = _scores(build_with_named_numbers(self._cls, changed), self._inputs)
         except Exception:  # a value that the class refuses
             return False
-        return scores.shape != self._scores.shape or not torch.allclose(scores, self._scores, rtol=1e-5, atol=1e-6)
+        return not self._is_same(scores)
+
+    def needs(self, kinds: set[str]) -> bool:
+        """Whether the scores change without the tensors of these names, with the numbers of layers left out."""
+        from headscope.model.classes.proposals import build_with_named_numbers
+
+        model = build_with_named_numbers(self._cls, self.config)
+        prefix = f"{model.base_model_prefix}."
+        zeroed = 0
+        for name, item in model.state_dict().items():
+            if kinds & {of_any_layer(name), of_any_layer(name).removeprefix(prefix)}:
+                item.zero_()
+                zeroed += 1
+        return not zeroed or not self._is_same(_scores(model, self._inputs))
+
+    def _is_same(self, scores: torch.Tensor) -> bool:
+        import torch
+
+        return scores.shape == self._scores.shape and torch.allclose(scores, self._scores, rtol=1e-5, atol=1e-6)
+
+
+def _runs(model: Any, inputs: Any) -> bool:
+    try:
+        _scores(model, inputs)
+    except Exception:  # whatever foreign code raises on dummy inputs
+        return False
+    return True
 
 
 def _scores(model: Any, inputs: Any) -> torch.Tensor:

@@ -13,6 +13,7 @@ from headscope.examination.base.assembly import checkpoint_facts
 from headscope.examination.base.reading import trusted_code
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.tokens import tokens_of
+from headscope.examination.base.unseen_settings import without_idle_tensors
 from headscope.facts import CheckpointManifest
 from headscope.facts.exports.weight_inventory import WeightInventory, contents_of
 
@@ -30,6 +31,7 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
     tell(f"building {choice.cls.__name__} and diffing {len(manifest.tensors)} checkpoint keys")
     with _telling_contents(manifest):
         loaded = load_skeleton(choice, manifest)
+    loaded = replace(loaded, diff=without_idle_tensors(loaded.diff, choice))
     if manifest.adapter is None:
         return choice, loaded
     given = request.num_labels is not None or request.labels

@@ -87,6 +87,7 @@ def find_origin(
 def _read(module: nn.Module, task: Task, request: Request) -> LoadOrigin:
     from transformers import PreTrainedModel
 
+    from headscope.examination.base.unseen_settings import without_idle_tensors
     from headscope.model.classes.model_request import Choice
     from headscope.model.loading.adapters import adapter_facts, with_adapter
     from headscope.model.loading.loader import load_skeleton
@@ -94,7 +95,9 @@ def _read(module: nn.Module, task: Task, request: Request) -> LoadOrigin:
     if not isinstance(module, PreTrainedModel):
         raise Unsupported(f"{type(module).__name__} is not a class of Transformers", "")
     manifest = read_checkpoint(request, None)
-    loaded = load_skeleton(Choice(type(module), task, deepcopy(module.config)), manifest)
+    choice = Choice(type(module), task, deepcopy(module.config))
+    loaded = load_skeleton(choice, manifest)
+    loaded = replace(loaded, diff=without_idle_tensors(loaded.diff, choice))
     if manifest.adapter is None:
         return LoadOrigin(request, manifest, loaded.diff, loaded.notes)
     loaded = with_adapter(loaded, manifest.adapter)

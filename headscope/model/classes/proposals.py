@@ -313,6 +313,7 @@ def _open_fields(cls: Any, config: Any, fields: Mapping[str, int]) -> dict[str, 
     name = next((name for name in _HEADS if isinstance(getattr(config, name, None), int) and name not in fields), None)
     if name is None:
         return {}
+    name = config.attribute_map.get(name, name)
     width = next((fields[field] for field in ("hidden_size", "dim", "d_model", "n_embd") if field in fields), 0)
     for heads in (getattr(config, name), width // _HEAD_WIDTH, 1):
         if (
