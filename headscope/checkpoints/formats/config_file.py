@@ -16,9 +16,9 @@ _TOKENIZER_MEMORY = 500_000_000
 """The largest published vocabularies (262,144 tokens with half a million merges) are 33 MB and count as 340 MB."""
 _COSTS = ((b"{", 80), (b"[", 80), (b":", 100), (b",", 80))
 """Bytes that Python takes at most for what each of these signs begins or separates, measured on CPython 3.11."""
-_LARGEST_MAPS = 70_000_000
-_MOST_COLONS = 2_500_000
-"""What the two maps of a million labels may take in config.json, beside the limits for all else."""
+_LARGEST_MAPS = 200_000_000
+_MOST_COLONS = 4_200_000
+"""What the two maps of a million labels of 70 letters may take in config.json, beside the limits for all else."""
 _LABEL_MAP = re.compile(rb'"(?:' + "|".join(sorted(LABEL_MAPS)).encode() + rb')"\s*:\s*\{[^{}\[\]]*\}')
 _WIDE_BYTES = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
 
@@ -49,7 +49,8 @@ def parse_list(text: bytes, name: str, limit: int = LARGEST_JSON) -> list[Any]:
 def _parse(text: bytes, name: str, limit: int) -> Any:
     rest = _without_label_maps(text) if name == "config.json" else text
     if len(rest) > limit:
-        raise Malformed(f"{name} has {len(text)} bytes, over the limit of {limit}", "check what the file is")
+        besides = f" and {_LARGEST_MAPS:,} for maps of labels" if name == "config.json" else ""
+        raise Malformed(f"{name} has {len(text):,} bytes, over the limit of {limit:,}{besides}", "check what the file is")
     if text.startswith(b"version https://git-lfs"):
         raise Malformed(f"{name} is a Git LFS pointer, not JSON", "run `git lfs pull` in the folder")
     check_cost(rest, name)
