@@ -50,7 +50,8 @@ def _parse(text: bytes, name: str, limit: int) -> Any:
     rest = _without_label_maps(text) if name == "config.json" else text
     if len(rest) > limit:
         besides = f" and {_LARGEST_MAPS:,} for maps of labels" if name == "config.json" else ""
-        raise Malformed(f"{name} has {len(text):,} bytes, over the limit of {limit:,}{besides}", "check what the file is")
+        sizes = f"{len(text):,} bytes, over the limit of {limit:,}{besides}"
+        raise Malformed(f"{name} has {sizes}", "check what the file is")
     if text.startswith(b"version https://git-lfs"):
         raise Malformed(f"{name} is a Git LFS pointer, not JSON", "run `git lfs pull` in the folder")
     check_cost(rest, name)

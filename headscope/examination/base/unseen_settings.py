@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+import re
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from headscope.model.classes.model_request import Choice
     from headscope.model.classes.proposals import Proposal
 
+_COMPARED = re.compile(r"""[!=]= ["'](\w+)["']""")
 _MOST_NUMBERS = (3_000_000, 12_000_000)
 """A small model shows as well as a large one that a setting counts, and is built once for each value."""
 
@@ -44,7 +47,7 @@ def settings_without_shape(proposal: Proposal) -> dict[str, Any]:
     return padding | {
         name: value
         for name, value in values.items()
-        if hasattr(small.config, name) and any(small.changes(name, other) for other in _others(value))
+        if hasattr(small.config, name) and any(small.changes(name, other) for other in _others(value, small.words))
     }
 
 
@@ -72,11 +75,13 @@ def _is_idle(group: DroppedGroup, choice: Choice) -> bool:
 class _Small:
     """A small model of a class, the inputs that it is run on and its scores.
 
-    `needs_padding` tells that the class refuses a batch without a pad token, and has none by default.
+    `needs_padding` tells that the class refuses a batch without a pad token, and has none by default. `words` are those
+    that the source of the class compares something with.
     """
 
     def __init__(self, cls: Any, config: Any, inputs: Any, scores: torch.Tensor, needs_padding: bool) -> None:
         self.config, self.needs_padding = config, needs_padding
+        self.words = tuple(dict.fromkeys(_COMPARED.findall(inspect.getsource(inspect.getmodule(cls) or cls))))
         self._cls, self._inputs, self._scores = cls, inputs, scores
 
     @classmethod
@@ -152,7 +157,7 @@ def _scores(model: Any, inputs: Any) -> torch.Tensor:
     return found
 
 
-def _others(value: Any) -> Iterator[Any]:
+def _others(value: Any, words: Sequence[str] = ()) -> Iterator[Any]:
     """Other values of a setting: large steps, so that an epsilon or the base of a rotation shows in the scores."""
     from transformers.activations import ACT2FN
 
@@ -165,10 +170,12 @@ def _others(value: Any) -> Iterator[Any]:
             yield from {3 * value + 0.5, value / 2} - {value}
         case str() if value in ACT2FN:
             yield from ("relu", "tanh")
+        case str():
+            yield from words
         case dict():
             for key, item in value.items():
                 yield from ({**value, key: other} for other in _others(item))
         case [int() | float(), *_]:
             yield [2 * item for item in value]
         case None:
-            yield from (1, 0.5)
+            yield from (1, 0.5, "tanh", *words)
