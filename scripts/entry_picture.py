@@ -17,11 +17,10 @@ from headscope.facts import (
 )
 from headscope.facts.counting import counted
 from headscope.facts.heads.atlas import AtlasHead, HeadEntry
-from headscope.facts.heads.losses import activation_for
-from headscope.facts.heads.tasks import TEXT_TASKS
+from headscope.facts.heads.tasks import TEXT_TASKS, activation_for
 from headscope.render.diagram.picture import BoxKind, Node, Picture, picture_of
 from headscope.render.head.stages import logits_shape
-from headscope.render.text.palette import Tone
+from headscope.render.text.console import Tone
 from headscope.render.text.safe import safe
 
 _NO_VERSIONS = Environment("", "", "", "", "")

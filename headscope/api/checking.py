@@ -22,8 +22,7 @@ from headscope.api.results.shown import Checked, fields_of, shown
 from headscope.checks import judge
 from headscope.checks.selection import Selection
 from headscope.errors import UsageError
-from headscope.examination.base.in_memory import is_in_memory
-from headscope.examination.base.request import ModuleRequest, Progress, Request
+from headscope.examination.base.request import ModuleRequest, Progress, Request, is_in_memory
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.examination.checkpoint.structure import ReportMemory
 from headscope.examination.evidence.gathering import gather

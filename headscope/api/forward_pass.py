@@ -12,9 +12,8 @@ from headscope.api.options import make_request, module_options
 from headscope.api.results.shown import Forwarded
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.environment import environment
-from headscope.examination.base.in_memory import is_in_memory
 from headscope.examination.base.reading import WITHOUT_WEIGHTS, loadable, read_checkpoint
-from headscope.examination.base.request import ModuleRequest, Progress, Request
+from headscope.examination.base.request import ModuleRequest, Progress, Request, is_in_memory
 from headscope.examination.checkpoint.examining import examine
 from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import CheckpointKind, CheckpointManifest, Report

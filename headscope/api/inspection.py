@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Unpack, overload
 from headscope.api.arguments import CachedOptions, ModuleOptions, use_case
 from headscope.api.options import make_request, module_options
 from headscope.api.results.shown import Examination, shown
-from headscope.examination.base.in_memory import is_in_memory
-from headscope.examination.base.request import ModuleRequest, Progress
+from headscope.examination.base.request import ModuleRequest, Progress, is_in_memory
 from headscope.examination.checkpoint.examining import examine
 
 if TYPE_CHECKING:

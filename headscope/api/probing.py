@@ -13,8 +13,7 @@ from headscope.api.arguments import ClassOptions, DeviceName, PlaceOptions, use_
 from headscope.api.options import make_request, options_of, read_names, read_path
 from headscope.api.results.shown import Probed, fields_of
 from headscope.errors import UsageError
-from headscope.examination.base.in_memory import is_in_memory
-from headscope.examination.base.request import Progress
+from headscope.examination.base.request import Progress, is_in_memory
 from headscope.probing.plan import TASK_OF, DtypeName, Plan, ProbeTask, input_of, problem_named
 
 

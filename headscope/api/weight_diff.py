@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Unpack, overload
 from headscope.api.arguments import CheckpointOptions, LoadedOptions, use_case
 from headscope.api.options import make_request, module_options
 from headscope.api.results.shown import Examination, shown
-from headscope.examination.base.in_memory import is_in_memory
-from headscope.examination.base.request import ModuleRequest, Progress
+from headscope.examination.base.request import ModuleRequest, Progress, is_in_memory
 from headscope.examination.checkpoint.examining import examine_weights
 
 if TYPE_CHECKING:

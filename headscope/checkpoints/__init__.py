@@ -8,7 +8,7 @@ from headscope.checkpoints.checkpoint_files import (
     path_in,
     read_tokenizer_settings,
 )
-from headscope.checkpoints.contents.vocabulary import TokenIds, read_token_ids, read_vocabulary
+from headscope.checkpoints.contents.tokenizer_file import TokenIds, read_token_ids, read_vocabulary
 from headscope.checkpoints.contents.weights import with_weight_file
 from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
 from headscope.checkpoints.reading import read_manifest

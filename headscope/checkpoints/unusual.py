@@ -1,12 +1,15 @@
 """Places without what `from_pretrained` reads: what they are instead, as an error or in the manifest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from traceback import clear_frames
 
 from headscope.checkpoints.contents.sentence import read_sentence_pipeline
 from headscope.checkpoints.contents.weights import FileStorage, read_weight_file, read_weights
-from headscope.checkpoints.foreign.refusal import refuse_foreign
+from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
+from headscope.checkpoints.foreign.flair import refuse_flair
+from headscope.checkpoints.foreign.open_clip import refuse_open_clip
+from headscope.checkpoints.foreign.spacy import refuse_spacy
 from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.manifest import CONFIG, bare_manifest, in_state
 from headscope.checkpoints.states.place import Found, StatePlace
@@ -139,3 +142,14 @@ def with_state(manifest: CheckpointManifest, around: PlaceSurroundings) -> Check
         refuse_exports(exported, around.place.open)
     found = around.state()
     return manifest if found is None else in_state(manifest, found)
+
+
+def refuse_foreign(names: Collection[str], storage: FileStorage, reference: str) -> None:
+    """Raises Unsupported, with the head as far as the files describe it, for a folder of another library.
+
+    For places without the weights of a Transformers checkpoint: reading costs nothing where no file is named for it.
+    """
+    refuse_adapter_hub(names, storage, reference)
+    refuse_open_clip(names, storage, reference)
+    refuse_spacy(names, storage, reference)
+    refuse_flair(names, storage, reference)

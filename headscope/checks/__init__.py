@@ -1,6 +1,6 @@
 """The rules of `check`, and how they are put together to a verdict. Sees facts only: no torch, no network."""
 
-from headscope.checks import kind, loaded, saved, states, tokens, training, values, weights
+from headscope.checks import kind, loaded, saved, tokens, training, values, weights
 from headscope.checks.judgment import judge
 from headscope.checks.labeled import data, labels, predictions
 from headscope.checks.rule import RULES
@@ -19,7 +19,6 @@ __all__ = [
     "predictions",
     "saved",
     "select",
-    "states",
     "tokens",
     "training",
     "values",

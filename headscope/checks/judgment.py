@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from headscope.checks.rule import NotApplicable, NotKnown, Rule
 from headscope.checks.selection import Ignore, Selection
 from headscope.facts import Finding, Severity, Unavailable
-from headscope.facts.results.check import CheckResult, Ignored, Subject, Verdict
+from headscope.facts.results.check import GRAVITY, CheckResult, Ignored, Subject, Verdict
 from headscope.facts.results.environment import tool_version
-from headscope.facts.results.severities import GRAVITY
 
 _NO_DATA = "no labeled data was given (--data)"
 _OPTIONAL = frozenset({"data", "predictions"})

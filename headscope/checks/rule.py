@@ -8,8 +8,7 @@ from headscope.facts import CheckpointKind, Finding, Head, HeadParameter, Parame
 from headscope.facts.counting import few_of
 from headscope.facts.heads.head import classifier_weight
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
-from headscope.facts.results.check import Subject
-from headscope.facts.results.severities import Severities, severities_of
+from headscope.facts.results.check import Severities, Subject, severities_of
 from headscope.facts.stored.weights import stored_classes
 
 Findings = Iterable[Finding]

@@ -49,7 +49,7 @@ def _wrapped(line: str) -> str:
 
 def _show(contents: "WeightInventory") -> None:
     """What could be read nevertheless, on stdout: it is a part of the answer."""
-    from headscope.render.parts.weight_inventory import contents_screen
+    from headscope.render.parts.export import contents_screen
 
     print_screen(contents_screen(contents))
 

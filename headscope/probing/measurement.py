@@ -15,8 +15,8 @@ from headscope.probing.data.label_facts import describe_labels
 from headscope.probing.data.rows import LabeledRows
 from headscope.probing.examined import examine_with_rows, head_input_of, is_new_head, new_pooler, notes_on_base
 from headscope.probing.hidden.candidates import classifier_of_model, list_vectors
-from headscope.probing.hidden.folder import vector_folder
 from headscope.probing.hidden.numbers import feature_numbers
+from headscope.probing.hidden.store import vector_folder
 from headscope.probing.plan import Plan
 from headscope.probing.scoring.comparison import compare_best, hear_opinions, score_of_choice, score_vectors
 from headscope.probing.scoring.rivals import advice_on_head, baseline_of, loss_at_start, score_rivals

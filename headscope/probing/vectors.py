@@ -16,10 +16,9 @@ from headscope.model.classes.model_request import Choice
 from headscope.model.quiet import quiet
 from headscope.probing.examined import new_names
 from headscope.probing.hidden.features import extract_features
-from headscope.probing.hidden.folder import clear_folder
 from headscope.probing.hidden.opening import InputSource, open_reader
 from headscope.probing.hidden.origin import origin_of_vectors
-from headscope.probing.hidden.store import Features, keep_manifest, read_kept
+from headscope.probing.hidden.store import Features, clear_folder, keep_manifest, read_kept
 from headscope.probing.plan import Plan
 from headscope.trace.record.base import base_module
 from headscope.upstream.torch import on_meta

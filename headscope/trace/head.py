@@ -14,7 +14,7 @@ from headscope.trace.formula.formula import Formula
 from headscope.trace.loss import observed_loss
 from headscope.trace.proof.agreement import Agreement, Look, agree, look_at, withdrawn
 from headscope.trace.proof.other_inputs import held_against_other_inputs
-from headscope.trace.record.base import base_module, declared_base
+from headscope.trace.record.base import ModelNames, base_module, declared_base
 from headscope.trace.record.execution import (
     Execution,
     is_shape_only,
@@ -23,7 +23,6 @@ from headscope.trace.record.execution import (
     run_forward,
     run_on_probe,
 )
-from headscope.trace.record.names import ModelNames
 from headscope.trace.replay.picks import TokenNames
 from headscope.trace.replay.program import HeadProgram, head_program
 from headscope.trace.replay.rows import read_head_rows, with_rows

@@ -12,7 +12,7 @@ import pytest
 from headscope.checks import RULES
 from headscope.checks.rule import Rule, rule
 from headscope.facts import Profile, Severity
-from headscope.facts.results.severities import GRAVITY, severities_of
+from headscope.facts.results.check import GRAVITY, severities_of
 from headscope.render.parts.explain import find_topic
 from scripts.write_rules import rules_page
 

@@ -28,7 +28,7 @@ from headscope.facts import (
     UnusedModule,
     Where,
 )
-from headscope.render.diagram import PAINTERS, colors, diagram_text
+from headscope.render.diagram import PAINTERS, diagram_text, markup
 from headscope.render.diagram.layout import WIDTH, Panel, lay_out, text_width, wrap_text
 from headscope.render.diagram.picture import BoxKind, Picture, Tint, picture_of
 from headscope.render.screens.inspect import inspect_screen
@@ -454,13 +454,13 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize(
     ("tints", "accent", "quiet", "ground"),
     [
-        (colors.LIGHT, colors.ACCENT_LIGHT, colors.QUIET_LIGHT, colors.GROUND_LIGHT),
-        (colors.DARK, colors.ACCENT_DARK, colors.QUIET_DARK, colors.GROUND_DARK),
+        (markup.LIGHT, markup.ACCENT_LIGHT, markup.QUIET_LIGHT, markup.GROUND_LIGHT),
+        (markup.DARK, markup.ACCENT_DARK, markup.QUIET_DARK, markup.GROUND_DARK),
     ],
     ids=["light", "dark"],
 )
 def test_text_stands_out_from_every_ground(
-    tint: Tint, tints: dict[Tint, colors.Color], accent: colors.Color, quiet: str, ground: str
+    tint: Tint, tints: dict[Tint, markup.Color], accent: markup.Color, quiet: str, ground: str
 ) -> None:
     fill = tints[tint].fill
     for text in (tints[tint].text, tints[Tint.PLAIN].text, quiet, accent.text):

@@ -16,11 +16,11 @@ from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.heads.tasks import Task
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.comparison import Comparison, Difference
-from headscope.render.diagram import colors
+from headscope.render.diagram import markup
 from headscope.render.diagram.picture import picture_of
 from headscope.render.pages.notebook import result_html
 from headscope.render.screens.result import result_text
-from headscope.render.text import palette
+from headscope.render.text import console
 
 TAGS = {
     "div", "style", "svg", "rect", "text", "g", "title", "polyline", "polygon", "details", "summary", "dl", "dt", "dd",
@@ -165,10 +165,10 @@ def test_every_colour_that_a_rule_uses_is_defined_in_both_themes() -> None:
     themes = [set(re.findall(r"(--[\w-]+):", line)) for line in html.splitlines() if "--ground:" in line]
     assert len(themes) == 3
     assert all(used <= theme for theme in themes)
-    assert colors.GROUND_DARK in html
+    assert markup.GROUND_DARK in html
 
 
-@pytest.mark.parametrize("style", [*palette.TONE.values(), *palette.STATUS.values(), *palette.SEVERITY.values()])
+@pytest.mark.parametrize("style", [*console.TONE.values(), *console.STATUS.values(), *console.SEVERITY.values()])
 def test_every_colour_of_the_terminal_has_one_in_the_notebook(style: str) -> None:
     from headscope.render.pages.notebook import _TINTS
 

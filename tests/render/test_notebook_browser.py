@@ -9,7 +9,7 @@ from test_diagram import PICTURES
 from test_diagram_browser import browser as a_browser
 from test_diagram_browser import page_with
 
-from headscope.render.diagram import colors
+from headscope.render.diagram import markup
 from headscope.render.pages.notebook import result_html
 
 browser = a_browser
@@ -48,7 +48,7 @@ def test_the_notebook_decides_on_light_or_dark_and_else_the_system(  # noqa: PLR
 ) -> None:
     page, trouble = page_with(browser, notebook_page(tmp_path, "bert", body, html), 900)
     page.emulate_media(color_scheme=system)
-    wanted = {"light": colors.GROUND_LIGHT, "dark": colors.GROUND_DARK}[theme or system]
+    wanted = {"light": markup.GROUND_LIGHT, "dark": markup.GROUND_DARK}[theme or system]
     for element in (".headscope", ".headscope .ground"):
         kind = "fill" if "ground" in element else "background-color"
         assert page.locator(element).first.evaluate(f"e => getComputedStyle(e)['{kind}']") == ground(wanted)

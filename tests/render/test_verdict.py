@@ -21,7 +21,7 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.render.parts.verdict import is_missing_weights, tell_verdict
-from headscope.render.text.palette import Tone
+from headscope.render.text.console import Tone
 
 
 def head_of(report: Report) -> Head:

@@ -11,7 +11,7 @@ import transformers
 from torch import nn
 
 import headscope
-from headscope.checkpoints.states.rekeying import Rekeying
+from headscope.checkpoints.states.wrapped_keys import Rekeying
 from headscope.facts import Severity, StateKind
 from tests.families import FAMILIES
 from tests.saving import save_sharded_safetensors, save_sharded_torch

@@ -15,7 +15,7 @@ from torch.nn import functional
 from headscope.facts import HeadTrace, Pooling, PoolingKind, Positions, Where
 from headscope.trace.pooling.pooling import read_pooling
 from headscope.trace.replay.picks import TokenNames
-from headscope.trace.slice.sources import read_sources
+from headscope.trace.slice.head_slice import read_sources
 from headscope.trace.slice.stages import read_steps
 from tests.trace.heads import (
     ALL,

@@ -15,8 +15,7 @@ from headscope.api.results.shown import Verified
 from headscope.checks import Selection
 from headscope.checks.saved import COMMAND
 from headscope.errors import HeadscopeError, UsageError
-from headscope.examination.base.in_memory import is_in_memory
-from headscope.examination.base.request import ModuleRequest
+from headscope.examination.base.request import ModuleRequest, is_in_memory
 from headscope.facts import Report, Unavailable
 from headscope.facts.counting import few_of
 from headscope.facts.results.verification import HeadMove, LoadedModel, ModelComparison, SavedModel

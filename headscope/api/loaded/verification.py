@@ -15,8 +15,7 @@ from headscope.api.results.shown import Verified
 from headscope.checks import Selection
 from headscope.checks.loaded import judge_loaded
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.examination.base.in_memory import is_in_memory
-from headscope.examination.base.request import Progress, Request
+from headscope.examination.base.request import Progress, Request, is_in_memory
 from headscope.facts.results.environment import tool_version
 from headscope.facts.results.verification import LoadedModel, ModelComparison, SavedModel
 from headscope.fleet.processes import Worker, WorkerEnded

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any, Unpack
 
 from headscope.api.arguments import use_case
-from headscope.api.many.scan_options import BatchOptions, plan_of, target_of
+from headscope.api.many.scanning import BatchOptions, plan_of, target_of
 from headscope.errors import UsageError
 from headscope.examination.checkpoint.structure import ReportMemory
 from headscope.facts.results.scan import columns

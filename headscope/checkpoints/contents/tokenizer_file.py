@@ -1,9 +1,15 @@
 """What `tokenizer.json` puts around a text: read off its post-processor, without the tokenizer."""
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from headscope.checkpoints.contents.weights import FileStorage
+from headscope.checkpoints.formats.config_file import TOKENIZER, largest_text, parse_object
+from headscope.errors import Malformed, NotFound
+from headscope.facts.stored.tokenizer import TokenId
 
 _LARGEST = 64 << 20
 
@@ -65,3 +71,136 @@ def _token_of(part: Any) -> str | None:
         case {"SpecialToken": {"id": str(name)}}:
             return name
     raise ValueError("a post_processor with a part that is not known")
+
+
+_ADDED = "added_tokens.json"
+_SETTINGS = "tokenizer_config.json"
+_VOCABULARIES = (TOKENIZER, "vocab.json", "vocab.txt")
+_NOT_TEXT = (".model", ".spm", ".tiktoken")
+_MOST_DIGITS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIds:
+    """What the files of a tokenizer say of ids.
+
+    `vocabulary` gives the id of each token in `file`, `added` are the tokens beside it. It is empty where no file lists
+    it as text, and then `unread` says why. `padding`, `truncation` and `post_processor` are those of `tokenizer.json`.
+    """
+
+    file: str
+    vocabulary: Mapping[str, int]
+    added: tuple[TokenId, ...]
+    unread: str = ""
+    padding: Any = None
+    truncation: Any = None
+    post_processor: Any = None
+
+    @property
+    def around(self) -> tuple[str | None, ...] | None:
+        """See `tokens_around`; None where `tokenizer.json` leaves that to the tokenizer's class, or isn't there."""
+        try:
+            return None if self.post_processor is None else tokens_around(self.post_processor)
+        except ValueError:
+            return None
+
+
+def read_vocabulary(storage: FileStorage) -> dict[str, int]:
+    """Every token with its id, as `convert_tokens_to_ids` knows them.
+
+    Raises NotFound where no file lists them, Malformed where one does not hold what it should.
+    """
+    ids = read_token_ids(storage, {})
+    if ids.unread:
+        raise _lists_no_tokens()
+    return {**ids.vocabulary, **{item.token: item.id for item in ids.added if item.id is not None}}
+
+
+def read_token_ids(storage: FileStorage, settings: Mapping[str, Any]) -> TokenIds:
+    """The ids of all tokens; those of `settings`, the content of `tokenizer_config.json`, where nothing else has them.
+
+    Raises NotFound where no file gives ids, Malformed where one does not hold what it should.
+    """
+    file = next((name for name in _VOCABULARIES if storage.has(name)), None)
+    if file == TOKENIZER:
+        return _of_tokenizer(parse_object(storage.read_text(file), file, largest_text(file)))
+    added = _added_beside(storage, settings)
+    if file is not None:
+        return TokenIds(file, _vocabulary_in(storage.read_text(file), file), added)
+    coded = next((name for name in storage.names() if name.endswith(_NOT_TEXT)), None)
+    if coded is None and not added:
+        raise _lists_no_tokens()
+    return TokenIds(_SETTINGS, {}, added, f"its vocabulary is in {coded or 'no file'}, which headscope doesn't read")
+
+
+def _lists_no_tokens() -> NotFound:
+    return NotFound(
+        f"no file lists the tokens ({', '.join(_VOCABULARIES)})",
+        "give the ids of the tokens, such as --tokens id:2152,id:9693",
+    )
+
+
+def _of_tokenizer(content: Mapping[str, Any]) -> TokenIds:
+    model = content.get("model")
+    listed = [item for item in _list(content.get("added_tokens")) if isinstance(item, dict)]
+    return TokenIds(
+        TOKENIZER,
+        _checked(model.get("vocab") if isinstance(model, dict) else None, TOKENIZER),
+        _added(((item.get("id"), item) for item in listed), TOKENIZER),
+        padding=content.get("padding"),
+        truncation=content.get("truncation"),
+        post_processor=content.get("post_processor"),
+    )
+
+
+def _vocabulary_in(data: bytes, name: str) -> dict[str, int]:
+    """The tokens of a `vocab.json`, or the lines of a `vocab.txt`."""
+    if name.endswith(".json"):
+        return _checked(parse_object(data, name), name)
+    lines = data.removesuffix(b"\n").split(b"\n")
+    return {line.removesuffix(b"\r").decode("utf-8", "replace"): at for at, line in enumerate(lines)}
+
+
+def _checked(listed: Any, name: str) -> dict[str, int]:
+    """Tokens with their ids, or pieces with their scores in the order of ids. Raises Malformed for anything else."""
+    pieces = [piece[0] if isinstance(piece, list) and piece else None for piece in _list(listed)]
+    ids = listed if isinstance(listed, dict) else {str(piece): at for at, piece in enumerate(pieces)}
+    is_valid = isinstance(listed, dict | list) and all(isinstance(piece, str) for piece in pieces)
+    is_valid = is_valid and all(type(number) is int and 0 <= number < 10**_MOST_DIGITS for number in ids.values())
+    if not is_valid or not _is_text("".join(ids)):
+        raise Malformed(f"{name} holds no valid vocabulary", "save the tokenizer again")
+    return ids
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _is_text(token: str) -> bool:
+    """Whether UTF-8 can write it: JSON can escape half a character."""
+    try:
+        token.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _added_beside(storage: FileStorage, settings: Mapping[str, Any]) -> tuple[TokenId, ...]:
+    """The added tokens of a tokenizer without `tokenizer.json`."""
+    decoder = settings.get("added_tokens_decoder")
+    listed = _added(decoder.items(), _SETTINGS) if isinstance(decoder, dict) else ()
+    if not storage.has(_ADDED):
+        return listed
+    values = parse_object(storage.read_text(_ADDED), _ADDED)
+    return listed + _added(((at, token) for token, at in values.items()), _ADDED)
+
+
+def _added(items: Iterable[tuple[Any, Any]], file: str) -> tuple[TokenId, ...]:
+    """The added tokens among pairs of an id and what describes a token: its text, or an object with its content."""
+    found = []
+    for number, item in items:
+        values = item if isinstance(item, dict) else {"content": item}
+        token, digits = values.get("content"), str(number)
+        if isinstance(token, str) and digits.isdecimal() and len(digits) <= _MOST_DIGITS and _is_text(token):
+            found.append(TokenId("", token, int(digits), file, values.get("special") is not True))
+    return tuple(found)

@@ -13,11 +13,10 @@ from urllib.parse import quote, urlencode
 
 from headscope.checkpoints.formats.config_file import LARGEST_JSON
 from headscope.checkpoints.hub.access import HubAccess, access_to
-from headscope.checkpoints.hub.errors import translated, understood
 from headscope.checkpoints.hub.offline import why_offline
+from headscope.checkpoints.hub.ranges import read_whole
 from headscope.checkpoints.hub.repository import is_id, plain_names
-from headscope.checkpoints.hub.requests import Deadline
-from headscope.checkpoints.hub.whole_files import read_whole
+from headscope.checkpoints.hub.requests import Deadline, translated, understood
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.errors import NetworkError, NotFound
 from headscope.facts.stored.location import HubOptions, Location

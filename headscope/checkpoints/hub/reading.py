@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from headscope.checkpoints.hub.access import HubAccess
-from headscope.checkpoints.hub.errors import translated
 from headscope.checkpoints.hub.offline import bundled, cached, why_offline, without_network
 from headscope.checkpoints.hub.repository import Repository, config_name, surroundings_of
+from headscope.checkpoints.hub.requests import translated
 from headscope.checkpoints.manifest import CONFIG, manifest_of
 from headscope.checkpoints.unusual import in_a_state, with_state
 from headscope.errors import Malformed, NetworkError, Unsupported

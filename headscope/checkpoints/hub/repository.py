@@ -20,9 +20,8 @@ from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource, LocalBytes
 from headscope.checkpoints.formats.config_file import LARGEST_JSON, largest_text
 from headscope.checkpoints.hub.access import HubAccess
-from headscope.checkpoints.hub.errors import understood
-from headscope.checkpoints.hub.ranges import Beginning, RangeBytes
-from headscope.checkpoints.hub.whole_files import read_whole
+from headscope.checkpoints.hub.ranges import Beginning, RangeBytes, read_whole
+from headscope.checkpoints.hub.requests import understood
 from headscope.checkpoints.manifest import CONFIG
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.checkpoints.states.place import StatePlace

@@ -6,7 +6,7 @@ from typing import Any
 
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
 from headscope.checkpoints.states.place import Found, StatePlace
-from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, on_imports
+from headscope.checkpoints.states.training_file import WRITTEN, code_to_save, on_imports
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of

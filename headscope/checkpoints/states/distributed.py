@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 from headscope.checkpoints.formats.pickle.interpreter import read_pickle
 from headscope.checkpoints.formats.pickle.values import Global, Opaque
 from headscope.checkpoints.states.place import Found, StatePlace
-from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, on_imports, place_in_dict
+from headscope.checkpoints.states.training_file import WRITTEN, code_to_save, on_imports, place_in_dict
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted

@@ -1,7 +1,7 @@
 """A PyTorch file that holds a training run: Lightning's `.ckpt`, or a dict of one's own with the weights inside."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ from headscope.checkpoints.formats.pickle.values import Opaque, PickledTensor
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_headers, read_torch_value
 from headscope.checkpoints.states.place import Found, StatePlace
-from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, on_imports, place_in_dict
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of
@@ -27,6 +26,7 @@ _LONGEST = 60
 _MOST_FILES = 5
 _SAFE = ".safetensors"
 _CONFIG, _INDEX = "config.json", ".index.json"
+WRITTEN = "model.safetensors"
 _READ = (WRITTEN, "pytorch_model.bin")
 """The names that from_pretrained looks for."""
 
@@ -213,3 +213,31 @@ def _repair(found: TrainingFile) -> Repair:
     return Repair(
         "If you trust the file (loading it runs code of the packages it names), save the weights alone:", code
     )
+
+
+"""The file that the repairs write."""
+_READABLE = 6
+
+
+def place_in_dict(path: Iterable[str | int]) -> str:
+    """The place of a value in nested dicts, as code: `['state']['model']`."""
+    return "".join(f"[{part!r}]" for part in path)
+
+
+def code_to_save(file: str, path: Iterable[str | int], *, weights_only: bool) -> str:
+    """The code that saves the state dict at a place in a pickled file; `weights_only` is PyTorch's option."""
+    return (
+        "import torch\n"
+        "from safetensors.torch import save_file\n"
+        f"state = torch.load({file!r}, map_location='cpu', weights_only={weights_only}){place_in_dict(path)}\n"
+        # Two names of one tensor can't be saved as one, and a training loop keeps numbers among the tensors.
+        "state = {key: value.clone() for key, value in state.items() if torch.is_tensor(value)}\n"
+        f"save_file(state, {WRITTEN!r}, metadata={{'format': 'pt'}})"
+    )
+
+
+def on_imports(names: Sequence[str]) -> Iterator[str]:
+    """What loading a pickle imports, as evidence; nothing for one that PyTorch loads with `weights_only=True`."""
+    if names:
+        more = ", ..." if len(names) > _READABLE else ""
+        yield f"loading it imports {', '.join(names[:_READABLE])}{more}"

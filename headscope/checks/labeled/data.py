@@ -2,9 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 
-from headscope.checks.labeled.label_classes import has_ids, is_by_id, is_hot, is_regression, named_classes
-from headscope.checks.labeled.label_kinds import LISTED, misfit_of
-from headscope.checks.labeled.label_names import fit_names
+from headscope.checks.labeled.label_classes import (
+    LISTED,
+    fit_names,
+    has_ids,
+    is_by_id,
+    is_hot,
+    is_regression,
+    misfit_of,
+    named_classes,
+)
 from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, rule, severity_at
 from headscope.facts import ModelFacts, Severity
 from headscope.facts.counting import counted, list_of, shortened, verb

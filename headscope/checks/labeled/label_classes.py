@@ -1,10 +1,13 @@
 """Which class of the model each label of the data means."""
 
 import re
-from dataclasses import replace
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from headscope.checks.labeled.label_names import fit_names
 from headscope.facts import ModelFacts, Task
+from headscope.facts.counting import counted, list_of
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
 from headscope.facts.results.labeled import DataClass, DataFacts, Fit, LabelKind
 
@@ -70,3 +73,136 @@ def named_classes(data: DataFacts) -> tuple[DataClass, ...]:
         return data.classes
     rows = {int(item.label): item.rows for item in data.classes}
     return tuple(DataClass(name, rows.get(number, 0)) for number, name in enumerate(data.names))
+
+
+_SYNONYMS = (
+    ("negative", "neg", "negativ", "negatif", "negativo", "negativa"),
+    ("positive", "pos", "positiv", "positif", "positivo", "positiva"),
+    ("neutral", "neu", "neut", "neutre", "neutro", "neutrale"),
+    ("entailment", "entail", "entails", "entailed"),
+    ("contradiction", "contradict", "contradicts"),
+    ("notentailment", "nonentailment", "noentailment"),
+    ("notspam", "nonspam", "nospam", "ham"),
+    ("nottoxic", "nontoxic"),
+    ("true", "yes"),
+    ("false", "no"),
+)
+_WORD = {word: words[0] for words in _SYNONYMS for word in words}
+_NUMBERED = re.compile(r"(?:label|class)?(\d{1,9})")
+PLACEHOLDER = re.compile(r"LABEL_(\d{1,9})")
+
+
+def plain_label(name: str) -> str:
+    """A name without case, spaces and punctuation; a name of nothing else stays as it is."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    kept = "".join(sign for sign in folded if sign.isalnum())
+    return kept or folded.strip()
+
+
+def word_of(name: str) -> str:
+    """The word that stands for a name and its well-known variants; `LABEL_0`, `class 0` and `0` are one."""
+    found = plain_label(name)
+    numbered = _NUMBERED.fullmatch(found)
+    return str(int(numbered[1])) if numbered else _WORD.get(found, found)
+
+
+Form = Callable[[str], str]
+_LEVELS: tuple[tuple[Fit, Form], ...] = ((Fit.NAME, str), (Fit.SPELLING, plain_label), (Fit.SYNONYM, word_of))
+
+
+def fit_names(given: Sequence[str], labels: Sequence[str]) -> tuple[tuple[int | None, Fit], ...]:
+    """For each given name the class that it means and how it was found; a name that fits several classes fits none."""
+    tables = [(fit, form, _by_form(labels, form)) for fit, form in _LEVELS]
+    return tuple(_class_of_name(name, tables) for name in given)
+
+
+def _by_form(labels: Sequence[str], form: Form) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for number, label in enumerate(labels):
+        found[form(label)].append(number)
+    return found
+
+
+def _class_of_name(name: str, tables: Sequence[tuple[Fit, Form, dict[str, list[int]]]]) -> tuple[int | None, Fit]:
+    for fit, form, by_form in tables:
+        found = by_form.get(form(name), [])
+        if found:
+            return (found[0], fit) if len(found) == 1 else (None, Fit.NONE)
+    return None, Fit.NONE
+
+
+LISTED = 12
+_BOTH = "multi_label_classification"
+_OTHER_TASK = "Use --task sequence-classification for one label for each text, or give the column of tags."
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why labels of this kind are not those of the model's problem."""
+
+    message: str
+    remedy: str
+    is_soft: bool = False
+
+
+def misfit_of(data: DataFacts, model: ModelFacts) -> Misfit | None:
+    """The kind of labels against the kind of problem; None where they fit."""
+    if is_regression(model):
+        return _of_regression(data, model)
+    if model.task not in PER_TOKEN:
+        return _of_several(data, model) or _of_numbers(data, model)
+    if data.kind is LabelKind.LISTS:
+        return None
+    return Misfit(f"The data has one label for each row, but {model.class_name} scores each token.", _OTHER_TASK)
+
+
+def _of_several(data: DataFacts, model: ModelFacts) -> Misfit | None:
+    """One label for each row or several, against the problem type."""
+    is_several = data.kind in (LabelKind.LISTS, LabelKind.COLUMNS)
+    is_multi = model.problem_type == _BOTH and model.reads_problem_type is not False
+    if is_multi and not is_several:
+        return Misfit(
+            f"problem_type is {_BOTH}, but the data has one label for each row ({data.kind.value}).",
+            "Give each row a list of labels, or set problem_type to single_label_classification.",
+        )
+    if is_several and not is_multi:
+        return Misfit(
+            f"The data has several labels for a row ({data.kind.value}), but problem_type is "
+            f"{model.problem_type or 'not set'}.",
+            f"Set problem_type to {_BOTH} if a row can have several classes; for one label for each token, use "
+            "--task token-classification.",
+            is_soft=model.problem_type is None,
+        )
+    return None
+
+
+def _of_numbers(data: DataFacts, model: ModelFacts) -> Misfit | None:
+    """Floats where classes are expected."""
+    if data.kind is not LabelKind.NUMBERS:
+        return None
+    if data.is_whole:
+        return Misfit(
+            "The labels are whole numbers written as floats (1.0), which Transformers takes for several labels or "
+            "numbers, not for class ids.",
+            "Convert the column to integers before training.",
+            is_soft=True,
+        )
+    return Misfit(
+        f"The labels are numbers with fractions, from {data.lowest:g} to {data.highest:g}, but the model has "
+        f"{counted(model.num_labels, 'class', 'classes')}.",
+        "For regression use num_labels=1 and problem_type regression; for classes, write class ids or names.",
+    )
+
+
+def _of_regression(data: DataFacts, model: ModelFacts) -> Misfit | None:
+    if data.kind in (LabelKind.INTEGERS, LabelKind.NUMBERS):
+        several = model.num_labels > 1
+        told = f"problem_type is regression over {model.num_labels} scores, but the data has one number for each row."
+        return Misfit(told, "Give each row a list of numbers, or use num_labels=1.") if several else None
+    if data.kind in (LabelKind.LISTS, LabelKind.COLUMNS) and model.num_labels > 1:
+        return None
+    shown = list_of((item.label for item in data.classes), LISTED)
+    return Misfit(
+        f"The model computes one number (regression), but the labels are {data.kind.value}: {shown}.",
+        f"For classes use num_labels={max(len(data.classes), 2)}; for regression give a column of numbers.",
+    )

@@ -1,7 +1,7 @@
 """Rules on predictions for labeled data: whether they fit the model's order of the classes, or another."""
 
 from headscope.checks.labeled.data import given_data
-from headscope.checks.labeled.label_kinds import LISTED
+from headscope.checks.labeled.label_classes import LISTED
 from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, rule, severity_at
 from headscope.facts import Severity
 from headscope.facts.counting import counted, list_of

@@ -25,8 +25,7 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.heads.losses import activation_for
-from headscope.facts.heads.tasks import TEXT_TASKS
+from headscope.facts.heads.tasks import TEXT_TASKS, activation_for
 from headscope.facts.results.environment import tool_version
 
 if TYPE_CHECKING:

@@ -71,8 +71,7 @@ def _with_keys_repaired(
     choice: Choice, manifest: CheckpointManifest, diff: WeightDiff, known: Diagnosis
 ) -> Diagnosis | None:
     """The diagnosis where keys that are changed in memory load more than the stored ones; None where none do."""
-    from headscope.checkpoints.states.rekeying import rekeyed
-    from headscope.checkpoints.states.wrapped_keys import find_rekeyings, state_of_wrapped_keys
+    from headscope.checkpoints.states.wrapped_keys import find_rekeyings, rekeyed, state_of_wrapped_keys
 
     tried = []
     for change in find_rekeyings(manifest, diff):

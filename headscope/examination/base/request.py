@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from headscope.facts.stored.location import Location
+from headscope.upstream.python import descends_from
+
+if TYPE_CHECKING:
+    from torch import nn
+
 
 Progress = Callable[[str], None]
 """What is called with a short sentence before each step."""
@@ -48,3 +53,10 @@ class ModuleRequest:
     offline: bool = False
     verify: bool = False
     health: bool = False
+
+
+def is_in_memory(reference: Any) -> TypeGuard[nn.Module]:
+    """Whether `reference` is meant as a model in memory: a module, a class of modules, an exported program."""
+    # SetFit's models aren't modules: they hold one, and a classifier that may be scikit-learn's.
+    is_module = callable(getattr(reference, "named_parameters", None))
+    return is_module or descends_from(reference, "setfit", "SetFitModel")

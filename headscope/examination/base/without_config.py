@@ -18,8 +18,7 @@ _USUAL = ("model.safetensors", "pytorch_model.bin")
 
 def with_proposals(error: WithoutConfig) -> HeadscopeError:
     """The error with the classes that the weights fit, ranked, and code for a configuration if one class is left."""
-    from headscope.checkpoints.states.rekeying import Rekeying, renamed_tensors
-    from headscope.checkpoints.states.wrapped_keys import ANYWHERE
+    from headscope.checkpoints.states.wrapped_keys import ANYWHERE, Rekeying, renamed_tensors
     from headscope.model.classes.proposals import fitting_classes
 
     tensors = tuple(item for item in error.tensors if isinstance(item, TensorHeader))

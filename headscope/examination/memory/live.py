@@ -124,8 +124,7 @@ def diff_module(module: nn.Module, asked: ModuleRequest) -> Report:
 
 def _untraced(module: nn.Module) -> HeadTrace:
     """What is known of a head without a run of the model: where its base model lies."""
-    from headscope.trace.record.base import base_module
-    from headscope.trace.record.names import ModelNames
+    from headscope.trace.record.base import ModelNames, base_module
 
     base = base_module(module)
     name = "" if base is None else ModelNames(module).modules.get(id(base), "")

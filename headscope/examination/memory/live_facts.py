@@ -19,8 +19,7 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.heads.losses import activation_for
-from headscope.facts.heads.tasks import TEXT_TASKS, parse_task
+from headscope.facts.heads.tasks import TEXT_TASKS, activation_for, parse_task
 from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def facts_in_memory(module: nn.Module) -> CheckpointFacts:
 
 def nothing_loaded(module: nn.Module, trace: HeadTrace) -> WeightDiff:
     """Parameters and persistent buffers of unknown origin: a module does not know where its values came from."""
-    from headscope.trace.record.names import persistent_buffers
+    from headscope.trace.record.base import persistent_buffers
 
     prefix = f"{trace.base_module}." if trace.base_module else ""
     return WeightDiff(

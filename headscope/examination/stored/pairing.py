@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +12,6 @@ from headscope.errors import Unsupported
 from headscope.examination.evidence.stored_tensors import StoredFiles
 from headscope.examination.memory.live_tensors import LiveTensor, is_of_transformers, models_of_transformers, tensors_of
 from headscope.examination.stored.adapter_share import AdapterShare
-from headscope.examination.stored.key_prefixes import KeyPrefixes, prefixes_between
 from headscope.examination.stored.loader_pairs import LoaderPairs
 from headscope.facts import Carried, CheckpointManifest, ParameterOrigin, ParameterStatus, TensorHeader
 from headscope.upstream.peft import plain_name, rows_of_tokens
@@ -201,3 +200,44 @@ def _headers_of_modules(manifest: CheckpointManifest, module: nn.Module) -> Iter
 
 def _is_as_stored(item: LiveTensor, header: TensorHeader | None) -> bool:
     return header is not None and str(item.tensor.dtype) == f"torch.{header.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPrefixes:
+    """`of_model` is before the names of the model, `of_file` before the stored keys; "" for none."""
+
+    of_model: str = ""
+    of_file: str = ""
+
+    def key_of(self, name: str) -> str:
+        """The key under which a tensor of the model would be stored."""
+        return f"{self.of_file}{plain_name(name).removeprefix(self.of_model)}"
+
+    def notes(self) -> Iterator[str]:
+        """What a reader has to know of the names."""
+        if self.of_model:
+            yield f"names were matched without {self.of_model!r}, which the model puts before them"
+        if self.of_file:
+            yield f"names were matched with {self.of_file!r}, which the checkpoint puts before them"
+
+
+def prefixes_between(names: Sequence[str], keys: Iterable[str]) -> KeyPrefixes:
+    """The prefixes that the first name shows which is the end of a key, or ends with one."""
+    position = {key: number for number, key in enumerate(keys)}
+    inside: dict[str, str] = {}
+    for key in position:
+        for end in _ends_of(key):
+            inside.setdefault(end, key)
+    for name in names if not any(name in position for name in names) else ():
+        found = [end for end in _ends_of(name) if end in position]
+        found += [inside[name]] if name in inside else []
+        if found:
+            key = min(found, key=position.__getitem__)
+            is_shorter = len(key) < len(name)
+            return KeyPrefixes(name.removesuffix(key), "") if is_shorter else KeyPrefixes("", key.removesuffix(name))
+    return KeyPrefixes()
+
+
+def _ends_of(name: str) -> Iterator[str]:
+    """`a.b.c` -> `b.c`, `c`."""
+    return (name[at + 1 :] for at, sign in enumerate(name) if sign == ".")

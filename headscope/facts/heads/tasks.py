@@ -1,4 +1,4 @@
-"""The tasks whose heads headscope knows: names as on the command line."""
+"""The tasks whose heads headscope knows, as on the command line, and the losses, by their PyTorch names."""
 
 from enum import StrEnum
 
@@ -48,3 +48,17 @@ TEXT_TASKS = frozenset(
     }
 )
 """Tasks whose inputs are texts."""
+
+
+_ACTIVATIONS = {
+    "CrossEntropyLoss": "softmax",
+    "BCEWithLogitsLoss": "sigmoid",
+    "MSELoss": "none",
+    "L1Loss": "none",
+    "SmoothL1Loss": "none",
+}
+
+
+def activation_for(loss: str) -> str:
+    """The function that turns the scores into probabilities under `loss`; `not determined` for an unknown loss."""
+    return _ACTIVATIONS.get(loss, "not determined")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.errors import Unsupported
+from headscope.errors import Unsupported, UsageError
 from headscope.facts import Unavailable
-from headscope.facts.counting import counted
+from headscope.facts.counting import counted, few_of
 from headscope.facts.plain import restore, store
 from headscope.facts.results.probe import LayerNumbers, Precision, Vector
 from headscope.probing.hidden.pooled import Part, PooledTokens, all_vectors
@@ -320,3 +322,56 @@ def digest_of_file(path: Path) -> str:
     """A digest of all bytes of a file. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+@contextmanager
+def vector_folder(given: str | None) -> Iterator[Path]:
+    """The folder for the vectors: the caller's, made where it isn't there, or one that is removed again."""
+    if given is None:
+        with tempfile.TemporaryDirectory(prefix="headscope-probe-", ignore_cleanup_errors=True) as name:
+            yield Path(name)
+        return
+    place = Path(given)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        strangers = sorted(item.name for item in place.iterdir() if not _is_ours(item))
+    except OSError as err:
+        raise UsageError(f"--features {given} cannot be used: {err.strerror}", "name a folder") from err
+    if strangers:
+        raise UsageError(f"--features {given} holds other files: {few_of(strangers)}", "name an empty folder")
+    with _locked(place):
+        yield place
+
+
+@contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    """Locks a folder of vectors: another run would read them half written. Raises UsageError where one has it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            raise UsageError(
+                f"--features {place} is in use by another run of probe", "wait for it, or name another folder"
+            ) from err
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_ours(path: Path) -> bool:
+    return path.is_file() and is_our_file(path.name)
+
+
+def clear_folder(folder: Path) -> None:
+    """Removes the vectors of an earlier run, what they were made of first."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+    for item in [item for item in folder.iterdir() if _is_ours(item)]:
+        item.unlink()

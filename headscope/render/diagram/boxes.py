@@ -8,9 +8,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture, Tint
-from headscope.render.text.console import plain_text
+from headscope.render.text.console import POOLING, QUIET, STATUS, STRONG, TONE, plain_text
 from headscope.render.text.lines import wrapped
-from headscope.render.text.palette import POOLING, QUIET, STATUS, STRONG, TONE
 from headscope.render.text.tokens import CellRow, row_text
 
 _WIDEST = 96

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from headscope.render.diagram.colors import LIGHT
+from headscope.render.diagram.markup import LIGHT
 from headscope.render.diagram.mermaid import text_lines
 from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture
 from headscope.render.diagram.svg import tooltip_of

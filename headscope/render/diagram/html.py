@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from headscope.render.diagram.markup import element, escaped
-from headscope.render.diagram.page import page
+from headscope.render.diagram.markup import element, escaped, page
 from headscope.render.diagram.picture import BoxKind, Node, Picture
 from headscope.render.diagram.svg import svg_element
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from headscope.render.diagram.colors import LIGHT
+from headscope.render.diagram.markup import LIGHT
 from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture
 from headscope.render.text.tokens import row_text
 

@@ -22,7 +22,7 @@ from headscope.render.head.stages import (
     weight_status,
 )
 from headscope.render.parts.verdict import tell_verdict
-from headscope.render.text.palette import Tone
+from headscope.render.text.console import Tone
 from headscope.render.text.safe import safe
 from headscope.render.text.tokens import Cell, CellRow, is_pooling_known, legend_of, token_rows
 from headscope.render.text.words import POOLING, SOURCE, axes_of, loss_of, place_words

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headscope.render.diagram.colors import (
+from headscope.render.diagram.markup import (
     ACCENT_DARK,
     ACCENT_LIGHT,
     DARK,
@@ -12,8 +12,11 @@ from headscope.render.diagram.colors import (
     LIGHT,
     QUIET_DARK,
     QUIET_LIGHT,
+    element,
+    escaped,
+    lines,
+    opening_tag,
 )
-from headscope.render.diagram.markup import element, escaped, lines, opening_tag
 from headscope.render.diagram.picture import Tint
 from headscope.render.text.safe import safe
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 
-from headscope.render.diagram.colors import (
+from headscope.render.diagram.layout import Panel, PlacedCell, Scene, Wire, Words, lay_out, style_of
+from headscope.render.diagram.markup import (
     ACCENT_DARK,
     ACCENT_LIGHT,
     DARK,
@@ -13,9 +14,11 @@ from headscope.render.diagram.colors import (
     QUIET_DARK,
     QUIET_LIGHT,
     Color,
+    element,
+    escaped,
+    lines,
+    opening_tag,
 )
-from headscope.render.diagram.layout import Panel, PlacedCell, Scene, Wire, Words, lay_out, style_of
-from headscope.render.diagram.markup import element, escaped, lines, opening_tag
 from headscope.render.diagram.picture import BoxKind, Node, Picture, Tint
 from headscope.render.text.tokens import row_text
 

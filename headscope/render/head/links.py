@@ -7,7 +7,7 @@ from rich.text import Text
 
 from headscope.facts import Stage
 from headscope.render.head.stages import source_of
-from headscope.render.text.palette import QUIET
+from headscope.render.text.console import QUIET
 from headscope.render.text.safe import safe
 
 _SOURCES = "https://github.com/huggingface/transformers/blob/v{version}/src/{file}#L{line}"

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 from rich.text import Text
 
 from headscope.facts import Carried, Head, HeadParameter, ParameterStatus, Shape, Stage, UnusedModule
-from headscope.render.text.palette import QUIET, STRONG
+from headscope.render.text.console import QUIET, STRONG
 from headscope.render.text.safe import safe
 from headscope.render.text.words import axes_of, size_of
 

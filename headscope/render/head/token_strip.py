@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from headscope.render.text.console import POOLING, QUIET, STRONG
 from headscope.render.text.lines import Paragraph
-from headscope.render.text.palette import POOLING, QUIET, STRONG
 from headscope.render.text.safe import safe
 from headscope.render.text.tokens import MEANINGS, Cell, CellRow, Mark
 

@@ -23,8 +23,8 @@ from headscope.render.head.stages import (
     shapes_of,
     weight_size,
 )
+from headscope.render.text.console import MODULE, OPERATION, POOLING, QUIET, STATUS
 from headscope.render.text.lines import Paragraph, align
-from headscope.render.text.palette import MODULE, OPERATION, POOLING, QUIET, STATUS
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import POOLING as POOLING_WORDS
 from headscope.render.text.words import axes_of

@@ -10,8 +10,7 @@ from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.environment import documentation_address, tool_version
 from headscope.render.parts.explain import topics
 from headscope.render.screens.check import WORDS, verdict_words
-from headscope.render.text.markdown import code, plain
-from headscope.render.text.safe import safe
+from headscope.render.text.safe import code, plain, safe
 
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _SARIF = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}

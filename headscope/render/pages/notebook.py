@@ -23,12 +23,12 @@ from headscope.render.diagram.markup import element, escaped, lines
 from headscope.render.diagram.picture import Tint, picture_of
 from headscope.render.diagram.svg import color_variables, drawing_rules, part_element
 from headscope.render.head.stages import weight_size, weight_status
-from headscope.render.parts.repair import code_of
+from headscope.render.parts.findings import code_of
 from headscope.render.screens.check import counts_of, headline
 from headscope.render.screens.compare import compare_verdict
 from headscope.render.screens.inspect import inspect_facts
 from headscope.render.screens.result import result_screen
-from headscope.render.text.palette import SEVERITY, TONE, Tone
+from headscope.render.text.console import SEVERITY, TONE, Tone
 from headscope.render.text.safe import label, safe
 
 _WIDTH = 120

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.scan import Count, RuleCount, ScanSummary
-from headscope.render.diagram.markup import element, escaped, lines
-from headscope.render.diagram.page import page
+from headscope.render.diagram.markup import element, escaped, lines, page
 from headscope.render.diagram.picture import Tint
 from headscope.render.diagram.plots import ACCENT, STYLE, Bar, bars_svg, columns_svg
 from headscope.render.screens.scan import (

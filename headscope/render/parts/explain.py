@@ -13,10 +13,10 @@ from rich.text import Text
 from headscope.errors import UsageError
 from headscope.facts import Profile, Severity
 from headscope.facts.plain import to_dict
-from headscope.facts.results.severities import Severities, severities_of
+from headscope.facts.results.check import Severities, severities_of
+from headscope.render.text.console import SEVERITY, STRONG
 from headscope.render.text.document import Document, opening
 from headscope.render.text.lines import Paragraph
-from headscope.render.text.palette import SEVERITY, STRONG
 
 GROUPS = {"rules": "Rules of check", "pooling": "Poolings", "operations": "Operations", "ideas": "Ideas"}
 """The files of topics, and what they are called."""

@@ -1,14 +1,19 @@
-"""The lines of a screen that show the head of an exported model."""
+"""What a screen shows of files that are not traced: heads of exports, and tensors by their names."""
 
 from collections.abc import Iterator
 
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts import TensorHeader
-from headscope.facts.counting import list_of
+from headscope.facts.counting import counted, list_of
 from headscope.facts.exports.export import ExportHead, ExportStep, ExportValue, HeadBasis
-from headscope.render.text.safe import label
-from headscope.render.text.words import POOLING, axes_of, size_of
+from headscope.facts.exports.exported import ExportComparison, Fate
+from headscope.facts.exports.weight_inventory import WeightInventory
+from headscope.render.text.console import STRONG, TONE, Tone
+from headscope.render.text.lines import Paragraph
+from headscope.render.text.safe import label, safe
+from headscope.render.text.words import POOLING, axes_of, bytes_of, size_of
 
 _MOST_LABELS = 20
 _MOST_STEPS = 40
@@ -63,3 +68,84 @@ def _step(step: ExportStep, tensors: dict[str, TensorHeader]) -> str:
     text += f" -> {axes_of(step.output_shape)}" if step.output_shape else ""
     used = (tensors[name] for name in step.tensors if name in tensors)
     return ", ".join([text, *(f"{item.key} {size_of(item.shape)} {item.dtype}" for item in used)])
+
+
+_MARGIN = 14
+_FATES = {
+    Fate.CARRIED: "green",
+    Fate.TRANSFORMED: "cyan",
+    Fate.CHANGED: "bold yellow",
+    Fate.LOST: "bold red",
+    Fate.UNKNOWN: "bold magenta",
+}
+
+
+def export_verdict(item: ExportComparison) -> Paragraph:
+    """One sentence on one export."""
+    if not item.is_determined:
+        return Paragraph(label(f"Not determined: all that {item.reference} carries of the head", TONE[Tone.WARNING]))
+    lost = sum(tensor.fate is Fate.LOST for tensor in item.tensors)
+    total = counted(len(item.tensors), "head tensor")
+    if not item.differs:
+        sentence = f"{item.reference} carries the head: all {total} by name and shape (numbers not compared)"
+        return Paragraph(label(sentence, TONE[Tone.NOTE]))
+    clauses = [f"{lost} of {total} lost"] if lost else []
+    clauses += [
+        f"{aspect.what} {aspect.fate.value}" for aspect in item.aspects if aspect.fate in (Fate.LOST, Fate.CHANGED)
+    ]
+    return Paragraph(label(f"{item.reference} differs from its source: {', '.join(clauses)}", TONE[Tone.WARNING]))
+
+
+def export_lines(item: ExportComparison) -> Iterator[RenderableType]:
+    """Each tensor of the source's head and each aspect, with what became of it."""
+    contents = item.contents
+    head = contents.head
+    basis = f", {BASIS[head.basis]}" if head is not None else ""
+    yield Paragraph(label(f"{item.reference}: {contents.format}, {contents.architecture}{basis}", STRONG))
+    for tensor in item.tensors:
+        said = f"{tensor.parameter} {size_of(tensor.shape)}"
+        said += f" -> {tensor.name} {size_of(tensor.stored_shape)} {tensor.stored_dtype}" if tensor.name else ""
+        yield _line(tensor.fate, f"{said}: {tensor.how}" if tensor.how else said)
+    for aspect in item.aspects:
+        same = aspect.source == aspect.export
+        said = f"{aspect.what}: {aspect.source}" + ("" if same else f" -> {aspect.export}")
+        yield _line(aspect.fate, f"{said} ({aspect.note})" if aspect.note else said)
+    for note in head.notes if head is not None else ():
+        yield Paragraph(label(note), Text("  note"), _MARGIN)
+    for gap in item.not_determined:
+        yield _line(Fate.UNKNOWN, f"{gap.what}: {gap.reason}")
+
+
+def _line(fate: Fate, body: str) -> Paragraph:
+    return Paragraph(label(body), Text(f"  {fate.value}", _FATES[fate]), _MARGIN)
+
+
+_WORD_MARGIN = 12
+_MOST_TENSORS = 40
+
+
+def contents_screen(contents: WeightInventory) -> RenderableType:
+    """The weight side: the file, its number formats, and the tensors outside repeated blocks."""
+    return Group(*(Paragraph(body, Text(name, STRONG), _WORD_MARGIN) for name, body in _lines(contents)))
+
+
+def _lines(contents: WeightInventory) -> Iterator[tuple[str, Text]]:
+    if contents.head is None:
+        yield "unknown", label("not determined: the head path, and which weights a class would take", "yellow")
+    read = f", {bytes_of(contents.bytes_read)} read"
+    yield "checkpoint", label(f"{contents.reference}, {contents.format}, {contents.architecture}{read}")
+    formats = ", ".join(f"{safe(item.dtype)} {item.tensors:,}" for item in contents.dtypes)
+    total = f"{counted(contents.tensors, 'tensor')} of {contents.elements:,} numbers"
+    yield "weights", label(f"{total}: {formats}" if formats else total if contents.tensors else "not read")
+    if contents.head is not None:
+        yield from head_lines(contents.head)
+    own = {item.key for item in contents.head.tensors} if contents.head is not None else set()
+    outside = tuple(item for item in contents.outside_blocks if item.key not in own)
+    if outside:
+        yield "other", Text("tensors outside repeated blocks:")
+    for tensor in outside[:_MOST_TENSORS]:
+        yield "", label(f"{tensor.key} {size_of(tensor.shape)} {tensor.dtype}")
+    if len(outside) > _MOST_TENSORS:
+        yield "", label(f"and {len(outside) - _MOST_TENSORS:,} more (--json lists all)")
+    for setting in contents.settings if contents.head is None else ():  # the head says them
+        yield "setting", label(f"{setting.name}: {setting.value}")

@@ -1,16 +1,17 @@
-"""A finding on a screen: in two lines as far as they reach, or whole."""
+"""A finding on a screen, in two lines as far as they reach, or whole; a repair in a sentence and in code."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from headscope.facts import Finding, Severity
+from headscope.facts import Finding, Repaired, Severity
+from headscope.facts.counting import counted, few_of
 from headscope.render.parts.explain import rule_name
-from headscope.render.parts.repair import code_of
+from headscope.render.text.console import QUIET, SEVERITY, STRONG, TONE, Tone
+from headscope.render.text.fold import fold_keys
 from headscope.render.text.lines import Paragraph
-from headscope.render.text.palette import QUIET, SEVERITY, STRONG
 from headscope.render.text.safe import label, safe
 
 MARGIN = 12
@@ -47,3 +48,27 @@ def finding_text(finding: Finding, *, with_message: bool = True) -> Text:
     body = label(f"{finding.id} {finding.title}.", STRONG)
     body.append(f" {safe(finding.message)}" if with_message and finding.message else "")
     return body.append(f" {safe(finding.remedy)}" if finding.remedy else "", QUIET)
+
+
+def repaired_sentence(repaired: Repaired) -> Text:
+    """The checkpoint as the repair would make it, beside what `from_pretrained` does with it."""
+    weights = repaired.weights
+    lacking = (*weights.new, *(item.parameter for item in weights.mismatched))
+    total = weights.loaded + len(weights.tied) + len(lacking)
+    text = label(f"read as if {repaired.change}; from_pretrained does not do this. ")
+    text.append(f"Then {counted(weights.loaded, 'tensor')} of {total:,} would be loaded, ", STRONG)
+    if lacking:
+        text.append(f"new: {safe(few_of(fold_keys(lacking)))}", TONE[Tone.WARNING])
+    else:
+        text.append("none new", TONE[Tone.GOOD])
+    if weights.unused:
+        text.append(f"; unused: {safe(few_of(fold_keys(weights.unused)))}")
+    return text
+
+
+def code_of(finding: Finding) -> Iterator[Text]:
+    """The lines of the code that does what a finding's remedy says; none where there is no code."""
+    for line in finding.code.splitlines():
+        text = label(f"    {line}")
+        text.no_wrap, text.overflow = True, "ignore"
+        yield text

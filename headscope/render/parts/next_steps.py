@@ -6,8 +6,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from headscope.facts import Finding, Report, Severity
+from headscope.render.text.console import QUIET, STRONG
 from headscope.render.text.lines import Paragraph, align
-from headscope.render.text.palette import QUIET, STRONG
 from headscope.render.text.safe import label
 
 _MARGIN = 6

@@ -26,9 +26,9 @@ from headscope.facts import (
 from headscope.facts.counting import counted, list_of
 from headscope.facts.heads.tasks import TEXT_TASKS, WITHOUT_CLASSES
 from headscope.render.head.stages import fate_of
-from headscope.render.parts.repair import repaired_sentence
+from headscope.render.parts.findings import repaired_sentence
+from headscope.render.text.console import QUIET, STRONG, TONE, Tone
 from headscope.render.text.fold import fold_keys
-from headscope.render.text.palette import QUIET, STRONG, TONE, Tone
 from headscope.render.text.plain_words import class_matrix, is_loss_chosen_by_labels
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import (

@@ -19,9 +19,9 @@ from headscope.facts import (
 from headscope.facts.counting import counted, few_of
 from headscope.facts.results.report import find_missing
 from headscope.facts.stored.adapter import describe_fault
+from headscope.render.text.console import TONE, Tone
 from headscope.render.text.fold import fold_keys
 from headscope.render.text.lines import Paragraph
-from headscope.render.text.palette import TONE, Tone
 from headscope.render.text.safe import label
 from headscope.render.text.words import size_of
 

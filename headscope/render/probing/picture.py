@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from headscope.facts.results.probe import Baseline, Candidate, Input, ProbeResult, Vector
-from headscope.render.diagram.markup import element, escaped, lines, opening_tag
-from headscope.render.diagram.page import page
+from headscope.render.diagram.markup import element, escaped, lines, opening_tag, page
 from headscope.render.diagram.plots import STYLE
 from headscope.render.probing.facts import detailed_facts
 from headscope.render.probing.words import (

@@ -17,9 +17,9 @@ from headscope.render.probing.words import (
     vector_words,
     words_of,
 )
+from headscope.render.text.console import QUIET, STRONG, TONE
 from headscope.render.text.document import Document, opening
 from headscope.render.text.lines import GAP, Paragraph, align
-from headscope.render.text.palette import QUIET, STRONG, TONE
 from headscope.render.text.safe import label
 
 _MARGIN = 12

@@ -14,7 +14,7 @@ from headscope.facts.results.probe import (
     Vector,
     Versus,
 )
-from headscope.render.text.palette import Tone
+from headscope.render.text.console import Tone
 from headscope.render.text.safe import safe
 from headscope.render.text.words import POOLING
 

@@ -11,11 +11,10 @@ from headscope.facts.counting import counted, list_of, shortened, verb
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.labeled import Accuracy, DataFacts, LabelKind, Order, Predictions
 from headscope.facts.results.verification import VerifyResult
-from headscope.render.parts.findings import FindingLines
-from headscope.render.parts.repair import repaired_sentence
+from headscope.render.parts.findings import FindingLines, repaired_sentence
+from headscope.render.text.console import QUIET, STRONG, VERDICT
 from headscope.render.text.fold import fold_keys
 from headscope.render.text.lines import Paragraph
-from headscope.render.text.palette import QUIET, STRONG, VERDICT
 from headscope.render.text.safe import label, safe
 
 _MARGIN = 12

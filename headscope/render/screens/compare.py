@@ -13,9 +13,9 @@ from headscope.facts.counting import counted
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
 from headscope.facts.results.comparison import PARAMETER, Comparison, SameValues, role_of
 from headscope.render.head.stages import own_parameters
-from headscope.render.parts.exported import export_lines, export_verdict
+from headscope.render.parts.export import export_lines, export_verdict
+from headscope.render.text.console import QUIET, STATUS, STRONG, TONE, Tone
 from headscope.render.text.lines import GAP, Paragraph, wrapped
-from headscope.render.text.palette import QUIET, STATUS, STRONG, TONE, Tone
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import axes_of, size_of
 

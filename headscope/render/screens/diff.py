@@ -19,11 +19,11 @@ from headscope.facts import (
     WeightDiff,
 )
 from headscope.facts.counting import counted
-from headscope.render.parts.repair import repaired_sentence
+from headscope.render.parts.findings import repaired_sentence
 from headscope.render.parts.verdict import verdict_screen
+from headscope.render.text.console import QUIET, STATUS
 from headscope.render.text.fold import FoldedRow, fold_keys, fold_rows
 from headscope.render.text.lines import GAP, Paragraph, align
-from headscope.render.text.palette import QUIET, STATUS
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import size_of
 

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts.results.environment import Surroundings, tool_version
+from headscope.render.text.console import STRONG
 from headscope.render.text.lines import Paragraph
-from headscope.render.text.palette import STRONG
 from headscope.render.text.safe import label
 
 _MARGIN = 17

@@ -9,9 +9,9 @@ from rich.text import Text
 from headscope.facts import Shape
 from headscope.facts.counting import counted
 from headscope.facts.results.forward import ForwardReport, LabelScore, Scored, SeenStage, Statistics
+from headscope.render.text.console import MODULE, OPERATION, QUIET, STRONG, TONE, Tone
 from headscope.render.text.document import Document
 from headscope.render.text.lines import Paragraph, align
-from headscope.render.text.palette import MODULE, OPERATION, QUIET, STRONG, TONE, Tone
 from headscope.render.text.safe import label, safe
 
 _MARGIN = 12

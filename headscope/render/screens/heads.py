@@ -11,9 +11,9 @@ from headscope.facts.counting import counted
 from headscope.facts.heads.atlas import AtlasHead, HeadEntry
 from headscope.facts.plain import to_dict
 from headscope.render.head.head_path import IDLE_OPERATIONS
+from headscope.render.text.console import MODULE, OPERATION, POOLING, QUIET, STRONG, TONE, Tone
 from headscope.render.text.document import Document, opening
 from headscope.render.text.lines import GAP, Paragraph, align
-from headscope.render.text.palette import MODULE, OPERATION, POOLING, QUIET, STRONG, TONE, Tone
 from headscope.render.text.safe import label, safe
 
 

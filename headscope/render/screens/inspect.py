@@ -36,8 +36,8 @@ from headscope.render.parts.report_facts import (
     verified_facts,
 )
 from headscope.render.parts.verdict import verdict_screen
+from headscope.render.text.console import QUIET, STRONG
 from headscope.render.text.lines import Paragraph
-from headscope.render.text.palette import QUIET, STRONG
 from headscope.render.text.plain_words import plain_words
 from headscope.render.text.safe import label
 from headscope.render.text.tokens import token_rows

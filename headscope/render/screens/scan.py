@@ -10,10 +10,9 @@ from headscope.facts.counting import counted
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.scan import Count, Interval, RuleCount, ScanSummary
 from headscope.render.screens.check import WORDS
+from headscope.render.text.console import QUIET, STRONG
 from headscope.render.text.lines import GAP, Paragraph
-from headscope.render.text.markdown import code, plain
-from headscope.render.text.palette import QUIET, STRONG
-from headscope.render.text.safe import label
+from headscope.render.text.safe import code, label, plain
 from headscope.render.text.words import bytes_of
 
 _MOST = 10

@@ -11,9 +11,9 @@ from headscope.facts.counting import counted, list_of
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.verification import TensorCheck, TensorStatus, VerifyResult
 from headscope.render.screens.check import finding_lines, open_lines
+from headscope.render.text.console import QUIET, STRONG, TONE, VERDICT, Tone
 from headscope.render.text.fold import fold_keys
 from headscope.render.text.lines import Paragraph
-from headscope.render.text.palette import QUIET, STRONG, TONE, VERDICT, Tone
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import bytes_of, size_of
 

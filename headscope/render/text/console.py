@@ -1,11 +1,14 @@
-"""Rich consoles: what a terminal shows, and the same as plain text."""
+"""Rich consoles (what a terminal shows, and the same as text) and colors, each with a word that says the same."""
 
 import os
+from enum import StrEnum
 from io import StringIO
 from typing import TextIO
 
 from rich.console import Console, RenderableType
 
+from headscope.facts import ParameterStatus, Severity
+from headscope.facts.results.check import Verdict
 from headscope.render.text.lines import WIDE
 
 
@@ -31,3 +34,39 @@ def plain_text(renderable: RenderableType, width: int = WIDE) -> str:
     )
     console.print(renderable, crop=False)
     return buffer.getvalue()
+
+
+class Tone(StrEnum):
+    """How a sentence is meant."""
+
+    GOOD = "good"
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+TONE = {Tone.GOOD: "bold green", Tone.NOTE: "bold cyan", Tone.WARNING: "bold yellow", Tone.ERROR: "bold red"}
+
+STATUS = {
+    ParameterStatus.LOADED: "green",
+    ParameterStatus.NEW: "bold yellow",
+    ParameterStatus.MISMATCHED: "bold red",
+    ParameterStatus.TIED: "cyan",
+    ParameterStatus.IGNORED: "yellow",
+    ParameterStatus.UNKNOWN: "bold magenta",
+    ParameterStatus.CHANGED: "bold cyan",
+}
+
+SEVERITY = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
+
+VERDICT = {
+    Verdict.PASSED: TONE[Tone.GOOD],
+    Verdict.FAILED: TONE[Tone.ERROR],
+    Verdict.NOT_DETERMINED: TONE[Tone.WARNING],
+}
+
+QUIET = "dim"
+STRONG = "bold"
+OPERATION = "bold"
+MODULE = "cyan"
+POOLING = "bold magenta"

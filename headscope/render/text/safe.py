@@ -47,3 +47,17 @@ def _escape(code: int) -> str:
 def label(text: str, style: str = "") -> Text:
     """`text` made safe, for Rich: never markup, never cut, broken only where a line is too short for it."""
     return Text(safe(text), style=style, overflow="fold")
+
+
+def code(text: str) -> str:
+    """`text` as code, also inside a table."""
+    return f"`{safe(text).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
+
+
+def plain(text: str) -> str:
+    """Text in which Markdown finds nothing to format, and GitHub nobody to notify.
+
+    A backslash does not stop a mention; a space of no width, written as an entity, does.
+    """
+    escaped = "".join(f"\\{sign}" if sign in "\\`*_{}[]<>#|!&" else sign for sign in safe(text))
+    return escaped.replace("@", "@&#8203;")

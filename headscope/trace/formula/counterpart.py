@@ -25,7 +25,7 @@ from headscope.trace.formula.side_values import LAYOUT
 from headscope.trace.record.base import base_module
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.recorder import Operation
-from headscope.trace.replay.masks import mask_name
+from headscope.trace.replay.replay import mask_name
 from headscope.trace.slice.axes import TokenAxes
 from headscope.trace.slice.head_slice import HeadSlice, same_head
 from headscope.trace.slice.stages import is_silent, place_of, single_step

@@ -28,13 +28,12 @@ from headscope.trace.formula.expression import (
     Withheld,
     spell,
 )
-from headscope.trace.formula.picked_rows import by_rows
 from headscope.trace.formula.side_values import LAYOUT, SIGNS, Builder, operand, side, turned
-from headscope.trace.formula.simplification import simplified
+from headscope.trace.formula.simplification import by_rows, simplified
 from headscope.trace.pooling.collapse import ALL
+from headscope.trace.record.base import ModelNames
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import spell_index
-from headscope.trace.record.names import ModelNames
 from headscope.trace.record.recorder import DROPOUTS, Operation
 from headscope.trace.replay.picks import TokenNames, read_pick, sliced_positions
 from headscope.trace.replay.replay import Replay

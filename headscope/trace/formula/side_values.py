@@ -16,12 +16,12 @@ from headscope.trace.formula.expression import (
     Side,
     Withheld,
 )
+from headscope.trace.record.base import ModelNames
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import spell_index
-from headscope.trace.record.names import ModelNames
 from headscope.trace.record.recorder import Operation
-from headscope.trace.replay.masks import mask_name
 from headscope.trace.replay.picks import TokenNames
+from headscope.trace.replay.replay import mask_name
 from headscope.trace.slice.axes import TokenAxes
 from headscope.trace.slice.head_slice import HeadSlice
 from headscope.trace.slice.stages import Step, is_silent, single_step

@@ -18,17 +18,17 @@ from headscope.trace.pooling.collapse import (
     inputs_beside,
     part_of_pick,
 )
+from headscope.trace.record.base import ModelNames
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import Picked
-from headscope.trace.record.names import ModelNames
 from headscope.trace.record.recorder import Operation
-from headscope.trace.replay.masks import is_binary, is_other_mask
 from headscope.trace.replay.picks import (
     TokenNames,
     explain_pick,
     is_mask_of_rows,
     sliced_positions,
 )
+from headscope.trace.replay.replay import is_binary, is_other_mask
 from headscope.trace.slice.axes import TokenAxes
 from headscope.trace.slice.head_slice import HeadSlice
 from headscope.trace.slice.stages import SPLITS, Step, entering_tensors, short_path

@@ -25,8 +25,7 @@ from headscope.trace.replay.picks import TokenNames
 from headscope.trace.replay.replay import unfaithful_reasons
 from headscope.trace.slice.axes import TokenAxes, find_token_axes
 from headscope.trace.slice.doubts import doubts
-from headscope.trace.slice.head_slice import HeadSlice
-from headscope.trace.slice.sources import read_sources
+from headscope.trace.slice.head_slice import HeadSlice, read_sources
 from headscope.trace.slice.stages import Step, build_stages, place_of, read_steps
 
 _VARIES = "varies"

@@ -18,8 +18,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import Task
 from headscope.trace.batch.probe_batch import ProbeBatch, build_probe
+from headscope.trace.record.base import ModelNames
 from headscope.trace.record.engine import ShapeOnlyMode
-from headscope.trace.record.names import ModelNames
 from headscope.trace.record.outputs import read_outputs
 from headscope.trace.record.randomness import OwnRandomness
 from headscope.trace.record.recorder import Graph, Recorder, recording

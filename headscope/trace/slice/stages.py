@@ -11,9 +11,9 @@ from torch import nn
 
 from headscope.facts import Stage
 from headscope.facts.heads.head import HIDDEN_STATES
+from headscope.trace.record.base import ModelNames
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import INDEX_OPERATIONS, index_operation, spell_index
-from headscope.trace.record.names import ModelNames
 from headscope.trace.record.recorder import Exit, Guess, Operation
 from headscope.trace.slice.head_slice import HeadSlice
 from headscope.upstream.torch import function_names

@@ -10,9 +10,17 @@ from functools import partial
 from typing import IO, Any
 
 from headscope.checkpoints.formats.pickle.machine import ENTRY, MARK, MOST_BYTES, MOST_OPERATIONS, OBJECT, SLOT, Machine
-from headscope.checkpoints.formats.pickle.names import is_dtype, is_of_a_package, storage_dtype
 from headscope.checkpoints.formats.pickle.rebuilders import REBUILDERS, is_size
-from headscope.checkpoints.formats.pickle.values import Dialect, Global, Instance, Opaque, PickledStorage
+from headscope.checkpoints.formats.pickle.values import (
+    Dialect,
+    Global,
+    Instance,
+    Opaque,
+    PickledStorage,
+    is_dtype,
+    is_of_a_package,
+    storage_dtype,
+)
 from headscope.errors import HeadscopeError, Malformed
 
 _LONGEST_ARGUMENT = 65_536

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from headscope.checkpoints.formats.pickle.machine import SLOT, Machine
-from headscope.checkpoints.formats.pickle.names import is_dtype
-from headscope.checkpoints.formats.pickle.values import Global, Opaque, PickledStorage, PickledTensor
+from headscope.checkpoints.formats.pickle.values import Global, Opaque, PickledStorage, PickledTensor, is_dtype
 
 _LARGEST_SIZE = 2**63
 _MOST_AXES = 64
