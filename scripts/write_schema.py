@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from generated import write_or_compare
 
 from headscope.facts import SCHEMA_VERSION, CheckpointState, ParameterOrigin, Report, Stage, Unavailable
-from headscope.facts.exports.weight_inventory import WeightInventory
+from headscope.facts.exports.export import WeightInventory
 from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.plain import json_name
 from headscope.facts.results.check import CheckResult

@@ -32,8 +32,7 @@ from headscope.facts import (
     TensorHeader,
 )
 from headscope.facts.counting import counted
-from headscope.facts.exports.export import HeadBasis
-from headscope.facts.exports.weight_inventory import WeightInventory
+from headscope.facts.exports.export import HeadBasis, WeightInventory
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
 from headscope.facts.results.comparison import PARAMETER, Difference, SameValues, role_of
 from headscope.facts.results.environment import tool_version

@@ -113,7 +113,7 @@ def probe(
     input, column = input_of(own["text_column"], own["image_column"], own["audio_column"])
     if request.model_class is None:
         request = replace(request, task=TASK_OF[input].value)
-    from headscope.probing.data.asked import count_labels
+    from headscope.probing.data.rows import count_labels
 
     columns, labels = _columns(column, "text_column"), _columns(label_column, "label_column")
     given = count_labels(read_path(data, "data") or "", columns, labels, own["split"], asked, input)

@@ -6,7 +6,7 @@ from typing import Any
 
 from headscope.checkpoints.foreign.adapter_hub import heads_in_config
 from headscope.facts.stored.checkpoint import ScoreHead, TensorHeader
-from headscope.facts.stored.keys import layer_numbers
+from headscope.facts.stored.weights import layer_numbers
 
 _NAMED = re.compile(r"(?:^|\.)(?P<name>v_head|value_head|reward_head)\.")
 _MATRIX = 2

@@ -1,4 +1,4 @@
-"""Rules on what the checkpoint is: its kind, its number format, its code."""
+"""Rules on what the checkpoint is: its kind, its state, its number format, its code."""
 
 from headscope.checks.rule import (
     Findings,

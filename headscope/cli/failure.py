@@ -11,7 +11,7 @@ from headscope.cli.output import OutputFailed, print_screen, write_stderr, write
 from headscope.errors import ExitCode, HeadscopeError
 
 if TYPE_CHECKING:
-    from headscope.facts.exports.weight_inventory import WeightInventory
+    from headscope.facts.exports.export import WeightInventory
 
 _NARROWEST = 20
 

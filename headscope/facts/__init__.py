@@ -18,7 +18,6 @@ from headscope.facts.heads.head import (
     UnusedModule,
     Verification,
 )
-from headscope.facts.heads.repaired import Repaired
 from headscope.facts.heads.tasks import Task
 from headscope.facts.heads.tokens import HiddenSource, Positions, Where
 from headscope.facts.results.check import CheckResult, Ignored, Verdict
@@ -33,6 +32,7 @@ from headscope.facts.results.report import (
     ParameterCounts,
     Profile,
     Quantisation,
+    Repaired,
     Report,
     Severity,
 )

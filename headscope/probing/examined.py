@@ -15,8 +15,7 @@ from headscope.facts.counting import counted, few_of
 from headscope.facts.results.probe import HeadInput, Input, Vector
 from headscope.facts.results.report import find_missing
 from headscope.facts.stored.location import Location
-from headscope.probing.data.asked import AskedData, kind_of
-from headscope.probing.data.rows import LabeledRows, problem_of, read_rows
+from headscope.probing.data.rows import AskedData, LabeledRows, kind_of, problem_of, read_rows
 from headscope.probing.hidden.candidates import classifier_of_model, stages_before
 from headscope.probing.hidden.store import Features
 from headscope.probing.plan import TASK_OF, Plan

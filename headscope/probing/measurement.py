@@ -10,16 +10,23 @@ from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import Unavailable
 from headscope.facts.results.environment import tool_version
 from headscope.facts.results.probe import ProbeClass, ProbeResult, Problem, Vector
-from headscope.probing.data.asked import AskedData, files_of
 from headscope.probing.data.label_facts import describe_labels
-from headscope.probing.data.rows import LabeledRows
+from headscope.probing.data.rows import AskedData, LabeledRows, files_of
 from headscope.probing.examined import examine_with_rows, head_input_of, is_new_head, new_pooler, notes_on_base
 from headscope.probing.hidden.candidates import classifier_of_model, list_vectors
 from headscope.probing.hidden.numbers import feature_numbers
 from headscope.probing.hidden.store import vector_folder
 from headscope.probing.plan import Plan
-from headscope.probing.scoring.comparison import compare_best, hear_opinions, score_of_choice, score_vectors
-from headscope.probing.scoring.rivals import advice_on_head, baseline_of, loss_at_start, score_rivals
+from headscope.probing.scoring.comparison import (
+    advice_on_head,
+    baseline_of,
+    compare_best,
+    hear_opinions,
+    loss_at_start,
+    score_of_choice,
+    score_rivals,
+    score_vectors,
+)
 from headscope.probing.scoring.scores import make_trial
 from headscope.probing.scoring.start import outputs_of
 from headscope.probing.vectors import VectorPlace, loading_of, read_vectors, source_of_vector

@@ -2,6 +2,6 @@
 
 from headscope.trace.head import trace_head
 from headscope.trace.replay.picks import TokenNames
-from headscope.trace.replay.program import HeadProgram
+from headscope.trace.replay.replay import HeadProgram
 
 __all__ = ["HeadProgram", "TokenNames", "trace_head"]

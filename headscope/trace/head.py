@@ -24,7 +24,7 @@ from headscope.trace.record.execution import (
     run_on_probe,
 )
 from headscope.trace.replay.picks import TokenNames
-from headscope.trace.replay.program import HeadProgram, head_program
+from headscope.trace.replay.replay import HeadProgram, head_program
 from headscope.trace.replay.rows import read_head_rows, with_rows
 from headscope.trace.slice.axes import has_ambiguous_batch
 from headscope.trace.slice.head_slice import HeadSlice, locate_head

@@ -13,7 +13,7 @@ import headscope
 from headscope.api.results.shown import Compared
 from headscope.cli import main
 from headscope.errors import ExitCode, UsageError
-from headscope.facts.exports.exported import Fate
+from headscope.facts.exports.export import Fate
 from scripts.write_schema import build_schema
 from tests.families import FAMILIES
 

@@ -16,8 +16,7 @@ import headscope
 from headscope.cli import main
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import PoolingKind
-from headscope.facts.exports.export import ExportHead, HeadBasis
-from headscope.facts.exports.weight_inventory import WeightInventory
+from headscope.facts.exports.export import ExportHead, HeadBasis, WeightInventory
 from tests import foreign
 from tests.families import FAMILIES
 from tests.foreign import ADAPTER_CONFIG, CLASSIFICATION, TIMM_CONFIG, WRAPPER_CONFIG

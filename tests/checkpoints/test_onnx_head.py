@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.onnx.file import read_onnx
+from headscope.checkpoints.formats.onnx.head import read_onnx
 from headscope.checkpoints.formats.onnx.lean import lean_model
 from headscope.cli import main
 from headscope.errors import ExitCode, HeadscopeError

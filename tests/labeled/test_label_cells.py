@@ -8,7 +8,7 @@ from headscope.errors import UsageError
 from headscope.examination.evidence.labeled import DataRequest, read_labeled
 from headscope.facts.results.labeled import LabelKind
 from headscope.facts.results.probe import Input, Problem
-from headscope.probing.data.asked import AskedData, count_labels
+from headscope.probing.data.rows import AskedData, count_labels
 
 FRACTIONS = [f"{number}.5" for number in range(20)]
 

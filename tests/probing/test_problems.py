@@ -21,8 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from headscope.facts.results.probe import Problem, Standing, Vector
 from headscope.probing.hidden.candidates import Vectors
 from headscope.probing.scoring.comparison import compare_best, hear_opinions, rate, score_of_choice, score_vectors
-from headscope.probing.scoring.measures import MACRO_F1, R2
-from headscope.probing.scoring.opinions import logme, rank_correlation
+from headscope.probing.scoring.measures import MACRO_F1, R2, logme, rank_correlation
 from headscope.probing.scoring.scores import (
     NEIGHBOURS,
     RIDGES,

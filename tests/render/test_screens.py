@@ -27,7 +27,7 @@ from headscope.facts import (
     Where,
 )
 from headscope.facts.results.health import BiasStatistics, MatrixStatistics, Spectrum
-from headscope.render.head.links import source_url
+from headscope.render.head.stages import source_url
 from headscope.render.parts.verdict import verdict_screen
 from headscope.render.screens.diff import diff_screen, name_change
 from headscope.render.screens.inspect import inspect_screen, inspect_verdict

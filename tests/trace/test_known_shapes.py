@@ -8,8 +8,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BertConfig, BertForSequenceClassification, ConvNextConfig, ConvNextForImageClassification
 
-from headscope.trace.record import known_shapes
-from headscope.trace.record.known_shapes import run_by_shape
+from headscope.trace.record import engine
+from headscope.trace.record.engine import run_by_shape
 
 aten = torch.ops.aten
 
@@ -17,7 +17,7 @@ aten = torch.ops.aten
 @pytest.fixture(autouse=True)
 def none_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[Any, Any]]:
     known: dict[Any, Any] = {}
-    monkeypatch.setattr(known_shapes, "_known", known)
+    monkeypatch.setattr(engine, "_known", known)
     yield known
 
 

@@ -127,7 +127,7 @@ class SaveWatch:
 
     def moves(self, optimizer: Any, accepted: frozenset[str] = frozenset()) -> Verified:
         """What training did to the head; what is `accepted` may have stayed as it was."""
-        from headscope.examination.memory.head_moves import moves_since
+        from headscope.examination.memory.head_memory import moves_since
 
         name = type(self.memory.unwrapped.module).__name__
         moves = moves_since(self.memory, optimizer)

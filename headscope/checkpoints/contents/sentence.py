@@ -1,4 +1,4 @@
-"""The files that sentence-transformers adds to a checkpoint: `modules.json`, and the settings of its modules."""
+"""The files that sentence-transformers adds to a checkpoint: `modules.json`, and its modules with their own tensors."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What `tokenizer.json` puts around a text: read off its post-processor, without the tokenizer."""
+"""The tokenizer's files, read without the tokenizer: what it puts around a text, and the ids of its tokens."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -26,8 +26,7 @@ from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import Unsupported
 from headscope.facts import PoolingKind, TensorHeader, Unavailable
 from headscope.facts.counting import counted
-from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis
-from headscope.facts.exports.weight_inventory import Setting, contents_of
+from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis, Setting, contents_of
 
 KNOWLEDGE = "head_config.json and the tensors' headers, as adapters 1.3.0 builds heads from them; nothing was run"
 _CONFIG, _HEAD_CONFIG = "adapter_config.json", "head_config.json"

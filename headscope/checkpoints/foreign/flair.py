@@ -23,8 +23,7 @@ from headscope.checkpoints.formats.torch_file import headers_of, read_torch_valu
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import PoolingKind, TensorHeader, Unavailable
 from headscope.facts.counting import few_of
-from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis
-from headscope.facts.exports.weight_inventory import Setting, contents_of
+from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis, Setting, contents_of
 
 KNOWLEDGE = "the names and settings in Flair's pickle, which was read and not executed"
 _FILES = ("pytorch_model.bin", "final-model.pt", "best-model.pt")

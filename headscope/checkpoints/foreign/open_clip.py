@@ -12,8 +12,7 @@ from headscope.checkpoints.foreign.values import mapping, text, whole
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import Unsupported
 from headscope.facts import TensorHeader, Unavailable
-from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis
-from headscope.facts.exports.weight_inventory import Setting, contents_of
+from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis, Setting, contents_of
 
 KNOWLEDGE = "open_clip_config.json and the tensors' headers; nothing was run"
 _CONFIG = "open_clip_config.json"

@@ -15,8 +15,7 @@ from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import Unavailable
 from headscope.facts.counting import few_of
-from headscope.facts.exports.export import ExportHead, HeadBasis
-from headscope.facts.exports.weight_inventory import Setting, contents_of
+from headscope.facts.exports.export import ExportHead, HeadBasis, Setting, contents_of
 
 KNOWLEDGE = "meta.json and config.cfg of the pipeline; its weights are in Thinc's format, which headscope doesn't read"
 _META, _CONFIG = "meta.json", "config.cfg"

@@ -22,8 +22,7 @@ from headscope.checkpoints.foreign.values import (
 )
 from headscope.facts import CheckpointManifest, TensorHeader, Unavailable
 from headscope.facts.counting import few_of
-from headscope.facts.exports.export import ExportHead, HeadBasis
-from headscope.facts.exports.weight_inventory import Setting, WeightInventory, contents_of
+from headscope.facts.exports.export import ExportHead, HeadBasis, Setting, WeightInventory, contents_of
 
 KNOWLEDGE = "config.json and the tensors' headers, as timm 1.0 writes them; nothing was run"
 _WRAPPER = "timm_wrapper"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.formats.gguf.file import refuse_gguf
-from headscope.checkpoints.formats.onnx.file import refuse_onnx
+from headscope.checkpoints.formats.onnx.head import refuse_onnx
 
 
 def refuse_exports(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:

@@ -1,4 +1,4 @@
-"""Which class of the model each label of the data means."""
+"""Which class of the model each label of the data means, by id, name or spelling, and whether its kind fits."""
 
 import re
 import unicodedata

@@ -11,8 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headscope.facts import Task, WeightDiff
-from headscope.facts.stored.keys import of_any_layer
-from headscope.facts.stored.weights import DroppedGroup
+from headscope.facts.stored.weights import DroppedGroup, of_any_layer
 
 if TYPE_CHECKING:
     import torch

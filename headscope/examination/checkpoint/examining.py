@@ -13,7 +13,7 @@ from headscope.examination.base.configuration import built_facts, with_purpose, 
 from headscope.examination.base.diagnosis import diagnose
 from headscope.examination.base.reading import own_first_token, read_checkpoint
 from headscope.examination.base.request import Progress, Request
-from headscope.examination.base.tokens import tokens_of
+from headscope.examination.base.token_rows import tokens_of
 from headscope.examination.base.tracing import Traced, trace_checkpoint
 from headscope.examination.checkpoint.loading import load_checkpoint
 from headscope.examination.checkpoint.structure import ReportMemory, renewed, structure_of

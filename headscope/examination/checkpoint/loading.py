@@ -12,10 +12,10 @@ from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.assembly import checkpoint_facts
 from headscope.examination.base.reading import trusted_code
 from headscope.examination.base.request import Progress, Request
-from headscope.examination.base.tokens import tokens_of
+from headscope.examination.base.token_rows import tokens_of
 from headscope.examination.base.unseen_settings import without_idle_tensors
 from headscope.facts import CheckpointManifest
-from headscope.facts.exports.weight_inventory import WeightInventory, contents_of
+from headscope.facts.exports.export import WeightInventory, contents_of
 
 if TYPE_CHECKING:
     from headscope.model.classes.model_request import Choice

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headscope.facts import Head, HeadParameter, ModelFacts, PoolingKind, Report, TensorHeader, Unavailable
-from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis, Storage
-from headscope.facts.exports.exported import AspectFate, ExportComparison, Fate, TensorFate
-from headscope.facts.exports.weight_inventory import WeightInventory
+from headscope.facts.exports.export import (
+    AspectFate,
+    ExportComparison,
+    ExportHead,
+    ExportStep,
+    Fate,
+    HeadBasis,
+    Storage,
+    TensorFate,
+    WeightInventory,
+)
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
 
 _STORED_PLAIN = ("f16", "f32", "f64", "bf16", "float16", "float32", "float64", "bfloat16")

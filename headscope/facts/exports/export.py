@@ -1,7 +1,9 @@
-"""The head of an export (GGUF, ONNX) or of another library's model: read from the files, and not traced."""
+"""Files that are read and not traced: the head of an export, what it carries of its source, the tensors by type."""
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
+from math import prod
 
 from headscope.facts.heads.head import PoolingKind, Shape
 from headscope.facts.stored.checkpoint import TensorHeader, Unavailable
@@ -88,3 +90,176 @@ class ExportHead:
     """What could not be determined, and why."""
     labels_from: str = ""
     """The file beside that names the labels; empty for the file of the head itself."""
+
+
+"""What these classes say in JSON may change in a minor version."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DtypeCount:
+    """How many tensors are stored in one number format."""
+
+    dtype: str
+    """The number format."""
+    tensors: int
+    """How many tensors are stored in it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Setting:
+    """One setting that the file itself carries, as text."""
+
+    name: str
+    """The setting's name in the file."""
+    value: str
+    """Its value, as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightInventory:
+    """The weight side of a checkpoint whose head was not inspected.
+
+    Shapes are in PyTorch's order.
+    """
+
+    reference: str
+    format: str
+    """The format of the files: `safetensors`, `torch`, `gguf` or `onnx`."""
+    architecture: str
+    """The architecture that the files or the configuration name, or that they name none."""
+    files: tuple[str, ...]
+    """The weight files."""
+    tensors: int
+    """How many tensors they hold."""
+    elements: int
+    """How many numbers those hold, not bytes."""
+    bytes_read: int
+    """Bytes that were read of them."""
+    dtypes: tuple[DtypeCount, ...]
+    """How many tensors are stored in each number format."""
+    outside_blocks: tuple[TensorHeader, ...]
+    """Tensors that belong to no repeated block: embeddings, last norms, heads."""
+    settings: tuple[Setting, ...] = ()
+    """Settings in the file itself that speak of pooling and classes."""
+    head: ExportHead | None = None
+    """The head of an exported model (GGUF, ONNX); null where the files say nothing about it."""
+
+
+def contents_of(
+    reference: str,
+    architecture: str,
+    tensors: tuple[TensorHeader, ...],
+    *,
+    format_name: str,
+    bytes_read: int,
+    settings: tuple[Setting, ...] = (),
+    head: ExportHead | None = None,
+) -> WeightInventory:
+    """The contents that tensors add up to."""
+    counts = Counter(tensor.dtype for tensor in tensors)
+    blocks = Counter(map(_block_of, tensors))
+    return WeightInventory(
+        reference=reference,
+        format=format_name,
+        architecture=architecture,
+        files=tuple(sorted({tensor.file for tensor in tensors if tensor.file})),
+        tensors=len(tensors),
+        elements=sum(prod(tensor.shape) for tensor in tensors),
+        bytes_read=bytes_read,
+        dtypes=tuple(DtypeCount(name, counts[name]) for name in sorted(counts)),
+        outside_blocks=tuple(sorted(tensor for tensor in tensors if blocks[_block_of(tensor)] == 1)),
+        settings=settings,
+        head=head,
+    )
+
+
+def _block_of(tensor: TensorHeader) -> tuple[str, tuple[int, ...]]:
+    """The key with every number left open, and the shape: what the tensors of repeated blocks have in common."""
+    parts = tensor.key.split(".")
+    return ".".join("#" if part.isascii() and part.isdigit() else part for part in parts), tensor.shape
+
+
+class Fate(StrEnum):
+    """What became of a tensor or of the labels.
+
+    `carried`: there, in the same shape and order. `transformed`: there, but stored in another way (transposed,
+    quantized). `changed`: other labels, or another order. `lost`: not there. `unknown`: could not be determined.
+    """
+
+    CARRIED = "carried"
+    TRANSFORMED = "transformed"
+    CHANGED = "changed"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TensorFate:
+    """One tensor of the source's head in the export: under which name and shape, and how it was recognized."""
+
+    parameter: str
+    """The tensor's name in the source."""
+    shape: tuple[int, ...]
+    """Its shape in the source."""
+    fate: Fate
+    """`carried`, `transformed` (transposed or quantized) or `lost`; `unknown` where it was not determined."""
+    name: str = ""
+    """Its name in the export; empty where it was lost."""
+    stored_shape: tuple[int, ...] = ()
+    """Its shape in the export."""
+    stored_dtype: str = ""
+    """Its number format in the export."""
+    how: str = ""
+    """How it was recognized, and how it was transformed."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AspectFate:
+    """One thing beside the tensors, with its value in the source and in the export: labels, pooling, operations."""
+
+    what: str
+    """`classes`, `labels`, `pooling` or `operations`."""
+    fate: Fate
+    """`carried`, `changed` or `lost`; `unknown` where it was not determined."""
+    source: str
+    """Its value in the source, as text."""
+    export: str
+    """Its value in the export, as text."""
+    note: str = ""
+    """A remark; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportComparison:
+    """An export beside the checkpoint that it was made from, which is the first of the reports.
+
+    Names and shapes are compared, not numbers.
+    """
+
+    reference: str
+    """The export, as typed."""
+    contents: WeightInventory
+    """What the export holds, and the head that was read from it."""
+    tensors: tuple[TensorFate, ...]
+    """Each live tensor of the source's head, and what became of it."""
+    aspects: tuple[AspectFate, ...]
+    """Classes, labels, pooling and operations, and what became of them."""
+    not_determined: tuple[Unavailable, ...] = ()
+    """What could not be compared, and why."""
+
+    @property
+    def is_determined(self) -> bool:
+        """Whether everything could be compared."""
+        return not self.not_determined and Fate.UNKNOWN not in self._fates
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything of the head was lost or changed."""
+        return not self._fates.isdisjoint({Fate.LOST, Fate.CHANGED})
+
+    @property
+    def _fates(self) -> frozenset[Fate]:
+        return frozenset(item.fate for item in self.tensors) | frozenset(item.fate for item in self.aspects)
+
+
+"""What these classes say in JSON may change in a minor version."""

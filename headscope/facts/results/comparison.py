@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from headscope.facts.exports.exported import ExportComparison
+from headscope.facts.exports.export import ExportComparison
 from headscope.facts.heads.head import Stage
 from headscope.facts.plain import to_dict
 from headscope.facts.results.report import SCHEMA_VERSION, Report

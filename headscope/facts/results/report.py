@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from headscope.facts.heads.head import Head
-from headscope.facts.heads.repaired import Repaired
+from headscope.facts.heads.head import Head, HeadParameter
 from headscope.facts.heads.tasks import Task
 from headscope.facts.plain import to_dict
 from headscope.facts.results.environment import Environment
@@ -13,6 +12,21 @@ from headscope.facts.results.health import HeadHealth
 from headscope.facts.stored.adapter import AdapterFacts
 from headscope.facts.stored.checkpoint import CheckpointFacts, Unavailable
 from headscope.facts.stored.weights import ParameterStatus, WeightDiff
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What the checkpoint would give after the repair, read in memory; `from_pretrained` does not do this."""
+
+    rules: tuple[str, ...]
+    """The rules whose repair was applied in memory."""
+    change: str
+    """What the repair changes."""
+    weights: WeightDiff
+    """What the loader does with the repaired checkpoint."""
+    head: tuple[HeadParameter, ...] = ()
+    """The parameters of the head with their status then; empty without a trace."""
+
 
 SCHEMA_VERSION = "1.0"
 

@@ -1,10 +1,24 @@
 """Which parameters the checkpoint gave, and which it did not."""
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headscope.facts.stored.adapter import Carried
 from headscope.facts.stored.checkpoint import TensorHeader, Unavailable
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_OF_A_LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+def layer_numbers(key: str) -> tuple[int, ...]:
+    """The numbers in a key, in their order: 3 for `encoder.layer.3.output.dense.bias`."""
+    return tuple(int(part) for part in key.split(".") if _NUMBER.fullmatch(part))
+
+
+def of_any_layer(key: str) -> str:
+    """A key without the numbers of its layers: `encoder.layer.*.output.dense.bias`."""
+    return _OF_A_LAYER.sub("*", key)
 
 
 class ParameterStatus(StrEnum):

@@ -1,4 +1,4 @@
-"""The labels of a configuration."""
+"""The labels of a configuration, also of one with very many, which is never copied."""
 
 import re
 from typing import Any

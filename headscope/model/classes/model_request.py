@@ -21,7 +21,7 @@ from headscope.model.classes.catalogue import (
     other_classes,
     task_of_class,
 )
-from headscope.model.classes.config_diagnosis import diagnose_by_leaving_out
+from headscope.model.classes.defaults import diagnose_by_leaving_out
 from headscope.model.classes.labels import build_config, share_labels
 from headscope.model.classes.reduced_config import DEPTHS
 from headscope.model.classes.remote_code import load_remote_classes

@@ -15,8 +15,7 @@ import torch
 import transformers
 
 from headscope.facts import Task, TensorHeader
-from headscope.facts.stored.keys import layer_numbers, of_any_layer
-from headscope.facts.stored.weights import modern_name
+from headscope.facts.stored.weights import layer_numbers, modern_name, of_any_layer
 from headscope.model.classes.catalogue import all_classes_of_task, classes_of_family
 from headscope.model.classes.defaults import fill_open_fields
 from headscope.model.classes.reduced_config import DEPTHS, shallow_config

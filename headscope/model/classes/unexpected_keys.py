@@ -9,8 +9,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from headscope.facts import TensorHeader, UnusedGroup
-from headscope.facts.stored.keys import of_any_layer
-from headscope.facts.stored.weights import DroppedGroup
+from headscope.facts.stored.weights import DroppedGroup, of_any_layer
 from headscope.model.classes.catalogue import siblings_with_heads
 from headscope.model.classes.reduced_config import shallow_config, with_parts
 from headscope.model.quiet import quiet

@@ -23,7 +23,7 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.stored.weights import modern_name
-from headscope.model.classes.config_diagnosis import diagnose_by_building
+from headscope.model.classes.defaults import diagnose_by_building
 from headscope.model.classes.model_request import Choice
 from headscope.model.classes.unexpected_keys import describe_unused, find_dropped
 from headscope.model.loading.origins import header_only_tensors, origin_of

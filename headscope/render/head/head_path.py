@@ -10,12 +10,12 @@ from rich.tree import Tree
 
 from headscope.facts import Head, ParameterStatus, Stage, TensorKind
 from headscope.facts.counting import counted
-from headscope.render.head.links import linked_source
 from headscope.render.head.stages import (
     BY_ADAPTER,
     GUIDE,
     NOT_USED,
     common_file,
+    linked_source,
     module_of,
     operation_of,
     own_parameters,

@@ -8,12 +8,12 @@ from rich.text import Text
 from rich.tree import Tree
 
 from headscope.facts import Head, HeadParameter, Report, Shape, Stage, TensorKind, Tie
-from headscope.render.head.links import linked_source
 from headscope.render.head.stages import (
     BY_ADAPTER,
     GUIDE,
     NOT_USED,
     common_file,
+    linked_source,
     module_of,
     operation_of,
     own_parameters,

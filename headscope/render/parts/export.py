@@ -7,9 +7,15 @@ from rich.text import Text
 
 from headscope.facts import TensorHeader
 from headscope.facts.counting import counted, list_of
-from headscope.facts.exports.export import ExportHead, ExportStep, ExportValue, HeadBasis
-from headscope.facts.exports.exported import ExportComparison, Fate
-from headscope.facts.exports.weight_inventory import WeightInventory
+from headscope.facts.exports.export import (
+    ExportComparison,
+    ExportHead,
+    ExportStep,
+    ExportValue,
+    Fate,
+    HeadBasis,
+    WeightInventory,
+)
 from headscope.render.text.console import STRONG, TONE, Tone
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label, safe

@@ -9,8 +9,7 @@ from headscope.facts import Finding, Head, PoolingKind, Report, Severity
 from headscope.render.head.head_path import HeadPath
 from headscope.render.head.token_strip import TokenStrip
 from headscope.render.head.tree import tree_of
-from headscope.render.parts.findings import FindingLines, note_line
-from headscope.render.parts.next_steps import NextSteps, next_of_inspect
+from headscope.render.parts.findings import FindingLines, NextSteps, next_of_inspect, note_line
 from headscope.render.parts.report_facts import (
     Facts,
     adapter_lines,

@@ -1,4 +1,4 @@
-"""An expression in the words of people: a sum over positions that is divided by their number is a mean."""
+"""An expression in the words of people: a mean for a sum by its number, picked rows of a linear map."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The base model inside a classifier: what makes the hidden states."""
+"""The parts of a model: the base model inside a classifier, and the names of what it holds, by identity."""
 
 from collections.abc import Iterator
 

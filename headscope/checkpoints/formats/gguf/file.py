@@ -12,7 +12,7 @@ from headscope.checkpoints.formats.gguf.head import POOLING_TYPES, read_gguf_hea
 from headscope.errors import Malformed, Unsupported
 from headscope.facts import TensorHeader
 from headscope.facts.counting import counted
-from headscope.facts.exports.weight_inventory import Setting, WeightInventory, contents_of
+from headscope.facts.exports.export import Setting, WeightInventory, contents_of
 
 SUFFIX = ".gguf"
 _MAGIC = b"GGUF"
