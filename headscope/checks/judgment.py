@@ -52,7 +52,7 @@ def judge(subject: Subject, selection: Selection) -> CheckResult:
 
 def _not_read(subject: Subject) -> tuple[str, ...]:
     """The numbers that the verdict says nothing about."""
-    packed = any(item.quantised is not None for item in subject.report.weights.parameters if item.in_base)
+    packed = any(item.quantized is not None for item in subject.report.weights.parameters if item.in_base)
     read = {"the numbers of the head": subject.values, "the numbers of the base model": subject.numbers}
     unread = tuple(name for name, found in read.items() if found is None)
     return (*unread, "quantized numbers") if packed and subject.numbers is not None else unread

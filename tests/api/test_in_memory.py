@@ -165,7 +165,7 @@ REFUSED: list[tuple[str, Any, Any, type[HeadscopeError], str]] = [
     ("traced", lambda: torch.jit.trace(Scorer(), ROW), ROW, Unsupported, "TorchScript"),
     ("exported", lambda: torch.export.export(Scorer(), (ROW,)), ROW, Unsupported, "no Python forward"),
     (
-        "quantised",
+        "quantized",
         lambda: torch.ao.quantization.quantize_dynamic(Scorer(), {nn.Linear}),
         ROW,
         Unsupported,

@@ -34,7 +34,7 @@ from headscope.facts import (
     Pooling,
     PoolingKind,
     Profile,
-    Quantisation,
+    Quantization,
     Repair,
     Repaired,
     Report,
@@ -715,7 +715,7 @@ def test_number_formats_that_a_loss_dislikes() -> None:
     packed = head(parameter(CLASSIFIER, dtype="int8"))
     assert severities("HS402", head=packed) == ([ERROR], [WARNING])
     assert severities("HS402", head=head(parameter(CLASSIFIER, dtype="float8_e4m3fn"))) == ([ERROR], [WARNING])
-    assert severities("HS402", head=head(parameter(CLASSIFIER, dtype="int8", quantised="int8"))) == SILENT
+    assert severities("HS402", head=head(parameter(CLASSIFIER, dtype="int8", quantized="int8"))) == SILENT
     assert severities("HS402", head=head(parameter(CLASSIFIER, dtype="bfloat16"))) == SILENT
 
 
@@ -724,16 +724,16 @@ def test_code_in_the_repository() -> None:
 
 
 def quantized(**changes: Any) -> ModelFacts:
-    return model(quantization=replace(Quantisation("bitsandbytes", 4, False), **changes))
+    return model(quantization=replace(Quantization("bitsandbytes", 4, False), **changes))
 
 
 def test_a_head_in_few_bits() -> None:
-    packed = head(parameter(DENSE), parameter(CLASSIFIER, quantised="nf4"))
-    assert severities("HS404", head=packed, model=quantized(head_quantised=True)) == ([ERROR], [WARNING])
+    packed = head(parameter(DENSE), parameter(CLASSIFIER, quantized="nf4"))
+    assert severities("HS404", head=packed, model=quantized(head_quantized=True)) == ([ERROR], [WARNING])
     assert severities("HS404", head=packed) == SILENT
     assert severities("HS404", model=quantized()) == SILENT
     with pytest.raises(NotKnown, match="headscope could not determine how the head is stored"):
-        findings("HS404", subject(model=quantized(head_quantised=None)))
+        findings("HS404", subject(model=quantized(head_quantized=None)))
     new = head(parameter(DENSE), parameter(CLASSIFIER, NEW))
     assert severities("HS404", head=new, model=quantized(skips_head=False)) == ([ERROR], [WARNING])
     (found,) = findings("HS404", subject(head=new, model=quantized(skips_head=False)))
@@ -828,8 +828,8 @@ def test_what_is_said_of_a_fresh_classifier() -> None:
 def test_a_classifier_that_the_checkpoint_lacks_is_told_by_other_rules() -> None:
     assert severities("HS502", health=health(basis=HealthBasis.STATUS, confidence=1.0)) == SILENT
     assert severities("HS502", health=None) == SILENT
-    with pytest.raises(NotApplicable, match="quantised"):
-        unread = health(HealthVerdict.NOT_DETERMINED, basis=HealthBasis.NONE, reasons=("quantised",))
+    with pytest.raises(NotApplicable, match="quantized"):
+        unread = health(HealthVerdict.NOT_DETERMINED, basis=HealthBasis.NONE, reasons=("quantized",))
         findings("HS502", subject(health=unread))
 
 

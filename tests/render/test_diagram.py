@@ -142,7 +142,7 @@ def test_every_node_is_drawn_once_and_every_stage_is_one(name: str, format: str)
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_weight_has_the_status_of_the_report_in_word_and_colour(name: str) -> None:
+def test_a_weight_has_the_status_of_the_report_in_word_and_color(name: str) -> None:
     report = PICTURES[name]()
     drawn = {weight.name: weight for node in picture_of(report).nodes for weight in node.weights}
     for item in report.head.parameters if report.head else ():
@@ -438,9 +438,9 @@ def test_a_word_that_fits_on_a_line_is_not_broken() -> None:
     assert wrap_text("found from input_ids", text_width("found from input_", 13), 13) == ("found from", "input_ids")
 
 
-def luminance(colour: str) -> float:
+def luminance(color: str) -> float:
     """The relative luminance of `#rrggbb`, as WCAG defines it."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 

@@ -159,7 +159,7 @@ def test_no_rule_reaches_beyond_the_output() -> None:
             assert re.search(r"(^|\s)\.headscope(\s|$)", selector.strip()), selector
 
 
-def test_every_colour_that_a_rule_uses_is_defined_in_both_themes() -> None:
+def test_every_color_that_a_rule_uses_is_defined_in_both_themes() -> None:
     html = result_html(bert())
     used = set(re.findall(r"var\((--[\w-]+)\)", html))
     themes = [set(re.findall(r"(--[\w-]+):", line)) for line in html.splitlines() if "--ground:" in line]
@@ -169,12 +169,12 @@ def test_every_colour_that_a_rule_uses_is_defined_in_both_themes() -> None:
 
 
 @pytest.mark.parametrize("style", [*console.TONE.values(), *console.STATUS.values(), *console.SEVERITY.values()])
-def test_every_colour_of_the_terminal_has_one_in_the_notebook(style: str) -> None:
+def test_every_color_of_the_terminal_has_one_in_the_notebook(style: str) -> None:
     from headscope.render.pages.notebook import _TINTS
 
-    colour = Style.parse(style).color
-    assert colour is not None
-    assert colour.name in _TINTS
+    color = Style.parse(style).color
+    assert color is not None
+    assert color.name in _TINTS
 
 
 @pytest.mark.parametrize("name", REPORTS)

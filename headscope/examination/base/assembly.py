@@ -17,7 +17,7 @@ from headscope.facts import (
     Mismatch,
     ModelFacts,
     ParameterCounts,
-    Quantisation,
+    Quantization,
     Repaired,
     Report,
     TensorKind,
@@ -160,7 +160,7 @@ def problem_type_of(stated: Any, trace: HeadTrace | None, count: int) -> dict[st
     return {"problem_type": stated or implied, "problem_type_implied": not stated and implied is not None}
 
 
-def _quantization(loaded: Loaded, head: Head | None) -> Quantisation | None:
+def _quantization(loaded: Loaded, head: Head | None) -> Quantization | None:
     from headscope.model.loading.quantized import quantization_facts
 
     if not loaded.quantization:
@@ -196,7 +196,7 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
             checkpoint_keys=_keys_of(origin.checkpoint_keys, mismatch, name),
             checkpoint_shape=mismatch.checkpoint_shape if mismatch else None,
             adapter=origin.adapter,
-            quantised=origin.quantised,
+            quantized=origin.quantized,
             kind=TensorKind.BUFFER if origin.is_buffer else TensorKind.PARAMETER,
         )
 

@@ -136,7 +136,7 @@ def _wanted(report: Report, *, stored: bool = True) -> dict[str, tuple[str, str,
     apart = {item.name for item in head.tensors} | set(head.not_live) if head else set()
     found: dict[str, tuple[str, str, int]] = {}
     for item in report.weights.parameters:
-        if item.name in apart or item.quantised is not None:  # packed numbers come with scales
+        if item.name in apart or item.quantized is not None:  # packed numbers come with scales
             continue
         if not stored or item.status is ParameterStatus.LOADED:
             described = item.name, item.dtype, len(item.shape)

@@ -208,8 +208,8 @@ def _given(report: Report) -> Iterator[tuple[HeadParameter, HeadParameter | Para
 
 def _why_unlike(item: HeadParameter, source: HeadParameter | ParameterOrigin) -> str:
     """Why no stored tensor is what the scores depend on; "" where one is."""
-    if source.quantised is not None:
-        return f"{item.name} is quantized ({source.quantised}), and headscope doesn't unpack its numbers"
+    if source.quantized is not None:
+        return f"{item.name} is quantized ({source.quantized}), and headscope doesn't unpack its numbers"
     if item.adapter is Carried.ADAPTED:
         return f"the adapter changes the output of {item.name}, and headscope doesn't merge the two"
     if len(source.checkpoint_keys) != 1:

@@ -93,7 +93,7 @@ def _without_numbers(report: Report, *, is_loaded: bool) -> HeadHealth | tuple[H
     if reason:
         return not_determined(weight.name, reason)
     bias = next((item for item in report.head.parameters if item.name == _bias_of(weight) and item.live), None)
-    is_read = bias is not None and (not is_loaded or bias.status is ParameterStatus.LOADED) and bias.quantised is None
+    is_read = bias is not None and (not is_loaded or bias.status is ParameterStatus.LOADED) and bias.quantized is None
     return weight, bias if is_read else None
 
 
@@ -118,8 +118,8 @@ def _why_not_its_numbers(weight: HeadParameter, *, is_loaded: bool) -> str:
         return _REASONS.get(weight.status, f"its status is {weight.status.value}")
     if weight.adapter is Carried.ADAPTED:
         return "the adapter changes its output, and only the weight below it could be read"
-    if weight.quantised is not None:
-        return f"it is quantized ({weight.quantised}), which hides the effect of training"
+    if weight.quantized is not None:
+        return f"it is quantized ({weight.quantized}), which hides the effect of training"
     if min(weight.shape[0], weight.count // weight.shape[0]) > _LARGEST_SIDE:
         return f"it is {_size(weight.shape)}, and headscope judges matrices with a side of at most {_LARGEST_SIDE:,}"
     return ""

@@ -216,7 +216,7 @@ def _with_status(item: ParameterOrigin, stated: ParameterOrigin | None, present:
         status=_status(item, stated, present),
         checkpoint_keys=stated.checkpoint_keys,
         in_base=stated.in_base,
-        quantised=stated.quantised,
+        quantized=stated.quantized,
     )
 
 
@@ -252,4 +252,4 @@ def _is_reshaped(held: ParameterOrigin, stated: ParameterOrigin) -> bool:
 
 
 def _is_packed(held: ParameterOrigin, stated: ParameterOrigin) -> bool:
-    return stated.quantised is not None or held.dtype.startswith(("int", "uint"))
+    return stated.quantized is not None or held.dtype.startswith(("int", "uint"))

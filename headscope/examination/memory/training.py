@@ -177,7 +177,7 @@ def _with_stored_dtypes(
     loaded = {
         item.name: stored.get(item.checkpoint_keys[0], "")
         for item in (report.head.tensors if report.head else ())
-        if item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1 and item.quantised is None
+        if item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1 and item.quantized is None
         if "float" in item.dtype
     }
     whole = {name: dtype for name, dtype in loaded.items() if dtype.startswith(("int", "uint", "bool"))}

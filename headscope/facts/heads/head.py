@@ -242,7 +242,7 @@ class HeadParameter:
     """Its shape in the checkpoint if that differs; otherwise null."""
     adapter: Carried | None = None
     """How a PEFT adapter carries it: whole (`saved`) or as a change (`adapted`); null where it does not."""
-    quantised: str | None = None
+    quantized: str | None = None
     """The number format that it is packed in; null where it is not."""
     kind: TensorKind = TensorKind.PARAMETER
     """`parameter`, or `buffer` for a stored tensor that training does not update, such as a running mean."""

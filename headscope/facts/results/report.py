@@ -85,14 +85,14 @@ class ParameterCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantisation:
-    """How a checkpoint is quantized; `head_quantised` is None if that is unknown."""
+class Quantization:
+    """How a checkpoint is quantized; `head_quantized` is None if that is unknown."""
 
     method: str
     """The method, as the configuration names it."""
     bits: int | None
     """Bits of a weight; null where the settings do not say."""
-    head_quantised: bool | None
+    head_quantized: bool | None
     """Whether the head is packed too; null if that is unknown."""
     skipped: tuple[str, ...] = ()
     """Modules that the settings leave alone."""
@@ -124,7 +124,7 @@ class ModelFacts:
     """How many parameters there are, and where."""
     dtype: str
     """The number format of the parameters."""
-    quantization: Quantisation | None = None
+    quantization: Quantization | None = None
     """How the checkpoint is quantized; null where it is not."""
     padding_side: str = ""
     """The side on which the family's tokenizer pads by default; empty for other inputs than texts."""

@@ -134,7 +134,7 @@ class ParameterOrigin:
     """Whether it is a persistent buffer and no parameter."""
     adapter: Carried | None = None
     """How a PEFT adapter carries it: whole (`saved`) or as a change (`adapted`); null where it does not."""
-    quantised: str | None = None
+    quantized: str | None = None
     """The number format that it is packed in; null where it is not."""
 
 
