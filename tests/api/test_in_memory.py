@@ -51,7 +51,7 @@ def test_a_model_from_a_configuration_is_not_taken_for_loaded(folder: Path) -> N
     report = headscope.inspect(model)
     assert report.head is not None
     assert {item.status.value for item in report.head.parameters} == {"unknown"}
-    assert [gap.what for gap in report.not_determined] == ["checkpoint"]
+    assert [gap.topic for gap in report.not_determined] == ["checkpoint"]
     assert headscope.check(model, "inference").verdict == "not_determined"
 
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_read_is_not_determined(loaded: Any, tmp_path: Path) -> N
     model, _ = loaded
     model.config._name_or_path = str(tmp_path / "gone")
     report = headscope.inspect(model)
-    assert [gap.what for gap in report.not_determined] == ["checkpoint"]
+    assert [gap.topic for gap in report.not_determined] == ["checkpoint"]
     assert "Not determined" in str(report)
 
 

@@ -494,7 +494,7 @@ def main() -> int:
         wrong.update(got - case.expected)
         if got != case.expected or (not case.expected and result.verdict is not Verdict.PASSED):
             print(f"{case.name}: {result.verdict.value}, expected {sorted(case.expected)}, found {sorted(got)}")
-            print("   ", *(f"{gap.what}: {gap.reason}" for gap in result.not_determined))
+            print("   ", *(f"{gap.topic}: {gap.reason}" for gap in result.not_determined))
     print(f"{'rule':<8}{'seeded':>8}{'found':>8}{'false':>8}")
     for rule in sorted(RULES):
         print(f"{rule:<8}{seeded[rule]:>8}{found[rule]:>8}{wrong[rule]:>8}")

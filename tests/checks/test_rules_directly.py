@@ -23,6 +23,7 @@ from headscope.facts import (
     CheckpointKind,
     CheckpointState,
     Finding,
+    Gap,
     Head,
     HeadParameter,
     Mismatch,
@@ -44,7 +45,6 @@ from headscope.facts import (
     Task,
     TensorHeader,
     TensorKind,
-    Unavailable,
     UnusedGroup,
     UnusedModule,
     Verification,
@@ -864,7 +864,7 @@ def result(about: Subject, **options: Any) -> CheckResult:
 def test_a_verdict_is_failed_before_not_determined_before_passed() -> None:
     assert result(subject()).verdict is Verdict.PASSED
     assert result(subject(INFERENCE, head=ALL_NEW)).verdict is Verdict.FAILED
-    open_one = (Unavailable("head path", "guessed"),)
+    open_one = (Gap("head path", "guessed"),)
     assert result(subject(not_determined=open_one)).verdict is Verdict.NOT_DETERMINED
     assert result(subject(INFERENCE, head=ALL_NEW, not_determined=open_one)).verdict is Verdict.FAILED
     assert result(subject(not_determined=open_one)).not_determined == open_one
@@ -877,7 +877,7 @@ def test_a_verdict_is_failed_before_not_determined_before_passed() -> None:
 
 
 OF_TOKENIZERS = tuple(
-    Unavailable(name, "cannot be read")
+    Gap(name, "cannot be read", name[:5])
     for name in (
         "HS303 padding-side", "HS306 token-ids", "HS307 tokens-beyond-embedding", "HS308 text-length",
         "HS309 tokenizer-files", "HS310 end-token-not-added",
@@ -886,7 +886,7 @@ OF_TOKENIZERS = tuple(
 
 
 def test_a_rule_that_could_not_be_decided_counts_if_it_could_fail_the_check() -> None:
-    unread = (Unavailable("tokenizer", "cannot be read"),)
+    unread = (Gap("tokenizer", "cannot be read"),)
     found = result(subject(unknown=unread))
     assert found.verdict is Verdict.NOT_DETERMINED
     assert found.not_determined == OF_TOKENIZERS
@@ -899,9 +899,9 @@ def test_a_rule_that_could_not_be_decided_counts_if_it_could_fail_the_check() ->
     open_padding = measured(PaddingEffect("right", None, reason="it failed"))
     assert result(subject(head=open_padding)).verdict is Verdict.PASSED
     assert result(subject(head=open_padding), fail_on="warning").verdict is Verdict.NOT_DETERMINED
-    gap = Unavailable("HS305 padding-changes-scores", "padding on the right could not be measured: it failed")
+    gap = Gap("HS305 padding-changes-scores", "padding on the right could not be measured: it failed", "HS305")
     assert result(subject(head=open_padding)).not_determined == (gap,)
-    several = (Unavailable("values", "unread"),)
+    several = (Gap("values", "unread"),)
     assert result(subject(unknown=several), fail_on="error").verdict is Verdict.NOT_DETERMINED
     assert result(subject(unknown=several), wanted=("HS502",)).verdict is Verdict.PASSED  # a note at most
     assert result(subject(INFERENCE, unknown=several), wanted=("HS502",)).verdict is Verdict.NOT_DETERMINED
@@ -910,7 +910,7 @@ def test_a_rule_that_could_not_be_decided_counts_if_it_could_fail_the_check() ->
 def test_a_gap_is_as_grave_as_what_it_may_hide() -> None:
     open_health = subject(INFERENCE, health=health(HealthVerdict.NOT_DETERMINED, confidence=None))
     found = result(open_health)
-    assert (found.verdict, found.not_determined[0].what) == (Verdict.PASSED, "HS502 looks-untrained")
+    assert (found.verdict, found.not_determined[0].topic) == (Verdict.PASSED, "HS502 looks-untrained")
     assert result(open_health, fail_on="warning").verdict is Verdict.NOT_DETERMINED
     before = replace(open_health, profile=TRAINING)
     assert result(before, fail_on="warning").verdict is Verdict.PASSED
@@ -921,7 +921,7 @@ def test_a_gap_is_as_grave_as_what_it_may_hide() -> None:
         INFERENCE, health=health(HealthVerdict.NOT_DETERMINED, basis=HealthBasis.NONE, confidence=None)
     )
     skipped = result(no_classifier, fail_on="note")
-    assert (skipped.verdict, skipped.not_applicable[0].what) == (Verdict.PASSED, "HS502 looks-untrained")
+    assert (skipped.verdict, skipped.not_applicable[0].topic) == (Verdict.PASSED, "HS502 looks-untrained")
 
 
 def test_a_fresh_head_is_an_error_for_inference_if_the_evidence_is_decisive() -> None:

@@ -141,7 +141,7 @@ def test_an_unknown_packing_is_not_determined_and_never_new(tmp_path: Path) -> N
     save_file({key.replace("qweight", "zweight"): value for key, value in state.items()}, folder / "model.safetensors")
     report = headscope.inspect(str(folder))
     assert report.weights.new == ()
-    assert [gap.what for gap in report.not_determined] == ["quantized weights"]
+    assert [gap.topic for gap in report.not_determined] == ["quantized weights"]
     assert {item.status for item in report.head.parameters} == {ParameterStatus.LOADED}
 
 

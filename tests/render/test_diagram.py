@@ -16,6 +16,7 @@ import pytest
 from reports import REPORTS, bert, gpt2, hostile, one_part, roberta
 
 from headscope.facts import (
+    Gap,
     Head,
     ParameterStatus,
     Pooling,
@@ -24,7 +25,6 @@ from headscope.facts import (
     Report,
     Task,
     Tie,
-    Unavailable,
     UnusedModule,
     Where,
 )
@@ -86,7 +86,7 @@ def branched() -> Report:
 
 
 def without_head() -> Report:
-    return replace(bert(), head=None, not_determined=(Unavailable("head path", "the forward failed: <b>why</b>"),))
+    return replace(bert(), head=None, not_determined=(Gap("head path", "the forward failed: <b>why</b>"),))
 
 
 def with_tie() -> Report:
@@ -290,7 +290,7 @@ def test_each_part_of_a_concatenation_has_a_separate_row() -> None:
 
 @pytest.mark.parametrize("what", ["pooling", "head path"])
 def test_no_position_is_marked_where_the_pooling_is_not_determined(what: str) -> None:
-    report = replace(bert(), not_determined=(Unavailable(what, "why"),))
+    report = replace(bert(), not_determined=(Gap(what, "why"),))
     [hidden] = [node for node in picture_of(report).nodes if node.kind is BoxKind.HIDDEN]
     assert {cell.mark for row in hidden.rows for cell in row.cells} == {Mark.UNTOLD}
     for format in PAINTERS:
@@ -298,7 +298,7 @@ def test_no_position_is_marked_where_the_pooling_is_not_determined(what: str) ->
 
 
 def test_a_pooling_that_is_not_determined_is_told_nowhere() -> None:
-    report = replace(bert(), not_determined=(Unavailable("pooling", "why"),))
+    report = replace(bert(), not_determined=(Gap("pooling", "why"),))
     for format in PAINTERS:
         assert "first token" not in diagram_text(report, format)
         assert "padding or not" not in diagram_text(report, format)

@@ -11,6 +11,7 @@ from headscope.facts import (
     AdapterFacts,
     CheckpointFacts,
     CheckpointManifest,
+    Gap,
     Head,
     HeadParameter,
     HeadTrace,
@@ -21,7 +22,6 @@ from headscope.facts import (
     Repaired,
     Report,
     TensorKind,
-    Unavailable,
     WeightDiff,
     WeightsFormat,
 )
@@ -86,13 +86,13 @@ def _mismatch_notes(diff: WeightDiff) -> tuple[str, ...]:
     return ("shapes differ: from_pretrained raises unless it is given ignore_mismatched_sizes=True",)
 
 
-def _gaps_of(manifest: CheckpointManifest) -> tuple[Unavailable, ...]:
+def _gaps_of(manifest: CheckpointManifest) -> tuple[Gap, ...]:
     if manifest.format is WeightsFormat.NONE and not manifest.gaps:
-        return (Unavailable("weights", "the checkpoint holds no weight file"),)
+        return (Gap("weights", "the checkpoint holds no weight file"),)
     return manifest.gaps
 
 
-def _gaps_of_packing(loaded: Loaded, manifest: CheckpointManifest) -> tuple[Unavailable, ...]:
+def _gaps_of_packing(loaded: Loaded, manifest: CheckpointManifest) -> tuple[Gap, ...]:
     """The gaps that unpacking found, which are not the manifest's."""
     return tuple(gap for gap in loaded.diff.gaps if gap not in manifest.gaps)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headscope.checks.health import judge_numbers, not_determined
 from headscope.errors import HeadscopeError
 from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
-from headscope.facts import Carried, HeadParameter, ParameterStatus, PoolingKind, Report, Task, TensorHeader
+from headscope.facts import Carried, GapTopic, HeadParameter, ParameterStatus, PoolingKind, Report, Task, TensorHeader
 from headscope.facts.counting import counted
 from headscope.facts.heads.head import classifier_weight
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
@@ -105,7 +105,9 @@ def _why_no_classifier(report: Report) -> str:
     """Why there is no classifier to judge; "" where there may be one."""
     head = report.head
     if head is None:
-        reason = next((gap.reason for gap in report.not_determined if gap.what == "head path"), "it was not traced")
+        reason = next(
+            (gap.reason for gap in report.not_determined if gap.topic == GapTopic.HEAD_PATH), "it was not traced"
+        )
         return f"headscope could not determine the head path: {reason}"
     if head.token_rows is not None or head.pooling.kind is PoolingKind.TOKEN_PAIR:
         return "the scores are rows of a language model's head, which pretraining trained"

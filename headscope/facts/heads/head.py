@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from headscope.facts.heads.tokens import HiddenSource, Positions
 from headscope.facts.stored.adapter import Carried
-from headscope.facts.stored.checkpoint import Unavailable
+from headscope.facts.stored.checkpoint import Gap
 from headscope.facts.stored.weights import ParameterStatus
 
 Shape = tuple[int | str, ...]
@@ -206,7 +206,7 @@ class HeadTrace:
     config_fields: tuple[str, ...] = ()
     unused_modules: tuple[UnusedModule, ...] = ()
     notes: tuple[str, ...] = ()
-    not_determined: tuple[Unavailable, ...] = ()
+    not_determined: tuple[Gap, ...] = ()
     other_parameters: tuple[str, ...] = ()
     buffers: tuple[str, ...] = ()
     reads_problem_type: bool | None = None

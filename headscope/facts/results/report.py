@@ -10,7 +10,7 @@ from headscope.facts.plain import to_dict
 from headscope.facts.results.environment import Environment
 from headscope.facts.results.health import HeadHealth
 from headscope.facts.stored.adapter import AdapterFacts
-from headscope.facts.stored.checkpoint import CheckpointFacts, Unavailable
+from headscope.facts.stored.checkpoint import CheckpointFacts, Gap
 from headscope.facts.stored.weights import ParameterStatus, WeightDiff
 
 
@@ -155,7 +155,7 @@ class Report:
     findings: tuple[Finding, ...] = ()
     """What the rules found, as in `check`; empty where `profile` is null."""
     notes: tuple[str, ...] = ()
-    not_determined: tuple[Unavailable, ...] = ()
+    not_determined: tuple[Gap, ...] = ()
     adapter: AdapterFacts | None = None
     """The PEFT adapter on top of the checkpoint; null where there is none."""
     profile: Profile | None = None

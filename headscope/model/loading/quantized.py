@@ -12,11 +12,11 @@ from typing import Any
 
 from headscope.facts import (
     CheckpointManifest,
+    Gap,
     ParameterOrigin,
     ParameterStatus,
     Quantization,
     TensorHeader,
-    Unavailable,
     WeightDiff,
 )
 from headscope.facts.counting import counted, verb
@@ -253,7 +253,7 @@ def with_packed_names(diff: WeightDiff, unpacked: Unpacked) -> WeightDiff:
         replace(item, status=ParameterStatus.UNKNOWN) if item.name in unresolved else item for item in parameters
     )
     sentence = f"{counted(len(unresolved), 'tensor')} {verb(len(unresolved))}"
-    gap = Unavailable("quantized weights", f"{sentence} packed in an unknown way")
+    gap = Gap("quantized weights", f"{sentence} packed in an unknown way")
     return replace(
         diff,
         new=tuple(name for name in diff.new if name not in unresolved),

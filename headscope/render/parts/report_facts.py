@@ -416,7 +416,7 @@ def notice_facts(report: Report) -> Facts:
     for notice in report.checkpoint.notices:
         yield "notice", label(notice, "yellow")
     for gap in report.not_determined:
-        yield "unknown", label(f"{gap.what}: {gap.reason}", "yellow")
+        yield "unknown", label(f"{gap.topic}: {gap.reason}", "yellow")
 
 
 def note_facts(report: Report) -> Facts:
