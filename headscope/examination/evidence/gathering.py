@@ -15,16 +15,7 @@ from headscope.examination.checkpoint.examining import Examined
 from headscope.examination.checkpoint.findings import UNREAD_NUMBERS, UNREAD_TOKENIZER, subject_of
 from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
 from headscope.examination.evidence.tokenizer import read_tokenizer, with_effects
-from headscope.facts import (
-    Carried,
-    Gap,
-    HeadParameter,
-    ParameterOrigin,
-    ParameterStatus,
-    Profile,
-    Report,
-    TensorHeader,
-)
+from headscope.facts import Carried, Gap, HeadParameter, ParameterOrigin, ParameterStatus, Profile, Report, TensorHeader
 from headscope.facts.results.check import BaseNumbers, HeadTrial, RuleEvidence, Subject, TensorValues
 from headscope.facts.results.health import HeadHealth
 
