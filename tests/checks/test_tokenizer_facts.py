@@ -432,3 +432,28 @@ def test_the_vocabulary_is_the_one_that_the_tokenizers_library_reads(model: Any,
 def test_a_vocab_txt_is_split_at_line_ends_only(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes('a\u2028b\n"\\\r\n\x85\nz\n'.encode())
     assert read_vocabulary(Folder(tmp_path)) == {"a\u2028b": 0, '"\\': 1, "\x85": 2, "z": 3}
+
+
+def test_of_several_added_tokens_the_one_with_the_highest_id_counts(tmp_path: Path) -> None:
+    tokens = tokenizer("gpt2", count=97)
+    tokens.add_tokens(["w500", "w501", "w502"])
+    save(tmp_path, "gpt2", tokens)  # 99 rows: the first two added tokens fit
+    assert scores(tmp_path, ["w11 w501"]).isfinite().all()
+    with pytest.raises(IndexError):
+        scores(tmp_path, ["w11 w502"])
+    (item,) = check(tmp_path).findings
+    assert (item.id, "'w502'" in item.message) == ("HS307", True)
+
+
+def test_an_end_token_among_several_of_the_configuration_is_silent(tmp_path: Path) -> None:
+    save(tmp_path, "gpt2", tokenizer("gpt2"), eos_token_id=[33, 2])
+    assert found(tmp_path) == {}
+    save(tmp_path, "gpt2", tokenizer("gpt2"), eos_token_id=[33, 34])
+    assert "HS306" in found(tmp_path)
+
+
+def test_a_model_that_reads_no_text_has_no_tokenizer_to_compare(tmp_path: Path) -> None:
+    chosen = FAMILIES["vit"]
+    chosen.build("ViTForImageClassification", num_labels=3).save_pretrained(tmp_path)
+    reasons = {item.reason for item in check(tmp_path).not_applicable}
+    assert reasons == {"the model reads no text"}

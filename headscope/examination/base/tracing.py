@@ -197,6 +197,10 @@ def id_effects(
     config = deepcopy(choice.config)
     for role, number in of_tokenizer.items():
         setattr(text_config_of(config), f"{_OWN}{role}_token_id", number)
+    for role in differing:
+        stated = getattr(text_config_of(config), f"{role}_token_id")
+        if isinstance(stated, list):
+            setattr(text_config_of(config), f"{role}_token_id", stated[0])
     found, size = {}, min(text_config_of(config).vocab_size, _FEW_TOKENS)
     with quiet(), OwnRandomness():
         small = _small_config(replace(choice, config=with_vocabulary(config, size)))
