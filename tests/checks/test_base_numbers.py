@@ -38,12 +38,17 @@ def _at_the_end(value: float, name: str) -> Callable[[State], None]:
     return edit
 
 
+def _in_float8(state: State) -> None:
+    state[_QUERY] = state[_QUERY].to(torch.float8_e4m3fn)
+
+
 def _all_zeros(state: State) -> None:
     for name, value in state.items():
         if not name.startswith("classifier"):
             state[name] = torch.zeros_like(value)
 
 
+_EMBEDDINGS = tuple(f"bert.embeddings.{kind}_embeddings.weight" for kind in ("word", "position", "token_type"))
 BROKEN: dict[str, tuple[Callable[[State], None], str]] = {
     "NaN in the last number": (_at_the_end(float("nan"), _QUERY), "float32"),
     "infinity in the last number": (_at_the_end(float("inf"), "bert.embeddings.word_embeddings.weight"), "float32"),
@@ -52,12 +57,14 @@ BROKEN: dict[str, tuple[Callable[[State], None], str]] = {
     "below float16": (_at_the_end(-70_000.0, _QUERY), "float16"),
     "zeros throughout": (_all_zeros, "float32"),
     "a last norm of zeros": (_filled(0.0, f"{_NORM}.weight", f"{_NORM}.bias"), "float32"),
+    "embeddings of zeros": (_filled(0.0, *_EMBEDDINGS), "float32"),
     "scales of zeros": (_filled(0.0, f"{_NORM}.weight"), "float32"),
 }
 HEALTHY: dict[str, tuple[Callable[[State], None], str]] = {
     "as saved": (lambda state: None, "float32"),
     "in float16": (lambda state: None, "float16"),
     "large, and within float16": (_at_the_end(65_000.0, "bert.embeddings.position_embeddings.weight"), "float16"),
+    "a matrix in float8": (_in_float8, "float32"),
     "biases of zeros": (_filled(0.0, f"{_NORM}.bias", "bert.pooler.dense.bias"), "float32"),
     "one query of zeros": (_filled(0.0, _QUERY), "float32"),
     "one layer's values of zeros": (_filled(0.0, _QUERY.replace("query", "value")), "float32"),
@@ -117,6 +124,13 @@ def test_a_model_in_memory_and_an_adapter_are_judged_by_the_same_rule(broken: bo
     for given in (str(tmp_path), live):
         found = headscope.check(given, "inference", select="HS504")
         assert [item.id for item in found.findings] == ["HS504"] * broken
+
+
+def test_numbers_of_the_head_are_left_to_its_own_rule(tmp_path: Path) -> None:
+    folder = _saved(tmp_path, _at_the_end(float("nan"), "classifier.weight"), "float32")
+    for given in (str(folder), BertForSequenceClassification.from_pretrained(folder)):
+        found = headscope.check(given, "inference", select="HS501,HS504")
+        assert [item.id for item in found.findings] == ["HS501"]
 
 
 def test_before_training_they_are_not_read(tmp_path: Path) -> None:
