@@ -93,7 +93,6 @@ def test_a_known_checkpoint_shows_its_head(known: Known) -> None:
     ours = [key for key in report.weights.unused if not key.endswith(buffers)]
     assert len(ours) == known.unused
     assert all(key.startswith(known.unused_prefix) for key in ours)
-    assert report.head is not None
     assert report.head.pooling.kind is known.kind
     assert tuple(stage.operation for stage in report.head.stages) == known.operations
     assert report.not_determined == ()
@@ -102,7 +101,6 @@ def test_a_known_checkpoint_shows_its_head(known: Known) -> None:
 
 def test_berts_pooler_is_loaded_and_live_while_its_classifier_is_new() -> None:
     report = headscope.inspect("bert-base-uncased", num_labels=3, offline=True)
-    assert report.head is not None
     statuses = {item.name: (item.status, item.live, item.shape) for item in report.head.parameters}
     assert statuses["bert.pooler.dense.weight"] == (ParameterStatus.LOADED, True, (768, 768))
     assert statuses["classifier.weight"] == (ParameterStatus.NEW, True, (3, 768))
@@ -146,7 +144,6 @@ def test_one_label_is_a_regression() -> None:
 def test_another_task_has_another_head(task: str, kind: PoolingKind, class_name: str) -> None:
     report = headscope.inspect("roberta-base", task=task, offline=True)
     assert report.model.class_name == class_name
-    assert report.head is not None
     assert report.head.pooling.kind is kind
 
 

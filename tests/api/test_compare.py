@@ -63,7 +63,6 @@ def test_equal_poolings_are_alike_whatever_the_sentences_on_their_tokenizers_say
 
 def test_another_position_of_the_same_kind_is_another_pooling(classifier: Path) -> None:
     report = headscope.inspect(str(classifier), offline=True)
-    assert report.head is not None
     (part,) = report.head.pooling.parts
     moved = replace(part, positions=replace(part.positions, index=1))
     deeper = replace(part, sources=(HiddenSource("h[-2]", -2),))

@@ -47,8 +47,6 @@ def base(tmp_path_factory: pytest.TempPathFactory, whole: Path) -> Path:
 
 
 def statuses(result: CheckResult) -> dict[str, str]:
-    assert result.report is not None
-    assert result.report.head is not None
     return {item.name: item.status.value for item in result.report.head.parameters if item.live}
 
 
@@ -317,8 +315,6 @@ def padded_difference(model: Any) -> float:
 
 def effects_on(model: Any) -> dict[str, bool | None]:
     head = headscope.inspect(model, prove=True).head
-    assert head is not None
-    assert head.verification is not None
     return {effect.side: effect.changes for effect in head.verification.padding}
 
 
@@ -345,8 +341,6 @@ def test_weights_that_hide_the_head_do_not_contradict_its_pooling(value: float, 
     expected = headscope.inspect(model).head
     nn.init.constant_(model.classifier.weight, value)
     result = headscope.check(model, "inference")
-    assert result.report is not None
-    assert result.report.head is not None
     assert result.report.head.pooling == expected.pooling
     assert result.report.head.formula == expected.formula
     assert result.not_determined == ()
@@ -394,6 +388,5 @@ def test_a_mask_token_and_another_head_left_unused_are_not_reported(tmp_path: Pa
     transformers.BertForPreTraining(transformers.BertConfig(vocab_size=60, **sizes)).save_pretrained(tmp_path / "bert")
     for name, cls in (("vit", "ViTForImageClassification"), ("bert", "BertForTokenClassification")):
         result = headscope.check(str(tmp_path / name), "inference", model_class=cls)
-        assert result.report is not None
         assert result.report.weights.unused
         assert "HS111" not in {item.id for item in result.findings}

@@ -47,7 +47,6 @@ def test_a_cross_encoder_is_described_as_it_is_loaded(
     report = headscope.inspect(tmp_path / "saved")
     loaded = library.CrossEncoder(str(tmp_path / "saved"))
     pipeline = report.checkpoint.sentence_transformers
-    assert pipeline is not None
     assert pipeline.library_class == type(loaded).__name__ == "CrossEncoder"
     assert pipeline.activation == type(loaded.activation_fn).__name__
     assert pipeline.max_length == loaded.max_seq_length == 17
@@ -210,7 +209,6 @@ def test_a_cross_encoder_whose_scores_are_a_dense_layer_has_a_classifier(family:
     loaded = library.CrossEncoder(str(tmp_path / "saved"))
     report = headscope.inspect(tmp_path / "saved")
     pipeline = report.checkpoint.sentence_transformers
-    assert pipeline is not None
     assert [part.output_size for part in pipeline.parts if part.scores] == [loaded.num_labels] == [2]
     assert "HS401" not in [item.id for item in headscope.check(tmp_path / "saved", profile="inference").findings]
     assert "Its scores are those of 2_Dense" in " ".join(str(report).split())
@@ -231,5 +229,4 @@ def test_a_cross_encoder_in_memory_is_its_classifier(tmp_path: Path) -> None:
     encoder = library.CrossEncoder(str(tmp_path))
     report = headscope.inspect(encoder)
     assert report.model.class_name == type(encoder[0].model).__name__ == "BertForSequenceClassification"
-    assert report.head is not None
     assert report.head.formula == headscope.inspect(encoder[0].model).head.formula

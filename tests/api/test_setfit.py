@@ -32,8 +32,6 @@ def test_the_classifier_of_setfit_is_told_and_not_denied(family: str, tmp_path: 
     loaded = setfit.SetFitModel.from_pretrained(str(tmp_path / "saved"))
     report = headscope.inspect(tmp_path / "saved")
     pipeline = report.checkpoint.sentence_transformers
-    assert pipeline is not None
-    assert pipeline.head is not None
     assert pipeline.head.labels == tuple(loaded.labels)
     assert pipeline.head.shape == loaded.model_head.coef_.shape == (3, 16)
     ours = vectors @ loaded.model_head.coef_.T + loaded.model_head.intercept_

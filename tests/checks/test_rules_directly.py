@@ -179,10 +179,8 @@ def test_names_are_listed_up_to_four() -> None:
 
 def test_the_classifier_is_the_matrix_of_the_last_stage_with_live_parameters() -> None:
     found = classifier_of(subject())
-    assert found is not None
     assert found.name == CLASSIFIER
     found = classifier_of(subject(head=head(parameter(DENSE), parameter(CLASSIFIER, live=False))))
-    assert found is not None
     assert found.name == DENSE
     assert classifier_of(subject(head=head(parameter(BIAS, live=False)))) is None
 

@@ -197,7 +197,6 @@ def test_the_initial_spread_is_that_of_the_class(config: Any, weight: str) -> No
     assert torch.equal(torch.random.get_rng_state(), state)
     real = [AutoModelForSequenceClassification.from_config(config).get_parameter(weight) for _ in range(20)]
     spread = float(torch.stack([item.detach() for item in real]).square().mean().sqrt())
-    assert found is not None
     assert found.weight == pytest.approx(spread, rel=0.08)
     assert found.bias == 0
 
@@ -354,7 +353,6 @@ def test_heads_of_checkpoints(make: Callable[..., Any], tmp_path: Path) -> None:
     assert (long.verdict, long.basis) == (TRAINED, HealthBasis.STATISTICS)
     assert long.confidence is not None
     assert 0.9 <= long.confidence < 1
-    assert long.weight is not None
     assert long.weight.mean_row_z is not None
     assert long.weight.mean_row_z < -4
     half = health_of(saved(model.to(torch.bfloat16), tmp_path / "half"))
@@ -440,11 +438,9 @@ def test_a_known_structure_is_not_initialized_again(tmp_path: Path, monkeypatch:
         checked = headscope.check(tmp_path / name, "inference", select="HS502", cache=True)
         assert [item.id for item in checked.findings] == ["HS502"]
         found = health_of(tmp_path / name, cache=True)
-        assert found.weight is not None
         assert found.weight.initial_spread == 0.05
     assert calls == ["classifier.weight"]
     other = health_of(saved(bert(initializer_range=0.03), tmp_path / "other"), cache=True)
-    assert other.weight is not None
     assert other.weight.initial_spread == 0.03
     assert len(calls) == 2
 
@@ -456,7 +452,6 @@ def test_losses_that_move_the_mean_row_are_said(tmp_path: Path) -> None:
     assert "not a softmax over the rows" in str(report)
     one = health_of(saved(bert(num_labels=1), tmp_path / "c"))
     assert one.mean_row_applies is False
-    assert one.weight is not None
     assert (one.weight.mean_row, one.weight.cosine, one.weight.spectrum.top_z) == (None, None, None)
 
 
