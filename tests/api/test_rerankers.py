@@ -1,6 +1,5 @@
 """Rerankers that are a few rows of a language-model head, held against Transformers and sentence-transformers."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import transformers
 import headscope
 from headscope.errors import UsageError
 from headscope.facts import PoolingKind, TokenRow
+from tests.edits import edit_json
 from tests.scorers import FAMILIES, WORDS, save_language_model
 
 NO, YES = WORDS.index("no"), WORDS.index("yes")
@@ -130,10 +130,10 @@ def test_tokens_need_a_causal_language_model(tmp_path: Path) -> None:
 def test_padding_on_the_right_is_found_for_tokens_that_the_user_names(tmp_path: Path) -> None:
     save_language_model("Llama", tmp_path)
     path = tmp_path / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"padding_side": "right"}))
+    edit_json(path, {"padding_side": "right"})
     result = headscope.check(tmp_path, tokens="no,yes", profile="inference")
     assert "HS303" in [item.id for item in result.findings]
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"padding_side": "left"}))
+    edit_json(path, {"padding_side": "left"})
     result = headscope.check(tmp_path, tokens="no,yes", profile="inference")
     assert "HS303" not in [item.id for item in result.findings]
 

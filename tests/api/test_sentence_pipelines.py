@@ -1,6 +1,5 @@
 """CrossEncoder, SparseEncoder and Dense layers of sentence-transformers: real saves, and what the library loads."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import headscope
 from headscope.facts import SentenceModule, SentencePipeline
+from tests.edits import edit_json
 from tests.scorers import WORDS, save_tokenizer
 
 library = pytest.importorskip("sentence_transformers")
@@ -71,8 +71,7 @@ def test_an_older_cross_encoder_leaves_its_activation_in_the_configuration(
     config: dict[str, Any], activation: str, tmp_path: Path
 ) -> None:
     _save_encoder("Bert", "ForSequenceClassification", tmp_path, num_labels=1)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    edit_json(tmp_path / "config.json", config)
     pipeline = _pipeline(tmp_path)
     assert (pipeline.library_class, pipeline.activation, pipeline.modules) == ("CrossEncoder", activation, ())
     assert type(library.CrossEncoder(str(tmp_path)).activation_fn).__name__ == activation
@@ -141,8 +140,7 @@ def _cut(folder: Path) -> None:
 
 
 def _with_wrong_settings(folder: Path) -> None:
-    path = folder / "2_Dense" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"in_features": "16"}))
+    edit_json(folder / "2_Dense" / "config.json", {"in_features": "16"})
 
 
 @pytest.mark.parametrize(

@@ -220,14 +220,6 @@ class Nameless(Trainer):
         file.write_text(json.dumps({k: v for k, v in config.items() if k not in ("id2label", "label2id")}))
 
 
-class Halving(Trainer):
-    """Saves in half precision."""
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        state = {name: item.to(torch.float16) for name, item in self.model.state_dict().items()}
-        self.model.save_pretrained(output_dir, state_dict=state)
-
-
 class Losing(Trainer):
     """Loses a shard."""
 
@@ -275,13 +267,6 @@ def test_a_bad_save_fails_at_the_end_and_warns_at_once(
     assert seen_at == [2, 3]  # training went on after the first
     assert ids(callback) == rules.split()
     assert set(callback.saves[0].findings[0].parameters) >= names
-
-
-def test_a_shorter_dtype_is_a_warning(model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    callback = headscope.HeadscopeCallback()
-    trained(model, tmp_path, callback, Halving)
-    assert ids(callback) == ["HS716"]
-    assert "HS716" in caplog.text
 
 
 def test_a_bad_save_can_stop_training_at_once(model: Any, tmp_path: Path) -> None:
