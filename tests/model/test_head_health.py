@@ -418,11 +418,6 @@ def test_every_format_gives_the_same_verdict(save: Callable[[Any, Path], None], 
     assert (found.verdict, found.weight, found.bias) == (TRAINED, plain.weight, plain.bias)
 
 
-def test_only_the_classifier_is_read(tmp_path: Path) -> None:
-    found = health_of(saved(bert(), tmp_path))
-    assert found.bytes_read == 4 * (3 * WIDTH + 3)
-
-
 def test_a_known_structure_is_not_initialized_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HEADSCOPE_NO_CACHE")
     monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
