@@ -63,10 +63,10 @@ _CHECKPOINTS = (
 )  # fmt: skip
 _FLOORED = (
     "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "gradients", "changed_inputs", "counterpart",
-    "other_inputs", "size_branches", "vocabulary",
+    "other_inputs", "size_branches", "tokenizer_file",
 )  # fmt: skip
 _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, files (all where none is named), tests
-    ("headscope/trace", ("program",), _OF_HEADS),
+    ("headscope/trace", ("replay",), (*_OF_HEADS, *_TRACE)),
     (
         "headscope/trace",
         (*_FLOORED, "agreement", "formula", "side_values", "simplification", "evaluate", "axes"),
@@ -78,8 +78,7 @@ _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, 
     ("headscope/examination", ("base_numbers",), ("tests/checks/test_rules.py",)),
     ("headscope/model", ("head_statistics",), _OF_HEALTH),
     ("headscope/model", (), _MODEL),
-    ("headscope/checkpoints", ("vocabulary",), _OF_TOKENIZERS),
-    ("headscope/checkpoints", ("tokenizer_file",), ("tests/model/test_tokenizers.py",)),
+    ("headscope/checkpoints", ("tokenizer_file",), (*_OF_TOKENIZERS, "tests/model/test_tokenizers.py")),
     ("headscope/checkpoints/states", (), _STATES),
     ("headscope/checkpoints", (), _CHECKPOINTS),
 )

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from generated import write_or_compare
 
-from headscope.facts import SCHEMA_VERSION, CheckpointState, ParameterOrigin, Report, Stage, Unavailable
+from headscope.facts import SCHEMA_VERSION, CheckpointState, Gap, ParameterOrigin, Report, Stage
 from headscope.facts.exports.export import WeightInventory
 from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.plain import json_name
@@ -213,7 +213,7 @@ def _snapshot(definitions: dict[str, Schema]) -> Schema:
         "bytes_read": _number("Bytes that were read to make it."),
         "bytes_total": _number("Bytes of all weight files whose size is known."),
         "requests": _number("Requests to the Hub, redirects and repetitions among them."),
-        "not_determined": _list(_reference(Unavailable, definitions), _FRAME["not_determined"]),
+        "not_determined": _list(_reference(Gap, definitions), _FRAME["not_determined"]),
     }
     return _opened("snapshot", properties, "What was written, and where.")
 

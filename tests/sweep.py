@@ -174,7 +174,7 @@ def try_one(name: str, model_type: str, task: str, seed: str) -> Result:
         result.formula, result.reason = trace.formula, seen.formula_reason
         if seen.agrees is False:
             result.failures.append(f"gradients contradict: {seen.told}")
-        result.failures += [f"not determined: {gap.what}: {gap.reason}" for gap in trace.not_determined]
+        result.failures += [f"not determined: {gap.topic}: {gap.reason}" for gap in trace.not_determined]
     except Unsupported as err:  # said in a sentence: not a wrong answer, and listed by name
         result.untraced = err.message
     except Exception as err:

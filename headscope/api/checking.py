@@ -27,7 +27,7 @@ from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.examination.checkpoint.structure import ReportMemory
 from headscope.examination.evidence.gathering import gather
 from headscope.examination.evidence.labeled import DataRequest, Labeled, read_labeled, with_data
-from headscope.facts import Profile, Unavailable
+from headscope.facts import Gap, Profile
 from headscope.facts.results.check import CheckResult, Subject
 from headscope.facts.results.labeled import Predictions
 
@@ -179,9 +179,7 @@ def check_one(
     return _judged(with_data(subject, labeled, lambda data: _predicted(examined, request, data, progress)), selection)
 
 
-def _predicted(
-    examined: Examined, request: Request, labeled: Labeled, progress: Progress | None
-) -> Predictions | Unavailable:
+def _predicted(examined: Examined, request: Request, labeled: Labeled, progress: Progress | None) -> Predictions | Gap:
     from headscope.examination.evidence.predictions import predict_sample
 
     return predict_sample(examined, request, labeled, progress)

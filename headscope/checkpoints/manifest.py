@@ -14,7 +14,7 @@ from headscope.checkpoints.contents.weights import (
 )
 from headscope.checkpoints.formats.config_file import canonical_text, parse_object
 from headscope.checkpoints.states.place import Found
-from headscope.facts import CheckpointKind, CheckpointManifest, Unavailable, WeightFile, WeightsFormat
+from headscope.facts import CheckpointKind, CheckpointManifest, Gap, WeightFile, WeightsFormat
 
 CONFIG = "config.json"
 
@@ -61,7 +61,7 @@ def manifest_of_weights(
     )
 
 
-def bare_manifest(storage: FileStorage, reference: str, kind: CheckpointKind, gap: Unavailable) -> CheckpointManifest:
+def bare_manifest(storage: FileStorage, reference: str, kind: CheckpointKind, gap: Gap) -> CheckpointManifest:
     """The manifest of a checkpoint of whose weights nothing can be loaded."""
     content = storage.read_text(CONFIG)
     config = parse_object(content, CONFIG)

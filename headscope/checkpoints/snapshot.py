@@ -15,12 +15,12 @@ from headscope.errors import Malformed, UsageError
 from headscope.facts import (
     CheckpointKind,
     CheckpointManifest,
+    Gap,
     ModuleTensor,
     PickledHead,
     SentenceModule,
     SentencePipeline,
     TensorHeader,
-    Unavailable,
     WeightFile,
     WeightsFormat,
 )
@@ -45,7 +45,7 @@ def snapshot_text(manifest: CheckpointManifest, provenance: str = "") -> str:
         "config": manifest.config,
         "files": [{"name": file.name, "size": file.size} for file in manifest.files],
         "shared": [list(group) for group in manifest.shared],
-        "gaps": [{"what": gap.what, "reason": gap.reason} for gap in manifest.gaps],
+        "gaps": [{"what": gap.topic, "reason": gap.reason} for gap in manifest.gaps],
     }
     if manifest.sentence is not None:
         head["sentence"] = dataclasses.asdict(manifest.sentence)
@@ -106,8 +106,7 @@ def _from_values(values: dict[str, Any], reference: str, size: int) -> Checkpoin
             shared=tuple(_shared(values["shared"], {tensor.key for tensor in tensors})),
             notices=(f"snapshot of {_expect(values['reference'], str)} ({_expect(values['provenance'], str)})",),
             gaps=tuple(
-                Unavailable(_expect(gap["what"], str), _expect(gap["reason"], str))
-                for gap in _expect(values["gaps"], list)
+                Gap(_expect(gap["what"], str), _expect(gap["reason"], str)) for gap in _expect(values["gaps"], list)
             ),
             base=_expect(values.get("base", ""), str),
             base_revision=_optional_text(values.get("base_revision")),

@@ -21,7 +21,7 @@ from headscope.checkpoints.states.recognize import (
     recognize_stored,
 )
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, WithoutConfig
-from headscope.facts import CheckpointKind, CheckpointManifest, Repair, TensorHeader, Unavailable
+from headscope.facts import CheckpointKind, CheckpointManifest, Gap, Repair, TensorHeader
 
 _NO_CONFIG = "add the config.json of the model"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
@@ -128,7 +128,7 @@ def in_a_state(around: PlaceSurroundings, kind: CheckpointKind, err: HeadscopeEr
     if found.tensors is None:
         raise as_error(around.reference, found.state, type(err)) from err
     reason = f"from_pretrained cannot load them, as {found.state.rule} reports"
-    return in_state(bare_manifest(around.storage, around.reference, kind, Unavailable("weights", reason)), found)
+    return in_state(bare_manifest(around.storage, around.reference, kind, Gap("weights", reason)), found)
 
 
 def with_state(manifest: CheckpointManifest, around: PlaceSurroundings) -> CheckpointManifest:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from headscope.checks.rule import NotApplicable, NotKnown, Rule
 from headscope.checks.selection import Ignore, Selection
-from headscope.facts import Finding, Severity, Unavailable
+from headscope.facts import Finding, Gap, Severity
 from headscope.facts.results.check import GRAVITY, CheckResult, Ignored, Subject, Verdict
 from headscope.facts.results.environment import tool_version
 
@@ -19,9 +19,9 @@ class _Gathered:
     """What the rules came to, before it is weighed. `grave` gaps could hide a finding that fails the check."""
 
     findings: list[Finding] = field(default_factory=list)
-    gaps: list[Unavailable] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
     grave: bool = False
-    inapplicable: list[Unavailable] = field(default_factory=list)
+    inapplicable: list[Gap] = field(default_factory=list)
 
 
 def judge(subject: Subject, selection: Selection) -> CheckResult:
@@ -52,7 +52,7 @@ def judge(subject: Subject, selection: Selection) -> CheckResult:
 
 def _not_read(subject: Subject) -> tuple[str, ...]:
     """The numbers that the verdict says nothing about."""
-    packed = any(item.quantised is not None for item in subject.report.weights.parameters if item.in_base)
+    packed = any(item.quantized is not None for item in subject.report.weights.parameters if item.in_base)
     read = {"the numbers of the head": subject.values, "the numbers of the base model": subject.numbers}
     unread = tuple(name for name, found in read.items() if found is None)
     return (*unread, "quantized numbers") if packed and subject.numbers is not None else unread
@@ -75,7 +75,7 @@ def fingerprint(reference: str, finding: Finding) -> tuple[str, str, tuple[str, 
 
 def _without_the_rest(subject: Subject, selection: Selection) -> Selection:
     """The selection without the rules on labeled data and on predictions where nobody gave or asked for these."""
-    given = {gap.what for gap in (*subject.unknown, *subject.inapplicable)}
+    given = {gap.topic for gap in (*subject.unknown, *subject.inapplicable)}
     if subject.data is not None:
         given |= {"data"} | ({"predictions"} if subject.data.predictions is not None else set())
     if selection.is_named:
@@ -86,8 +86,8 @@ def _without_the_rest(subject: Subject, selection: Selection) -> Selection:
 
 def _gather(subject: Subject, selection: Selection) -> _Gathered:
     gathered = _Gathered()
-    unknown = {gap.what: gap.reason for gap in subject.unknown}
-    without = {gap.what: gap.reason for gap in subject.inapplicable if gap.what not in unknown}
+    unknown = {gap.topic: gap.reason for gap in subject.unknown}
+    without = {gap.topic: gap.reason for gap in subject.inapplicable if gap.topic not in unknown}
     if subject.data is None and "data" not in unknown:
         without.setdefault("data", _NO_DATA)
     elif subject.data is not None and subject.data.predictions is None and "predictions" not in unknown:
@@ -96,7 +96,7 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
         lacking = next((name for name in rule.needs if name in without), None)
         unread = next((name for name in rule.needs if name in unknown), None)
         if lacking is not None:
-            gathered.inapplicable.append(Unavailable(f"{rule.id} {rule.name}", without[lacking]))
+            gathered.inapplicable.append(Gap(f"{rule.id} {rule.name}", without[lacking], rule.id))
         elif unread is not None:
             _add_gap(gathered, rule, unknown[unread], _gravest(rule, subject), selection)
         else:
@@ -105,7 +105,7 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
             except NotKnown as gap:
                 _add_gap(gathered, rule, str(gap), (gap.hides,) if gap.hides else _gravest(rule, subject), selection)
             except NotApplicable as gap:
-                gathered.inapplicable.append(Unavailable(f"{rule.id} {rule.name}", str(gap)))
+                gathered.inapplicable.append(Gap(f"{rule.id} {rule.name}", str(gap), rule.id))
     return gathered
 
 
@@ -115,7 +115,7 @@ def _gravest(rule: Rule, subject: Subject) -> tuple[Severity, ...]:
 
 
 def _add_gap(gathered: _Gathered, rule: Rule, reason: str, hidden: tuple[Severity, ...], selection: Selection) -> None:
-    gathered.gaps.append(Unavailable(f"{rule.id} {rule.name}", reason))
+    gathered.gaps.append(Gap(f"{rule.id} {rule.name}", reason, rule.id))
     gathered.grave |= any(GRAVITY[item] >= GRAVITY[selection.fail_on] for item in hidden)
 
 

@@ -69,7 +69,7 @@ def _other_task(this: Rule, subject: Subject) -> Findings:
 def head_dtype(this: Rule, subject: Subject) -> Findings:
     """Weights of the head in half precision (training) or in no floating point that a layer computes in."""
     live = live_parameters(subject)
-    stored = {item.name: item.dtype for item in live if item.dtype in _NO_FLOAT and item.quantised is None}
+    stored = {item.name: item.dtype for item in live if item.dtype in _NO_FLOAT and item.quantized is None}
     packed = list(stored)
     half = [item.name for item in live if item.dtype == "float16"]
     if packed:
@@ -129,16 +129,16 @@ def other_head(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS404", "head-quantised", "The head is quantized")
+@rule("HS404", "head-quantized", "The head is quantized")
 def head_quantized(this: Rule, subject: Subject) -> Findings:
     """A head that is packed in few bits, or that would be when it is made."""
     facts = subject.report.model.quantization
     if facts is None:
         return
     live = live_parameters(subject)
-    if facts.head_quantised is None:
+    if facts.head_quantized is None:
         raise NotKnown("headscope could not determine how the head is stored")
-    packed = [item.name for item in live if item.quantised is not None]
+    packed = [item.name for item in live if item.quantized is not None]
     if packed:
         yield this.find(
             severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING),

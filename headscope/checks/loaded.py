@@ -6,7 +6,7 @@ from headscope.checks.judgment import weigh
 from headscope.checks.rule import Findings, Rule, rule
 from headscope.checks.selection import Selection
 from headscope.checks.values import what_fails
-from headscope.facts import Finding, Severity, Unavailable
+from headscope.facts import Finding, Gap, Severity
 from headscope.facts.counting import counted, few_of, verb
 from headscope.facts.results.check import Ignored, Verdict
 from headscope.facts.results.verification import LoadedModel, SavedModel, TensorCheck, TensorStatus
@@ -155,7 +155,7 @@ def _head_silent(this: Rule, loaded: LoadedModel) -> Findings:
 
 
 def judge_loaded(
-    loaded: LoadedModel | SavedModel, selection: Selection, gaps: Sequence[Unavailable]
+    loaded: LoadedModel | SavedModel, selection: Selection, gaps: Sequence[Gap]
 ) -> tuple[Verdict, tuple[Finding, ...], tuple[Ignored, ...]]:
     """What the selected rules say of a loaded model or of a save."""
     found = [finding for rule in selection.rules for finding in rule.judge(rule, loaded)]

@@ -17,15 +17,7 @@ from headscope.checks.rule import (
     unknown_outside,
     unless_repaired,
 )
-from headscope.facts import (
-    AdapterFault,
-    HeadParameter,
-    ParameterStatus,
-    Profile,
-    Severity,
-    TensorKind,
-    WeightsFormat,
-)
+from headscope.facts import AdapterFault, HeadParameter, ParameterStatus, Profile, Severity, TensorKind, WeightsFormat
 from headscope.facts.counting import counted, few_of, verb
 from headscope.facts.results.check import Subject
 from headscope.facts.results.report import find_missing

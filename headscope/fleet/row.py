@@ -82,7 +82,7 @@ def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
         parameters=model.parameters.total,
         profile=profile.value,
         findings=_ids(result),
-        not_checked=tuple(gap.what.partition(" ")[0] for gap in result.not_applicable),
+        not_checked=tuple(gap.rule for gap in result.not_applicable),
         not_determined=Cause.GAPS.value if undetermined else None,
         reason=_reason(result)[:_LONGEST_REASON],
         bytes_read=checkpoint.bytes_read + (subject.trial.bytes_read if subject.trial else 0),
@@ -100,7 +100,7 @@ def _ids(result: CheckResult) -> tuple[str, ...]:
 def _reason(result: CheckResult) -> str:
     """What decided: the gaps of what isn't determined, the first failing finding of what failed."""
     if result.verdict is Verdict.NOT_DETERMINED:
-        return "; ".join(f"{gap.what}: {gap.reason}" for gap in result.not_determined)
+        return "; ".join(f"{gap.topic}: {gap.reason}" for gap in result.not_determined)
     if result.verdict is Verdict.FAILED:
         return next((item.message for item in result.findings), "")
     return ""

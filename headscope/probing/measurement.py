@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.loading import choose_class
-from headscope.facts import Unavailable
+from headscope.facts import Gap
 from headscope.facts.results.environment import tool_version
 from headscope.facts.results.probe import ProbeClass, ProbeResult, Problem, Vector
 from headscope.probing.data.label_facts import describe_labels
@@ -62,7 +62,7 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
     versus = tuple(compare_best(scored, name, rated, trial) for name, rated in against.items())
     is_new = is_new_head(report, name)
     start = loss_at_start(texts, trial, features, outputs, is_new=is_new)
-    lost = (classifier,) if isinstance(classifier, Unavailable) else ()
+    lost = (classifier,) if isinstance(classifier, Gap) else ()
     return ProbeResult(
         tool_version=tool_version(),
         reference=request.reference,

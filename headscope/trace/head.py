@@ -9,7 +9,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
-from headscope.facts import HeadTrace, Pooling, Stage, Task, Unavailable, UnusedModule, Verification
+from headscope.facts import Gap, GapTopic, HeadTrace, Pooling, Stage, Task, UnusedModule, Verification
 from headscope.trace.formula.formula import Formula
 from headscope.trace.loss import observed_loss
 from headscope.trace.proof.agreement import Agreement, Look, agree, look_at, withdrawn
@@ -252,11 +252,11 @@ def _unless_contradicted(pooling: Pooling, verification: Verification | None) ->
     return withdrawn(pooling)
 
 
-def _contradictions(verification: Verification | None) -> tuple[Unavailable, ...]:
+def _contradictions(verification: Verification | None) -> tuple[Gap, ...]:
     """A pooling that its own gradients contradict is not known."""
     if verification is None or verification.agrees is not False:
         return ()
-    return (Unavailable("pooling", f"the gradients contradict the traced rule: {verification.told}"),)
+    return (Gap(GapTopic.POOLING, f"the gradients contradict the traced rule: {verification.told}"),)
 
 
 def _head_modules(steps: tuple[Step, ...], names: ModelNames, base: nn.Module | None) -> tuple[str, ...]:
@@ -300,7 +300,7 @@ def _unused_modules(execution: Execution, head: HeadSlice, names: ModelNames) ->
     return tuple(found)
 
 
-def _not_determined(stages: tuple[Stage, ...]) -> tuple[Unavailable, ...]:
+def _not_determined(stages: tuple[Stage, ...]) -> tuple[Gap, ...]:
     if stages:
         return ()
-    return (Unavailable("head path", "no operation between hidden states and scores was recorded"),)
+    return (Gap(GapTopic.HEAD_PATH, "no operation between hidden states and scores was recorded"),)

@@ -28,7 +28,7 @@ def test_inspect_weighs_findings_for_what_comes_next(reference: str, profile: Pr
 def test_inspect_and_check_find_the_same_in_a_snapshot(reference: str) -> None:
     report = api.inspect(reference, offline=True)
     result = api.check(reference, report.profile or "", offline=True)
-    unverified = {item.what.split()[0] for item in result.not_determined}
+    unverified = {item.rule for item in result.not_determined}
     assert set(report.findings) <= set(result.findings)
     extra = {item for item in result.findings if item not in report.findings}
     assert {item.id for item in extra} <= {"HS303", "HS304", "HS305"}, (extra, unverified)

@@ -49,7 +49,7 @@ def test_a_model_from_a_configuration_is_not_taken_for_loaded(folder: Path) -> N
     assert model.name_or_path == str(folder)
     report = headscope.inspect(model)
     assert {item.status.value for item in report.head.parameters} == {"unknown"}
-    assert [gap.what for gap in report.not_determined] == ["checkpoint"]
+    assert [gap.topic for gap in report.not_determined] == ["checkpoint"]
     assert headscope.check(model, "inference").verdict == "not_determined"
 
 
@@ -77,7 +77,7 @@ def test_what_cannot_be_read_is_not_determined(loaded: Any, tmp_path: Path) -> N
     model, _ = loaded
     model.config._name_or_path = str(tmp_path / "gone")
     report = headscope.inspect(model)
-    assert [gap.what for gap in report.not_determined] == ["checkpoint"]
+    assert [gap.topic for gap in report.not_determined] == ["checkpoint"]
     assert "Not determined" in str(report)
 
 
@@ -162,7 +162,7 @@ REFUSED: list[tuple[str, Any, Any, type[HeadscopeError], str]] = [
     ("traced", lambda: torch.jit.trace(Scorer(), ROW), ROW, Unsupported, "TorchScript"),
     ("exported", lambda: torch.export.export(Scorer(), (ROW,)), ROW, Unsupported, "no Python forward"),
     (
-        "quantised",
+        "quantized",
         lambda: torch.ao.quantization.quantize_dynamic(Scorer(), {nn.Linear}),
         ROW,
         Unsupported,

@@ -47,7 +47,7 @@ def test_the_head_of_experts_istraced_with_numbers(tmp_path: Path) -> None:
     assert report.head.hidden_shape == ("batch", "sequence", 16)
     assert report.head.not_live == ()
     assert any("needs the values of the weights" in note for note in report.notes)
-    assert not any(item.what == "head path" for item in report.not_determined)
+    assert not any(item.topic == "head path" for item in report.not_determined)
 
 
 def test_a_formula_of_such_a_head_gives_the_scores_of_the_model(tmp_path: Path) -> None:
@@ -91,4 +91,4 @@ def test_a_model_that_fails_with_numbers_too_keeps_its_reason(tmp_path: Path) ->
     broken = replace(choice, task=Task.MULTIPLE_CHOICE)  # five rows of three choices, which the forward does not take
     traced = trace_checkpoint(skeleton.model, broken)
     assert traced.trace is None
-    assert traced.gaps[0].what == "head path"
+    assert traced.gaps[0].topic == "head path"

@@ -179,7 +179,7 @@ def test_what_shards_do_not_show_is_not_determined(
     result = headscope.check(made, "training", optimizer=optimizer)
     assert result.verdict is Verdict.NOT_DETERMINED
     assert not [item for item in result.findings if item.id.startswith("HS6")]
-    assert any("values" in item.what for item in result.not_determined)
+    assert any("values" in item.topic for item in result.not_determined)
 
 
 def test_a_head_that_the_load_did_not_give_is_new_in_shards_too(folder: Path, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_prediction_head_is_the_one_that_adapters_builds(
     assert [len(step.tensors) == 2 for step in steps] == [layer.bias is not None for layer in layers]
     assert (head.classes, head.pooling) == (layers[-1].out_features, pooling)
     assert head.labels == (("neg", "neu", "pos") if config["label2id"] else ())
-    assert [gap.what for gap in head.not_determined] == ([] if pooling is not None else ["pooling"])
+    assert [gap.topic for gap in head.not_determined] == ([] if pooling is not None else ["pooling"])
 
 
 def test_a_model_that_picks_its_own_vector_is_not_said_to_read_the_first_token(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_model_that_picks_its_own_vector_is_not_said_to_read_the_first_token(t
     foreign.write_json(tmp_path / "head_config.json", foreign.head_config(CLASSIFICATION, model_type="gpt2"))
     head = head_of(tmp_path)
     assert head.pooling is None
-    assert "pooling" in [gap.what for gap in head.not_determined]
+    assert "pooling" in [gap.topic for gap in head.not_determined]
 
 
 def test_the_head_of_a_class_of_transformers_beside_an_adapter(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_head_of_a_class_of_transformers_beside_an_adapter(tmp_path: Path) -
     torch.save(tensors, tmp_path / "pytorch_model_head.bin")
     head = head_of(tmp_path)
     assert (head.classes, head.steps[0].tensors) == (4, tuple(tensors))
-    assert [gap.what for gap in head.not_determined] == ["pooling"]
+    assert [gap.topic for gap in head.not_determined] == ["pooling"]
 
 
 def test_a_peft_adapter_stays_one(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_the_classifier_of_timm_is_the_one_that_its_configuration_names(tmp_path
     assert [(step.operation, step.tensors) for step in head.steps] == [("linear", ("fc.weight", "fc.bias"))]
     assert head.pooling is None
     assert "global_pool is avg" in head.pooling_rule
-    assert [gap.what for gap in head.not_determined] == ["pooling"]
+    assert [gap.topic for gap in head.not_determined] == ["pooling"]
     assert "without a trace" in error.message
     assert "resnet18" in contents.architecture
 
@@ -214,7 +214,7 @@ def test_what_a_configuration_of_timm_says_is_held_against_its_tensors(
 ) -> None:
     foreign.write_timm(tmp_path, TIMM_CONFIG | changes, **written)
     head = head_of(tmp_path)
-    assert (head.classes, [gap.what for gap in head.not_determined]) == (classes, gaps)
+    assert (head.classes, [gap.topic for gap in head.not_determined]) == (classes, gaps)
     assert head.labels in ((), ("a", "b", "c", "d", "e"))
 
 
@@ -268,7 +268,7 @@ def test_a_pipeline_of_spacy_is_read_from_its_texts(tmp_path: Path) -> None:
     assert (contents.head.classes, contents.head.labels) == (2, ("POS", "NEG"))
     assert ("transformer, base model", "roberta-base") in [(item.name, item.value) for item in contents.settings]
     assert ("textcat", "spacy.TextCatReduce.v1") in [(item.name, item.value) for item in contents.settings]
-    assert {gap.what for gap in contents.head.not_determined} == {"head", "pooling"}
+    assert {gap.topic for gap in contents.head.not_determined} == {"head", "pooling"}
 
 
 def test_a_pipeline_without_a_classifier_has_no_head(tmp_path: Path) -> None:

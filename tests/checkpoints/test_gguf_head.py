@@ -130,7 +130,9 @@ def test_without_rank_pooling_the_classifier_is_not_computed(
 def test_a_classifier_that_was_dropped_is_not_determined(tmp_path: Path) -> None:
     head = head_of(exports.write_gguf(classifier("gpt2"), tmp_path / "model.gguf"))
     assert (head.steps, head.tensors, head.classes) == ((), (), None)
-    assert [(gap.what, gap.reason) for gap in head.not_determined] == [("head", "the file holds no tensor named cls.*")]
+    assert [(gap.topic, gap.reason) for gap in head.not_determined] == [
+        ("head", "the file holds no tensor named cls.*")
+    ]
 
 
 def test_placeholders_make_bert_a_head_that_ends_in_tanh(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def test_a_head_that_does_not_add_up_is_not_determined(shapes: dict[str, tuple[i
 def test_an_unknown_pooling_type_is_not_determined() -> None:
     head = read_gguf_head("bert", 9, (), (TensorHeader("cls.output.weight", "F32", (1, 8)),))
     assert head.pooling is None
-    assert [gap.what for gap in head.not_determined] == ["pooling"]
+    assert [gap.topic for gap in head.not_determined] == ["pooling"]
 
 
 def test_the_screen_and_the_document_say_that_nothing_was_traced(

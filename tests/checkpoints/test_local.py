@@ -56,7 +56,7 @@ def test_a_missing_shard_leaves_a_gap(tmp_path: Path) -> None:
     lost.unlink()
     manifest = read_manifest(Location(str(tmp_path)))
     assert manifest.tensors
-    assert [gap.what for gap in manifest.gaps] == [lost.name]
+    assert [gap.topic for gap in manifest.gaps] == [lost.name]
 
 
 @pytest.mark.parametrize("shard", ["../model.safetensors", "/etc/passwd", "a\\b", "C:x", "", "..", 7, None, "a/b"])
@@ -119,7 +119,7 @@ def test_a_folder_under_a_weight_files_name_is_passed_over_as_in_transformers(tm
 def test_the_only_shard_missing_is_a_gap_too(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": "lost.safetensors"}}))
-    assert [gap.what for gap in read_manifest(Location(str(folder))).gaps] == ["lost.safetensors"]
+    assert [gap.topic for gap in read_manifest(Location(str(folder))).gaps] == ["lost.safetensors"]
 
 
 @pytest.mark.parametrize("kept", [0, 2])
@@ -132,7 +132,7 @@ def test_many_missing_shards_are_one_gap_with_their_count(kept: int, tmp_path: P
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
     manifest = read_manifest(Location(str(tmp_path)))
     [gap] = manifest.gaps
-    assert gap.what == f"{len(index) - kept} of {len(index)} shards"
+    assert gap.topic == f"{len(index) - kept} of {len(index)} shards"
     first, lost = sorted(index.values())[kept : kept + 3], sorted(index.values())[kept + 3 :]
     assert gap.reason.endswith(f"missing: {', '.join(first)} and {len(lost)} more")
     assert not [notice for notice in manifest.notices if "that no shard holds" in notice]

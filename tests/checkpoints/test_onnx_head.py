@@ -123,7 +123,7 @@ def test_several_outputs_without_logits_are_not_determined(tmp_path: Path) -> No
     assert head_of(path).not_determined == ()
     model.graph.output.append(model.graph.input[0])
     onnx.save(model, str(path))
-    assert [gap.what for gap in head_of(path).not_determined] == ["head"]
+    assert [gap.topic for gap in head_of(path).not_determined] == ["head"]
 
 
 @pytest.mark.parametrize("by_file", [True, False])

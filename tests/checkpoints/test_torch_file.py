@@ -17,12 +17,7 @@ import torch
 
 from headscope.checkpoints.formats import torch_file
 from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.torch_file import (
-    read_torch_headers,
-    read_torch_value,
-    refusing_once,
-    torch_places,
-)
+from headscope.checkpoints.formats.torch_file import read_torch_headers, read_torch_value, refusing_once, torch_places
 from headscope.errors import HeadscopeError, Malformed, Unsupported
 
 base = torch.zeros(6, 4)

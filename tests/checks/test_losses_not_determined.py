@@ -34,7 +34,7 @@ def test_a_loss_that_is_not_known_is_not_green_in_training(build: Any, profile: 
     torch.manual_seed(0)
     model = build(BertConfig(vocab_size=64, **SIZES, **LABELS))
     result = headscope.check(model, profile=profile)
-    told = [item.what for item in result.not_determined if "loss" in item.reason]
+    told = [item.topic for item in result.not_determined if "loss" in item.reason]
     assert told == (["HS204 problem-type"] if is_open else [])
     if profile == "training":
         assert result.verdict is (Verdict.NOT_DETERMINED if is_open else Verdict.PASSED)

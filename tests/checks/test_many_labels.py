@@ -15,7 +15,7 @@ from headscope.checks.labeled.labels import _faults_of_ids, _faults_of_inverse
 from headscope.errors import Malformed
 from headscope.examination.base.configuration import config_facts
 from headscope.facts.results.check import ConfigFacts, Subject
-from headscope.model.classes.labels import build_config, share_labels
+from headscope.model.classes.many_labels import build_config, share_labels
 
 FEW, MANY = 20_000, 320_000
 

@@ -55,7 +55,7 @@ def test_a_seeded_fault_is_found_and_nothing_else(case: Case, tmp_path: Path) ->
     assert case.found(result) == case.expected, [item.message for item in result.findings]
     assert [item for item in result.findings if item.severity not in _declared(item.id, case.profile)] == []
     grave = any(item.severity is Severity.ERROR for item in result.findings)
-    packed = any(gap.what.startswith("HS501") and "quantized" in gap.reason for gap in result.not_determined)
+    packed = any(gap.rule == "HS501" and "quantized" in gap.reason for gap in result.not_determined)
     assert result.verdict is (Verdict.FAILED if grave else Verdict.NOT_DETERMINED if packed else Verdict.PASSED)
     assert packed <= case.name.startswith("HS404")
     assert all(item.message and item.remedy and item.url for item in result.findings)
@@ -70,8 +70,8 @@ def _declared(identifier: str, profile: str) -> tuple[Severity, ...]:
 def test_a_healthy_checkpoint_passes(case: Case, tmp_path: Path) -> None:
     result = case.run(tmp_path)
     assert case.found(result) == set(), [item.message for item in result.findings]
-    assert (result.verdict, [gap for gap in result.not_determined if gap.what != _UNTRAINED]) == (Verdict.PASSED, [])
-    if any(gap.what == _UNTRAINED for gap in result.not_determined):
+    assert (result.verdict, [gap for gap in result.not_determined if gap.topic != _UNTRAINED]) == (Verdict.PASSED, [])
+    if any(gap.topic == _UNTRAINED for gap in result.not_determined):
         assert not _has_float32_bias(tmp_path), result.not_determined
 
 
@@ -131,12 +131,12 @@ def test_a_model_in_memory_is_left_as_it_is() -> None:
 def test_a_model_that_was_never_loaded_is_not_green_for_inference(profile: Profile) -> None:
     model = FAMILIES["bert"].build("BertForSequenceClassification", num_labels=3)
     result = headscope.check(model, profile)
-    gaps = [gap for gap in result.not_determined if gap.what != _UNTRAINED]
+    gaps = [gap for gap in result.not_determined if gap.topic != _UNTRAINED]
     if profile is Profile.TRAINING:
         assert (result.verdict, gaps) == (Verdict.PASSED, [])
         return
     (gap,) = gaps
-    assert (result.verdict, gap.what) == (Verdict.NOT_DETERMINED, "HS102 head-new")
+    assert (result.verdict, gap.topic) == (Verdict.NOT_DETERMINED, "HS102 head-new")
     assert gap.reason.startswith("the model was not loaded from a checkpoint")
 
 

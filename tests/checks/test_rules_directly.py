@@ -25,6 +25,7 @@ from headscope.facts import (
     CheckpointKind,
     CheckpointState,
     Finding,
+    Gap,
     Head,
     HeadParameter,
     Mismatch,
@@ -36,7 +37,7 @@ from headscope.facts import (
     Pooling,
     PoolingKind,
     Profile,
-    Quantisation,
+    Quantization,
     Repair,
     Repaired,
     Report,
@@ -46,7 +47,6 @@ from headscope.facts import (
     Task,
     TensorHeader,
     TensorKind,
-    Unavailable,
     UnusedGroup,
     UnusedModule,
     Verification,
@@ -624,7 +624,7 @@ def test_number_formats_that_a_loss_dislikes() -> None:
     packed = head(parameter(CLASSIFIER, dtype="int8"))
     assert severities("HS402", head=packed) == ([ERROR], [WARNING])
     assert severities("HS402", head=head(parameter(CLASSIFIER, dtype="float8_e4m3fn"))) == ([ERROR], [WARNING])
-    assert severities("HS402", head=head(parameter(CLASSIFIER, dtype="int8", quantised="int8"))) == SILENT
+    assert severities("HS402", head=head(parameter(CLASSIFIER, dtype="int8", quantized="int8"))) == SILENT
     assert severities("HS402", head=head(parameter(CLASSIFIER, dtype="bfloat16"))) == SILENT
 
 
@@ -633,16 +633,16 @@ def test_code_in_the_repository() -> None:
 
 
 def quantized(**changes: Any) -> ModelFacts:
-    return model(quantization=replace(Quantisation("bitsandbytes", 4, False), **changes))
+    return model(quantization=replace(Quantization("bitsandbytes", 4, False), **changes))
 
 
 def test_a_head_in_few_bits() -> None:
-    packed = head(parameter(DENSE), parameter(CLASSIFIER, quantised="nf4"))
-    assert severities("HS404", head=packed, model=quantized(head_quantised=True)) == ([ERROR], [WARNING])
+    packed = head(parameter(DENSE), parameter(CLASSIFIER, quantized="nf4"))
+    assert severities("HS404", head=packed, model=quantized(head_quantized=True)) == ([ERROR], [WARNING])
     assert severities("HS404", head=packed) == SILENT
     assert severities("HS404", model=quantized()) == SILENT
     with pytest.raises(NotKnown, match="headscope could not determine how the head is stored"):
-        findings("HS404", subject(model=quantized(head_quantised=None)))
+        findings("HS404", subject(model=quantized(head_quantized=None)))
     new = head(parameter(DENSE), parameter(CLASSIFIER, NEW))
     assert severities("HS404", head=new, model=quantized(skips_head=False)) == ([ERROR], [WARNING])
     assert severities("HS404", head=new, model=quantized(skips_head=None)) == SILENT
@@ -722,8 +722,8 @@ def test_only_a_fresh_classifier_looks_untrained(verdict: HealthVerdict) -> None
 def test_a_classifier_that_the_checkpoint_lacks_is_told_by_other_rules() -> None:
     assert severities("HS502", health=health(basis=HealthBasis.STATUS, confidence=1.0)) == SILENT
     assert severities("HS502", health=None) == SILENT
-    with pytest.raises(NotApplicable, match="quantised"):
-        unread = health(HealthVerdict.NOT_DETERMINED, basis=HealthBasis.NONE, reasons=("quantised",))
+    with pytest.raises(NotApplicable, match="quantized"):
+        unread = health(HealthVerdict.NOT_DETERMINED, basis=HealthBasis.NONE, reasons=("quantized",))
         findings("HS502", subject(health=unread))
 
 
@@ -750,7 +750,7 @@ def result(about: Subject, **options: Any) -> CheckResult:
 def test_a_verdict_is_failed_before_not_determined_before_passed() -> None:
     assert result(subject()).verdict is Verdict.PASSED
     assert result(subject(INFERENCE, head=ALL_NEW)).verdict is Verdict.FAILED
-    open_one = (Unavailable("head path", "guessed"),)
+    open_one = (Gap("head path", "guessed"),)
     assert result(subject(not_determined=open_one)).verdict is Verdict.NOT_DETERMINED
     assert result(subject(INFERENCE, head=ALL_NEW, not_determined=open_one)).verdict is Verdict.FAILED
     assert result(subject(not_determined=open_one)).not_determined == open_one
@@ -763,7 +763,7 @@ def test_a_verdict_is_failed_before_not_determined_before_passed() -> None:
 
 
 OF_TOKENIZERS = tuple(
-    Unavailable(name, "cannot be read")
+    Gap(name, "cannot be read", name[:5])
     for name in (
         "HS303 padding-side", "HS306 token-ids", "HS307 tokens-beyond-embedding", "HS308 text-length",
         "HS309 tokenizer-files", "HS310 end-token-not-added",
@@ -772,7 +772,7 @@ OF_TOKENIZERS = tuple(
 
 
 def test_a_rule_that_could_not_be_decided_counts_if_it_could_fail_the_check() -> None:
-    unread = (Unavailable("tokenizer", "cannot be read"),)
+    unread = (Gap("tokenizer", "cannot be read"),)
     found = result(subject(unknown=unread))
     assert found.verdict is Verdict.NOT_DETERMINED
     assert found.not_determined == OF_TOKENIZERS
@@ -785,9 +785,9 @@ def test_a_rule_that_could_not_be_decided_counts_if_it_could_fail_the_check() ->
     open_padding = measured(PaddingEffect("right", None, reason="it failed"))
     assert result(subject(head=open_padding)).verdict is Verdict.PASSED
     assert result(subject(head=open_padding), fail_on="warning").verdict is Verdict.NOT_DETERMINED
-    gap = Unavailable("HS305 padding-changes-scores", "padding on the right could not be measured: it failed")
+    gap = Gap("HS305 padding-changes-scores", "padding on the right could not be measured: it failed", "HS305")
     assert result(subject(head=open_padding)).not_determined == (gap,)
-    several = (Unavailable("values", "unread"),)
+    several = (Gap("values", "unread"),)
     assert result(subject(unknown=several), fail_on="error").verdict is Verdict.NOT_DETERMINED
     assert result(subject(unknown=several), wanted=("HS502",)).verdict is Verdict.PASSED  # a note at most
     assert result(subject(INFERENCE, unknown=several), wanted=("HS502",)).verdict is Verdict.NOT_DETERMINED
@@ -796,7 +796,7 @@ def test_a_rule_that_could_not_be_decided_counts_if_it_could_fail_the_check() ->
 def test_a_gap_is_as_grave_as_what_it_may_hide() -> None:
     open_health = subject(INFERENCE, health=health(HealthVerdict.NOT_DETERMINED, confidence=None))
     found = result(open_health)
-    assert (found.verdict, found.not_determined[0].what) == (Verdict.PASSED, "HS502 looks-untrained")
+    assert (found.verdict, found.not_determined[0].topic) == (Verdict.PASSED, "HS502 looks-untrained")
     assert result(open_health, fail_on="warning").verdict is Verdict.NOT_DETERMINED
     before = replace(open_health, profile=TRAINING)
     assert result(before, fail_on="warning").verdict is Verdict.PASSED
@@ -807,7 +807,7 @@ def test_a_gap_is_as_grave_as_what_it_may_hide() -> None:
         INFERENCE, health=health(HealthVerdict.NOT_DETERMINED, basis=HealthBasis.NONE, confidence=None)
     )
     skipped = result(no_classifier, fail_on="note")
-    assert (skipped.verdict, skipped.not_applicable[0].what) == (Verdict.PASSED, "HS502 looks-untrained")
+    assert (skipped.verdict, skipped.not_applicable[0].topic) == (Verdict.PASSED, "HS502 looks-untrained")
 
 
 def test_a_fresh_head_is_an_error_for_inference_if_the_evidence_is_decisive() -> None:

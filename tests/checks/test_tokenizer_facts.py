@@ -214,7 +214,7 @@ def test_a_vocabulary_that_is_not_text_is_not_determined(settings: dict[str, Any
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pad_token": "[pad]", "eos_token": "[eos]"} | settings))
     (tmp_path / "spiece.model").write_bytes(b"\x00")
     gaps = check(tmp_path).not_determined
-    assert {item.what.partition(" ")[0] for item in gaps} == {"HS306", "HS307"}
+    assert {item.rule for item in gaps} == {"HS306", "HS307"}
     assert all("spiece.model" in item.reason for item in gaps)
 
 
@@ -222,7 +222,7 @@ def test_a_tokenizer_without_a_vocabulary_gives_the_rules_on_ids_nothing_to_look
     save(tmp_path, "gpt2", tokenizer("gpt2"))
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "tokenizer_config.json").write_text('{"pad_token": "[pad]"}')
-    assert {item.what.partition(" ")[0] for item in check(tmp_path).not_applicable} == {"HS306", "HS307"}
+    assert {item.rule for item in check(tmp_path).not_applicable} == {"HS306", "HS307"}
 
 
 def vocabulary(text: str) -> str:
@@ -276,7 +276,7 @@ def test_what_could_not_be_read_of_a_tokenizer_is_not_determined(tmp_path: Path)
     with (tmp_path / "tokenizer.json").open("wb") as file:
         file.truncate(2 << 30)
     result = check(tmp_path)
-    assert {item.what.partition(" ")[0] for item in result.not_determined} == {"HS306", "HS307"}
+    assert {item.rule for item in result.not_determined} == {"HS306", "HS307"}
     assert result.verdict == "not_determined"
 
 
@@ -427,3 +427,28 @@ def test_the_vocabulary_is_the_one_that_the_tokenizers_library_reads(model: Any,
 def test_a_vocab_txt_is_split_at_line_ends_only(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes('a\u2028b\n"\\\r\n\x85\nz\n'.encode())
     assert read_vocabulary(Folder(tmp_path)) == {"a\u2028b": 0, '"\\': 1, "\x85": 2, "z": 3}
+
+
+def test_of_several_added_tokens_the_one_with_the_highest_id_counts(tmp_path: Path) -> None:
+    tokens = tokenizer("gpt2", count=97)
+    tokens.add_tokens(["w500", "w501", "w502"])
+    save(tmp_path, "gpt2", tokens)  # 99 rows: the first two added tokens fit
+    assert scores(tmp_path, ["w11 w501"]).isfinite().all()
+    with pytest.raises(IndexError):
+        scores(tmp_path, ["w11 w502"])
+    (item,) = check(tmp_path).findings
+    assert (item.id, "'w502'" in item.message) == ("HS307", True)
+
+
+def test_an_end_token_among_several_of_the_configuration_is_silent(tmp_path: Path) -> None:
+    save(tmp_path, "gpt2", tokenizer("gpt2"), eos_token_id=[33, 2])
+    assert found(tmp_path) == {}
+    save(tmp_path, "gpt2", tokenizer("gpt2"), eos_token_id=[33, 34])
+    assert "HS306" in found(tmp_path)
+
+
+def test_a_model_that_reads_no_text_has_no_tokenizer_to_compare(tmp_path: Path) -> None:
+    chosen = FAMILIES["vit"]
+    chosen.build("ViTForImageClassification", num_labels=3).save_pretrained(tmp_path)
+    reasons = {item.reason for item in check(tmp_path).not_applicable}
+    assert reasons == {"the model reads no text"}

@@ -17,7 +17,7 @@ from reports import REPORTS
 from headscope import api
 from headscope.cli import main
 from headscope.errors import ExitCode, Gated, HeadscopeError, Malformed, NetworkError, NotFound, Offline, UsageError
-from headscope.facts import CheckpointKind, CheckpointManifest, Report, Unavailable, WeightsFormat
+from headscope.facts import CheckpointKind, CheckpointManifest, Gap, Report, WeightsFormat
 
 PERMISSIONS = 0o640
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "headscope-1.0.schema.json"
@@ -199,9 +199,7 @@ def test_explain_names_the_topic_that_is_unknown(capsys: pytest.CaptureFixture[s
 def test_diagram_of_what_is_not_determined_ends_with_3_and_says_so(
     fake: FakeApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(
-        REPORTS, "open", lambda: replace(REPORTS["bert"](), not_determined=(Unavailable("pooling", "why"),))
-    )
+    monkeypatch.setitem(REPORTS, "open", lambda: replace(REPORTS["bert"](), not_determined=(Gap("pooling", "why"),)))
     assert main(["diagram", "open"]) == ExitCode.UNDETERMINED
     assert "not determined: pooling" in capsys.readouterr().out
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import transformers
 from torch.utils.data import Dataset
@@ -24,11 +23,10 @@ class Texts(Dataset[dict[str, torch.Tensor]]):
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.tensor(index % 2)}
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> transformers.PreTrainedModel:
-    """Loaded from a base model in `base`."""
-    FAMILIES["bert"].build("BertModel").save_pretrained(tmp_path / "base")
-    return transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base", **LABELS)
+def with_new_head(folder: Path) -> transformers.PreTrainedModel:
+    """A classifier that was loaded from a base model, which is in `base`."""
+    FAMILIES["bert"].build("BertModel").save_pretrained(folder / "base")
+    return transformers.BertForSequenceClassification.from_pretrained(folder / "base", **LABELS)
 
 
 def ids(callback: Any) -> list[str]:

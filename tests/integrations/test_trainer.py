@@ -15,7 +15,7 @@ from headscope.errors import CheckFailed, Unsupported, UsageError
 from headscope.facts.results.check import Verdict
 from headscope.integrations.gate import TrainingGate
 from tests.families import FAMILIES
-from tests.integrations.small import LABELS, Texts
+from tests.integrations.small import LABELS, Texts, with_new_head
 
 
 class Steps(transformers.TrainerCallback):
@@ -26,6 +26,11 @@ class Steps(transformers.TrainerCallback):
 
     def on_step_end(self, *given: Any, **named: Any) -> None:
         self.taken += 1
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> transformers.PreTrainedModel:
+    return with_new_head(tmp_path)
 
 
 def train(model: Any, folder: Path, callback: Any, batch: int = 2, **given: Any) -> int:

@@ -16,9 +16,14 @@ from transformers import Trainer, TrainingArguments
 
 import headscope
 from headscope.errors import CheckFailed, UsageError
-from tests.integrations.small import LABELS, Texts, ids
+from tests.integrations.small import LABELS, Texts, ids, with_new_head
 
 HEAD = {"bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias"}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> transformers.PreTrainedModel:
+    return with_new_head(tmp_path)
 
 
 def arguments(folder: Path, **given: Any) -> TrainingArguments:

@@ -207,14 +207,14 @@ def test_rules_without_data_are_not_asked(tmp_path: Path) -> None:
 def test_what_has_no_order_is_not_asked_for_one(tmp_path: Path) -> None:
     for cells, words in ((list(NAMES), "they are names, not ids"), ([0, 1, 2], "have no names to compare")):
         result = checked(model(), write(tmp_path, cells))
-        reason = next(gap.reason for gap in result.not_applicable if gap.what.startswith("HS726"))
+        reason = next(gap.reason for gap in result.not_applicable if gap.rule == "HS726")
         assert words in reason
 
 
 def test_question_answering_has_no_classes(tmp_path: Path) -> None:
     result = checked(model(("start", "end"), BertForQuestionAnswering), write(tmp_path, ["a", "b"]))
     assert result.findings == ()
-    assert {gap.what[:5] for gap in result.not_applicable} == {*result.rules}
+    assert {gap.topic[:5] for gap in result.not_applicable} == {*result.rules}
 
 
 def test_columns_of_0_and_1_are_compared_by_their_names(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_an_adapter_that_is_none(bert: Saved) -> None:
 def test_an_adapter_without_weights_is_not_determined(bert: Saved) -> None:
     (bert.adapter / "adapter_model.safetensors").unlink()
     report = _inspect(bert, num_labels=_LABELS)
-    assert [gap.what for gap in report.not_determined] == ["adapter weights"]
+    assert [gap.topic for gap in report.not_determined] == ["adapter weights"]
 
 
 @pytest.mark.parametrize("value", [None, 3, "", ["a"], {}])

@@ -571,7 +571,7 @@ def test_hs502_is_found_where_the_verdict_is_fresh_and_not_where_it_is_trained(t
     half = llama().to(torch.bfloat16)
     checked = headscope.check(saved(half, tmp_path / "half"), "inference", select="HS502")
     assert checked.findings == ()
-    assert [item.what for item in checked.not_determined] == ["HS502 looks-untrained"]
+    assert [item.topic for item in checked.not_determined] == ["HS502 looks-untrained"]
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="the real checkpoints are not there")

@@ -110,10 +110,10 @@ def test_what_was_packed_was_loaded(name: str, of: str, tmp_path: Path) -> None:
     assert not report.weights.mismatched
     assert [key for key in report.weights.unused if key != "lm_head.weight"] == []
     assert not report.not_determined
-    assert (report.model.quantization.method, report.model.quantization.head_quantised) == (
+    assert (report.model.quantization.method, report.model.quantization.head_quantized) == (
         PACKINGS[name][1]["quant_method"], False,
     )  # fmt: skip
-    packed = [item for item in report.weights.parameters if item.quantised]
+    packed = [item for item in report.weights.parameters if item.quantized]
     assert len(packed) == 2 * 7
     assert all(len(item.checkpoint_keys) > 1 for item in packed)
 
@@ -123,8 +123,8 @@ def test_a_packed_head_has_its_true_shape(name: str, tmp_path: Path) -> None:
     report = headscope.inspect(str(save(tmp_path, name, head=True)))
     (head,) = report.head.parameters
     assert (head.shape, head.status) == ((_LABELS, 64), ParameterStatus.LOADED)
-    assert head.quantised
-    assert report.model.quantization.head_quantised
+    assert head.quantized
+    assert report.model.quantization.head_quantized
     assert "packed as" in str(report)
 
 
@@ -141,7 +141,7 @@ def test_an_unknown_packing_is_not_determined_and_never_new(tmp_path: Path) -> N
     save_file({key.replace("qweight", "zweight"): value for key, value in state.items()}, folder / "model.safetensors")
     report = headscope.inspect(str(folder))
     assert report.weights.new == ()
-    assert [gap.what for gap in report.not_determined] == ["quantized weights"]
+    assert [gap.topic for gap in report.not_determined] == ["quantized weights"]
     assert {item.status for item in report.head.parameters} == {ParameterStatus.LOADED}
 
 
@@ -188,5 +188,5 @@ def test_as_bitsandbytes_itself_saves_and_loads(bits: int, head: bool, tmp_path:
     assert (set(report.weights.new), set(report.weights.unused)) == (
         set(info["missing_keys"]), set(info["unexpected_keys"]),
     )  # fmt: skip
-    assert report.model.quantization.head_quantised is head
+    assert report.model.quantization.head_quantized is head
     assert [item.shape for item in report.head.parameters] == [(_LABELS, 64)]

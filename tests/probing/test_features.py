@@ -197,7 +197,7 @@ def test_vectors_with_nan_are_named_and_the_others_kept(tmp_path: Path) -> None:
         model.bert.pooler.dense.bias[0] = float("nan")
     model.save_pretrained(folder)
     features = extracted("bert", folder, tmp_path / "some", 8)
-    assert {gap.what for gap in features.not_determined} == {"pooler", "head"}
+    assert {gap.topic for gap in features.not_determined} == {"pooler", "head"}
     assert "23 texts of 23 gave NaN" in features.not_determined[0].reason
     with torch.no_grad():
         model.bert.embeddings.LayerNorm.bias[0] = float("nan")

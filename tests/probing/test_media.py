@@ -209,7 +209,7 @@ def test_vectors_are_those_of_each_file_alone(name: str, tmp_path: Path) -> None
             made = layers[-1](torch.from_numpy(np.array(features.parts[Vector.HEAD, None])))
         torch.testing.assert_close(made, logits, rtol=0, atol=1e-4)
         if name not in WITH_FIRST:
-            reasons = {gap.what: gap.reason for gap in features.left_out}
+            reasons = {gap.topic: gap.reason for gap in features.left_out}
             assert "is a part of the input" in reasons["first_token"]
 
 
@@ -227,7 +227,7 @@ def test_images_of_a_column_of_paths_are_probed(tmp_path: Path) -> None:
     result = headscope.probe(folder, data=data, **options)  # type: ignore[arg-type]
     assert (result.texts, result.candidate("head").same_as) == (12, "first_token-2") or result.head == "head"
     assert result.against("tfidf") is None
-    assert {gap.what: gap.reason for gap in result.left_out}["tfidf"] == "the rows are image files, not texts"
+    assert {gap.topic: gap.reason for gap in result.left_out}["tfidf"] == "the rows are image files, not texts"
     assert headscope.probe(folder, data=data, **options).numbers.reused  # type: ignore[arg-type,union-attr]
     from PIL import Image
 

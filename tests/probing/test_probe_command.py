@@ -86,7 +86,7 @@ def test_weights_that_the_checkpoint_lacks_are_named_and_drawn_from_the_seed(tmp
     assert once.head_input is not None
     assert set(once.head_input.new) == {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
     assert once.candidate("pooler").new == tuple(sorted(once.candidate("pooler").new)) != ()
-    assert "newly initialized" in next(gap.reason for gap in once.left_out if gap.what == "checkpoint")
+    assert "newly initialized" in next(gap.reason for gap in once.left_out if gap.topic == "checkpoint")
     assert "checkpoint" not in {item.name for item in once.baselines}
 
 
@@ -279,7 +279,7 @@ def test_a_head_of_nan_predicts_nothing(tmp_path: Path, rows: Path) -> None:
     with torch.no_grad():
         model.classifier.weight.fill_(float("nan"))
     result = probed(save(model, tmp_path / "model", NAMES), rows)
-    assert {gap.what: gap.reason for gap in result.left_out}["checkpoint"] == (
+    assert {gap.topic: gap.reason for gap in result.left_out}["checkpoint"] == (
         "the checkpoint's head gave NaN or infinite scores"
     )
     assert result.start is None

@@ -16,6 +16,7 @@ import pytest
 from reports import REPORTS, bert, gpt2, hostile, one_part, roberta
 
 from headscope.facts import (
+    Gap,
     Head,
     ParameterStatus,
     Pooling,
@@ -24,7 +25,6 @@ from headscope.facts import (
     Report,
     Task,
     Tie,
-    Unavailable,
     UnusedModule,
     Where,
 )
@@ -86,7 +86,7 @@ def branched() -> Report:
 
 
 def without_head() -> Report:
-    return replace(bert(), head=None, not_determined=(Unavailable("head path", "the forward failed: <b>why</b>"),))
+    return replace(bert(), head=None, not_determined=(Gap("head path", "the forward failed: <b>why</b>"),))
 
 
 def with_tie() -> Report:
@@ -142,7 +142,7 @@ def test_every_node_is_drawn_once_and_every_stage_is_one(name: str, format: str)
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_weight_has_the_status_of_the_report_in_word_and_colour(name: str) -> None:
+def test_a_weight_has_the_status_of_the_report_in_word_and_color(name: str) -> None:
     report = PICTURES[name]()
     drawn = {weight.name: weight for node in picture_of(report).nodes for weight in node.weights}
     for item in report.head.parameters if report.head else ():
@@ -290,7 +290,7 @@ def test_each_part_of_a_concatenation_has_a_separate_row() -> None:
 
 @pytest.mark.parametrize("what", ["pooling", "head path"])
 def test_no_position_is_marked_where_the_pooling_is_not_determined(what: str) -> None:
-    report = replace(bert(), not_determined=(Unavailable(what, "why"),))
+    report = replace(bert(), not_determined=(Gap(what, "why"),))
     [hidden] = [node for node in picture_of(report).nodes if node.kind is BoxKind.HIDDEN]
     assert {cell.mark for row in hidden.rows for cell in row.cells} == {Mark.UNTOLD}
     for format in PAINTERS:
@@ -298,7 +298,7 @@ def test_no_position_is_marked_where_the_pooling_is_not_determined(what: str) ->
 
 
 def test_a_pooling_that_is_not_determined_is_told_nowhere() -> None:
-    report = replace(bert(), not_determined=(Unavailable("pooling", "why"),))
+    report = replace(bert(), not_determined=(Gap("pooling", "why"),))
     for format in PAINTERS:
         assert "first token" not in diagram_text(report, format)
         assert "padding or not" not in diagram_text(report, format)
@@ -438,9 +438,9 @@ def test_a_word_that_fits_on_a_line_is_not_broken() -> None:
     assert wrap_text("found from input_ids", text_width("found from input_", 13), 13) == ("found from", "input_ids")
 
 
-def luminance(colour: str) -> float:
+def luminance(color: str) -> float:
     """The relative luminance of `#rrggbb`, as WCAG defines it."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 

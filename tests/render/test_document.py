@@ -13,10 +13,10 @@ from headscope.facts import (
     CheckpointKind,
     CheckpointManifest,
     Finding,
+    Gap,
     Report,
     Severity,
     TensorHeader,
-    Unavailable,
     WeightFile,
     WeightsFormat,
 )
@@ -48,7 +48,7 @@ def as_diff(report: Report) -> Report:
 
 def with_everything() -> Report:
     finding = Finding("HS101", Severity.WARNING, "New head", "It is new.", "Train it.", ("classifier.weight",), "")
-    return replace(bert(), findings=(finding,), notes=("note",), not_determined=(Unavailable("loss", "why"),))
+    return replace(bert(), findings=(finding,), notes=("note",), not_determined=(Gap("loss", "why"),))
 
 
 def scanned() -> Tally:

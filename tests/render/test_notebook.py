@@ -11,7 +11,7 @@ from reports import REPORTS, bert, hostile
 from rich.style import Style
 from test_diagram import EVIL, PICTURES
 
-from headscope.facts import Finding, Profile, Report, Severity, Unavailable
+from headscope.facts import Finding, Gap, Profile, Report, Severity
 from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.heads.tasks import Task
 from headscope.facts.results.check import CheckResult, Verdict
@@ -38,7 +38,7 @@ def finding(severity: Severity, **changes: object) -> Finding:
 
 
 def checked(report: Report, *findings: Finding) -> CheckResult:
-    gap = Unavailable("the values", "the file is cut")
+    gap = Gap("the values", "the file is cut")
     return CheckResult(
         "1", "check", report.checkpoint.reference, Profile.INFERENCE, Verdict.FAILED, findings, (), (gap,), (),
         ("HS101", "HS102"), report=report,
@@ -50,7 +50,7 @@ def evil_results() -> Iterator[Any]:
     for text in EVIL:
         evil = finding(Severity.ERROR, id=text, title=text, message=text, remedy=text, code=text, parameters=(text,))
         report = replace(PICTURES["evil"](), findings=(evil,), profile=Profile.TRAINING, not_determined=(
-            Unavailable(text, text),
+            Gap(text, text),
         ))  # fmt: skip
         yield report
         yield replace(report, command="diff-weights")
@@ -106,7 +106,7 @@ def test_a_report_is_the_picture_and_the_same_facts_folded(name: str) -> None:
     assert html.count('<g class="node') == len(picture_of(report).nodes)
     for item in report.head.tensors if report.head else ():
         assert f">{item.status.value}" in html.partition("<details")[2]
-    assert all(gap.what in read.text for gap in report.not_determined)
+    assert all(gap.topic in read.text for gap in report.not_determined)
     assert "url(" not in html
     assert "@import" not in html
     assert " id=" not in html  # several outputs stand on one page
@@ -159,7 +159,7 @@ def test_no_rule_reaches_beyond_the_output() -> None:
             assert re.search(r"(^|\s)\.headscope(\s|$)", selector.strip()), selector
 
 
-def test_every_colour_that_a_rule_uses_is_defined_in_both_themes() -> None:
+def test_every_color_that_a_rule_uses_is_defined_in_both_themes() -> None:
     html = result_html(bert())
     used = set(re.findall(r"var\((--[\w-]+)\)", html))
     themes = [set(re.findall(r"(--[\w-]+):", line)) for line in html.splitlines() if "--ground:" in line]
@@ -169,12 +169,12 @@ def test_every_colour_that_a_rule_uses_is_defined_in_both_themes() -> None:
 
 
 @pytest.mark.parametrize("style", [*console.TONE.values(), *console.STATUS.values(), *console.SEVERITY.values()])
-def test_every_colour_of_the_terminal_has_one_in_the_notebook(style: str) -> None:
+def test_every_color_of_the_terminal_has_one_in_the_notebook(style: str) -> None:
     from headscope.render.pages.notebook import _TINTS
 
-    colour = Style.parse(style).color
-    assert colour is not None
-    assert colour.name in _TINTS
+    color = Style.parse(style).color
+    assert color is not None
+    assert color.name in _TINTS
 
 
 @pytest.mark.parametrize("name", REPORTS)

@@ -17,9 +17,9 @@ JUPYTER = ('data-jp-theme-light="true"', 'data-jp-theme-light="false"')
 VSCODE = ('data-vscode-theme-kind="vscode-light"', 'data-vscode-theme-kind="vscode-dark"')
 
 
-def ground(colour: str) -> str:
+def ground(color: str) -> str:
     """`#rrggbb` as a browser says it."""
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgb({red}, {green}, {blue})"
 
 

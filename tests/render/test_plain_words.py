@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from reports import bert, gpt2, roberta
 
-from headscope.facts import ModelFacts, PoolingKind, Report, Shape, Task, Unavailable
+from headscope.facts import Gap, GapTopic, ModelFacts, PoolingKind, Report, Shape, Task
 from headscope.render.text.plain_words import plain_words
 
 BATCH = "batch"
@@ -150,13 +150,13 @@ def test_a_formula_that_does_not_end_in_the_last_layer_gets_no_name(formula: str
 
 
 def test_what_is_not_determined_gets_no_name() -> None:
-    for what in ("pooling", "head path", "head path of the second head", "token rows"):
-        assert plain_words(replace(roberta(), not_determined=(Unavailable(what, "it moved"),))) == ""
+    for topic in set(GapTopic) - {GapTopic.CHECKPOINT}:
+        assert plain_words(replace(roberta(), not_determined=(Gap(topic, "it moved"),))) == ""
 
 
 @pytest.mark.parametrize("what", ["weights", "10 of 10 shards"])
 def test_weights_that_are_not_known_leave_what_the_head_does(what: str) -> None:
-    assert plain_words(replace(roberta(), not_determined=(Unavailable(what, "missing"),))) == plain_words(roberta())
+    assert plain_words(replace(roberta(), not_determined=(Gap(what, "missing"),))) == plain_words(roberta())
 
 
 def test_a_stage_after_the_layer_that_changes_the_scores_takes_the_name_away() -> None:

@@ -28,7 +28,7 @@ from headscope.facts.results.probe import (
     Vector,
     Versus,
 )
-from headscope.facts.stored.checkpoint import Unavailable
+from headscope.facts.stored.checkpoint import Gap
 from headscope.render.probing.screen import probe_screen
 from headscope.render.probing.words import probe_answer
 from headscope.render.text.console import plain_text
@@ -134,7 +134,7 @@ def test_hostile_names_reach_the_screen_as_text(details: bool) -> None:
         classes=(ProbeClass("a\x9b", 1500), ProbeClass("[bold]", 500)),
         head_input=HeadInput("Bert\x1b[1mX", "first_token", "classifier", ("[red]pooler\x9b.weight",)),
         notes=("\x1b]8", "second\x1b", "third\x9b[blue]"),
-        not_determined=(Unavailable("knn\x1b", "[green]too\x9b large"),),
+        not_determined=(Gap("knn\x1b", "[green]too\x9b large"),),
     )
     screen = " ".join(plain_text(probe_screen(hostile, details=details), 100).split())
     assert not {"\x1b", "\x9b"} & set(screen)

@@ -96,7 +96,7 @@ def test_every_parameter_of_the_head_is_named_whole(width: int) -> None:
         assert parameter.name in text
 
 
-def test_a_status_is_a_word_beside_its_colour() -> None:
+def test_a_status_is_a_word_beside_its_color() -> None:
     text = plain_text(detailed(bert()), 80)
     assert "loaded  bert.pooler.dense.weight" in text
     assert "new  classifier.weight" in text

@@ -11,12 +11,12 @@ from headscope.facts import (
     AdapterFaultKind,
     Carried,
     CheckpointKind,
+    Gap,
     Head,
     HeadParameter,
     ParameterStatus,
     Report,
     Tie,
-    Unavailable,
     UnusedModule,
     WeightsFormat,
 )
@@ -65,7 +65,7 @@ def in_memory() -> Report:
 
 
 def with_a_gap() -> Report:
-    return replace(pretrained(), not_determined=(Unavailable("model-00002-of-00003.safetensors", "missing"),))
+    return replace(pretrained(), not_determined=(Gap("model-00002-of-00003.safetensors", "missing"),))
 
 
 VERDICTS = (
@@ -169,7 +169,7 @@ def test_a_diff_says_what_the_adapter_gives() -> None:
 
 
 def test_an_inspection_without_a_head_says_so() -> None:
-    report = replace(bert(), head=None, not_determined=(Unavailable("head path", "forward failed"),))
+    report = replace(bert(), head=None, not_determined=(Gap("head path", "forward failed"),))
     assert tell_verdict(report).sentence.endswith("; not determined: head path")
 
 

@@ -340,7 +340,7 @@ def test_half_downloads_are_told_by_marks_missing_shards_and_short_files(model: 
     report = headscope.inspect(str(tmp_path), offline=True)
     (state,) = report.checkpoint.states
     assert (state.rule, state.evidence) == ("HS812", (f"the index names 1 file not here: {shard.name}",))
-    assert any(gap.what == shard.name for gap in report.not_determined)
+    assert any(gap.topic == shard.name for gap in report.not_determined)
     shard.write_bytes(content[:-9])
     (tmp_path / ".cache" / "huggingface" / "download").mkdir(parents=True)
     (tmp_path / ".cache" / "huggingface" / "download" / "x.0af.incomplete").write_bytes(b"")

@@ -222,7 +222,7 @@ def inputs_of(drawn: Drawn, seed: int, count: int = 40) -> Iterator[tuple[Tensor
 def falsehood(drawn: Drawn, report: Report, seed: int) -> str:
     """What a report says with confidence that isn't true on some input; "" for nothing."""
     assert report.head is not None
-    gaps = {item.what for item in report.not_determined}
+    gaps = {item.topic for item in report.not_determined}
     formula, pooling = report.head.formula.removeprefix("logits = "), report.head.pooling
     head, pool = meaning_of(formula) if formula else ("", "")
     for ids, mask in inputs_of(drawn, seed):

@@ -62,13 +62,13 @@ BY_LENGTH = [
 def test_what_depends_on_the_length_is_not_determined(head: Any) -> None:
     traced = trace(Text(head))
     assert traced.formula == ""
-    assert [gap.what for gap in traced.not_determined] == ["pooling"]
+    assert [gap.topic for gap in traced.not_determined] == ["pooling"]
     assert traced.pooling.parts == ()
 
 
 def test_a_head_that_changes_its_operations_with_the_length_is_not_determined() -> None:
     traced = trace(Text(lambda s, h, m: s.fc(h[:, 0]) if h.shape[1] > 20 else s.fc(h.mean(1))))
-    assert "head path" in [gap.what for gap in traced.not_determined]
+    assert "head path" in [gap.topic for gap in traced.not_determined]
 
 
 def test_a_branch_on_values_is_noticed_in_a_model_with_real_weights() -> None:
@@ -313,7 +313,7 @@ def test_a_pooling_is_claimed_where_two_runs_read_the_same(
 ) -> None:
     found, _ = agreement(*(None if rule is None else of_pooling(look, rule) for rule in rules))
     assert [gap.reason for gap in found.gaps] == gaps
-    assert {gap.what for gap in found.gaps} <= {"pooling"}
+    assert {gap.topic for gap in found.gaps} <= {"pooling"}
     assert found.pooling.rule == (claimed or "not determined")
     assert len(found.pooling.parts) == bool(claimed)
     assert (found.pooling.kind is K.OTHER) is not bool(claimed)
@@ -401,12 +401,12 @@ def test_a_size_is_shown_as_two_runs_have_it(look: Look, one: Shape, other: Shap
 def test_runs_through_different_operations_leave_the_head_path_open(look: Look) -> None:
     whole, less = of_shapes(look, (1,), (2,)), of_shapes(look, (1,))
     found, _ = agreement(whole, less)
-    assert [(gap.what, gap.reason) for gap in found.gaps] == [
+    assert [(gap.topic, gap.reason) for gap in found.gaps] == [
         ("head path", "runs of different sizes go through different operations")
     ]
     assert found.stages == whole.stages
     elsewhere = replace(less, stages=(replace(less.stages[0], module="elsewhere"),))
-    assert [gap.what for gap in agreement(less, elsewhere)[0].gaps] == ["head path"]
+    assert [gap.topic for gap in agreement(less, elsewhere)[0].gaps] == ["head path"]
 
 
 def with_guesses(look: Look, *guesses: Guess, unfaithful: tuple[str, ...] = ()) -> Look:
@@ -417,7 +417,7 @@ def with_guesses(look: Look, *guesses: Guess, unfaithful: tuple[str, ...] = ()) 
 def test_a_guess_leaves_the_head_path_open_unless_it_was_taken_before_the_hidden_states(look: Look) -> None:
     def lines(*looks: Look | None) -> list[str]:
         gaps = agreement(*looks)[0].gaps
-        assert all(gap.what == "head path" for gap in gaps if "value at" in gap.reason)
+        assert all(gap.topic == "head path" for gap in gaps if "value at" in gap.reason)
         return [gap.reason.split("value at ")[1].split(",")[0] for gap in gaps if "value at" in gap.reason]
 
     assert look.head.base is not None
@@ -440,5 +440,5 @@ def test_a_run_that_cannot_be_trusted_leaves_the_head_path_open(look: Look) -> N
     plain, doubted = with_guesses(look), with_guesses(look, unfaithful=("it is stale",))
     other = replace(doubted, pooling=replace(doubted.pooling, rule="another"))
     for found, _ in (agreement(plain, doubted), agreement(doubted, other, None), agreement(doubted, None)):
-        assert (found.gaps[0].what, found.gaps[0].reason) == ("head path", "it is stale")
+        assert (found.gaps[0].topic, found.gaps[0].reason) == ("head path", "it is stale")
         assert [gap.reason for gap in found.gaps if "positions" in gap.reason] == []

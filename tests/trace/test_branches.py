@@ -67,7 +67,7 @@ def test_the_path_of_padded_rows_is_shown_and_the_other_is_named(
 ) -> None:
     traced = trace(Text(head))
     assert traced.pooling.kind is kind
-    assert [item.what for item in traced.not_determined] == where
+    assert [item.topic for item in traced.not_determined] == where
     assert all("test_branches.py:" in item.reason for item in traced.not_determined if "runs other" in item.reason)
 
 
@@ -88,7 +88,7 @@ def test_a_model_without_a_pad_token_is_compared_too(pad: int | None) -> None:
         num_key_value_heads=2, num_labels=3, pad_token_id=pad,
     )  # fmt: skip
     report = headscope.inspect(MeanWhereFull(config))
-    assert FULL in [item.what for item in report.not_determined]
+    assert FULL in [item.topic for item in report.not_determined]
 
 
 COUNTED: dict[str, Callable[[Tensor, int], Tensor]] = {
@@ -107,12 +107,12 @@ COUNTED: dict[str, Callable[[Tensor, int], Tensor]] = {
 @pytest.mark.parametrize("name", COUNTED)
 def test_arithmetic_with_the_number_of_tokens_is_no_other_path(name: str) -> None:
     traced = trace(Text(lambda s, h, m: COUNTED[name](s.fc(h[:, 0]), int(m.sum()))))
-    assert [item.what for item in traced.not_determined if item.what in (FULL, ONE)] == []
+    assert [item.topic for item in traced.not_determined if item.topic in (FULL, ONE)] == []
 
 
 def test_a_position_that_is_counted_is_another_path() -> None:
     traced = trace(Text(lambda s, h, m: s.fc(h[:, int(m[0].sum()) - int(m.sum()) // len(m)])))
-    assert FULL in [item.what for item in traced.not_determined]
+    assert FULL in [item.topic for item in traced.not_determined]
 
 
 def test_a_forward_that_fails_without_padding_is_named() -> None:
@@ -122,7 +122,7 @@ def test_a_forward_that_fails_without_padding_is_named() -> None:
         return model.fc(hidden[:, 0])
 
     (gap,) = trace(Text(fails_where_full)).not_determined
-    assert gap.what == FULL
+    assert gap.topic == FULL
     assert "a batch without padding" in gap.reason
 
 

@@ -66,7 +66,7 @@ def reads_everywhere(head: Head) -> bool:
 @pytest.mark.parametrize("head", CUTTING)
 def test_a_limit_beyond_the_traced_texts_is_named(head: Head) -> None:
     assert not reads_everywhere(head)
-    gaps = [item for item in trace(Text(head)).not_determined if item.what == "pooling of long texts"]
+    gaps = [item for item in trace(Text(head)).not_determined if item.topic == "pooling of long texts"]
     assert len(gaps) == 1
     assert re.match(
         r"for texts of 1(29|30) tokens, the forward .*; what is shown holds for texts of 12[89]", gaps[0].reason
@@ -76,7 +76,7 @@ def test_a_limit_beyond_the_traced_texts_is_named(head: Head) -> None:
 @pytest.mark.parametrize("head", COMPUTED)
 def test_a_limit_that_python_computes_from_the_length_is_named(head: Head) -> None:
     assert not reads_everywhere(head)
-    gaps = [item for item in trace(Text(head)).not_determined if item.what == "pooling of long texts"]
+    gaps = [item for item in trace(Text(head)).not_determined if item.topic == "pooling of long texts"]
     assert len(gaps) == 1
     assert gaps[0].reason.startswith("for texts of 129 tokens, the forward gives other scores than the formula")
 
@@ -97,7 +97,7 @@ def test_slices_that_cut_no_text_are_not_named(head: Head) -> None:
 )
 def test_a_number_that_bounds_nothing_is_no_limit(index: Callable[[torch.Tensor], torch.Tensor]) -> None:
     traced = trace(Text(lambda s, h, m: s.fc(h[rows(h), index(m)])))
-    assert "pooling of long texts" not in [item.what for item in traced.not_determined]
+    assert "pooling of long texts" not in [item.topic for item in traced.not_determined]
 
 
 class Cut(torch.nn.Module):
@@ -114,4 +114,4 @@ class Cut(torch.nn.Module):
 @pytest.mark.parametrize(("positions", "is_named"), [(512, True), (128, False)])
 def test_a_limit_that_no_text_of_the_model_reaches_is_not_named(positions: int, is_named: bool) -> None:
     report = headscope.inspect(Cut(positions), example_inputs={"input_ids": torch.arange(3, 15).reshape(2, 6)})
-    assert ("pooling of long texts" in [item.what for item in report.not_determined]) is is_named
+    assert ("pooling of long texts" in [item.topic for item in report.not_determined]) is is_named

@@ -22,7 +22,7 @@ def assert_open(traced: HeadTrace, reason: str) -> None:
     assert traced.formula == ""
     assert traced.pooling.kind is PoolingKind.OTHER
     assert traced.pooling.tokens == ()
-    assert [item.what for item in traced.not_determined] == ["head path"]
+    assert [item.topic for item in traced.not_determined] == ["head path"]
     assert reason in traced.not_determined[0].reason
 
 

@@ -81,7 +81,7 @@ def test_a_condition_is_said_with_the_lengths_that_hold() -> None:
     traced = trace(Text(lambda s, h, m: s.fc(h.mean(1) if h.size(1) < 100 else h[:, 0])))
     assert traced.formula == "logits = fc(mean(h))"
     (gap,) = traced.not_determined
-    assert gap.what == "pooling of long texts"
+    assert gap.topic == "pooling of long texts"
     assert gap.reason.startswith("for texts of 100 tokens, the forward runs other code")
     assert gap.reason.endswith("what is shown holds for texts of 99 tokens")
 
@@ -97,7 +97,7 @@ def halves(s: Text, h: Tensor, m: Tensor) -> Tensor:
 def test_a_branch_on_values_leaves_the_formula_open(head: Head) -> None:
     traced = trace(Text(head))
     assert (traced.formula, traced.pooling.parts) == ("", ())
-    assert [gap.what for gap in traced.not_determined] == ["head path"]
+    assert [gap.topic for gap in traced.not_determined] == ["head path"]
     assert "branches on a floating-point value" in traced.not_determined[0].reason
 
 

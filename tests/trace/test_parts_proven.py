@@ -72,7 +72,7 @@ def test_a_part_that_is_nearly_one_is_not_claimed(name: str) -> None:
     traced = trace(Two(WRONG[name]))
     assert "mean over" not in traced.pooling.rule
     assert "largest value" not in traced.pooling.rule
-    assert [item.what for item in traced.not_determined] == ["pooling"]
+    assert [item.topic for item in traced.not_determined] == ["pooling"]
 
 
 MIXERS: dict[str, Head] = {

@@ -49,7 +49,7 @@ def test_random_choices_leave_the_head_path_open(head: Head) -> None:
     traced = trace(model)
     assert traced.pooling.kind is PoolingKind.OTHER
     assert traced.formula == ""
-    assert any(item.what == "head path" and "random numbers" in item.reason for item in traced.not_determined)
+    assert any(item.topic == "head path" and "random numbers" in item.reason for item in traced.not_determined)
 
 
 @pytest.mark.parametrize("head", FIXED)

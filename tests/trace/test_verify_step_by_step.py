@@ -14,21 +14,7 @@ from headscope.trace.proof.gradients import Influence, measure_influence, verify
 from headscope.trace.replay.changed_inputs import ChangedInputs
 from headscope.trace.replay.replay import replay_head
 from headscope.trace.slice.axes import TokenAxes
-from tests.trace.heads import (
-    ALL,
-    BY_ROW,
-    EXAMPLES,
-    FIRST,
-    LAST,
-    NON_PAD,
-    Encoder,
-    H,
-    Head,
-    Run,
-    Text,
-    Towers,
-    run,
-)
+from tests.trace.heads import ALL, BY_ROW, EXAMPLES, FIRST, LAST, NON_PAD, Encoder, H, Head, Run, Text, Towers, run
 
 K = PoolingKind
 Part = tuple[PoolingKind, Positions]

@@ -177,7 +177,7 @@ def test_a_write_through_another_tensor_leaves_the_head_path_open(head: Any, dev
     traced = trace(module)
     assert traced.formula == ""
     assert traced.pooling.tokens == ()
-    assert [(item.what, "in place through another tensor" in item.reason) for item in traced.not_determined] == [
+    assert [(item.topic, "in place through another tensor" in item.reason) for item in traced.not_determined] == [
         ("head path", True)
     ]
 

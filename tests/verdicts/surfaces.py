@@ -68,7 +68,7 @@ def _said(ask: Callable[[], Any]) -> Said:
     except Exception as err:  # a traceback is neither a pass nor a verdict
         return "crashed", f"{type(err).__name__}: {err}"
     found = [f"{item.id} {item.severity.value}: {item.message}" for item in result.findings]
-    gaps = [f"{gap.what}: {gap.reason}" for gap in result.not_determined]
+    gaps = [f"{gap.topic}: {gap.reason}" for gap in result.not_determined]
     return result.verdict.value, "; ".join((*found, *gaps))
 
 

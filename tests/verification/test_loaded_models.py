@@ -360,7 +360,7 @@ def test_an_adapter_that_is_not_named_is_not_determined(saved: Path, query: Path
     model.base_model.model.classifier.modules_to_save.default.load_state_dict(loaded(saved).classifier.state_dict())
     result = headscope.verify(model, saved, head=head)
     assert (result.verdict, result.findings) == (Verdict.NOT_DETERMINED, ()), str(result)
-    assert [gap.what for gap in result.not_determined] == ["adapter"]
+    assert [gap.topic for gap in result.not_determined] == ["adapter"]
     unknown = {item.name for item in result.tensors if item.status is S.UNKNOWN}
     inside = dict(model.base_model.model.named_parameters())
     assert unknown == ({name for name in inside if ".lora_" in name} if not head else set())
@@ -580,4 +580,4 @@ def test_a_classifier_in_a_pickle_is_never_green(tmp_path: Path) -> None:
     (tmp_path / "model_head.pkl").write_bytes(b"\x80\x04N.")
     result = headscope.verify(BertModel.from_pretrained(tmp_path), tmp_path)
     assert result.verdict is Verdict.NOT_DETERMINED
-    assert result.not_determined[0].what == "model_head.pkl"
+    assert result.not_determined[0].topic == "model_head.pkl"

@@ -209,7 +209,7 @@ def test_an_adapter_on_a_base_that_is_not_there_is_not_determined(model: Any, tm
     (tmp_path / "base").rename(tmp_path / "moved")
     result = headscope.verify_save(wrapped, tmp_path / "adapter", offline=True)
     assert result.verdict is Verdict.NOT_DETERMINED
-    assert any("pooler" in gap.what for gap in result.not_determined)
+    assert any("pooler" in gap.topic for gap in result.not_determined)
 
 
 def test_labels_that_the_save_lost_or_has_in_another_order_are_caught(model: Any, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_live_placeholder_is_not_determined(model: Any, tmp_path: Path) -> Non
     model.classifier.weight.data = torch.empty(0)
     result = SaveWatch(memory, selection_of_saves()).compare(model, tmp_path / "saved")
     assert result.verdict is Verdict.NOT_DETERMINED
-    assert result.not_determined[0].what == "classifier.weight"
+    assert result.not_determined[0].topic == "classifier.weight"
 
 
 def test_a_head_that_the_save_of_a_sharded_model_left_out_is_caught(model: Any, tmp_path: Path) -> None:

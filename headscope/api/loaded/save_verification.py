@@ -16,7 +16,7 @@ from headscope.checks import Selection
 from headscope.checks.saved import COMMAND
 from headscope.errors import HeadscopeError, UsageError
 from headscope.examination.base.request import ModuleRequest, is_in_memory
-from headscope.facts import Report, Unavailable
+from headscope.facts import Gap, Report
 from headscope.facts.counting import few_of
 from headscope.facts.results.verification import HeadMove, LoadedModel, ModelComparison, SavedModel
 
@@ -133,7 +133,7 @@ class SaveWatch:
         moves = moves_since(self.memory, optimizer)
         counted = tuple(move for move in moves if move.still is None or move.name not in accepted)
         unseen = [name for name in self.memory.names if name not in self.memory.digests]
-        gaps = (Unavailable(few_of(unseen), "no process holds its whole numbers"),) if unseen else ()
+        gaps = (Gap(few_of(unseen), "no process holds its whole numbers"),) if unseen else ()
         saved = SavedModel("the trained model", name, moves=counted)
         compared = ModelComparison(
             LoadedModel(saved.reference, name, ()), tuple(_sentence(move) for move in moves), gaps

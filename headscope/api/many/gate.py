@@ -18,7 +18,7 @@ from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Progress
 from headscope.examination.checkpoint.structure import ReportMemory, Structures
 from headscope.examination.evidence.labeled import DataRequest, read_labeled
-from headscope.facts import Profile, Unavailable
+from headscope.facts import Gap, GapTopic, Profile
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.environment import tool_version
 
@@ -86,10 +86,9 @@ def _unread(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
         verdict=Verdict.NOT_DETERMINED,
         findings=(),
         ignored=(),
-        not_determined=(Unavailable("checkpoint", "; ".join(filter(None, (f"{err.code}: {err.message}", err.hint)))),),
+        not_determined=(Gap(GapTopic.CHECKPOINT, "; ".join(filter(None, (f"{err.code}: {err.message}", err.hint)))),),
         not_applicable=tuple(
-            Unavailable(f"{rule.id} {rule.name}", "the checkpoint could not be examined")
-            for rule in gate.selection.rules
+            Gap(f"{rule.id} {rule.name}", "the checkpoint could not be examined") for rule in gate.selection.rules
         ),
         rules=tuple(rule.id for rule in gate.selection.rules),
     )

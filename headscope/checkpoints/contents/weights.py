@@ -15,7 +15,7 @@ from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import read_torch_headers
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
-from headscope.facts import CheckpointManifest, TensorHeader, Unavailable, WeightFile, WeightsFormat
+from headscope.facts import CheckpointManifest, Gap, TensorHeader, WeightFile, WeightsFormat
 from headscope.facts.counting import counted, list_of
 
 _OTHER_FORMATS = {
@@ -73,7 +73,7 @@ class StoredWeights:
     tensors: tuple[TensorHeader, ...] = ()
     files: tuple[WeightFile, ...] = ()
     shared: tuple[tuple[str, ...], ...] = ()
-    gaps: tuple[Unavailable, ...] = ()
+    gaps: tuple[Gap, ...] = ()
     notices: tuple[str, ...] = ()
     bytes_read: int = 0
 
@@ -119,7 +119,7 @@ def read_weights(storage: FileStorage, config: Mapping[str, Any], variant: str |
     _refuse_variants(names)
     refuse_exports(names, storage.open)
     _refuse_other_formats(names)
-    gap = Unavailable("weights", "the checkpoint holds no weight file that headscope reads (safetensors or PyTorch)")
+    gap = Gap("weights", "the checkpoint holds no weight file that headscope reads (safetensors or PyTorch)")
     return StoredWeights(WeightsFormat.NONE, gaps=(gap,))
 
 
@@ -129,7 +129,7 @@ def read_adapter_weights(storage: FileStorage) -> StoredWeights:
     for name in _ADAPTER_LAYOUTS:
         if name in names:
             return read_weight_file(storage, name)
-    gap = Unavailable("adapter weights", f"the adapter holds neither {' nor '.join(_ADAPTER_LAYOUTS)}")
+    gap = Gap("adapter weights", f"the adapter holds neither {' nor '.join(_ADAPTER_LAYOUTS)}")
     return StoredWeights(WeightsFormat.NONE, gaps=(gap,))
 
 
@@ -294,7 +294,7 @@ def _read_files(
         parts = list(pool.map(lambda name, context: context.run(read, name), names, contexts))
     gaps = _missing_shards([part.file.name for part in parts if part.file.size is None], len(parts))
     if not gaps and not any(part.tensors for part in parts):
-        gaps = (Unavailable("weights", "the weight files hold no tensor"),)
+        gaps = (Gap("weights", "the weight files hold no tensor"),)
     return StoredWeights(
         format=format_,
         tensors=tuple({tensor.key: tensor for part in parts for tensor in part.tensors}.values()),
@@ -305,14 +305,14 @@ def _read_files(
     )
 
 
-def _missing_shards(names: list[str], total: int) -> tuple[Unavailable, ...]:
+def _missing_shards(names: list[str], total: int) -> tuple[Gap, ...]:
     """One gap for all shards that are not there: a large checkpoint has hundreds."""
     if not names:
         return ()
     if len(names) == 1:
-        return (Unavailable(names[0], "the shard is missing"),)
+        return (Gap(names[0], "the shard is missing"),)
     what = f"{len(names):,} of {total:,} shards"
-    return (Unavailable(what, f"the shards are missing: {list_of(names, _SHARDS_NAMED)}"),)
+    return (Gap(what, f"the shards are missing: {list_of(names, _SHARDS_NAMED)}"),)
 
 
 def _read_part(storage: FileStorage, format_: WeightsFormat, name: str, listed: Mapping[str, int] | None) -> _Part:

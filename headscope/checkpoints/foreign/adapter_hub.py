@@ -24,7 +24,7 @@ from headscope.checkpoints.foreign.values import (
 )
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import Unsupported
-from headscope.facts import PoolingKind, TensorHeader, Unavailable
+from headscope.facts import Gap, GapTopic, PoolingKind, TensorHeader
 from headscope.facts.counting import counted
 from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis, Setting, contents_of
 
@@ -157,7 +157,7 @@ def read_hub_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]
         notes=tuple(_notes(kind)),
         not_determined=(
             *_gaps(kind, config.get("layers"), layers),
-            *([Unavailable("pooling", rule)] if pooling is None else []),
+            *([Gap(GapTopic.POOLING, rule)] if pooling is None else []),
             *count_faults(classes, stated, f"num_labels in {_HEAD_CONFIG}", labels),
         ),
         labels_from=_HEAD_CONFIG,
@@ -172,9 +172,9 @@ def _head_of_transformers(settings: Mapping[str, Any], tensors: tuple[TensorHead
     biases = {item.key: item for item in tensors}
     steps = [linear(weight, biases.get(weight.key.removesuffix(".weight") + ".bias"))] if weight is not None else []
     classes = weight.shape[0] if weight is not None else None
-    gaps = [Unavailable("pooling", f"it is that of {whose}")]
+    gaps = [Gap(GapTopic.POOLING, f"it is that of {whose}")]
     if weight is None:
-        gaps.append(Unavailable("head", f"the operations between its {len(tensors):,} tensors are those of {whose}"))
+        gaps.append(Gap(GapTopic.HEAD, f"the operations between its {len(tensors):,} tensors are those of {whose}"))
     return ExportHead(
         basis=HeadBasis.CONFIG,
         pooling=None,
@@ -219,17 +219,17 @@ def _notes(kind: str) -> Iterator[str]:
         yield f"a {kind} head predicts no classes"
 
 
-def _gaps(kind: str, stated: Any, layers: _Layers) -> Iterator[Unavailable]:
+def _gaps(kind: str, stated: Any, layers: _Layers) -> Iterator[Gap]:
     """What the file of the head lacks, or says differently than the settings."""
     if kind not in CLASSIFIERS:
-        yield Unavailable("head", f"the layers of a {kind} head are not read")
+        yield Gap(GapTopic.HEAD, f"the layers of a {kind} head are not read")
         return
     if not layers.weights:
-        yield Unavailable("head", "the file of the head holds no layer, or is not there")
+        yield Gap(GapTopic.HEAD, "the file of the head holds no layer, or is not there")
         return
     if stated is not None and whole(stated) != len(layers.weights):
         held = counted(len(layers.weights), "layer")
-        yield Unavailable("layers", f"{_HEAD_CONFIG} says {str(stated)[:40]}, and the file holds {held}")
+        yield Gap("layers", f"{_HEAD_CONFIG} says {str(stated)[:40]}, and the file holds {held}")
     yield from shape_faults(layers.weights)
 
 

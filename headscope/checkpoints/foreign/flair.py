@@ -21,7 +21,7 @@ from headscope.checkpoints.foreign.values import (
 from headscope.checkpoints.formats.pickle.values import Opaque
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
 from headscope.errors import HeadscopeError, Unsupported
-from headscope.facts import PoolingKind, TensorHeader, Unavailable
+from headscope.facts import Gap, GapTopic, PoolingKind, TensorHeader
 from headscope.facts.counting import few_of
 from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis, Setting, contents_of
 
@@ -163,11 +163,11 @@ def _pooling(value: Mapping[str, Any]) -> tuple[PoolingKind | None, str]:
 
 def _gaps(
     weight: TensorHeader | None, classes: int | None, labels: Labels, pooling: PoolingKind | None
-) -> Iterator[Unavailable]:
+) -> Iterator[Gap]:
     if weight is None:
-        yield Unavailable("head", f"the file holds no tensor named {few_of(f'{name}.weight' for name in _LAYERS)}")
+        yield Gap(GapTopic.HEAD, f"the file holds no tensor named {few_of(f'{name}.weight' for name in _LAYERS)}")
     else:
         yield from shape_faults([weight])
     if pooling is None:
-        yield Unavailable("pooling", "the settings of the embeddings name none")
+        yield Gap(GapTopic.POOLING, "the settings of the embeddings name none")
     yield from count_faults(classes, None, "", labels)

@@ -11,7 +11,7 @@ from headscope.checkpoints.contents.weights import FileStorage, read_weight_file
 from headscope.checkpoints.foreign.values import mapping, text, whole
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import Unsupported
-from headscope.facts import TensorHeader, Unavailable
+from headscope.facts import Gap, GapTopic, TensorHeader
 from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis, Setting, contents_of
 
 KNOWLEDGE = "open_clip_config.json and the tensors' headers; nothing was run"
@@ -82,17 +82,17 @@ def read_zero_shot(model: Mapping[str, Any], tensors: tuple[TensorHeader, ...], 
 
 def _gaps(
     model: Mapping[str, Any], by_key: Mapping[str, TensorHeader], projections: tuple[TensorHeader, ...], file: str
-) -> Iterator[Unavailable]:
-    yield Unavailable("pooling", "open_clip's code was not traced")
+) -> Iterator[Gap]:
+    yield Gap(GapTopic.POOLING, "open_clip's code was not traced")
     width = whole(model.get("embed_dim"))
     if width is None:
-        yield Unavailable("embed_dim", f"{_CONFIG} names none")
+        yield Gap("embed_dim", f"{_CONFIG} names none")
     if not file:
-        yield Unavailable("weights", f"the folder holds neither {' nor '.join(_WEIGHTS)}")
+        yield Gap("weights", f"the folder holds neither {' nor '.join(_WEIGHTS)}")
         return
     if _SCALE not in by_key:
-        yield Unavailable(_SCALE, f"{file} holds no tensor named {_SCALE}")
+        yield Gap(_SCALE, f"{file} holds no tensor named {_SCALE}")
     for item in projections:
         if width is not None and len(item.shape) == _MATRIX and width not in item.shape:
             sizes = " x ".join(f"{size:,}" for size in item.shape)
-            yield Unavailable("embed_dim", f"{_CONFIG} says {width:,}, and {item.key} is {sizes}")
+            yield Gap("embed_dim", f"{_CONFIG} says {width:,}, and {item.key} is {sizes}")

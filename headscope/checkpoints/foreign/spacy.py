@@ -13,7 +13,7 @@ from headscope.checkpoints.contents.weights import FileStorage
 from headscope.checkpoints.foreign.values import Labels, listed_labels, mapping, text
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import HeadscopeError, Unsupported
-from headscope.facts import Unavailable
+from headscope.facts import Gap, GapTopic
 from headscope.facts.counting import few_of
 from headscope.facts.exports.export import ExportHead, HeadBasis, Setting, contents_of
 
@@ -110,12 +110,13 @@ def _head(components: Sequence[_Component]) -> ExportHead | None:
         return None
     one, *others = found
     gaps = [
-        Unavailable(
-            "head", f"the weights of {one.name} ({one.name}/model) are in Thinc's format, which headscope doesn't read"
+        Gap(
+            GapTopic.HEAD,
+            f"the weights of {one.name} ({one.name}/model) are in Thinc's format, which headscope doesn't read",
         ),
-        Unavailable("pooling", f"it is that of {one.architecture or 'an architecture that config.cfg does not name'}"),
+        Gap(GapTopic.POOLING, f"it is that of {one.architecture or 'an architecture that config.cfg does not name'}"),
     ]
-    gaps += [Unavailable("labels", one.labels.reason)] if one.labels.reason else []
+    gaps += [Gap("labels", one.labels.reason)] if one.labels.reason else []
     notes = [f"the classifier is {one.name} ({one.architecture or one.factory})"]
     notes += [f"{few_of(item.name for item in others)} beside it not shown"] if others else []
     sharing = next((item.name for item in components if item.factory in {"transformer", "curated_transformer"}), "")

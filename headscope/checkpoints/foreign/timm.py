@@ -20,7 +20,7 @@ from headscope.checkpoints.foreign.values import (
     text,
     whole,
 )
-from headscope.facts import CheckpointManifest, TensorHeader, Unavailable
+from headscope.facts import CheckpointManifest, Gap, GapTopic, TensorHeader
 from headscope.facts.counting import few_of
 from headscope.facts.exports.export import ExportHead, HeadBasis, Setting, WeightInventory, contents_of
 
@@ -82,7 +82,7 @@ def read_timm_head(config: Mapping[str, Any], tensors: Sequence[TensorHeader]) -
         labels_from="config.json",
         notes=tuple(_notes(config, weights, is_headless=is_headless, is_named=is_named)),
         not_determined=(
-            Unavailable("pooling", "timm's code was not traced"),
+            Gap(GapTopic.POOLING, "timm's code was not traced"),
             *_gaps(names, weights, stated, is_headless=is_headless),
             *shape_faults(weights[:1]),
             *count_faults(classes, stated, "num_classes in config.json", labels),
@@ -136,15 +136,13 @@ def _notes(
         yield f"num_features is {features:,}, and {weights[0].key} takes {weights[0].shape[1]:,} numbers"
 
 
-def _gaps(
-    names: Sequence[str], weights: Sequence[TensorHeader], stated: Any, *, is_headless: bool
-) -> Iterator[Unavailable]:
+def _gaps(names: Sequence[str], weights: Sequence[TensorHeader], stated: Any, *, is_headless: bool) -> Iterator[Gap]:
     if is_headless or weights:
         counts = {weight.shape[:1] for weight in weights}
         if len(counts) > 1:
-            yield Unavailable("classes", "the classifiers give different numbers of scores")
+            yield Gap("classes", "the classifiers give different numbers of scores")
     elif names:
-        yield Unavailable("head", f"config.json names the classifier {few_of(names)}, and no tensor is named so")
+        yield Gap(GapTopic.HEAD, f"config.json names the classifier {few_of(names)}, and no tensor is named so")
     else:
         reason = "config.json does not name the classifier, and not one matrix alone has as many rows as classes"
-        yield Unavailable("head", reason)
+        yield Gap(GapTopic.HEAD, reason)

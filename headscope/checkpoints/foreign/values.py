@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.facts import Shape, TensorHeader, Unavailable
+from headscope.facts import Gap, GapTopic, Shape, TensorHeader
 from headscope.facts.exports.export import ExportStep
 
 MOST_LABELS = 100_000
@@ -72,32 +72,30 @@ def is_matrix(tensor: TensorHeader) -> bool:
     return len(tensor.shape) == _MATRIX or (len(tensor.shape) > _MATRIX and set(tensor.shape[_MATRIX:]) == {1})
 
 
-def shape_faults(weights: Iterable[TensorHeader]) -> Iterator[Unavailable]:
+def shape_faults(weights: Iterable[TensorHeader]) -> Iterator[Gap]:
     """Gaps for weights that are not matrices, or that do not take what the one before gives."""
     given: int | None = None
     for weight in weights:
         if not is_matrix(weight):
-            yield Unavailable("head", f"{weight.key} has {len(weight.shape)} axes, and a linear layer needs 2")
+            yield Gap(GapTopic.HEAD, f"{weight.key} has {len(weight.shape)} axes, and a linear layer needs 2")
             return
         if given is not None and weight.shape[1] != given:
-            yield Unavailable(
-                "head", f"{weight.key} takes {weight.shape[1]:,} numbers, and the one before gives {given:,}"
+            yield Gap(
+                GapTopic.HEAD, f"{weight.key} takes {weight.shape[1]:,} numbers, and the one before gives {given:,}"
             )
         given = weight.shape[0]
 
 
-def count_faults(classes: int | None, stated: Any, where: str, labels: Labels) -> Iterator[Unavailable]:
+def count_faults(classes: int | None, stated: Any, where: str, labels: Labels) -> Iterator[Gap]:
     """Gaps for a stated number of classes, or of labels, that the tensors contradict."""
     if stated is not None and whole(stated) is None:
-        yield Unavailable("classes", f"{where} is {str(stated)[:40]!r}, which is not a number of classes")
+        yield Gap("classes", f"{where} is {str(stated)[:40]!r}, which is not a number of classes")
     elif classes is not None and stated is not None and stated != classes:
-        yield Unavailable("classes", f"{where} is {stated:,}, and the last layer gives {classes:,} scores")
+        yield Gap("classes", f"{where} is {stated:,}, and the last layer gives {classes:,} scores")
     if labels.reason:
-        yield Unavailable("labels", labels.reason)
+        yield Gap("labels", labels.reason)
     elif labels.names and classes is not None and len(labels.names) != classes:
-        yield Unavailable(
-            "labels", f"{len(labels.names):,} labels are named, and the last layer gives {classes:,} scores"
-        )
+        yield Gap("labels", f"{len(labels.names):,} labels are named, and the last layer gives {classes:,} scores")
 
 
 def labels_if_they_fit(labels: Labels, classes: int | None) -> tuple[str, ...]:

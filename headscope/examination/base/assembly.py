@@ -11,17 +11,17 @@ from headscope.facts import (
     AdapterFacts,
     CheckpointFacts,
     CheckpointManifest,
+    Gap,
     Head,
     HeadParameter,
     HeadTrace,
     Mismatch,
     ModelFacts,
     ParameterCounts,
-    Quantisation,
+    Quantization,
     Repaired,
     Report,
     TensorKind,
-    Unavailable,
     WeightDiff,
     WeightsFormat,
 )
@@ -86,13 +86,13 @@ def _mismatch_notes(diff: WeightDiff) -> tuple[str, ...]:
     return ("shapes differ: from_pretrained raises unless it is given ignore_mismatched_sizes=True",)
 
 
-def _gaps_of(manifest: CheckpointManifest) -> tuple[Unavailable, ...]:
+def _gaps_of(manifest: CheckpointManifest) -> tuple[Gap, ...]:
     if manifest.format is WeightsFormat.NONE and not manifest.gaps:
-        return (Unavailable("weights", "the checkpoint holds no weight file"),)
+        return (Gap("weights", "the checkpoint holds no weight file"),)
     return manifest.gaps
 
 
-def _gaps_of_packing(loaded: Loaded, manifest: CheckpointManifest) -> tuple[Unavailable, ...]:
+def _gaps_of_packing(loaded: Loaded, manifest: CheckpointManifest) -> tuple[Gap, ...]:
     """The gaps that unpacking found, which are not the manifest's."""
     return tuple(gap for gap in loaded.diff.gaps if gap not in manifest.gaps)
 
@@ -160,7 +160,7 @@ def problem_type_of(stated: Any, trace: HeadTrace | None, count: int) -> dict[st
     return {"problem_type": stated or implied, "problem_type_implied": not stated and implied is not None}
 
 
-def _quantization(loaded: Loaded, head: Head | None) -> Quantisation | None:
+def _quantization(loaded: Loaded, head: Head | None) -> Quantization | None:
     from headscope.model.loading.quantized import quantization_facts
 
     if not loaded.quantization:
@@ -196,7 +196,7 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
             checkpoint_keys=_keys_of(origin.checkpoint_keys, mismatch, name),
             checkpoint_shape=mismatch.checkpoint_shape if mismatch else None,
             adapter=origin.adapter,
-            quantised=origin.quantised,
+            quantized=origin.quantized,
             kind=TensorKind.BUFFER if origin.is_buffer else TensorKind.PARAMETER,
         )
 

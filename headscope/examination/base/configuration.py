@@ -92,7 +92,7 @@ def built_facts(config: Any) -> BuiltFacts:
         initializer_range=float(spread) if isinstance(spread, int | float) else None,
         padding_side=padding_side_of(str(getattr(config, "model_type", ""))),
         token_ids=tuple(
-            (role, number) for role in ROLES if (number := _whole(getattr(text, f"{role}_token_id", None))) is not None
+            (role, number) for role in ROLES if (number := _first(getattr(text, f"{role}_token_id", None))) is not None
         ),
         positions=most_positions(config),
     )
@@ -117,6 +117,11 @@ def with_tables(built: BuiltFacts, model: nn.Module) -> BuiltFacts:
 
 def _whole(value: Any) -> int | None:
     return value if type(value) is int else None
+
+
+def _first(value: Any) -> int | None:
+    """The first of several ids, as of end tokens."""
+    return _whole(value[0] if isinstance(value, list) and value else value)
 
 
 def config_facts(config: dict[str, Any]) -> ConfigFacts:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.request import Request
-from headscope.facts import CheckpointManifest, HeadTrace, Pooling, Stage, TokenRow, TokenRows, Unavailable
+from headscope.facts import CheckpointManifest, Gap, GapTopic, HeadTrace, Pooling, Stage, TokenRow, TokenRows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -86,7 +86,7 @@ def _told(trace: HeadTrace, choice: Choice, size: int, whole: int) -> HeadTrace:
 
     rows = trace.token_rows
     told = None if rows is None else TokenRows(rows.parameter, choice.rows, whole)
-    gaps = () if told else (Unavailable("token rows", "headscope could not prove which rows the scores read"),)
+    gaps = () if told else (Gap(GapTopic.TOKEN_ROWS, "headscope could not prove which rows the scores read"),)
     return replace(
         trace,
         stages=tuple(map(stage, trace.stages)),

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported
-from headscope.facts import HeadTrace, PaddingEffect, Unavailable
+from headscope.facts import Gap, GapTopic, HeadTrace, PaddingEffect
 from headscope.facts.stored.tokenizer import AffectedTexts
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Traced:
     """A head trace with its program, or the reason why there is none."""
 
     trace: HeadTrace | None
-    gaps: tuple[Unavailable, ...] = ()
+    gaps: tuple[Gap, ...] = ()
     program: HeadProgram | None = None
 
 
@@ -47,7 +47,7 @@ def trace_checkpoint(
         try:
             trace, small = trace_token_rows(skeleton, choice, programs.append)
         except Unsupported as err:
-            return Traced(None, (Unavailable("head path", err.message),))
+            return Traced(None, (Gap(GapTopic.HEAD_PATH, err.message),))
         return Traced(with_padding(trace, small) if verify else unless_contradicted(trace), program=programs[-1])
     family = special_tokens_of(str(skeleton.config.model_type))
     names = TokenNames(own.token if own else family.first, family.eos, is_own=own is not None)
@@ -58,7 +58,7 @@ def trace_checkpoint(
     except Unsupported as err:
         found = traced_with_numbers(skeleton, choice, names, err, programs.append)
         if found is None:
-            return Traced(None, (Unavailable("head path", err.message),))
+            return Traced(None, (Gap(GapTopic.HEAD_PATH, err.message),))
         trace = replace(found, notes=(*found.notes, _WITH_NUMBERS))
     return Traced(with_padding(trace, choice) if verify else unless_contradicted(trace), program=programs[-1])
 
@@ -197,6 +197,10 @@ def id_effects(
     config = deepcopy(choice.config)
     for role, number in of_tokenizer.items():
         setattr(text_config_of(config), f"{_OWN}{role}_token_id", number)
+    for role in differing:
+        stated = getattr(text_config_of(config), f"{role}_token_id")
+        if isinstance(stated, list):
+            setattr(text_config_of(config), f"{role}_token_id", stated[0])
     found, size = {}, min(text_config_of(config).vocab_size, _FEW_TOKENS)
     with quiet(), OwnRandomness():
         small = _small_config(replace(choice, config=with_vocabulary(config, size)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checks import judge, select
 from headscope.examination.base.configuration import config_facts
-from headscope.facts import Finding, Profile, Report, Unavailable
+from headscope.facts import Finding, Gap, Profile, Report
 from headscope.facts.results.check import BuiltFacts, Subject
 from headscope.facts.stored.weights import NEW_AT_LOAD
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 _UNREAD = "`headscope check` reads it"
-UNREAD_TOKENIZER = Unavailable("tokenizer", _UNREAD)
-UNREAD_NUMBERS = Unavailable("numbers", _UNREAD)
+UNREAD_TOKENIZER = Gap("tokenizer", _UNREAD)
+UNREAD_NUMBERS = Gap("numbers", _UNREAD)
 """For what reads no more of a checkpoint than its head."""
 
 
@@ -48,7 +48,7 @@ def subject_of(
         built=built,
         wanted_num_labels=request.num_labels if request else None,
         wanted_labels=request.labels if request else (),
-        inapplicable=(UNREAD_TOKENIZER, Unavailable("values", _UNREAD), UNREAD_NUMBERS),
+        inapplicable=(UNREAD_TOKENIZER, Gap("values", _UNREAD), UNREAD_NUMBERS),
     )
 
 

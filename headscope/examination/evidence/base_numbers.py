@@ -14,7 +14,7 @@ from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.examining import Examined
 from headscope.examination.checkpoint.loading import choose_class
 from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
-from headscope.facts import ParameterStatus, Report, Task, Unavailable
+from headscope.facts import Gap, ParameterStatus, Report, Task
 from headscope.facts.results.check import BaseNumbers
 from headscope.facts.stored.weights import of_any_layer
 
@@ -44,20 +44,20 @@ class _Extremes:
         return not (-largest <= self.low and self.high <= largest)
 
 
-def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Unavailable:
+def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Gap:
     """What the numbers outside the head are; why there are none to read. Raises a HeadscopeError for a broken file."""
     wanted = _wanted(examined.report)
     dtypes = {name: dtype for name, dtype, _ in wanted.values()}
     found: dict[str, _Extremes] = {}
     for place in open_stored_files(request, examined.manifest):
         if not place.sidecar.reads_cheaply:
-            return Unavailable("numbers", _ELSEWHERE)
+            return Gap("numbers", _ELSEWHERE)
         is_adapter = place.manifest is examined.manifest.adapter
         if is_adapter:
             dtypes |= {header.key: header.dtype for header in place.manifest.tensors}
         found |= _read_place(place, wanted, is_adapter=is_adapter)
     if not found:
-        return Unavailable("numbers", "the checkpoint holds no numbers of a base model")
+        return Gap("numbers", "the checkpoint holds no numbers of a base model")
     choice = examined.choice or choose_class(request, examined.manifest)
     return _judged(
         found, dtypes, wanted, partial(_silencing, choice), lambda: _answers_loaded(examined, request, choice)
@@ -136,7 +136,7 @@ def _wanted(report: Report, *, stored: bool = True) -> dict[str, tuple[str, str,
     apart = {item.name for item in head.tensors} | set(head.not_live) if head else set()
     found: dict[str, tuple[str, str, int]] = {}
     for item in report.weights.parameters:
-        if item.name in apart or item.quantised is not None:  # packed numbers come with scales
+        if item.name in apart or item.quantized is not None:  # packed numbers come with scales
             continue
         if not stored or item.status is ParameterStatus.LOADED:
             described = item.name, item.dtype, len(item.shape)

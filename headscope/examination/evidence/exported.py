@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headscope.facts import Head, HeadParameter, ModelFacts, PoolingKind, Report, TensorHeader, Unavailable
+from headscope.facts import Gap, GapTopic, Head, HeadParameter, ModelFacts, PoolingKind, Report, TensorHeader
 from headscope.facts.exports.export import (
     AspectFate,
     ExportComparison,
@@ -33,10 +33,8 @@ def compare_with_export(report: Report, reference: str, contents: WeightInventor
     head, export = report.head, contents.head
     if head is None or export is None:
         whose = "the export" if head is not None else "the source"
-        return ExportComparison(
-            reference, contents, (), (), (Unavailable("head", f"the head of {whose} is not known"),)
-        )
-    gaps = tuple(gap for gap in export.not_determined if export.tensors or gap.what != "head")
+        return ExportComparison(reference, contents, (), (), (Gap(GapTopic.HEAD, f"the head of {whose} is not known"),))
+    gaps = tuple(gap for gap in export.not_determined if export.tensors or gap.topic != GapTopic.HEAD)
     if not export.tensors and contents.format != "gguf":
         return ExportComparison(reference, contents, (), (), export.not_determined)
     return ExportComparison(

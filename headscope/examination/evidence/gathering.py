@@ -15,16 +15,7 @@ from headscope.examination.checkpoint.examining import Examined
 from headscope.examination.checkpoint.findings import UNREAD_NUMBERS, UNREAD_TOKENIZER, subject_of
 from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
 from headscope.examination.evidence.tokenizer import read_tokenizer, with_effects
-from headscope.facts import (
-    Carried,
-    HeadParameter,
-    ParameterOrigin,
-    ParameterStatus,
-    Profile,
-    Report,
-    TensorHeader,
-    Unavailable,
-)
+from headscope.facts import Carried, Gap, HeadParameter, ParameterOrigin, ParameterStatus, Profile, Report, TensorHeader
 from headscope.facts.results.check import BaseNumbers, HeadTrial, RuleEvidence, Subject, TensorValues
 from headscope.facts.results.health import HeadHealth
 
@@ -52,10 +43,10 @@ def gather(
     try:
         numbers = _numbers(examined, request, profile) if reads_numbers else UNREAD_NUMBERS
     except HeadscopeError as err:
-        numbers = Unavailable("numbers", f"they could not be read: {err.message}")
+        numbers = Gap("numbers", f"they could not be read: {err.message}")
         evidence = replace(evidence, unknown=(*evidence.unknown, numbers))
     else:
-        if isinstance(numbers, Unavailable):
+        if isinstance(numbers, Gap):
             evidence = replace(evidence, inapplicable=(*evidence.inapplicable, numbers))
     return replace(
         subject_of(examined.report, profile, examined.manifest.config, examined.built, request),
@@ -65,18 +56,18 @@ def gather(
         inapplicable=evidence.inapplicable,
         health=evidence.health,
         trial=evidence.trial,
-        numbers=None if isinstance(numbers, Unavailable) else numbers,
+        numbers=None if isinstance(numbers, Gap) else numbers,
     )
 
 
-def _numbers(examined: Examined, request: Request, profile: Profile) -> BaseNumbers | Unavailable:
+def _numbers(examined: Examined, request: Request, profile: Profile) -> BaseNumbers | Gap:
     """What the base model's numbers are: from the cache, if no file has changed."""
     from headscope.examination.evidence.base_numbers import NOT_IN_TRAINING, read_base_numbers
 
     if profile is Profile.TRAINING:
-        return Unavailable("numbers", NOT_IN_TRAINING)
+        return Gap("numbers", NOT_IN_TRAINING)
     if request.no_numbers:
-        return Unavailable("numbers", "--no-numbers leaves them out")
+        return Gap("numbers", "--no-numbers leaves them out")
     cache = open_cache(request.cache and bool(examined.key))
     key = f"{examined.key}{_state_of_files(examined, request)}-base" if cache.is_open else ""
     known = cache.load(BaseNumbers, key)
@@ -95,8 +86,8 @@ def _evidence(examined: Examined, request: Request, *, reads_tokenizer: bool) ->
     known = cache.load(RuleEvidence, key)
     if known is not None:
         return known
-    unknown: list[Unavailable] = []
-    inapplicable: list[Unavailable] = []
+    unknown: list[Gap] = []
+    inapplicable: list[Gap] = []
     tokenizer = None
     if reads_tokenizer:
         tokenizer = read_tokenizer(examined.report, examined.manifest, request, unknown, inapplicable)
@@ -165,7 +156,7 @@ class _StoredHead:
 
 
 def _stored_head(
-    examined: Examined, request: Request, unknown: list[Unavailable], inapplicable: list[Unavailable]
+    examined: Examined, request: Request, unknown: list[Gap], inapplicable: list[Gap]
 ) -> _StoredHead | None:
     """The numbers of the head; why there are none goes into one of the lists."""
     import torch
@@ -175,7 +166,7 @@ def _stored_head(
     report = examined.report
     given = list(_given(report))
     if not given:
-        inapplicable.append(Unavailable("values", "the checkpoint gives no weight of the head"))
+        inapplicable.append(Gap("values", "the checkpoint gives no weight of the head"))
         return None
     unread = {item.name: _why_unlike(item, source) for item, source in given}
     wanted = [(item, source) for item, source in given if not unread[item.name]]
@@ -185,10 +176,10 @@ def _stored_head(
         for place in opened:
             found |= _read_place(place, wanted, report, unread)
     except HeadscopeError as err:
-        unknown.append(Unavailable("values", f"they could not be read: {err.message}"))
+        unknown.append(Gap("values", f"they could not be read: {err.message}"))
         return None
     if not opened:
-        inapplicable.append(Unavailable("values", "snapshots contain no weights"))
+        inapplicable.append(Gap("values", "snapshots contain no weights"))
         return None
     lost = (unread[item.name] or f"{item.name} was not found" for item, _ in given if item.name not in found)
     loaded = {item.name: found[item.name].to(getattr(torch, item.dtype)) for item, _ in given if item.name in found}
@@ -208,8 +199,8 @@ def _given(report: Report) -> Iterator[tuple[HeadParameter, HeadParameter | Para
 
 def _why_unlike(item: HeadParameter, source: HeadParameter | ParameterOrigin) -> str:
     """Why no stored tensor is what the scores depend on; "" where one is."""
-    if source.quantised is not None:
-        return f"{item.name} is quantized ({source.quantised}), and headscope doesn't unpack its numbers"
+    if source.quantized is not None:
+        return f"{item.name} is quantized ({source.quantized}), and headscope doesn't unpack its numbers"
     if item.adapter is Carried.ADAPTED:
         return f"the adapter changes the output of {item.name}, and headscope doesn't merge the two"
     if len(source.checkpoint_keys) != 1:

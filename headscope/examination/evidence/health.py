@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headscope.checks.health import judge_numbers, not_determined
 from headscope.errors import HeadscopeError
 from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
-from headscope.facts import Carried, HeadParameter, ParameterStatus, PoolingKind, Report, Task, TensorHeader
+from headscope.facts import Carried, GapTopic, HeadParameter, ParameterStatus, PoolingKind, Report, Task, TensorHeader
 from headscope.facts.counting import counted
 from headscope.facts.heads.head import classifier_weight
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
@@ -93,7 +93,7 @@ def _without_numbers(report: Report, *, is_loaded: bool) -> HeadHealth | tuple[H
     if reason:
         return not_determined(weight.name, reason)
     bias = next((item for item in report.head.parameters if item.name == _bias_of(weight) and item.live), None)
-    is_read = bias is not None and (not is_loaded or bias.status is ParameterStatus.LOADED) and bias.quantised is None
+    is_read = bias is not None and (not is_loaded or bias.status is ParameterStatus.LOADED) and bias.quantized is None
     return weight, bias if is_read else None
 
 
@@ -105,7 +105,9 @@ def _why_no_classifier(report: Report) -> str:
     """Why there is no classifier to judge; "" where there may be one."""
     head = report.head
     if head is None:
-        reason = next((gap.reason for gap in report.not_determined if gap.what == "head path"), "it was not traced")
+        reason = next(
+            (gap.reason for gap in report.not_determined if gap.topic == GapTopic.HEAD_PATH), "it was not traced"
+        )
         return f"headscope could not determine the head path: {reason}"
     if head.token_rows is not None or head.pooling.kind is PoolingKind.TOKEN_PAIR:
         return "the scores are rows of a language model's head, which pretraining trained"
@@ -118,8 +120,8 @@ def _why_not_its_numbers(weight: HeadParameter, *, is_loaded: bool) -> str:
         return _REASONS.get(weight.status, f"its status is {weight.status.value}")
     if weight.adapter is Carried.ADAPTED:
         return "the adapter changes its output, and only the weight below it could be read"
-    if weight.quantised is not None:
-        return f"it is quantized ({weight.quantised}), which hides the effect of training"
+    if weight.quantized is not None:
+        return f"it is quantized ({weight.quantized}), which hides the effect of training"
     if min(weight.shape[0], weight.count // weight.shape[0]) > _LARGEST_SIDE:
         return f"it is {_size(weight.shape)}, and headscope judges matrices with a side of at most {_LARGEST_SIDE:,}"
     return ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from headscope.checks.labeled.label_classes import fit_classes
 from headscope.errors import UsageError
-from headscope.facts import Unavailable
+from headscope.facts import Gap
 from headscope.facts.results.check import Subject
 from headscope.facts.results.labeled import DataFacts, Predictions
 from headscope.labeled import open_labeled, tally_labels
@@ -56,7 +56,7 @@ def read_labeled(request: DataRequest) -> Labeled:
     return Labeled(request, tally_labels(source, request.label_columns, request.text_columns))
 
 
-Predict = Callable[[Labeled], Predictions | Unavailable]
+Predict = Callable[[Labeled], Predictions | Gap]
 
 
 def with_data(subject: Subject, labeled: Labeled | None, predict: Predict | None = None) -> Subject:
@@ -67,6 +67,6 @@ def with_data(subject: Subject, labeled: Labeled | None, predict: Predict | None
     if labeled.request.predict is None or predict is None:
         return replace(subject, data=fitted.facts)
     found = predict(fitted)
-    if isinstance(found, Unavailable):
+    if isinstance(found, Gap):
         return replace(subject, data=fitted.facts, inapplicable=(*subject.inapplicable, found))
     return replace(subject, data=replace(fitted.facts, predictions=found))

@@ -11,7 +11,7 @@ from headscope.examination.base.reading import WITHOUT_WEIGHTS, loadable
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.loading import choose_class
 from headscope.examination.evidence.labeled import Labeled
-from headscope.facts import ModelFacts, Task, Unavailable
+from headscope.facts import Gap, ModelFacts, Task
 from headscope.facts.results.labeled import DataFacts, LabelKind, Order, Pairing, Predictions
 from headscope.facts.results.report import find_missing
 
@@ -34,13 +34,13 @@ _PREDICTIONS = "predictions"
 
 def predict_sample(
     examined: Examined, request: Request, labeled: Labeled, progress: Progress | None
-) -> Predictions | Unavailable:
+) -> Predictions | Gap:
     """What predictions for a sample of the rows say of the order of the classes."""
     report, data = examined.report, labeled.facts
     model = report.model
     reason = _unsuited(examined, data, model)
     if reason:
-        return Unavailable(_PREDICTIONS, reason)
+        return Gap(_PREDICTIONS, reason)
     from headscope.labeled import open_labeled, sample_rows
 
     wanted = labeled.request

@@ -10,7 +10,7 @@ from headscope.errors import HeadscopeError, NotFound
 from headscope.examination.base.configuration import ROLES
 from headscope.examination.base.request import Request
 from headscope.examination.evidence.stored_tensors import open_stored_files
-from headscope.facts import CheckpointManifest, Report, Unavailable
+from headscope.facts import CheckpointManifest, Gap, Report
 from headscope.facts.heads.tasks import TEXT_TASKS
 from headscope.facts.results.check import BuiltFacts
 from headscope.facts.stored.tokenizer import FileContradiction, IdEffect, TokenId, TokenizerFacts
@@ -32,12 +32,12 @@ def read_tokenizer(
     report: Report,
     manifest: CheckpointManifest,
     request: Request,
-    unknown: list[Unavailable],
-    inapplicable: list[Unavailable],
+    unknown: list[Gap],
+    inapplicable: list[Gap],
 ) -> TokenizerFacts | None:
     """What the checkpoint's tokenizer files say; why there is nothing goes into one of the lists."""
     if report.model.task not in TEXT_TASKS:
-        inapplicable.append(Unavailable("tokenizer", "the model reads no text"))
+        inapplicable.append(Gap("tokenizer", "the model reads no text"))
         return None
     from headscope.checkpoints import read_tokenizer_settings
 
@@ -46,11 +46,11 @@ def read_tokenizer(
         read = ((place.sidecar, read_tokenizer_settings(place.sidecar)) for place in opened)
         found = next(((sidecar, settings) for sidecar, settings in read if settings is not None), None)
     except HeadscopeError as err:
-        unknown.append(Unavailable("tokenizer", f"its settings could not be read: {err.message}"))
+        unknown.append(Gap("tokenizer", f"its settings could not be read: {err.message}"))
         return None
     if found is None:
         where = "the checkpoint contains no tokenizer" if opened else "snapshots contain no tokenizer"
-        inapplicable.append(Unavailable("tokenizer", where))
+        inapplicable.append(Gap("tokenizer", where))
         return None
     sidecar, settings = found
     facts = _settings_facts(settings, report.checkpoint.model_type or "")
@@ -60,9 +60,9 @@ def read_tokenizer(
     try:
         return _with_files(facts, sidecar, settings, report.checkpoint.model_type or "")
     except NotFound as err:
-        inapplicable.append(Unavailable(TOKEN_IDS, err.message))
+        inapplicable.append(Gap(TOKEN_IDS, err.message))
     except HeadscopeError as err:
-        unknown.append(Unavailable(TOKEN_IDS, err.message))
+        unknown.append(Gap(TOKEN_IDS, err.message))
     return facts
 
 

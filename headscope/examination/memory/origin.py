@@ -13,11 +13,12 @@ from headscope.examination.base.request import Request
 from headscope.facts import (
     AdapterFacts,
     CheckpointManifest,
+    Gap,
+    GapTopic,
     Mismatch,
     ParameterOrigin,
     ParameterStatus,
     Task,
-    Unavailable,
     WeightDiff,
 )
 from headscope.facts.stored.location import HubOptions, Location
@@ -52,10 +53,10 @@ class LoadOrigin:
 
 def find_origin(
     unwrapped: Unwrapped, task: Task, *, loaded_from: str | None = None, offline: bool = False
-) -> LoadOrigin | Unavailable | None:
+) -> LoadOrigin | Gap | None:
     """The checkpoint that a model was loaded from: `loaded_from`, or the name that `from_pretrained` left behind.
 
-    None for a model that names no checkpoint; Unavailable where one is named and cannot be read, or where nothing
+    None for a model that names no checkpoint; Gap where one is named and cannot be read, or where nothing
     shows that the model was filled from it.
     """
     from headscope.upstream.transformers import name_and_commit, was_loaded
@@ -69,8 +70,8 @@ def find_origin(
     # A configuration keeps its name when a new model is made of it: `Class(config)` is random, and named after a
     # checkpoint.
     if loaded_from is None and not was_loaded(module):
-        return Unavailable(
-            "checkpoint",
+        return Gap(
+            GapTopic.CHECKPOINT,
             f"the configuration names {name}, but nothing shows that the weights come from there; give loaded_from, "
             "or loading_info",
         )
@@ -81,7 +82,7 @@ def find_origin(
         found = _read(module, task, request)
         return replace(found, given=prefixed(found.given, unwrapped.prefix), was_named=loaded_from is not None)
     except HeadscopeError as err:
-        return Unavailable("checkpoint", f"what the load of {name} gave is not known: {err.message}")
+        return Gap(GapTopic.CHECKPOINT, f"what the load of {name} gave is not known: {err.message}")
 
 
 def _read(module: nn.Module, task: Task, request: Request) -> LoadOrigin:
@@ -216,7 +217,7 @@ def _with_status(item: ParameterOrigin, stated: ParameterOrigin | None, present:
         status=_status(item, stated, present),
         checkpoint_keys=stated.checkpoint_keys,
         in_base=stated.in_base,
-        quantised=stated.quantised,
+        quantized=stated.quantized,
     )
 
 
@@ -252,4 +253,4 @@ def _is_reshaped(held: ParameterOrigin, stated: ParameterOrigin) -> bool:
 
 
 def _is_packed(held: ParameterOrigin, stated: ParameterOrigin) -> bool:
-    return stated.quantised is not None or held.dtype.startswith(("int", "uint"))
+    return stated.quantized is not None or held.dtype.startswith(("int", "uint"))

@@ -46,7 +46,7 @@ def _compared_with(
     stated = {item.name: item for item in origin.given.parameters if not item.is_buffer}
     for name, tensor in module.named_parameters(remove_duplicate=False):
         given = stated.get(plain_name(name))
-        header = place.header_of(given) if given is not None and given.quantised is None else None
+        header = place.header_of(given) if given is not None and given.quantized is None else None
         if header is None or header.shape != tuple(tensor.shape) or "float" not in header.dtype:
             continue
         if tensor.is_floating_point() and tensor.numel() and not why_not_comparable(tensor):

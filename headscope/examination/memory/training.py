@@ -20,7 +20,7 @@ from headscope.examination.memory.live import (
     with_origin,
 )
 from headscope.examination.memory.origin import LoadOrigin, find_origin
-from headscope.facts import ParameterStatus, Profile, Report, Unavailable
+from headscope.facts import Gap, GapTopic, ParameterStatus, Profile, Report
 from headscope.facts.results.check import HeadTrial, LiveFacts, Subject, TensorValues
 from headscope.facts.stored.tokenizer import TokenizerFacts
 from headscope.upstream.peft import plain_name
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _ORIGIN = "origin"
 _NAMES_NONE = "headscope doesn't know which checkpoint the model was loaded from"
 _NEVER_LOADED = "the model was not loaded from a checkpoint, so headscope can't see whether its head was trained"
-_SHARDED = Unavailable("values", "the parameters are sharded: no process holds their whole numbers")
-_NO_TOKENIZER = Unavailable("tokenizer", "a model in memory has no tokenizer")
+_SHARDED = Gap("values", "the parameters are sharded: no process holds their whole numbers")
+_NO_TOKENIZER = Gap("tokenizer", "a model in memory has no tokenizer")
 
 
 def live_subject(
@@ -77,18 +77,18 @@ def _with_statuses(subject: Subject, seen: LiveModel, asked: ModuleRequest) -> S
     match find_origin(seen.unwrapped, seen.task, loaded_from=asked.loaded_from, offline=asked.offline):
         case LoadOrigin() as origin:
             return _compared(subject, seen, origin)
-        case Unavailable() as gap:
-            return replace(subject, unknown=(gap, Unavailable(_ORIGIN, gap.reason)))
+        case Gap() as gap:
+            return replace(subject, unknown=(gap, Gap(_ORIGIN, gap.reason)))
         case _:
             return _of_unknown_origin(subject)
 
 
 def _of_unknown_origin(subject: Subject) -> Subject:
     """The subject without a checkpoint to compare with. For training it does not matter what gave the weights."""
-    none = (Unavailable("checkpoint", _NAMES_NONE), _NO_TOKENIZER)
+    none = (Gap(GapTopic.CHECKPOINT, _NAMES_NONE), _NO_TOKENIZER)
     if subject.profile is Profile.TRAINING:
-        return replace(subject, inapplicable=(*none, Unavailable(_ORIGIN, _NAMES_NONE)))
-    return replace(subject, inapplicable=none, unknown=(Unavailable(_ORIGIN, _NEVER_LOADED),))
+        return replace(subject, inapplicable=(*none, Gap(_ORIGIN, _NAMES_NONE)))
+    return replace(subject, inapplicable=none, unknown=(Gap(_ORIGIN, _NEVER_LOADED),))
 
 
 def _compared(subject: Subject, seen: LiveModel, origin: LoadOrigin) -> Subject:
@@ -114,9 +114,9 @@ def _compared(subject: Subject, seen: LiveModel, origin: LoadOrigin) -> Subject:
 
 def _tokenizer(
     report: Report, origin: LoadOrigin, padding_side: str
-) -> tuple[TokenizerFacts | None, tuple[Unavailable, ...], tuple[Unavailable, ...]]:
-    unknown: list[Unavailable] = []
-    inapplicable: list[Unavailable] = []
+) -> tuple[TokenizerFacts | None, tuple[Gap, ...], tuple[Gap, ...]]:
+    unknown: list[Gap] = []
+    inapplicable: list[Gap] = []
     found = read_tokenizer(report, origin.manifest, origin.request, unknown, inapplicable)
     if found is not None and padding_side:
         found = replace(found, padding_side=padding_side)
@@ -177,7 +177,7 @@ def _with_stored_dtypes(
     loaded = {
         item.name: stored.get(item.checkpoint_keys[0], "")
         for item in (report.head.tensors if report.head else ())
-        if item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1 and item.quantised is None
+        if item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1 and item.quantized is None
         if "float" in item.dtype
     }
     whole = {name: dtype for name, dtype in loaded.items() if dtype.startswith(("int", "uint", "bool"))}

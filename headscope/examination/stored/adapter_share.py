@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headscope.errors import Unsupported
 from headscope.examination.memory.live_tensors import LiveTensor
-from headscope.facts import CheckpointManifest, TensorHeader, Unavailable
+from headscope.facts import CheckpointManifest, Gap, TensorHeader
 from headscope.facts.counting import few_of
 from headscope.upstream.peft import PROMPTS, held_adapters, key_in_adapter, plain_name
 
@@ -78,19 +78,19 @@ class AdapterShare:
         """The adapters that the model holds and does not use, beside the given one."""
         return tuple(sorted(self.held.names - self.held.active)) if self.manifest is not None else ()
 
-    def gaps(self) -> Iterator[Unavailable]:
+    def gaps(self) -> Iterator[Gap]:
         """Why the scores of a model may not be those of the adapter whose tensors it holds."""
         if self.manifest is None or not self.held.names:
             return
         if self.held.is_disabled:
-            yield Unavailable("adapter", "the model holds it disabled, so the scores are those of the base model")
+            yield Gap("adapter", "the model holds it disabled, so the scores are those of the base model")
         if len(self.held.active) > 1:
-            yield Unavailable("adapter", f"several adapters are active: {few_of(sorted(self.held.active))}")
+            yield Gap("adapter", f"several adapters are active: {few_of(sorted(self.held.active))}")
         settings = {**self.manifest.config, "use_dora": False}  # DoRA scales as LoRA does
         wrong = [path for path, scale in self.held.scales.items() if not self._is_scale(path, scale, settings)]
         if wrong:
             reason = "the model multiplies the change by another factor than the adapter's configuration says"
-            yield Unavailable(few_of(wrong), reason)
+            yield Gap(few_of(wrong), reason)
 
     def _is_scale(self, path: str, scale: float, settings: Mapping[str, object]) -> bool:
         """Whether a layer's factor is the one that the configuration gives; unknown counts as right."""

@@ -84,7 +84,7 @@ class StoredPairing:
         same = self._headers.get(name)
         if same is not None and same.shape == tuple(item.tensor.shape) and not change:
             return self._taken(StoredPair((same,), base))
-        if origin is not None and origin.quantised is not None and not _is_as_stored(item, same):
+        if origin is not None and origin.quantized is not None and not _is_as_stored(item, same):
             self.used.update(origin.checkpoint_keys)
             raise Unsupported("the checkpoint holds it packed, and headscope does not unpack numbers", "")
         if origin is None or not origin.checkpoint_keys:

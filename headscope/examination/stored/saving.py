@@ -16,7 +16,7 @@ from headscope.examination.memory.head_memory import HeadMemory, digest_of, why_
 from headscope.examination.memory.module import Unwrapped
 from headscope.examination.stored.saved_tensors import MAY_BE_MERGED, SavedTensors
 from headscope.examination.stored.tensor_checks import against_saved, open_gaps, unchecked
-from headscope.facts import ParameterStatus, TensorHeader, Unavailable
+from headscope.facts import Gap, ParameterStatus, TensorHeader
 from headscope.facts.results.verification import (
     LoadedModel,
     ModelComparison,
@@ -47,7 +47,7 @@ def compare_with_save(
     saved = read_save(path, adapter)
     stored = SavedTensors(module, saved, memory, adapter)
     head = tuple(_checked(unchecked(name, tensor), tensor, stored) for name, tensor in stored.wanted())
-    nothing = () if head else (Unavailable("the head", "headscope found no tensor of it to compare"),)
+    nothing = () if head else (Gap("the head", "headscope found no tensor of it to compare"),)
     rest = _adapter_checks(head, stored) if saved.is_adapter else _rest_checks(stored, head_only=head_only)
     checks = (*head, *rest)
     lost = [item.name for item in head if item.status in (TensorStatus.RANDOM, TensorStatus.RENAMED)]

@@ -12,7 +12,7 @@ from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.evidence.stored_tensors import StoredFiles
 from headscope.examination.memory.live_tensors import LiveTensor
 from headscope.examination.stored.pairing import StoredPair, StoredPairing
-from headscope.facts import TensorHeader, Unavailable
+from headscope.facts import Gap, TensorHeader
 from headscope.facts.counting import few_of
 from headscope.facts.results.verification import TensorCheck, TensorStatus
 from headscope.upstream.accelerate import Numbers
@@ -217,14 +217,14 @@ def _judged_save(keyed: TensorCheck, tensor: torch.Tensor, place: StoredFiles, h
     return replace(keyed, status=status, max_error=found.largest, reason=f"stored as {header.dtype}")
 
 
-def open_gaps(checks: Iterable[TensorCheck]) -> Iterator[Unavailable]:
+def open_gaps(checks: Iterable[TensorCheck]) -> Iterator[Gap]:
     """Tensors that could not be compared, by reason."""
     by_reason: dict[str, list[str]] = {}
     for item in checks:
         if item.status is TensorStatus.UNKNOWN and item.is_live:
             by_reason.setdefault(item.reason, []).append(item.name)
     for reason, names in by_reason.items():
-        yield Unavailable(few_of(names), reason)
+        yield Gap(few_of(names), reason)
 
 
 IN_A_PICKLE = "it is a classifier in a pickle, whose numbers headscope does not compare"

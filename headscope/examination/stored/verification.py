@@ -25,7 +25,7 @@ from headscope.examination.memory.live_tensors import LiveTensor, is_of_transfor
 from headscope.examination.memory.module import Unwrapped, unwrap
 from headscope.examination.stored.pairing import StoredPairing
 from headscope.examination.stored.tensor_checks import IN_A_PICKLE, NOT_GIVEN, checked, open_gaps
-from headscope.facts import CheckpointKind, CheckpointManifest, HeadTrace, TensorHeader, Unavailable
+from headscope.facts import CheckpointKind, CheckpointManifest, Gap, HeadTrace, TensorHeader
 from headscope.facts.counting import counted, few_of
 from headscope.facts.results.check import HeadTrial
 from headscope.facts.results.verification import LoadedModel, ModelComparison, Scope, TensorCheck, TensorStatus
@@ -120,9 +120,9 @@ def compare_with_checkpoint(
         notes.append(f"not compared: {few_of(pairing.adapter.inactive)}, which the model holds and does not use")
     gaps = (*open_gaps(checks), *pairing.adapter.gaps(), *_beyond(manifest, checks))
     if any(pairing.adapter.is_not_given(item) for item in own):
-        gaps += (Unavailable("adapter", NOT_GIVEN),)
+        gaps += (Gap("adapter", NOT_GIVEN),)
     if _state_of(places) != before:
-        gaps += (Unavailable("weights", "the weight files changed while they were compared; run it again"),)
+        gaps += (Gap("weights", "the weight files changed while they were compared; run it again"),)
     return ModelComparison(
         LoadedModel(
             reference=manifest.reference,
@@ -256,15 +256,13 @@ def _keys_of_own_head(request: Request) -> frozenset[str]:
     return frozenset(key for item in head for key in item.checkpoint_keys)
 
 
-def _beyond(manifest: CheckpointManifest, checks: Iterable[TensorCheck]) -> Iterator[Unavailable]:
+def _beyond(manifest: CheckpointManifest, checks: Iterable[TensorCheck]) -> Iterator[Gap]:
     """What belongs to the checkpoint's head, or may belong to it, and is not compared."""
     if manifest.sentence is not None and manifest.sentence.classifier:
-        yield Unavailable(manifest.sentence.classifier, IN_A_PICKLE)
+        yield Gap(manifest.sentence.classifier, IN_A_PICKLE)
     dropped = [item.name for item in checks if item.status is TensorStatus.DROPPED and not item.is_head]
     if dropped and not manifest.config.get("architectures"):
-        yield Unavailable(
-            few_of(dropped), "config.json names no class, so whether the load dropped a head is not known"
-        )
+        yield Gap(few_of(dropped), "config.json names no class, so whether the load dropped a head is not known")
 
 
 def load_model_with(request: Request, loader: str) -> nn.Module:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from math import prod
 
 from headscope.facts.heads.head import PoolingKind, Shape
-from headscope.facts.stored.checkpoint import TensorHeader, Unavailable
+from headscope.facts.stored.checkpoint import Gap, TensorHeader
 
 STABILITY = "experimental"
 """What these classes say in JSON may change in a minor version."""
@@ -86,7 +86,7 @@ class ExportHead:
     """What the graph gives; empty for a format without a graph."""
     notes: tuple[str, ...] = ()
     """Sentences on what was observed."""
-    not_determined: tuple[Unavailable, ...] = ()
+    not_determined: tuple[Gap, ...] = ()
     """What could not be determined, and why."""
     labels_from: str = ""
     """The file beside that names the labels; empty for the file of the head itself."""
@@ -244,7 +244,7 @@ class ExportComparison:
     """Each live tensor of the source's head, and what became of it."""
     aspects: tuple[AspectFate, ...]
     """Classes, labels, pooling and operations, and what became of them."""
-    not_determined: tuple[Unavailable, ...] = ()
+    not_determined: tuple[Gap, ...] = ()
     """What could not be compared, and why."""
 
     @property

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from headscope.facts.heads.tokens import HiddenSource, Positions
 from headscope.facts.stored.adapter import Carried
-from headscope.facts.stored.checkpoint import Unavailable
+from headscope.facts.stored.checkpoint import Gap
 from headscope.facts.stored.weights import ParameterStatus
 
 Shape = tuple[int | str, ...]
@@ -206,7 +206,7 @@ class HeadTrace:
     config_fields: tuple[str, ...] = ()
     unused_modules: tuple[UnusedModule, ...] = ()
     notes: tuple[str, ...] = ()
-    not_determined: tuple[Unavailable, ...] = ()
+    not_determined: tuple[Gap, ...] = ()
     other_parameters: tuple[str, ...] = ()
     buffers: tuple[str, ...] = ()
     reads_problem_type: bool | None = None
@@ -242,7 +242,7 @@ class HeadParameter:
     """Its shape in the checkpoint if that differs; otherwise null."""
     adapter: Carried | None = None
     """How a PEFT adapter carries it: whole (`saved`) or as a change (`adapted`); null where it does not."""
-    quantised: str | None = None
+    quantized: str | None = None
     """The number format that it is packed in; null where it is not."""
     kind: TensorKind = TensorKind.PARAMETER
     """`parameter`, or `buffer` for a stored tensor that training does not update, such as a running mean."""

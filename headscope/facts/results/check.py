@@ -9,7 +9,7 @@ from headscope.facts.plain import to_dict
 from headscope.facts.results.health import HeadHealth, InitialSpread
 from headscope.facts.results.labeled import DataFacts
 from headscope.facts.results.report import SCHEMA_VERSION, Finding, Profile, Report, Severity
-from headscope.facts.stored.checkpoint import Unavailable
+from headscope.facts.stored.checkpoint import Gap
 from headscope.facts.stored.tokenizer import TokenizerFacts
 
 GRAVITY = {Severity.NOTE: 0, Severity.WARNING: 1, Severity.ERROR: 2}
@@ -180,8 +180,8 @@ class RuleEvidence:
 
     tokenizer: TokenizerFacts | None
     values: tuple[TensorValues, ...] | None
-    unknown: tuple[Unavailable, ...]
-    inapplicable: tuple[Unavailable, ...]
+    unknown: tuple[Gap, ...]
+    inapplicable: tuple[Gap, ...]
     health: HeadHealth | None = None
     trial: HeadTrial | None = None
     numbers: BaseNumbers | None = None
@@ -208,8 +208,8 @@ class Subject:
     live: LiveFacts | None = None
     wanted_num_labels: int | None = None
     wanted_labels: tuple[str, ...] = ()
-    unknown: tuple[Unavailable, ...] = ()
-    inapplicable: tuple[Unavailable, ...] = ()
+    unknown: tuple[Gap, ...] = ()
+    inapplicable: tuple[Gap, ...] = ()
     data: DataFacts | None = None
     health: HeadHealth | None = None
     trial: HeadTrial | None = None
@@ -241,8 +241,8 @@ class CheckResult:
     """What the rules found, less what is ignored."""
     ignored: tuple[Ignored, ...]
     """Findings that were ignored, each with the reason given for it."""
-    not_determined: tuple[Unavailable, ...]
-    not_applicable: tuple[Unavailable, ...]
+    not_determined: tuple[Gap, ...]
+    not_applicable: tuple[Gap, ...]
     """Rules that this kind of checkpoint gives nothing to look at, each with the reason."""
     rules: tuple[str, ...]
     """The IDs of the rules that ran."""
@@ -258,7 +258,7 @@ class CheckResult:
     @property
     def asked(self) -> tuple[str, ...]:
         """The rules that had something to look at; `rules` names all that were selected."""
-        without = {gap.what.partition(" ")[0] for gap in self.not_applicable}
+        without = {gap.rule for gap in self.not_applicable}
         return tuple(name for name in self.rules if name not in without)
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from headscope.facts.heads.head import Shape, Stage
 from headscope.facts.plain import to_dict
 from headscope.facts.results.environment import Environment
 from headscope.facts.results.report import SCHEMA_VERSION, ModelFacts
-from headscope.facts.stored.checkpoint import CheckpointFacts, Unavailable
+from headscope.facts.stored.checkpoint import CheckpointFacts, Gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class ForwardReport:
     scored: tuple[Scored, ...] = ()
     """The scores of each input by label; empty for invented inputs and on `meta`."""
     notes: tuple[str, ...] = ()
-    not_determined: tuple[Unavailable, ...] = ()
+    not_determined: tuple[Gap, ...] = ()
     command: str = "forward"
     schema_version: str = field(default=SCHEMA_VERSION)
 

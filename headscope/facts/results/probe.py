@@ -6,7 +6,7 @@ from typing import Any
 
 from headscope.facts.plain import to_dict
 from headscope.facts.results.report import SCHEMA_VERSION
-from headscope.facts.stored.checkpoint import Unavailable
+from headscope.facts.stored.checkpoint import Gap
 
 STABILITY = "experimental"
 """What these classes say in JSON may change in a minor version."""
@@ -499,10 +499,10 @@ class ProbeResult:
     """Whether to train the head alone before the whole model."""
     head_input: HeadInput | None = None
     """What the head of the class reads; null where its input could not be determined."""
-    left_out: tuple[Unavailable, ...] = ()
+    left_out: tuple[Gap, ...] = ()
     """Candidates and baselines that this model or these texts don't have."""
     notes: tuple[str, ...] = ()
-    not_determined: tuple[Unavailable, ...] = ()
+    not_determined: tuple[Gap, ...] = ()
     numbers: FeatureNumbers | None = None
     """What the pass over the texts shows beside the scores."""
     loading: Loading | None = None

@@ -10,7 +10,7 @@ from headscope.facts.plain import to_dict
 from headscope.facts.results.environment import Environment
 from headscope.facts.results.health import HeadHealth
 from headscope.facts.stored.adapter import AdapterFacts
-from headscope.facts.stored.checkpoint import CheckpointFacts, Unavailable
+from headscope.facts.stored.checkpoint import CheckpointFacts, Gap
 from headscope.facts.stored.weights import ParameterStatus, WeightDiff
 
 
@@ -85,14 +85,14 @@ class ParameterCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantisation:
-    """How a checkpoint is quantized; `head_quantised` is None if that is unknown."""
+class Quantization:
+    """How a checkpoint is quantized; `head_quantized` is None if that is unknown."""
 
     method: str
     """The method, as the configuration names it."""
     bits: int | None
     """Bits of a weight; null where the settings do not say."""
-    head_quantised: bool | None
+    head_quantized: bool | None
     """Whether the head is packed too; null if that is unknown."""
     skipped: tuple[str, ...] = ()
     """Modules that the settings leave alone."""
@@ -124,7 +124,7 @@ class ModelFacts:
     """How many parameters there are, and where."""
     dtype: str
     """The number format of the parameters."""
-    quantization: Quantisation | None = None
+    quantization: Quantization | None = None
     """How the checkpoint is quantized; null where it is not."""
     padding_side: str = ""
     """The side on which the family's tokenizer pads by default; empty for other inputs than texts."""
@@ -155,7 +155,7 @@ class Report:
     findings: tuple[Finding, ...] = ()
     """What the rules found, as in `check`; empty where `profile` is null."""
     notes: tuple[str, ...] = ()
-    not_determined: tuple[Unavailable, ...] = ()
+    not_determined: tuple[Gap, ...] = ()
     adapter: AdapterFacts | None = None
     """The PEFT adapter on top of the checkpoint; null where there is none."""
     profile: Profile | None = None

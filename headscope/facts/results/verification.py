@@ -8,7 +8,7 @@ from typing import Any
 from headscope.facts.plain import to_dict
 from headscope.facts.results.check import HeadTrial, Ignored, Verdict
 from headscope.facts.results.report import SCHEMA_VERSION, Finding
-from headscope.facts.stored.checkpoint import Unavailable
+from headscope.facts.stored.checkpoint import Gap
 
 
 class TensorStatus(StrEnum):
@@ -165,7 +165,7 @@ class ModelComparison:
 
     loaded: LoadedModel
     notes: tuple[str, ...] = ()
-    gaps: tuple[Unavailable, ...] = ()
+    gaps: tuple[Gap, ...] = ()
     bytes_read: int = 0
     scope: Scope = Scope()
 
@@ -190,7 +190,7 @@ class VerifyResult:
     ignored: tuple[Ignored, ...] = ()
     """Findings that were ignored, each with the reason given for it."""
     notes: tuple[str, ...] = ()
-    not_determined: tuple[Unavailable, ...] = ()
+    not_determined: tuple[Gap, ...] = ()
     rules: tuple[str, ...] = ()
     """The IDs of the rules that ran."""
     scope: Scope = Scope()

@@ -32,14 +32,30 @@ class WeightsFormat(StrEnum):
     NONE = "none"
 
 
+class GapTopic(StrEnum):
+    """What a gap is on, where a screen or a rule depends on it; any other text may be the topic of a gap too."""
+
+    HEAD = "head"
+    HEAD_PATH = "head path"
+    WITHOUT_PADDING = "head path without padding"
+    SINGLE_TOKEN = "head path of a single token"
+    OTHER_INPUTS = "head path on other inputs"
+    POOLING = "pooling"
+    LONG_TEXTS = "pooling of long texts"
+    TOKEN_ROWS = "token rows"
+    CHECKPOINT = "checkpoint"
+
+
 @dataclass(frozen=True, slots=True, order=True)
-class Unavailable:
+class Gap:
     """Something that could not be determined, and why."""
 
-    what: str
+    topic: str = field(metadata={"json": "what"})
     """What could not be determined, or does not apply."""
     reason: str
     """Why."""
+    rule: str = field(default="", metadata={"json": None, "stored": False})
+    """The ID of the rule that lacks it; empty where no rule is concerned."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -107,7 +123,7 @@ class CheckpointManifest:
     bytes_read: int = 0
     shared: tuple[tuple[str, ...], ...] = ()
     notices: tuple[str, ...] = ()
-    gaps: tuple[Unavailable, ...] = ()
+    gaps: tuple[Gap, ...] = ()
     adapter: "CheckpointManifest | None" = None
     base: str = ""
     base_revision: str | None = None

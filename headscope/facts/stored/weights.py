@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headscope.facts.stored.adapter import Carried
-from headscope.facts.stored.checkpoint import TensorHeader, Unavailable
+from headscope.facts.stored.checkpoint import Gap, TensorHeader
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _OF_A_LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -134,7 +134,7 @@ class ParameterOrigin:
     """Whether it is a persistent buffer and no parameter."""
     adapter: Carried | None = None
     """How a PEFT adapter carries it: whole (`saved`) or as a change (`adapted`); null where it does not."""
-    quantised: str | None = None
+    quantized: str | None = None
     """The number format that it is packed in; null where it is not."""
 
 
@@ -162,5 +162,5 @@ class WeightDiff:
     dropped: tuple[DroppedGroup, ...] = ()
     """The unused tensors inside the model: the configuration leaves no place for them."""
     parameters: tuple[ParameterOrigin, ...] = field(default=(), metadata={"json": None})
-    gaps: tuple[Unavailable, ...] = field(default=(), metadata={"json": None})
+    gaps: tuple[Gap, ...] = field(default=(), metadata={"json": None})
     unused_tensors: tuple[TensorHeader, ...] = field(default=(), metadata={"json": None})

@@ -22,7 +22,7 @@ from headscope.model.classes.catalogue import (
     task_of_class,
 )
 from headscope.model.classes.defaults import diagnose_by_leaving_out
-from headscope.model.classes.labels import build_config, share_labels
+from headscope.model.classes.many_labels import build_config, share_labels
 from headscope.model.classes.reduced_config import DEPTHS
 from headscope.model.classes.remote_code import load_remote_classes
 from headscope.model.classes.token_rows import class_with_rows

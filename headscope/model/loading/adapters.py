@@ -18,13 +18,13 @@ from headscope.facts import (
     AdapterFaultKind,
     Carried,
     CheckpointManifest,
+    Gap,
     Head,
     Mismatch,
     ParameterOrigin,
     ParameterStatus,
     Task,
     TensorHeader,
-    Unavailable,
     WeightDiff,
     WeightsFormat,
 )
@@ -80,7 +80,7 @@ def with_adapter(loaded: Loaded, adapter: CheckpointManifest, *, by_names: bool 
     joined = _joined(loaded, adapter, load)
     if by_names:
         return joined
-    gaps = (Unavailable("adapter fit", load.unknown),) if load.unknown and not adapter.gaps else ()
+    gaps = (Gap("adapter fit", load.unknown),) if load.unknown and not adapter.gaps else ()
     faults = tuple(_faults(load, adapter, {item.name: item for item in loaded.diff.parameters}))
     return replace(joined, faults=faults, diff=replace(joined.diff, gaps=(*joined.diff.gaps, *adapter.gaps, *gaps)))
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from headscope.facts import (
     CheckpointManifest,
+    Gap,
     ParameterOrigin,
     ParameterStatus,
-    Quantisation,
+    Quantization,
     TensorHeader,
-    Unavailable,
     WeightDiff,
 )
 from headscope.facts.counting import counted, verb
@@ -253,7 +253,7 @@ def with_packed_names(diff: WeightDiff, unpacked: Unpacked) -> WeightDiff:
         replace(item, status=ParameterStatus.UNKNOWN) if item.name in unresolved else item for item in parameters
     )
     sentence = f"{counted(len(unresolved), 'tensor')} {verb(len(unresolved))}"
-    gap = Unavailable("quantized weights", f"{sentence} packed in an unknown way")
+    gap = Gap("quantized weights", f"{sentence} packed in an unknown way")
     return replace(
         diff,
         new=tuple(name for name in diff.new if name not in unresolved),
@@ -269,7 +269,7 @@ def _renamed(item: ParameterOrigin, packed: Mapping[str, Packed]) -> ParameterOr
         return item
     plain = [key for key in item.checkpoint_keys if key not in packed]
     keys = tuple(sorted({*plain, *(key for one in found for key in one.keys)}))
-    return replace(item, checkpoint_keys=keys, dtype=found[0].word, quantised=found[0].word)
+    return replace(item, checkpoint_keys=keys, dtype=found[0].word, quantized=found[0].word)
 
 
 def _unresolved(diff: WeightDiff) -> set[str]:
@@ -282,15 +282,15 @@ def _same_module(module: str, stem: str) -> bool:
     return bool(stem) and (module == stem or module.endswith(f".{stem}") or stem.endswith(f".{module}"))
 
 
-def quantization_facts(config: Mapping[str, Any], head: list[ParameterOrigin]) -> Quantisation:
+def quantization_facts(config: Mapping[str, Any], head: list[ParameterOrigin]) -> Quantization:
     """What a report says of the quantization; `head` are the live parameters of the head."""
     unknown = any(item.status is ParameterStatus.UNKNOWN for item in head)
-    stored = any(item.quantised is not None for item in head)
+    stored = any(item.quantized is not None for item in head)
     skipped, explicit = _skipped(config)
-    return Quantisation(
+    return Quantization(
         method=method_of(config),
         bits=bits_of(config) or None,
-        head_quantised=None if unknown or not head else stored,
+        head_quantized=None if unknown or not head else stored,
         skipped=skipped,
         skips_head=_skips(skipped, head) if explicit and head else None,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headscope.facts import Head, Unavailable
+from headscope.facts import Gap, GapTopic, Head
 from headscope.facts.results.probe import Vector
 from headscope.probing.hidden.pooled import Part
 from headscope.probing.hidden.store import Array, Features, name_of_part, whole_array
@@ -29,15 +29,15 @@ class Vectors:
     parts: tuple[Part, ...] = ()
 
 
-def classifier_of_model(head: Head | None) -> str | Unavailable:
+def classifier_of_model(head: Head | None) -> str | Gap:
     """The module of the last linear stage of a head path: its input is what the head classifies."""
     if head is None:
-        return Unavailable("head", "the head could not be traced")
+        return Gap(GapTopic.HEAD, "the head could not be traced")
     linear = [stage for stage in head.stages if stage.operation == "linear"]
     if not linear:
-        return Unavailable("head", "no stage of the head is linear")
+        return Gap(GapTopic.HEAD, "no stage of the head is linear")
     if linear[-1].functional or not linear[-1].module:
-        return Unavailable("head", "the last linear stage of the head is not a module")
+        return Gap(GapTopic.HEAD, "the last linear stage of the head is not a module")
     return linear[-1].module
 
 

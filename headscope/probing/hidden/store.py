@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from headscope.errors import Unsupported, UsageError
-from headscope.facts import Unavailable
+from headscope.facts import Gap
 from headscope.facts.counting import counted, few_of
 from headscope.facts.plain import restore, store
 from headscope.facts.results.probe import LayerNumbers, Precision, Vector
@@ -53,8 +53,8 @@ class Seen:
 
     layers: int
     padded: bool
-    left_out: tuple[Unavailable, ...] = ()
-    not_determined: tuple[Unavailable, ...] = ()
+    left_out: tuple[Gap, ...] = ()
+    not_determined: tuple[Gap, ...] = ()
     notes: tuple[str, ...] = ()
     effects: tuple[tuple[str, float], ...] = ()
     layer_numbers: tuple[LayerNumbers, ...] = ()
@@ -85,12 +85,12 @@ class Features:
         return self.seen.padded
 
     @property
-    def left_out(self) -> tuple[Unavailable, ...]:
+    def left_out(self) -> tuple[Gap, ...]:
         """Vectors that this model or these texts don't have."""
         return self.seen.left_out
 
     @property
-    def not_determined(self) -> tuple[Unavailable, ...]:
+    def not_determined(self) -> tuple[Gap, ...]:
         """Vectors that could not be read."""
         return self.seen.not_determined
 
@@ -218,8 +218,8 @@ class Store:
         seen = Seen(
             layers=self.layers,
             padded=padded,
-            left_out=tuple(Unavailable(*item) for item in sorted(self._absent.items())),
-            not_determined=tuple(Unavailable(*item) for item in sorted(self._gaps.items())),
+            left_out=tuple(Gap(*item) for item in sorted(self._absent.items())),
+            not_determined=tuple(Gap(*item) for item in sorted(self._gaps.items())),
             notes=tuple(self._notes),
             effects=tuple((name_of_part(part), effects[part]) for part in parts if part in effects),
             layer_numbers=tuple(self._averages(several)),

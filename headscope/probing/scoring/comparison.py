@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headscope.facts import Report, Unavailable
+from headscope.facts import Gap, Report
 from headscope.facts.results.probe import (
     Baseline,
     BaselineKind,
@@ -250,25 +250,25 @@ def score_rivals(  # noqa: PLR0917  a step of `measure`, all of whose names it u
     trial: Trial,
     report: Report,
     features: Features,
-    outputs: tuple[int, ...] | Unavailable,
+    outputs: tuple[int, ...] | Gap,
     input: Input,
-) -> tuple[dict[BaselineKind, Rated], tuple[Unavailable, ...]]:
+) -> tuple[dict[BaselineKind, Rated], tuple[Gap, ...]]:
     """The baselines with their scores, and those that are not."""
     found, gaps = {_CONSTANT[texts.problem]: predict_constant(trial)}, []
     words = predict_from_words([" ".join(text) for text in texts.texts], trial) if input is Input.TEXT else None
     if input is not Input.TEXT:
-        gaps.append(Unavailable(BaselineKind.TFIDF.value, f"the rows are {input.value} files, not texts"))
+        gaps.append(Gap(BaselineKind.TFIDF.value, f"the rows are {input.value} files, not texts"))
     elif words is None:
-        gaps.append(Unavailable(BaselineKind.TFIDF.value, "the texts hold no words of two letters or more"))
+        gaps.append(Gap(BaselineKind.TFIDF.value, "the texts hold no words of two letters or more"))
     if words is not None:
         found[BaselineKind.TFIDF] = words.values
     if new_names(report):
         reason = "the checkpoint's head is not trained: weights that its scores depend on are newly initialized"
-        gaps.append(Unavailable(BaselineKind.CHECKPOINT.value, reason))
-    elif isinstance(outputs, Unavailable):
+        gaps.append(Gap(BaselineKind.CHECKPOINT.value, reason))
+    elif isinstance(outputs, Gap):
         gaps.append(outputs)
     elif not is_finite(features.scores):
-        gaps.append(Unavailable(BaselineKind.CHECKPOINT.value, "the checkpoint's head gave NaN or infinite scores"))
+        gaps.append(Gap(BaselineKind.CHECKPOINT.value, "the checkpoint's head gave NaN or infinite scores"))
     else:
         found[BaselineKind.CHECKPOINT] = predictions_of(texts, features.scores, outputs)
     return dict(zip(found, rate(list(found.values()), trial), strict=True)), tuple(gaps)
@@ -284,14 +284,14 @@ def loss_at_start(
     texts: LabeledRows,
     trial: Trial,
     features: Features,
-    outputs: tuple[int, ...] | Unavailable,
+    outputs: tuple[int, ...] | Gap,
     *,
     is_new: bool,
 ) -> StartingLoss | None:
     """The loss that training starts with; a new head has an output for each class, in any order."""
     if is_new and features.scores.shape[1] == (len(texts.classes) or 1):
         outputs = tuple(range(len(texts.classes) or 1))
-    if isinstance(outputs, Unavailable):
+    if isinstance(outputs, Gap):
         return None
     return starting_loss(texts, trial, features.scores, outputs, new_head=is_new)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from headscope.checks.labeled.label_classes import fit_classes, is_regression
-from headscope.facts import ModelFacts, Unavailable
+from headscope.facts import Gap, ModelFacts
 from headscope.facts.results.probe import (
     Advised,
     BaselineKind,
@@ -27,11 +27,11 @@ _CLOSE = 0.1
 _MULTI = "multi_label_classification"
 
 
-def outputs_of(rows: LabeledRows, model: ModelFacts) -> tuple[int, ...] | Unavailable:
+def outputs_of(rows: LabeledRows, model: ModelFacts) -> tuple[int, ...] | Gap:
     """The output of the head that stands for each class of the data; for numbers the only one."""
 
-    def missing(reason: str) -> Unavailable:
-        return Unavailable(BaselineKind.CHECKPOINT.value, reason)
+    def missing(reason: str) -> Gap:
+        return Gap(BaselineKind.CHECKPOINT.value, reason)
 
     if rows.problem is Problem.REGRESSION:
         if model.num_labels != 1:

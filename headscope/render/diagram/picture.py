@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headscope.facts import Head, HeadParameter, ParameterStatus, Pooling, Report, Stage
+from headscope.facts import GapTopic, Head, HeadParameter, ParameterStatus, Pooling, Report, Stage
 from headscope.facts.counting import counted
 from headscope.facts.heads.head import HIDDEN_STATES
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
@@ -149,7 +149,7 @@ def _origin_words(report: Report) -> Iterator[str]:
 
 def _gap_nodes(report: Report) -> Iterator[Node]:
     for number, gap in enumerate(report.not_determined):
-        title = safe(f"not determined: {gap.what}")
+        title = safe(f"not determined: {gap.topic}")
         yield Node(f"gap{number}", BoxKind.GAP, title, lines=(safe(gap.reason),), tint=Tint.UNKNOWN)
 
 
@@ -304,7 +304,7 @@ def _edges(report: Report) -> tuple[Edge, ...]:
     if head is None:
         gaps = [f"gap{number}" for number in range(len(report.not_determined))]
         return tuple(Edge(source, "scores", is_sure=False) for source in gaps or ["base"])
-    is_sure = all(gap.what != "head path" for gap in report.not_determined)
+    is_sure = all(gap.topic != GapTopic.HEAD_PATH for gap in report.not_determined)
     return (Edge("base", "hidden"), *_stage_edges(head, is_sure), *_score_edges(head, is_sure))
 
 

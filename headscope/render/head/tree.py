@@ -164,7 +164,7 @@ def _status_of(parameter: HeadParameter) -> Text:
 def _aside(parameter: HeadParameter) -> str:
     """What is special about a tensor: that it is a buffer, or how it is stored."""
     kind = "buffer" if parameter.kind is TensorKind.BUFFER else ""
-    packed = f"packed as {safe(parameter.quantised)}" if parameter.quantised else ""
+    packed = f"packed as {safe(parameter.quantized)}" if parameter.quantized else ""
     return ", ".join(filter(None, (kind, BY_ADAPTER[parameter.adapter] if parameter.adapter else "", packed)))
 
 

@@ -31,7 +31,7 @@ def _annotations(result: CheckResult) -> Iterable[str]:
     for gap in result.not_determined:
         yield _command(
             "notice" if result.verdict is Verdict.PASSED else "error",
-            f"not determined: {gap.what} ({result.reference})",
+            f"not determined: {gap.topic} ({result.reference})",
             gap.reason,
         )
     kind = {Verdict.PASSED: "notice", Verdict.FAILED: "error", Verdict.NOT_DETERMINED: "error"}[result.verdict]
@@ -64,12 +64,12 @@ def _suite(root: ElementTree.Element, result: CheckResult, titles: dict[str, str
     by_rule: dict[str, list[Finding]] = {}
     for finding in result.findings:
         by_rule.setdefault(finding.id, []).append(finding)
-    gaps = {gap.what.split()[0]: gap.reason for gap in result.not_determined}
-    skipped = {gap.what.split()[0]: gap.reason for gap in result.not_applicable}
+    gaps = {gap.rule: gap.reason for gap in result.not_determined}
+    skipped = {gap.rule: gap.reason for gap in result.not_applicable}
     if result.verdict is Verdict.PASSED:  # then a gap can't hide what would fail, and an error would fail the job
         skipped |= {rule: f"not determined: {reason}" for rule, reason in gaps.items() if rule in result.rules}
         gaps = {}
-    general = [gap for gap in result.not_determined if gap.what.split()[0] not in result.rules]
+    general = [gap for gap in result.not_determined if gap.rule not in result.rules]
     failing = [rule for rule, found in by_rule.items() if any(item.severity is Severity.ERROR for item in found)]
     suite = ElementTree.SubElement(
         root,
@@ -95,7 +95,7 @@ def _suite(root: ElementTree.Element, result: CheckResult, titles: dict[str, str
                 out = ElementTree.SubElement(case, "system-out")
                 out.text = safe(f"{item.severity.value}: {item.message}")
     for gap in general:
-        case = ElementTree.SubElement(suite, "testcase", classname="headscope", name=safe(gap.what))
+        case = ElementTree.SubElement(suite, "testcase", classname="headscope", name=safe(gap.topic))
         ElementTree.SubElement(case, "error", message=safe(gap.reason), type="not determined")
 
 
@@ -113,7 +113,7 @@ def sarif_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
             {
                 "executionSuccessful": all(result.verdict is not Verdict.NOT_DETERMINED for result in results),
                 "toolExecutionNotifications": [
-                    {"level": "error", "message": {"text": safe(f"{result.reference}: {gap.what}: {gap.reason}")}}
+                    {"level": "error", "message": {"text": safe(f"{result.reference}: {gap.topic}: {gap.reason}")}}
                     for result in results
                     for gap in result.not_determined
                 ],
@@ -177,7 +177,7 @@ def markdown_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
             f"- **{item.severity.value}** {item.id} {plain(item.title)}: {plain(item.message)} {plain(item.remedy)}"
             for item in result.findings
         ]
-        lines += [f"- **not determined** {plain(gap.what)}: {plain(gap.reason)}" for gap in result.not_determined]
+        lines += [f"- **not determined** {plain(gap.topic)}: {plain(gap.reason)}" for gap in result.not_determined]
     return "\n".join(lines) + "\n"
 
 

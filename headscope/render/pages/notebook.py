@@ -101,7 +101,7 @@ def _origin(item: HeadParameter) -> str:
 def _check(result: CheckResult) -> Iterator[str]:
     yield element("p", _spans(headline(result)))
     yield from map(_finding, result.findings)
-    yield from (element("p", _spans(label(f"not determined: {gap.what}: {gap.reason}", TONE[Tone.WARNING])))
+    yield from (element("p", _spans(label(f"not determined: {gap.topic}: {gap.reason}", TONE[Tone.WARNING])))
                 for gap in result.not_determined)  # fmt: skip
     if result.report is not None:
         yield _folded("The head", _drawing(result.report))

@@ -52,7 +52,7 @@ def head_lines(head: ExportHead) -> Iterator[tuple[str, Text]]:
     for note in head.notes:
         yield "note", label(note)
     for gap in head.not_determined:
-        yield "unknown", label(f"not determined: {gap.what}: {gap.reason}", "yellow")
+        yield "unknown", label(f"not determined: {gap.topic}: {gap.reason}", "yellow")
 
 
 def _labels(head: ExportHead) -> str:
@@ -119,7 +119,7 @@ def export_lines(item: ExportComparison) -> Iterator[RenderableType]:
     for note in head.notes if head is not None else ():
         yield Paragraph(label(note), Text("  note"), _MARGIN)
     for gap in item.not_determined:
-        yield _line(Fate.UNKNOWN, f"{gap.what}: {gap.reason}")
+        yield _line(Fate.UNKNOWN, f"{gap.topic}: {gap.reason}")
 
 
 def _line(fate: Fate, body: str) -> Paragraph:

@@ -15,7 +15,7 @@ from headscope.facts import (
     ModelFacts,
     PaddingEffect,
     PickledHead,
-    Quantisation,
+    Quantization,
     Report,
     SentenceModule,
     SentencePipeline,
@@ -59,10 +59,10 @@ def model_facts(report: Report) -> Facts:
     yield "model", label(f"{model.class_name}, {model.task.value}, {model.dtype}{_wrappers(model)}")
 
 
-def quantised_facts(report: Report) -> Facts:
+def quantized_facts(report: Report) -> Facts:
     """How the checkpoint is quantized."""
     if report.model.quantization is not None:
-        yield "quantized", _quantisation(report.model.quantization)
+        yield "quantized", _quantization(report.model.quantization)
 
 
 def _wrappers(model: ModelFacts) -> str:
@@ -70,7 +70,7 @@ def _wrappers(model: ModelFacts) -> str:
     return "".join(f", inside {name}" for name in reversed(model.wrappers))
 
 
-def _quantisation(facts: Quantisation) -> Text:
+def _quantization(facts: Quantization) -> Text:
     """The method, and what it did to the head."""
     words = {
         True: "the head is quantized too",
@@ -79,7 +79,7 @@ def _quantisation(facts: Quantisation) -> Text:
     }
     bits = f", {facts.bits} bit" if facts.bits else ""
     text = label(f"{facts.method}{bits}; ")
-    text.append(words[facts.head_quantised], "" if facts.head_quantised is False else "yellow")
+    text.append(words[facts.head_quantized], "" if facts.head_quantized is False else "yellow")
     if facts.skipped:
         text.append(f"; left alone: {', '.join(map(safe, facts.skipped))}")
     return text
@@ -216,8 +216,8 @@ def _matrix_sentence(matrix: HeadParameter, report: Report) -> str:
     inner = "hidden" if report.head and report.head.hidden_shape[-1:] == (width,) else "features"
     outer = "scores" if report.model.task in WITHOUT_CLASSES else "classes"
     sentence = f"{matrix.name} is {inner} x {outer}, {width:,} x {classes:,}, stored as {size_of(matrix.shape)}"
-    if matrix.quantised is not None:
-        sentence = f"{matrix.name} is {inner} x {outer}, {width:,} x {classes:,}, packed as {matrix.quantised}"
+    if matrix.quantized is not None:
+        sentence = f"{matrix.name} is {inner} x {outer}, {width:,} x {classes:,}, packed as {matrix.quantized}"
     return f"{sentence}; not vocabulary x {outer}" if report.model.task in TEXT_TASKS else sentence
 
 
@@ -416,7 +416,7 @@ def notice_facts(report: Report) -> Facts:
     for notice in report.checkpoint.notices:
         yield "notice", label(notice, "yellow")
     for gap in report.not_determined:
-        yield "unknown", label(f"{gap.what}: {gap.reason}", "yellow")
+        yield "unknown", label(f"{gap.topic}: {gap.reason}", "yellow")
 
 
 def note_facts(report: Report) -> Facts:

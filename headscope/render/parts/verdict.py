@@ -10,6 +10,7 @@ from headscope.facts import (
     AdapterFaultKind,
     Carried,
     CheckpointKind,
+    GapTopic,
     Head,
     HeadParameter,
     ParameterStatus,
@@ -94,7 +95,7 @@ def _fault(faults: Sequence[AdapterFault]) -> str:
 def _verdict_without_weights(report: Report, head: Head) -> HeadVerdict:
     extent = _extent(_live(head))
     if report.checkpoint.kind is CheckpointKind.MEMORY:
-        if any(gap.what == "checkpoint" for gap in report.not_determined):
+        if any(gap.topic == GapTopic.CHECKPOINT for gap in report.not_determined):
             return HeadVerdict(Tone.WARNING, f"Not determined: what the checkpoint gave the head ({extent})")
         found = f"Head of a model in memory: {extent}" if _live(head) else "No head found in the model in memory"
         clauses = [found, "no checkpoint to compare it with", *_gap_clauses(report)]
@@ -259,4 +260,4 @@ def _base_clause(report: Report, head: Head) -> str:
 def _gap_clauses(report: Report) -> list[str]:
     if not report.not_determined:
         return []
-    return [f"not determined: {few_of(dict.fromkeys(gap.what for gap in report.not_determined))}"]
+    return [f"not determined: {few_of(dict.fromkeys(gap.topic for gap in report.not_determined))}"]

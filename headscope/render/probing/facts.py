@@ -77,7 +77,7 @@ def detailed_facts(result: ProbeResult) -> Iterator[Fact]:
         yield "note", safe(note)
     yield from _open(result)
     for gap in result.left_out:
-        yield "left out", f"{safe(gap.what)}: {safe(gap.reason)}"
+        yield "left out", f"{safe(gap.topic)}: {safe(gap.reason)}"
 
 
 def _rows(result: ProbeResult) -> Fact:
@@ -98,7 +98,7 @@ def _on_head(result: ProbeResult) -> Iterator[Fact]:
 def _open(result: ProbeResult) -> Iterator[Fact]:
     """What could not be determined."""
     for gap in result.not_determined:
-        yield "open", f"not determined: {safe(gap.what)}: {safe(gap.reason)}"
+        yield "open", f"not determined: {safe(gap.topic)}: {safe(gap.reason)}"
 
 
 def _numbers(result: ProbeResult) -> Iterator[Fact]:

@@ -41,7 +41,7 @@ def check_verdicts(results: Sequence[CheckResult]) -> RenderableType:
 def verdict_words(result: CheckResult) -> str:
     """The verdict in one sentence: `Failed for inference: 1 error, 2 warnings`."""
     tally = counts_of(result.findings)
-    gaps = f"; not determined: {', '.join(gap.what for gap in result.not_determined)}" if result.not_determined else ""
+    gaps = f"; not determined: {', '.join(gap.topic for gap in result.not_determined)}" if result.not_determined else ""
     ignored = f"; {counted(len(result.ignored), 'finding')} ignored" if result.ignored else ""
     return f"{WORDS[result.verdict]} for {result.profile.value}: {tally}{gaps}{ignored}{_unread(result)}"
 
@@ -95,7 +95,7 @@ def open_lines(result: CheckResult | VerifyResult) -> Iterator[RenderableType]:
         body = label(f"{item.finding.id} {item.finding.title} ({item.reason})", QUIET)
         yield Paragraph(body, Text("ignored", QUIET), _MARGIN)
     for gap in result.not_determined:
-        yield Paragraph(label(f"{gap.what}: {gap.reason}", "yellow"), Text("unknown", "yellow"), _MARGIN)
+        yield Paragraph(label(f"{gap.topic}: {gap.reason}", "yellow"), Text("unknown", "yellow"), _MARGIN)
 
 
 def _tally(result: CheckResult) -> str:
@@ -108,7 +108,7 @@ def _left_out(result: CheckResult) -> str:
     """Rules with nothing to look at, by reason; one reason that all of them share needs no list."""
     by_reason: dict[str, list[str]] = {}
     for gap in result.not_applicable:
-        by_reason.setdefault(gap.reason, []).append(gap.what.split()[0])
+        by_reason.setdefault(gap.reason, []).append(gap.rule)
     return "; ".join(f"{_names(names, result)}: {reason}" for reason, names in by_reason.items())
 
 

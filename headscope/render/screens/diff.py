@@ -58,7 +58,7 @@ def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
 
 def _gaps(report: Report) -> Iterator[str]:
     for gap in report.not_determined:
-        yield f"not determined: {gap.what}: {gap.reason}"
+        yield f"not determined: {gap.topic}: {gap.reason}"
 
 
 def _adapter(facts: AdapterFacts, diff: WeightDiff) -> str:

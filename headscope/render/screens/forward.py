@@ -144,7 +144,7 @@ def _remarks(report: ForwardReport) -> Iterator[RenderableType]:
     remarks = [
         *report.checkpoint.notices,
         *report.notes,
-        *(f"{gap.what}: {gap.reason}" for gap in report.not_determined),
+        *(f"{gap.topic}: {gap.reason}" for gap in report.not_determined),
     ]
     for remark in remarks:
         yield Paragraph(label(remark), Text("note", TONE[Tone.WARNING]), _MARGIN)

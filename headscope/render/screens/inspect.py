@@ -28,7 +28,7 @@ from headscope.render.parts.report_facts import (
     parameter_facts,
     pipeline_facts,
     pooling_facts,
-    quantised_facts,
+    quantized_facts,
     repair_facts,
     score_head_facts,
     unused_facts,
@@ -105,7 +105,7 @@ def _asked_first(report: Report, *, details: bool) -> Sequence[Section]:
 
 
 _ASKED_NEXT: Sequence[Section] = (
-    quantised_facts, health_facts, pipeline_facts, score_head_facts, adapter_lines, repair_facts,
+    quantized_facts, health_facts, pipeline_facts, score_head_facts, adapter_lines, repair_facts,
 )  # fmt: skip
 
 

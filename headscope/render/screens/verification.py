@@ -133,7 +133,7 @@ def save_sentence(result: VerifyResult) -> str:
     """A result on a save in a few lines: the verdict, the findings, and what stayed open."""
     lines = [f"headscope: {result.reference}: {_words_on(result)}{_scope_of(result)}"]
     lines += [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
-    lines += [f"not determined: {gap.what}: {gap.reason}" for gap in result.not_determined]
+    lines += [f"not determined: {gap.topic}: {gap.reason}" for gap in result.not_determined]
     return "\n".join(safe(line) for line in lines)
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from headscope.facts import Head, HeadParameter, ModelFacts, PoolingKind, Report, Stage, Task
+from headscope.facts import GapTopic, Head, HeadParameter, ModelFacts, PoolingKind, Report, Stage, Task
 
 _CALL = re.compile(r"(?P<name>[\w.]+)\((?P<inner>.*)\)(?P<pick>\[[^\[\]()]+\])?")
 _IDLE = frozenset({"dropout", "squeeze", "unsqueeze", "view", "reshape", "contiguous", "transpose", "permute"})
@@ -22,14 +22,14 @@ _SCORES = {Task.MULTIPLE_CHOICE: 1, Task.QUESTION_ANSWERING: 2}
 _UNITS = {Task.TOKEN_CLASSIFICATION: "token", Task.AUDIO_FRAME_CLASSIFICATION: "frame"}
 
 
-_OF_THE_HEAD = ("head", "pooling", "token rows")
-"""How the names of gaps begin that leave it open what the head does; weights that are not known do not."""
+_OF_THE_HEAD = frozenset(GapTopic) - {GapTopic.CHECKPOINT}
+"""The topics of gaps that leave it open what the head does; weights that are not known do not."""
 
 
 def plain_words(report: Report) -> str:
     """What kind of model the classifier is, and on which features; "" where the traced facts do not say."""
     head = report.head
-    if head is None or any(gap.what.startswith(_OF_THE_HEAD) for gap in report.not_determined):
+    if head is None or any(gap.topic in _OF_THE_HEAD for gap in report.not_determined):
         return ""
     features, kind = _features(head, report.model), _kind(report.model)
     if not features or not kind:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headscope.facts import Head, PoolingKind, PoolingPart, Positions, Report, Where
+from headscope.facts import GapTopic, Head, PoolingKind, PoolingPart, Positions, Report, Where
 from headscope.facts.heads.tasks import TEXT_TASKS
 from headscope.render.text.safe import safe
 
@@ -62,7 +62,7 @@ def token_rows(report: Report, head: Head) -> tuple[CellRow, ...]:
 
 def is_pooling_known(report: Report) -> bool:
     """Whether nothing that was not determined leaves it open which positions are read."""
-    return all(gap.what not in {"pooling", "head path"} for gap in report.not_determined)
+    return all(gap.topic not in {GapTopic.POOLING, GapTopic.HEAD_PATH} for gap in report.not_determined)
 
 
 def legend_of(rows: tuple[CellRow, ...]) -> str:

@@ -8,14 +8,7 @@ import torch
 
 from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.formula.arguments import REVERSED, call_operands
-from headscope.trace.formula.expression import (
-    Applied,
-    Arithmetic,
-    Node,
-    Number,
-    Side,
-    Withheld,
-)
+from headscope.trace.formula.expression import Applied, Arithmetic, Node, Number, Side, Withheld
 from headscope.trace.record.base import ModelNames
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import spell_index

@@ -8,11 +8,7 @@ import torch
 
 from headscope.facts import PoolingKind, Positions, Where
 from headscope.trace.record.execution import Execution
-from headscope.trace.replay.picks import (
-    TokenNames,
-    inputs_behind,
-    read_pick,
-)
+from headscope.trace.replay.picks import TokenNames, inputs_behind, read_pick
 from headscope.trace.slice.axes import TokenAxes
 from headscope.trace.slice.head_slice import IMAGE_RANK, HeadSlice
 from headscope.trace.slice.stages import Step

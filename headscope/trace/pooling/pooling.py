@@ -22,12 +22,7 @@ from headscope.trace.record.base import ModelNames
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import Picked
 from headscope.trace.record.recorder import Operation
-from headscope.trace.replay.picks import (
-    TokenNames,
-    explain_pick,
-    is_mask_of_rows,
-    sliced_positions,
-)
+from headscope.trace.replay.picks import TokenNames, explain_pick, is_mask_of_rows, sliced_positions
 from headscope.trace.replay.replay import is_binary, is_other_mask
 from headscope.trace.slice.axes import TokenAxes
 from headscope.trace.slice.head_slice import HeadSlice

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from headscope.errors import Unsupported
-from headscope.facts import Pooling, PoolingKind, PoolingPart, Shape, Stage, Unavailable, Verification
+from headscope.facts import Gap, GapTopic, Pooling, PoolingKind, PoolingPart, Shape, Stage, Verification
 from headscope.trace.formula.formula import Formula, prove, write_formulas
 from headscope.trace.pooling.pooling import read_pooling
 from headscope.trace.pooling.taken_back import with_changes_taken_back
@@ -106,7 +106,7 @@ class Agreement:
     stages: tuple[Stage, ...]
     hidden_shape: Shape
     verification: Verification | None
-    gaps: tuple[Unavailable, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
 
 def agree(first: Look, again: Callable[[int], Look], *, verify: bool) -> Agreement:
@@ -151,7 +151,7 @@ def _unconfirmed(first: Look, err: Unsupported, *, verify: bool) -> Agreement:
         stages=first.stages,
         hidden_shape=first.hidden_shape,
         verification=first.verify() if verify else None,
-        gaps=(*_gaps_of_branches([first]), *_gaps_of_runs([first]), Unavailable("pooling", reason)),
+        gaps=(*_gaps_of_branches([first]), *_gaps_of_runs([first]), Gap(GapTopic.POOLING, reason)),
     )
 
 
@@ -188,7 +188,7 @@ def withdrawn(pooling: Pooling) -> Pooling:
     return replace(pooling, kind=PoolingKind.OTHER, tokens=(), rule="not determined", parts=())
 
 
-def _gaps_of_branches(seen: list[Look]) -> Iterator[Unavailable]:
+def _gaps_of_branches(seen: list[Look]) -> Iterator[Gap]:
     """Guesses outside the base model leave the head path open; those inside come before the hidden states."""
     lines = {
         place_of(guess): None
@@ -199,23 +199,23 @@ def _gaps_of_branches(seen: list[Look]) -> Iterator[Unavailable]:
     }
     for line in lines:
         reason = f"the forward branches on a floating-point value at {line}, so other numbers may take another path"
-        yield Unavailable("head path", reason)
+        yield Gap(GapTopic.HEAD_PATH, reason)
 
 
-def _gaps_of_runs(seen: list[Look]) -> Iterator[Unavailable]:
+def _gaps_of_runs(seen: list[Look]) -> Iterator[Gap]:
     for reason in dict.fromkeys(reason for item in seen for reason in item.unfaithful):
-        yield Unavailable("head path", reason)
+        yield Gap(GapTopic.HEAD_PATH, reason)
 
 
-def _gaps_of_pooling(seen: list[Look], alike: Look | None) -> Iterator[Unavailable]:
+def _gaps_of_pooling(seen: list[Look], alike: Look | None) -> Iterator[Gap]:
     if alike is None:
         rules = "; ".join(dict.fromkeys(item.pooling.rule for item in seen))
-        yield Unavailable("pooling", f"runs of different sizes read different positions: {rules}")
+        yield Gap(GapTopic.POOLING, f"runs of different sizes read different positions: {rules}")
 
 
-def _gaps_of_stages(first: Look, second: Look) -> Iterator[Unavailable]:
+def _gaps_of_stages(first: Look, second: Look) -> Iterator[Gap]:
     if _operations(first) != _operations(second):
-        yield Unavailable("head path", "runs of different sizes go through different operations")
+        yield Gap(GapTopic.HEAD_PATH, "runs of different sizes go through different operations")
 
 
 def _operations(look: Look) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from headscope.errors import Unsupported
-from headscope.facts import Pooling, PoolingKind, Unavailable, Where
+from headscope.facts import Gap, GapTopic, Pooling, PoolingKind, Where
 from headscope.facts.counting import counted
 from headscope.trace.batch.examples import probe_as_given
 from headscope.trace.batch.inputs import Row
@@ -76,7 +76,7 @@ def held_against_other_inputs(agreed: Agreement, seen: list[Look], model: nn.Mod
     Other paths of texts without padding, of a single token and of texts that are longer than the traced ones are
     named: what is shown isn't that of these. Heads of Transformers run at those lengths alone that their code names.
     """
-    fault, gaps = "", list[Unavailable]()
+    fault, gaps = "", list[Gap]()
     is_own = any(not type(item).__module__.startswith(("transformers.", "torch.")) for item in _modules(seen[0]))
     probe = seen[0].execution.probe
     if probe.sizes.choices > 1 or not (is_own or probe.examples is not None or _unreached(seen[-1])):
@@ -86,9 +86,9 @@ def held_against_other_inputs(agreed: Agreement, seen: list[Look], model: nn.Mod
         gaps += _without_padding(reading, cheap) if is_own else ()
         found, longer = _at_other_sizes(reading, cheap, is_own=is_own)
         fault = fault or found
-        gaps += [Unavailable("pooling of long texts", longer)] if longer else []
+        gaps += [Gap(GapTopic.LONG_TEXTS, longer)] if longer else []
     if fault:
-        gaps.append(Unavailable("head path on other inputs", fault))
+        gaps.append(Gap(GapTopic.OTHER_INPUTS, fault))
         agreed = replace(agreed, pooling=withdrawn(agreed.pooling), formula=Formula("", fault))
     return replace(agreed, gaps=(*agreed.gaps, *dict.fromkeys(gaps)))
 
@@ -118,17 +118,20 @@ def _readings(agreed: Agreement, seen: list[Look]) -> Iterator[_Reading]:
     yield from (items[0] for items in ([shown] if shown else parts) if items)
 
 
-def _without_padding(reading: _Reading, model: nn.Module) -> Iterator[Unavailable]:
+def _without_padding(reading: _Reading, model: nn.Module) -> Iterator[Gap]:
     """Other paths of texts without padding, and of a single token. Without a base model, encoders may skip masks."""
     probe, found = reading.probe, set[str]()
     if reading.look.head.base is None or not probe.rows or "attention_mask" not in probe.inputs:
         return
-    for name, other in (("without padding", probe.without_padding()), ("of a single token", probe.of_one_token())):
+    for topic, other in (
+        (GapTopic.WITHOUT_PADDING, probe.without_padding()),
+        (GapTopic.SINGLE_TOKEN, probe.of_one_token()),
+    ):
         fault = _fault_on(reading, model, other, tells_failure=other.length > 1)
         if fault and fault not in found:
             found.add(fault)
             told = f"the forward {fault} on such inputs; headscope shows the path for padded inputs"
-            yield Unavailable(f"head path {name}", told)
+            yield Gap(topic, told)
 
 
 def _on_examples(reading: _Reading, model: nn.Module, cheap: nn.Module) -> str:

@@ -7,7 +7,7 @@ https://github.com/ggml-org/llama.cpp. A GGUF file holds no graph: the program t
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from headscope.facts import PoolingKind, Shape, TensorHeader, Unavailable
+from headscope.facts import Gap, GapTopic, PoolingKind, Shape, TensorHeader
 from headscope.facts.counting import list_of
 from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis
 
@@ -143,23 +143,21 @@ def _notes(
         yield f"no step of llama.cpp uses {list_of(beside, _MOST_NAMED)}"
 
 
-def _gaps(
-    own: Mapping[str, TensorHeader], steps: tuple[ExportStep, ...], pooling_type: int | None
-) -> Iterator[Unavailable]:
+def _gaps(own: Mapping[str, TensorHeader], steps: tuple[ExportStep, ...], pooling_type: int | None) -> Iterator[Gap]:
     if pooling_type is not None and pooling_type not in POOLING_TYPES:
-        yield Unavailable("pooling", f"the file sets pooling_type {pooling_type}, which has no known meaning")
+        yield Gap(GapTopic.POOLING, f"the file sets pooling_type {pooling_type}, which has no known meaning")
     if not own:
-        yield Unavailable("head", "the file holds no tensor named cls.*")
+        yield Gap(GapTopic.HEAD, "the file holds no tensor named cls.*")
     elif not any(step.tensors for step in steps):
-        yield Unavailable("head", "the file holds neither cls.weight nor cls.output.weight")
+        yield Gap(GapTopic.HEAD, "the file holds neither cls.weight nor cls.output.weight")
     width = None
     for step in steps:
         shape = own[step.tensors[0]].shape if step.operation == "linear" else ()
         if step.operation == "linear" and len(shape) not in (1, _MATRIX):
-            yield Unavailable("head", f"{step.tensors[0]} has {len(shape)} axes, and a linear layer needs 2")
+            yield Gap(GapTopic.HEAD, f"{step.tensors[0]} has {len(shape)} axes, and a linear layer needs 2")
             return
         if len(shape) == _MATRIX and width not in (None, shape[1]):
-            yield Unavailable(
-                "head", f"{step.tensors[0]} takes {shape[1]:,} numbers, and the step before gives {width:,}"
+            yield Gap(
+                GapTopic.HEAD, f"{step.tensors[0]} takes {shape[1]:,} numbers, and the step before gives {width:,}"
             )
         width = shape[0] if len(shape) == _MATRIX else width

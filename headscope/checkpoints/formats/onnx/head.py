@@ -21,7 +21,7 @@ from headscope.checkpoints.formats.onnx.walk import (
     stored_step,
 )
 from headscope.errors import HeadscopeError, Unsupported
-from headscope.facts import PoolingKind, Shape, TensorHeader, Unavailable
+from headscope.facts import Gap, GapTopic, PoolingKind, Shape, TensorHeader
 from headscope.facts.counting import counted
 from headscope.facts.exports.export import (
     ExportHead,
@@ -50,7 +50,7 @@ def head_of_graph(graph: OnnxGraph) -> ExportHead:
     scores = _scores(graph)
     found = _Back(Walk(graph), scores).head() if scores is not None else _no_scores(graph)
     if graph.is_partial:
-        found = replace(found, not_determined=(*found.not_determined, Unavailable("graph", graph.is_partial)))
+        found = replace(found, not_determined=(*found.not_determined, Gap("graph", graph.is_partial)))
     return replace(found, labels=graph.labels, inputs=graph.inputs, outputs=graph.outputs)
 
 
@@ -62,7 +62,7 @@ def _scores(graph: OnnxGraph) -> ExportValue | None:
 
 def _no_scores(graph: OnnxGraph) -> ExportHead:
     listed = ", ".join(names_of(graph.outputs)[:10]) or "none"
-    gap = Unavailable("head", f"no output is named {_SCORES}, and there is more than one or none: {listed}")
+    gap = Gap(GapTopic.HEAD, f"no output is named {_SCORES}, and there is more than one or none: {listed}")
     return ExportHead(HeadBasis.GRAPH, None, "", (), (), None, (), KNOWLEDGE, not_determined=(gap,))
 
 
@@ -112,11 +112,11 @@ class _Back:
             not_determined=tuple(self._gaps(reason, kind)),
         )
 
-    def _gaps(self, reason: str, kind: PoolingKind | None) -> Iterable[Unavailable]:
+    def _gaps(self, reason: str, kind: PoolingKind | None) -> Iterable[Gap]:
         if reason:
-            yield Unavailable("head", reason)
+            yield Gap(GapTopic.HEAD, reason)
         elif kind is None:
-            yield Unavailable("pooling", self._rule or "the token axis does not disappear on the way to the scores")
+            yield Gap(GapTopic.POOLING, self._rule or "the token axis does not disappear on the way to the scores")
 
     def _go(self) -> str:
         """Walks back to the hidden states; returns why it stopped before, or ""."""
@@ -297,7 +297,7 @@ def _with_labels_beside(
     if labels and head.classes is not None and len(labels) != head.classes:
         reason = f"{_CONFIG} names {len(labels):,}, and the graph gives {head.classes:,} scores"
     if reason:
-        gap = Unavailable("labels", reason)
+        gap = Gap("labels", reason)
         return replace(contents, head=replace(head, not_determined=(*head.not_determined, gap)))
     return replace(contents, head=replace(head, labels=labels, labels_from=_CONFIG)) if labels else contents
 
