@@ -337,7 +337,6 @@ def check(traced: HeadTrace, reading: Reading) -> None:
     )  # the words and the values say the same
     assert traced.formula == (f"logits = {reading.formula}" if reading.formula else "")
     assert pooling.rule == reading.rule
-    assert traced.verification is not None
     assert traced.verification.agrees is reading.agrees
     assert traced.verification.formula == ("equal" if reading.formula else "withheld")
     lines = [SOURCE[evidence.line - 1] for evidence in pooling.evidence]
@@ -366,7 +365,6 @@ def test_a_head_is_read_as_its_line_says(reading: Reading) -> None:
 @pytest.mark.parametrize(("name", "head"), IMPOSTORS, ids=[name for name, _ in IMPOSTORS])
 def test_what_only_looks_like_a_pooling_is_contradicted(name: str, head: Head) -> None:
     traced = trace(Text(head))
-    assert traced.verification is not None
     assert traced.verification.agrees is False
     assert "contradict" in traced.not_determined[0].reason
 
