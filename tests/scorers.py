@@ -1,4 +1,4 @@
-"""Small language models with a tokenizer, as other libraries save them."""
+"""Small language models and encoders with a tokenizer, as other libraries save them."""
 
 from pathlib import Path
 
@@ -46,3 +46,15 @@ def save_language_model(family: str, folder: Path, **settings: object) -> PreTra
     model.save_pretrained(folder)
     save_tokenizer(folder)
     return model.eval()
+
+
+def save_encoder(family: str, kind: str, folder: Path, **settings: object) -> None:
+    """A model of an encoder's family, such as `BertForMaskedLM`, with random weights, and its tokenizer."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    if family == "DistilBert":
+        sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=len(WORDS), max_position_embeddings=64, pad_token_id=0, **sizes, **settings
+    )
+    getattr(transformers, f"{family}{kind}")(config).save_pretrained(folder)
+    save_tokenizer(folder)

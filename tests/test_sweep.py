@@ -1,4 +1,4 @@
-"""A small part of the sweep over random configurations; `python -m tests.sweep` runs the whole of it."""
+"""Small parts of two sweeps; `python -m tests.sweep` and `python -m tests.adapter_sweep` draw more."""
 
 import pytest
 
@@ -27,3 +27,13 @@ def test_hardly_any_legal_configuration_is_left_untraced(results: list[Result]) 
 def test_formulas_are_proven_not_withheld_for_nearly_all(results: list[Result]) -> None:
     legal = [result for result in results if result.legal]
     assert sum(bool(result.formula) for result in legal) >= 0.9 * len(legal), summary(results)
+
+
+def test_what_is_said_of_drawn_adapters_is_what_peft_does() -> None:
+    pytest.importorskip("peft")
+    from tests.adapter_sweep import sweep
+
+    count = 60
+    found = [(str(item), lines) for item, lines in sweep(count, seed=1)]
+    assert [(item, lines) for item, lines in found if lines and not lines[0].startswith("not determined")] == []
+    assert sum(not lines for _, lines in found) >= count * 0.9

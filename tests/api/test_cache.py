@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -9,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reports import REPORTS
-from safetensors.torch import load_file, save_file
 
 from headscope.cli import main
 from headscope.examination.base import cache as caching
@@ -21,6 +22,7 @@ from headscope.facts import Report
 from headscope.facts.plain import restore, store
 from headscope.facts.stored.tokenizer import TokenizerFacts
 from tests import warm
+from tests.edits import edit_json, edit_tensors
 from tests.families import FAMILIES
 from tests.saving import save_safetensors
 
@@ -113,17 +115,15 @@ def test_another_request_is_another_report(place: Path, model: Path, show: Show)
 
 def test_a_changed_configuration_is_seen(place: Path, model: Path, show: Show) -> None:
     show("inspect", str(model))
-    config = model / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"problem_type": "multi_label_classification"}))
+    edit_json(model / "config.json", {"problem_type": "multi_label_classification"})
     assert "BCEWithLogitsLoss" in show("inspect", str(model), "--details")
 
 
 def test_changed_numbers_are_seen_though_the_header_is_the_same(place: Path, model: Path, show: Show) -> None:
     assert show("check", str(model), "--for", "inference").startswith("0")
-    file = model / "model.safetensors"
-    state = load_file(file)
-    state["classifier.weight"][:] = float("nan")
-    save_file(state, file, metadata={"format": "pt"})
+    edit_tensors(
+        model / "model.safetensors", lambda state: state | {"classifier.weight": torch.full((3, 32), math.nan)}
+    )
     assert "HS501" in show("check", str(model), "--for", "inference")
 
 

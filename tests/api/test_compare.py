@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import BertTokenizer
 
 import headscope
@@ -19,6 +19,7 @@ from headscope.cli import main
 from headscope.errors import UsageError
 from headscope.facts import HiddenSource, Stage
 from headscope.facts.results.comparison import role_of
+from tests.edits import State, edit_tensors
 from tests.families import FAMILIES
 from tests.saving import save_safetensors, save_torch_zip
 
@@ -34,12 +35,14 @@ def classifier(tmp_path: Path) -> Path:
     return folder
 
 
-def copy(folder: Path) -> Path:
-    return Path(shutil.copytree(folder, folder.with_name("b")))
+@pytest.fixture
+def other(classifier: Path) -> Path:
+    """A copy."""
+    return Path(shutil.copytree(classifier, classifier.with_name("b")))
 
 
-def test_a_copy_is_alike_to_the_bit(classifier: Path) -> None:
-    found = headscope.compare(str(classifier), str(copy(classifier)), values=True)
+def test_a_copy_is_alike_to_the_bit(classifier: Path, other: Path) -> None:
+    found = headscope.compare(str(classifier), str(other), values=True)
     assert found.differences == ()
     assert {item.parameter for item in found.values if item.identical} == {
         "bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias",
@@ -47,10 +50,9 @@ def test_a_copy_is_alike_to_the_bit(classifier: Path) -> None:
 
 
 def test_equal_poolings_are_alike_whatever_the_sentences_on_their_tokenizers_say(
-    classifier: Path, capsys: pytest.CaptureFixture[str]
+    classifier: Path, other: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One folder has a tokenizer of its own, so its sentence names that one and not the family's."""
-    other = copy(classifier)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good"]
     BertTokenizer(vocab={word: at for at, word in enumerate(words)}).save_pretrained(other)
     found = headscope.compare(str(classifier), str(other), offline=True)
@@ -63,7 +65,6 @@ def test_equal_poolings_are_alike_whatever_the_sentences_on_their_tokenizers_say
 
 def test_another_position_of_the_same_kind_is_another_pooling(classifier: Path) -> None:
     report = headscope.inspect(str(classifier), offline=True)
-    assert report.head is not None
     (part,) = report.head.pooling.parts
     moved = replace(part, positions=replace(part.positions, index=1))
     deeper = replace(part, sources=(HiddenSource("h[-2]", -2),))
@@ -73,24 +74,26 @@ def test_another_position_of_the_same_kind_is_another_pooling(classifier: Path) 
         assert "pooling" in {item.what for item in _differences((report, changed))}
 
 
-def test_one_changed_number_is_found(classifier: Path) -> None:
-    other = copy(classifier)
-    state = load_file(other / "model.safetensors")
-    state["classifier.weight"][2, 31] += 1e-7
-    save_file(state, other / "model.safetensors", metadata={"format": "pt"})
+def test_one_changed_number_is_found(classifier: Path, other: Path) -> None:
+    def change(state: State) -> None:
+        state["classifier.weight"][2, 31] += 1e-7
+
+    edit_tensors(other / "model.safetensors", change)
     found = headscope.compare(str(classifier), str(other), values=True)
     [changed] = [item for item in found.values if item.identical is False]
     assert changed.parameter == "classifier.weight"
     assert changed.largest_difference == pytest.approx(1e-7, rel=0.2)
-    assert changed.largest_value == pytest.approx(float(state["classifier.weight"].abs().max()), rel=1e-3)
+    stored = load_file(classifier / "model.safetensors")["classifier.weight"]
+    assert changed.largest_value == pytest.approx(float(stored.abs().max()), rel=1e-3)
     assert all(item.largest_difference is None for item in found.values if item.identical)
     assert "classifier.weight: by at most" in str(found)
 
 
-def test_another_number_format_is_another_value(classifier: Path) -> None:
-    other = copy(classifier)
-    state = load_file(other / "model.safetensors")
-    save_file(state | {"classifier.bias": state["classifier.bias"].to(torch.bfloat16)}, other / "model.safetensors")
+def test_another_number_format_is_another_value(classifier: Path, other: Path) -> None:
+    edit_tensors(
+        other / "model.safetensors",
+        lambda state: state | {"classifier.bias": state["classifier.bias"].to(torch.bfloat16)},
+    )
     found = headscope.compare(str(classifier), str(other), values=True)
     assert [item.parameter for item in found.values if item.identical is False] == ["classifier.bias"]
 
@@ -117,25 +120,18 @@ def test_families_differ_in_what_they_differ(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("width", ["60", "80", "120", "200"])
-def test_a_table_has_no_spaces_at_its_ends_and_no_two_empty_lines(
+def test_a_table_has_no_spaces_at_its_ends_no_two_empty_lines_and_whole_names(
     width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], classifier: Path
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
-    for other in ("bert-base-uncased", str(classifier)):
-        assert main(["compare", str(classifier), other, "--offline"]) == 0
+    for models in ((str(classifier), str(classifier)), ("bert-base-uncased", "roberta-base")):
+        assert main(["compare", *models, "--offline"]) == 0
         shown = capsys.readouterr().out
         assert "\n\n\n" not in shown
+        assert "…" not in shown
         assert [line for line in shown.splitlines() if line != line.rstrip()] == []
-
-
-@pytest.mark.parametrize("width", ["60", "80", "200"])
-def test_no_name_is_cut(width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", width)
-    assert main(["compare", "bert-base-uncased", "roberta-base", "--offline"]) == 0
-    shown = capsys.readouterr().out
     assert "classifier.out_proj.weight 2x768 new" in shown
     assert "bert.pooler.dense.weight 768x768 loaded" in shown
-    assert "…" not in shown
 
 
 def test_one_model_is_not_enough(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,6 @@ def test_new_parameters_and_those_of_the_head_can_be_picked() -> None:
     report = inspected()
     table = report.to_pandas()
     assert tuple(sorted(table[table["status"] == "new"]["name"])) == report.weights.new
-    assert report.head is not None
     assert set(table[table["in_head"]]["name"]) == {item.name for item in report.head.tensors}
     by_name = table.set_index("name")
     assert [by_name.loc[item.name, "live"] for item in report.head.tensors] == [

@@ -14,6 +14,7 @@ from torch import nn
 import headscope
 from headscope.facts import Severity
 from headscope.facts.results.check import CheckResult, Verdict
+from tests.edits import edit_json
 from tests.families import FAMILIES
 from tests.saving import save_safetensors, save_torch_zip
 
@@ -47,8 +48,6 @@ def base(tmp_path_factory: pytest.TempPathFactory, whole: Path) -> Path:
 
 
 def statuses(result: CheckResult) -> dict[str, str]:
-    assert result.report is not None
-    assert result.report.head is not None
     return {item.name: item.status.value for item in result.report.head.parameters if item.live}
 
 
@@ -270,8 +269,7 @@ def test_a_head_replaced_below_an_adapter_is_new(base: Path, tmp_path: Path) -> 
 
 def test_the_class_that_the_loader_would_take_is_examined(whole: Path, tmp_path: Path) -> None:
     BERT.from_pretrained(whole).save_pretrained(tmp_path)
-    text = (tmp_path / "config.json").read_text()
-    (tmp_path / "config.json").write_text(text.replace('"model_type": "bert"', '"model_type": "roberta"'))
+    edit_json(tmp_path / "config.json", {"model_type": "roberta"})
     model, info = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
     report = headscope.inspect(str(tmp_path))
     assert report.model.class_name == type(model).__name__
@@ -284,8 +282,7 @@ def test_the_class_that_the_loader_would_take_is_examined(whole: Path, tmp_path:
 
 def test_layers_that_the_model_does_not_have_are_found(whole: Path, tmp_path: Path) -> None:
     BERT.from_pretrained(whole).save_pretrained(tmp_path)
-    text = (tmp_path / "config.json").read_text()
-    (tmp_path / "config.json").write_text(text.replace('"num_hidden_layers": 2', '"num_hidden_layers": 1'))
+    edit_json(tmp_path / "config.json", {"num_hidden_layers": 1})
     _, info = BERT.from_pretrained(tmp_path, output_loading_info=True)
     found = next(item for item in headscope.check(str(tmp_path), "inference").findings if item.id == "HS111")
     assert found.severity is Severity.ERROR
@@ -317,8 +314,6 @@ def padded_difference(model: Any) -> float:
 
 def effects_on(model: Any) -> dict[str, bool | None]:
     head = headscope.inspect(model, prove=True).head
-    assert head is not None
-    assert head.verification is not None
     return {effect.side: effect.changes for effect in head.verification.padding}
 
 
@@ -345,8 +340,6 @@ def test_weights_that_hide_the_head_do_not_contradict_its_pooling(value: float, 
     expected = headscope.inspect(model).head
     nn.init.constant_(model.classifier.weight, value)
     result = headscope.check(model, "inference")
-    assert result.report is not None
-    assert result.report.head is not None
     assert result.report.head.pooling == expected.pooling
     assert result.report.head.formula == expected.formula
     assert result.not_determined == ()
@@ -377,8 +370,7 @@ def test_biases_that_the_configuration_leaves_out_are_an_error_and_change_the_sc
         nn.init.normal_(parameter, std=0.2)
     model.save_pretrained(tmp_path)
     assert "HS111" not in {item.id for item in headscope.check(str(tmp_path), "inference").findings}
-    text = (tmp_path / "config.json").read_text()
-    (tmp_path / "config.json").write_text(text.replace(f'"{setting}": true', f'"{setting}": false'))
+    edit_json(tmp_path / "config.json", {setting: False})
     other, info = cls.from_pretrained(tmp_path, output_loading_info=True)
     ids = torch.randint(1, 60, (2, 7))
     assert not torch.allclose(other.eval()(input_ids=ids).logits, model(input_ids=ids).logits)
@@ -394,6 +386,5 @@ def test_a_mask_token_and_another_head_left_unused_are_not_reported(tmp_path: Pa
     transformers.BertForPreTraining(transformers.BertConfig(vocab_size=60, **sizes)).save_pretrained(tmp_path / "bert")
     for name, cls in (("vit", "ViTForImageClassification"), ("bert", "BertForTokenClassification")):
         result = headscope.check(str(tmp_path / name), "inference", model_class=cls)
-        assert result.report is not None
         assert result.report.weights.unused
         assert "HS111" not in {item.id for item in result.findings}

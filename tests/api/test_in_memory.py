@@ -32,7 +32,6 @@ def loaded(folder: Path) -> Any:
 def test_a_loaded_model_is_told_as_its_folder_is(loaded: Any, folder: Path) -> None:
     model, info = loaded
     live, stored = headscope.inspect(model), headscope.inspect(str(folder), labels="no,yes", model_class=BERT.__name__)
-    assert live.head is not None
     assert set(live.weights.new) == set(info["missing_keys"])
     assert set(live.weights.unused) == set(info["unexpected_keys"])
     assert {item.name for item in live.head.parameters if item.status == "new"} == set(info["missing_keys"])
@@ -49,7 +48,6 @@ def test_a_model_from_a_configuration_is_not_taken_for_loaded(folder: Path) -> N
     model = BERT(transformers.AutoConfig.from_pretrained(folder))
     assert model.name_or_path == str(folder)
     report = headscope.inspect(model)
-    assert report.head is not None
     assert {item.status.value for item in report.head.parameters} == {"unknown"}
     assert [gap.topic for gap in report.not_determined] == ["checkpoint"]
     assert headscope.check(model, "inference").verdict == "not_determined"
@@ -86,7 +84,6 @@ def test_what_cannot_be_read_is_not_determined(loaded: Any, tmp_path: Path) -> N
 def test_examples_by_position_reach_a_decorated_forward(loaded: Any) -> None:
     model, _ = loaded
     report = headscope.inspect(model, example_inputs=TOKENS)
-    assert report.head is not None
     assert report.head.formula == headscope.inspect(model).head.formula
 
 
@@ -243,7 +240,6 @@ def test_what_makes_no_sense_for_a_checkpoint(reference: Any, options: dict[str,
 def test_of_two_heads_one_is_chosen_and_the_other_is_named(output: str | None, own: str, other: str) -> None:
     model = TwoHeads()
     report = headscope.inspect(model, example_inputs=TOKENS, output=output)
-    assert report.head is not None
     assert [item.name for item in report.head.parameters] == [f"{own}.weight", f"{own}.bias"]
     note = next(note for note in report.notes if "also returns" in note)
     assert f"logits_{other}" in note

@@ -1,6 +1,5 @@
 """Rerankers that are a few rows of a language-model head, held against Transformers and sentence-transformers."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import transformers
 import headscope
 from headscope.errors import UsageError
 from headscope.facts import PoolingKind, TokenRow
+from tests.edits import edit_json
 from tests.scorers import FAMILIES, WORDS, save_language_model
 
 NO, YES = WORDS.index("no"), WORDS.index("yes")
@@ -21,12 +21,9 @@ def test_the_formula_of_two_tokens_gives_the_language_models_own_logits(family: 
     model = save_language_model(family, tmp_path)
     report = headscope.inspect(tmp_path, tokens="no,yes", prove=True)
     head = report.head
-    assert head is not None
     assert head.pooling.kind is PoolingKind.TOKEN_PAIR
-    assert head.token_rows is not None
     assert head.token_rows.rows == (TokenRow(NO, "no"), TokenRow(YES, "yes"))
     assert head.token_rows.vocabulary == len(WORDS)
-    assert head.verification is not None
     assert (head.verification.agrees, head.verification.formula) == (True, "equal")
     assert report.model.labels == ("no", "yes")
     assert report.model.activation == "softmax"
@@ -54,7 +51,6 @@ def test_the_matrix_is_reported_as_transformers_loads_it(family: str, tmp_path: 
     _, info = cls.from_pretrained(tmp_path, output_loading_info=True)
     assert set(report.weights.new) == info["missing_keys"]
     assert set(report.weights.unused) == info["unexpected_keys"]
-    assert report.head is not None
     assert [item.shape for item in report.head.parameters] == [(len(WORDS), 16)]
 
 
@@ -76,8 +72,6 @@ def test_a_cross_encoder_of_sentence_transformers_says_its_tokens(family: str, y
     encoder.save_pretrained(str(tmp_path / "saved"))
     report = headscope.inspect(tmp_path / "saved", prove=True)
     head = report.head
-    assert head is not None
-    assert head.token_rows is not None
     assert [row.token for row in head.token_rows.rows] == (["yes"] if yes_alone else ["no", "yes"])
     assert "HS401" not in [item.id for item in report.findings]
     assert not [item for item in report.findings if item.id in {"HS303", "HS305"}]  # the library pads on the left
@@ -99,7 +93,6 @@ def test_a_cross_encoder_of_sentence_transformers_says_its_tokens(family: str, y
 def test_tokens_may_be_named_by_their_ids(tmp_path: Path) -> None:
     save_language_model("Qwen3", tmp_path)
     report = headscope.inspect(tmp_path, tokens=f"id:{NO},id:{YES}")
-    assert report.head is not None
     assert report.head.formula == "logits = lm_head[[no, yes]](h[-1])"
 
 
@@ -137,10 +130,10 @@ def test_tokens_need_a_causal_language_model(tmp_path: Path) -> None:
 def test_padding_on_the_right_is_found_for_tokens_that_the_user_names(tmp_path: Path) -> None:
     save_language_model("Llama", tmp_path)
     path = tmp_path / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"padding_side": "right"}))
+    edit_json(path, {"padding_side": "right"})
     result = headscope.check(tmp_path, tokens="no,yes", profile="inference")
     assert "HS303" in [item.id for item in result.findings]
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"padding_side": "left"}))
+    edit_json(path, {"padding_side": "left"})
     result = headscope.check(tmp_path, tokens="no,yes", profile="inference")
     assert "HS303" not in [item.id for item in result.findings]
 
@@ -151,8 +144,6 @@ def test_a_snapshot_keeps_the_tokens_by_their_ids(tmp_path: Path) -> None:
     library.CrossEncoder(str(tmp_path / "plain")).save_pretrained(str(tmp_path / "saved"))
     headscope.snapshot(tmp_path / "saved", tmp_path / "one.json")
     report = headscope.inspect(tmp_path / "one.json")
-    assert report.head is not None
-    assert report.head.token_rows is not None
     assert report.head.token_rows.rows == (TokenRow(NO), TokenRow(YES))
     assert report.head.formula == f"logits = lm_head[[id_{NO}, id_{YES}]](h[-1])"
 
@@ -176,12 +167,9 @@ def test_rows_of_a_module_in_memory_are_seen_and_a_softmax_over_all_rows_is_not_
     ids = torch.randint(6, 99, (2, 9))
     given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     head = headscope.inspect(_Reranker(model, over_all=False), example_inputs=given).head
-    assert head is not None
-    assert head.token_rows is not None
     assert [row.id for row in head.token_rows.rows] == [NO, YES]
     assert head.token_rows.parameter == "model.lm_head.weight"
     assert head.pooling.kind is PoolingKind.TOKEN_PAIR
     head = headscope.inspect(_Reranker(model, over_all=True), example_inputs=given).head
-    assert head is not None
     assert head.token_rows is None
     assert head.pooling.kind is PoolingKind.LAST_TOKEN

@@ -1,33 +1,21 @@
 """CrossEncoder, SparseEncoder and Dense layers of sentence-transformers: real saves, and what the library loads."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 
 import headscope
 from headscope.facts import SentenceModule, SentencePipeline
-from tests.scorers import WORDS, save_tokenizer
+from tests.edits import edit_json
+from tests.scorers import save_encoder
 
 library = pytest.importorskip("sentence_transformers")
 
 ENCODERS = ("Bert", "Roberta", "DistilBert", "Electra")
-
-
-def _save_encoder(family: str, kind: str, folder: Path, **settings: Any) -> None:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    if family == "DistilBert":
-        sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}
-    config = getattr(transformers, f"{family}Config")(
-        vocab_size=len(WORDS), max_position_embeddings=64, pad_token_id=0, **sizes, **settings
-    )
-    getattr(transformers, f"{family}{kind}")(config).save_pretrained(folder)
-    save_tokenizer(folder)
 
 
 def _pipeline(path: Path) -> SentencePipeline:
@@ -41,13 +29,12 @@ def _pipeline(path: Path) -> SentencePipeline:
 def test_a_cross_encoder_is_described_as_it_is_loaded(
     family: str, labels: int, activation: Any, tmp_path: Path
 ) -> None:
-    _save_encoder(family, "ForSequenceClassification", tmp_path / "plain", num_labels=labels)
+    save_encoder(family, "ForSequenceClassification", tmp_path / "plain", num_labels=labels)
     made = library.CrossEncoder(str(tmp_path / "plain"), activation_fn=activation, max_length=17)
     made.save_pretrained(str(tmp_path / "saved"))
     report = headscope.inspect(tmp_path / "saved")
     loaded = library.CrossEncoder(str(tmp_path / "saved"))
     pipeline = report.checkpoint.sentence_transformers
-    assert pipeline is not None
     assert pipeline.library_class == type(loaded).__name__ == "CrossEncoder"
     assert pipeline.activation == type(loaded.activation_fn).__name__
     assert pipeline.max_length == loaded.max_seq_length == 17
@@ -71,9 +58,8 @@ def test_a_cross_encoder_is_described_as_it_is_loaded(
 def test_an_older_cross_encoder_leaves_its_activation_in_the_configuration(
     config: dict[str, Any], activation: str, tmp_path: Path
 ) -> None:
-    _save_encoder("Bert", "ForSequenceClassification", tmp_path, num_labels=1)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    save_encoder("Bert", "ForSequenceClassification", tmp_path, num_labels=1)
+    edit_json(tmp_path / "config.json", config)
     pipeline = _pipeline(tmp_path)
     assert (pipeline.library_class, pipeline.activation, pipeline.modules) == ("CrossEncoder", activation, ())
     assert type(library.CrossEncoder(str(tmp_path)).activation_fn).__name__ == activation
@@ -84,7 +70,7 @@ def _dense(path: Path, family: str, **settings: Any) -> Any:
     from sentence_transformers.base.modules import Dense, Transformer
     from sentence_transformers.sentence_transformer.modules import LayerNorm, Normalize, Pooling
 
-    _save_encoder(family, "Model", path / "plain")
+    save_encoder(family, "Model", path / "plain")
     modules = [Transformer(str(path / "plain")), Pooling(16, settings.pop("mode", "mean"))]
     modules += [Dense(modules[-1].get_embedding_dimension(), 8, **settings), LayerNorm(8), Normalize()]
     made = library.SentenceTransformer(modules=modules)
@@ -142,8 +128,7 @@ def _cut(folder: Path) -> None:
 
 
 def _with_wrong_settings(folder: Path) -> None:
-    path = folder / "2_Dense" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"in_features": "16"}))
+    edit_json(folder / "2_Dense" / "config.json", {"in_features": "16"})
 
 
 @pytest.mark.parametrize(
@@ -186,7 +171,7 @@ def test_a_sparse_encoder_is_not_called_a_language_model(family: str, strategy: 
     from sentence_transformers.base.modules import Transformer
     from sentence_transformers.sparse_encoder.modules import SpladePooling
 
-    _save_encoder(family, "ForMaskedLM", tmp_path / "plain")
+    save_encoder(family, "ForMaskedLM", tmp_path / "plain")
     modules = [Transformer(str(tmp_path / "plain"), transformer_task="fill-mask"), SpladePooling(strategy)]
     library.SparseEncoder(modules=modules).save_pretrained(str(tmp_path / "saved"))
     loaded = library.SparseEncoder(str(tmp_path / "saved"))
@@ -203,14 +188,13 @@ def test_a_cross_encoder_whose_scores_are_a_dense_layer_has_a_classifier(family:
     from sentence_transformers.base.modules import Dense, Transformer
     from sentence_transformers.sentence_transformer.modules import Pooling
 
-    _save_encoder(family, "Model", tmp_path / "plain")
+    save_encoder(family, "Model", tmp_path / "plain")
     scores = Dense(16, 2, activation_function=None, module_output_name="scores")
     modules = [Transformer(str(tmp_path / "plain")), Pooling(16, "cls"), scores]
     library.CrossEncoder(modules=modules).save_pretrained(str(tmp_path / "saved"))
     loaded = library.CrossEncoder(str(tmp_path / "saved"))
     report = headscope.inspect(tmp_path / "saved")
     pipeline = report.checkpoint.sentence_transformers
-    assert pipeline is not None
     assert [part.output_size for part in pipeline.parts if part.scores] == [loaded.num_labels] == [2]
     assert "HS401" not in [item.id for item in headscope.check(tmp_path / "saved", profile="inference").findings]
     assert "Its scores are those of 2_Dense" in " ".join(str(report).split())
@@ -227,9 +211,8 @@ def test_a_snapshot_keeps_the_chain(tmp_path: Path) -> None:
 
 
 def test_a_cross_encoder_in_memory_is_its_classifier(tmp_path: Path) -> None:
-    _save_encoder("Bert", "ForSequenceClassification", tmp_path, num_labels=3)
+    save_encoder("Bert", "ForSequenceClassification", tmp_path, num_labels=3)
     encoder = library.CrossEncoder(str(tmp_path))
     report = headscope.inspect(encoder)
     assert report.model.class_name == type(encoder[0].model).__name__ == "BertForSequenceClassification"
-    assert report.head is not None
     assert report.head.formula == headscope.inspect(encoder[0].model).head.formula

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import headscope
-from tests.scorers import WORDS, save_tokenizer
+from tests.scorers import save_encoder
 
 setfit = pytest.importorskip("setfit")
 
@@ -14,15 +14,9 @@ setfit = pytest.importorskip("setfit")
 def test_the_classifier_of_setfit_is_told_and_not_denied(family: str, tmp_path: Path) -> None:
     import numpy
     import sentence_transformers
-    import transformers
     from sklearn.linear_model import LogisticRegression
 
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    if family == "DistilBert":
-        sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}
-    config = getattr(transformers, f"{family}Config")(vocab_size=len(WORDS), max_position_embeddings=64, **sizes)
-    getattr(transformers, f"{family}Model")(config).save_pretrained(tmp_path / "plain")
-    save_tokenizer(tmp_path / "plain")
+    save_encoder(family, "Model", tmp_path / "plain")
     body = sentence_transformers.SentenceTransformer(str(tmp_path / "plain"))
     texts = [f"w{number} w{number + 1}" for number in range(30)]
     vectors = body.encode(texts)
@@ -32,8 +26,6 @@ def test_the_classifier_of_setfit_is_told_and_not_denied(family: str, tmp_path: 
     loaded = setfit.SetFitModel.from_pretrained(str(tmp_path / "saved"))
     report = headscope.inspect(tmp_path / "saved")
     pipeline = report.checkpoint.sentence_transformers
-    assert pipeline is not None
-    assert pipeline.head is not None
     assert pipeline.head.labels == tuple(loaded.labels)
     assert pipeline.head.shape == loaded.model_head.coef_.shape == (3, 16)
     ours = vectors @ loaded.model_head.coef_.T + loaded.model_head.intercept_

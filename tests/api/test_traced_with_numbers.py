@@ -41,7 +41,6 @@ def loaded(folder: Path) -> tuple[Choice, Loaded]:
 def test_the_head_of_experts_istraced_with_numbers(tmp_path: Path) -> None:
     model = saved(tmp_path)
     report = headscope.inspect(tmp_path)
-    assert report.head is not None
     assert [item.name for item in report.head.parameters] == ["score.weight"]
     assert report.head.parameters[0].shape == tuple(model.score.weight.shape)
     assert report.head.formula == "logits = score(h)[last non-pad]"
@@ -69,7 +68,6 @@ def test_tokens_of_such_a_model(tmp_path: Path) -> None:
     )  # fmt: skip
     kind(config).save_pretrained(tmp_path)
     report = headscope.inspect(tmp_path)
-    assert report.head is not None
     assert report.head.formula == "logits = score(h)"
 
 

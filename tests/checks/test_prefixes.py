@@ -28,7 +28,6 @@ def test_the_code_that_is_printed_makes_the_checkpoint_load(
 ) -> None:
     saved(family, of=of, edit=prefixed(prefix))(tmp_path)
     finding = _finding(tmp_path, "HS802")
-    assert finding is not None
     assert repr(prefix) in finding.message
     assert _finding(tmp_path, "HS106") is None
     monkeypatch.chdir(tmp_path)
@@ -59,7 +58,6 @@ def test_token_types_are_not_taken_for_a_classifier_of_two_classes(prefix: str, 
         "bert", edit=lambda state: dict([*half(state).items()][-16:]) | {f"{prefix}tokens": torch.zeros(2, 32)}, **_TWO
     )(tmp_path)
     finding = _finding(tmp_path, "HS106")
-    assert finding is not None
     assert f"{prefix}classifier.weight" in finding.parameters
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,10 +181,8 @@ def test_names_are_listed_up_to_four() -> None:
 
 def test_the_classifier_is_the_matrix_of_the_last_stage_with_live_parameters() -> None:
     found = classifier_of(subject())
-    assert found is not None
     assert found.name == CLASSIFIER
     found = classifier_of(subject(head=head(parameter(DENSE), parameter(CLASSIFIER, live=False))))
-    assert found is not None
     assert found.name == DENSE
     assert classifier_of(subject(head=head(parameter(BIAS, live=False)))) is None
 
@@ -213,22 +213,19 @@ def missing(count: int, *unused: str, extra: tuple[ParameterOrigin, ...] = (), *
 def test_new_weights_of_the_base_model_are_an_error() -> None:
     (found,) = findings("HS101", missing(1))
     assert (found.severity, found.parameters) == (ERROR, OUTSIDE[:1])
-    assert found.message == "1 tensor outside the head is newly initialized: base.layer.0."
-    assert found.remedy.startswith("Use the checkpoint that holds them")
+
+
+BUFFERS = tuple(origin(f"base.buffer.{number}", is_buffer=True) for number in range(4))
+HEADS = tuple(origin(f"head.{number}", in_base=False) for number in range(4))
 
 
 def test_many_new_weights_beside_unused_ones_are_names_that_do_not_match() -> None:
-    (found,) = findings("HS101", missing(2, "a.b", "c.d"))
-    assert "2 checkpoint tensors find no place, the first is a.b: the names don't match" in found.message
-    assert found.remedy == "Load it into the class it was saved from (--model-class), or rename its keys."
-    (found,) = findings("HS101", missing(1, "a.b"))
-    assert "names don't match" not in found.message
-    buffers = tuple(origin(f"base.buffer.{number}", is_buffer=True) for number in range(4))
-    (found,) = findings("HS101", missing(2, "a.b", extra=buffers))
-    assert "names don't match" in found.message
-    heads = tuple(origin(f"head.{number}", in_base=False) for number in range(4))
-    (found,) = findings("HS101", missing(2, "a.b", extra=heads))
-    assert "names don't match" in found.message
+    remedies = [
+        findings("HS101", about)[0].remedy
+        for about in (missing(2, "a.b", "c.d"), missing(2, "a.b", extra=BUFFERS), missing(2, "a.b", extra=HEADS))
+    ]
+    assert len(set(remedies)) == 1
+    assert findings("HS101", missing(1, "a.b"))[0].remedy not in remedies
 
 
 WRAPPED = tuple(f"module.{name}" for name in OUTSIDE)
@@ -254,19 +251,16 @@ def wrapped(*still_new: str) -> Subject:
 def test_a_state_is_reported_with_its_evidence_and_its_repair() -> None:
     (found,) = findings("HS802", wrapped())
     assert (found.severity, found.remedy, found.code) == (ERROR, "Unwrap:", "x = 1")
-    assert found.message == "They are wrapped. Seen: all 4 keys begin with 'module.'."
     assert findings("HS802", missing(4, *WRAPPED)) == []
     bare = replace(STATE, evidence=(), repair=None)
     report = replace(wrapped().report, checkpoint=checkpoint(states=(bare,)))
     (found,) = findings("HS802", replace(wrapped(), report=report))
-    assert (found.message, found.remedy, found.code) == ("They are wrapped.", "", "")
+    assert (found.remedy, found.code) == ("", "")
 
 
 def test_other_rules_point_to_the_repair_where_it_gives_what_they_miss() -> None:
-    (found,) = findings("HS101", wrapped())
-    assert found.remedy == "The repair that HS802 gives loads its weights."
-    (found,) = findings("HS101", wrapped(OUTSIDE[0]))
-    assert found.remedy.startswith("Load it into the class")
+    (mended,), (still_new,) = findings("HS101", wrapped()), findings("HS101", wrapped(OUTSIDE[0]))
+    assert ("HS802" in mended.remedy, "HS802" in still_new.remedy) == (True, False)
 
 
 EMPTY = Mismatch("base.layer.0", (0,), (8,))
@@ -277,7 +271,6 @@ def test_empty_placeholders_have_their_own_rule() -> None:
     assert findings("HS101", one) == []
     (found,) = findings("HS801", one)
     assert (found.severity, found.parameters) == (ERROR, ("base.layer.0",))
-    assert found.message.startswith("1 tensor is stored without any element: base.layer.0. DeepSpeed ZeRO-3")
     both_empty = subject(weights=weights(mismatched=(Mismatch("a", (0,), (0, 8)), Mismatch("b", (3,), (8,)))))
     assert findings("HS801", both_empty) == []
     faults = (AdapterFault(AdapterFaultKind.SHAPE, "lora_A", "0", "(8, 4)", is_empty=True),
@@ -291,62 +284,40 @@ def adapter(**changes: Any) -> AdapterFacts:
 
 
 ALL_NEW = head(parameter(CLASSIFIER, NEW), parameter(BIAS, NEW))
+STATISTICS = (parameter("bn.running_mean", NEW, kind=TensorKind.BUFFER),)
+NEW_CLASSIFIER = head(parameter(DENSE), parameter(CLASSIFIER, NEW), parameter(BIAS, NEW))
+NEW_DENSE = head(parameter(DENSE, NEW), parameter(CLASSIFIER), parameter(BIAS))
 
 
 def test_a_new_head_is_a_note_before_training_and_an_error_before_use() -> None:
     assert severities("HS102", head=ALL_NEW) == ([NOTE], [ERROR])
     assert severities("HS103", head=ALL_NEW) == SILENT
     assert severities("HS102", head=ALL_NEW, adapter=adapter()) == SILENT
-    (found,) = findings("HS102", subject(head=ALL_NEW))
-    assert found.message == (
-        f"All 2 head tensors are randomly initialized on every load (27 parameters): {CLASSIFIER}, {BIAS}."
-    )
-    assert found.parameters == (CLASSIFIER, BIAS)
-    assert found.remedy == "This is what training starts from."
-    (found,) = findings("HS102", subject(INFERENCE, head=head(parameter(CLASSIFIER, IGNORED))))
-    assert found.message.startswith("The only head tensor is randomly initialized on every load (24 parameters)")
-    assert found.remedy == "Train it first."
-    statistics = parameter("bn.running_mean", NEW, kind=TensorKind.BUFFER)
-    (found,) = findings("HS102", subject(head=replace(ALL_NEW, buffers=(statistics,))))
-    assert f"(27 parameters): {CLASSIFIER}, {BIAS}. At their default values: " in found.message
-    assert found.message.endswith("bn.running_mean (buffers).")
+    assert findings("HS102", subject(head=ALL_NEW))[0].parameters == (CLASSIFIER, BIAS)
     assert severities("HS102", head=head(parameter(CLASSIFIER, live=False))) == SILENT
 
 
 def test_a_head_that_is_new_in_parts() -> None:
-    new_classifier = head(parameter(DENSE), parameter(CLASSIFIER, NEW), parameter(BIAS, NEW))
-    assert severities("HS103", head=new_classifier) == ([NOTE], [ERROR])
-    assert severities("HS102", head=new_classifier) == SILENT
-    (found,) = findings("HS103", subject(head=new_classifier))
-    assert found.message == (
-        "The checkpoint gives the weights before the classifier; the others are random at every load: "
-        f"{CLASSIFIER}, {BIAS}."
-    )
-    new_dense = head(parameter(DENSE, NEW), parameter(CLASSIFIER), parameter(BIAS))
-    assert severities("HS103", head=new_dense) == ([WARNING], [ERROR])
-    (found,) = findings("HS103", subject(head=new_dense))
-    assert found.message.startswith(f"The checkpoint gives the classifier {CLASSIFIER}, but its input passes through")
+    assert severities("HS103", head=NEW_CLASSIFIER) == ([NOTE], [ERROR])
+    assert severities("HS102", head=NEW_CLASSIFIER) == SILENT
+    assert severities("HS103", head=NEW_DENSE) == ([WARNING], [ERROR])
     lost = head(parameter(DENSE, NEW), parameter(CLASSIFIER, MISMATCHED), parameter(BIAS))
     assert severities("HS103", head=lost) == ([NOTE], [ERROR])
-    assert severities("HS103", head=new_dense, adapter=adapter()) == SILENT
-    buffers = (parameter("bn.running_mean", NEW, kind=TensorKind.BUFFER),)
-    assert severities("HS103", head=replace(head(), buffers=buffers)) == ([WARNING], [ERROR])
-    (found,) = findings("HS103", subject(head=replace(head(), buffers=buffers)))
-    assert found.message.startswith("The checkpoint lacks buffers that the scores depend on")
+    assert severities("HS103", head=NEW_DENSE, adapter=adapter()) == SILENT
+    assert severities("HS103", head=head(buffers=STATISTICS)) == ([WARNING], [ERROR])
     beside = head(parameter(DENSE, NEW, live=False), parameter(CLASSIFIER))
     assert severities("HS103", head=beside) == SILENT
     nameless = head(parameter(DENSE, NEW), parameter(BIAS), stages=(stage("select"),))
     assert severities("HS103", head=nameless) == ([NOTE], [ERROR])
 
 
+OTHER_SHAPE = head(parameter(DENSE, MISMATCHED, checkpoint_shape=(9, 8)), parameter(CLASSIFIER))
+IDLE = {"head": head(not_live=("idle.weight",)), "weights": weights(mismatched=(Mismatch("idle.weight", (9,), (8,)),))}
+
+
 def test_weights_of_another_shape_are_an_error_unless_it_is_the_class_count() -> None:
-    other = parameter(DENSE, MISMATCHED, checkpoint_shape=(9, 8))
-    assert severities("HS104", head=head(other, parameter(CLASSIFIER))) == ([ERROR], [ERROR])
-    (found,) = findings("HS104", subject(head=head(other, parameter(CLASSIFIER))))
-    assert found.message.endswith(
-        f"or discards these weights with ignore_mismatched_sizes=True: {DENSE} [9, 8] -> [8, 8]."
-    )
-    assert found.parameters == (DENSE,)
+    assert severities("HS104", head=OTHER_SHAPE) == ([ERROR], [ERROR])
+    assert findings("HS104", subject(head=OTHER_SHAPE))[0].parameters == (DENSE,)
     classes = parameter(CLASSIFIER, MISMATCHED, checkpoint_shape=(2, 8))
     assert severities("HS104", head=head(classes)) == SILENT
     assert severities("HS104", head=head(classes), model=model(num_labels=4)) == ([ERROR], [ERROR])
@@ -357,31 +328,16 @@ def test_weights_of_another_shape_are_an_error_unless_it_is_the_class_count() ->
     unread = parameter(CLASSIFIER, MISMATCHED)
     assert severities("HS104", head=head(unread)) == ([ERROR], [ERROR])
     empty = weights(mismatched=(Mismatch(DENSE, (0,), (8, 8)),))
-    assert severities("HS104", head=head(replace(other, checkpoint_shape=(0,))), weights=empty) == SILENT
-
-
-def test_a_classifier_without_a_checkpoint_is_not_said_to_be_in_one() -> None:
-    stored = head(parameter(CLASSIFIER))
-    (found,) = findings("HS502", subject(health=health(), head=stored))
-    assert "is in the checkpoint" in found.message
-    (found,) = findings("HS502", subject(health=health(), head=head(parameter(CLASSIFIER, UNKNOWN))))
-    assert found.message.startswith(f"{CLASSIFIER} looks untrained")
-    assert "checkpoint" not in found.message + found.remedy
+    zeros = head(parameter(DENSE, MISMATCHED, checkpoint_shape=(0,)))
+    assert severities("HS104", head=zeros, weights=empty) == SILENT
 
 
 def test_a_mismatch_is_an_error_wherever_the_tensor_is() -> None:
-    idle = weights(mismatched=(Mismatch("idle.weight", (9,), (8,)),))
-    beside = replace(head(), not_live=("idle.weight",))
-    assert severities("HS104", head=beside, weights=idle) == ([ERROR], [ERROR])
-    (found,) = findings("HS104", subject(head=beside, weights=idle))
-    assert found.message.endswith(": idle.weight [9] -> [8].")
+    assert severities("HS104", **IDLE) == ([ERROR], [ERROR])
     dead = head(parameter(DENSE, MISMATCHED, checkpoint_shape=(9, 8), live=False), parameter(CLASSIFIER))
     off = weights(mismatched=(Mismatch(DENSE, (9, 8), (8, 8)),))
     assert severities("HS104", head=replace(dead, not_live=(DENSE,)), weights=off) == ([ERROR], [ERROR])
-    in_memory = checkpoint(kind=CheckpointKind.MEMORY)
-    assert severities("HS104", head=beside, weights=idle, checkpoint=in_memory) == ([NOTE], [NOTE])
-    (found,) = findings("HS104", subject(head=beside, weights=idle, checkpoint=in_memory))
-    assert "from_pretrained" not in found.message
+    assert severities("HS104", **IDLE, checkpoint=checkpoint(kind=CheckpointKind.MEMORY)) == ([NOTE], [NOTE])
 
 
 def test_what_the_class_count_cannot_explain_is_a_mismatch() -> None:
@@ -447,35 +403,19 @@ def test_an_adapter_that_does_not_carry_the_head() -> None:
     lacking = adapter(not_carried=(CLASSIFIER,), modules_to_save=("classifier",))
     assert severities("HS107", adapter=lacking) == ([ERROR], [ERROR])
     (found,) = findings("HS107", subject(adapter=lacking))
-    assert found.remedy == "Train again with modules_to_save=['classifier'] in the LoraConfig."
-    assert found.parameters == (CLASSIFIER,)
+    assert (found.parameters, "modules_to_save=['classifier']" in found.remedy) == ((CLASSIFIER,), True)
     (found,) = findings("HS107", subject(adapter=adapter(promised=("score",))))
     assert (found.severity, found.parameters) == (ERROR, ("score",))
-    assert "PEFT looks for score in the adapter's file" in found.message
 
 
 def fault(kind: AdapterFaultKind, name: str = "x") -> AdapterFault:
     return AdapterFault(kind, name, "found", "expected")
 
 
-def test_an_adapter_that_does_not_fit() -> None:
-    kinds = AdapterFaultKind
-    for kind, severity, begins in (
-        (kinds.REFUSED, ERROR, "PeftModel.from_pretrained fails: found"),
-        (kinds.SHAPE, ERROR, "PeftModel.from_pretrained fails: x is found"),
-        (kinds.SCALING, ERROR, "The loaded adapter is not the one that was trained: x is found"),
-        (kinds.MISSING, ERROR, "The loaded adapter is not the one that was trained: the file doesn't fill x"),
-        (kinds.WHOLE_NUMBERS, ERROR, "The loaded adapter is not the one that was trained: x is stored as found"),
-        (kinds.UNEXPECTED, ERROR, "The loaded adapter is not the one that was trained: PEFT ignores x"),
-    ):
-        (found,) = findings("HS109", subject(adapter=adapter(faults=(fault(kind),))))
-        assert (found.severity, found.parameters) == (severity, ("x",))
-        assert found.message.startswith(begins)
-    many = tuple(fault(kinds.MISSING, name) for name in "abcd")
-    (found,) = findings("HS109", subject(adapter=adapter(faults=many)))
-    assert found.message.endswith("; and 1 more.")
-    (found,) = findings("HS109", subject(adapter=adapter(faults=many[:3])))
-    assert "more" not in found.message
+@pytest.mark.parametrize("kind", AdapterFaultKind)
+def test_an_adapter_that_does_not_fit(kind: AdapterFaultKind) -> None:
+    (found,) = findings("HS109", subject(adapter=adapter(faults=(fault(kind),))))
+    assert (found.severity, found.parameters) == (ERROR, ("x",))
 
 
 def test_a_pickle_is_a_warning() -> None:
@@ -487,14 +427,6 @@ TWO = parameter(CLASSIFIER, MISMATCHED, checkpoint_shape=(2, 8))
 
 def test_a_stored_classifier_of_another_size() -> None:
     assert severities("HS201", head=head(parameter(DENSE), TWO)) == ([WARNING], [ERROR])
-    (found,) = findings("HS201", subject(head=head(TWO)))
-    assert found.message.startswith("The checkpoint's classifier has 2 classes and the model 3: from_pretrained raises")
-    assert "labels would be lost" not in found.message
-    assert found.remedy == "Use num_labels=2 to keep the classifier; any other number makes a new one."
-    (found,) = findings("HS201", subject(head=head(TWO), wanted_num_labels=3))
-    assert found.message.endswith("The checkpoint's labels would be lost: no, maybe, yes.")
-    (found,) = findings("HS201", subject(head=head(TWO), wanted_num_labels=3, config=ConfigFacts()))
-    assert "labels would be lost" not in found.message
     for stored in ((2, 9), (2,), (0, 8), (3, 9)):
         assert severities("HS201", head=head(replace(TWO, checkpoint_shape=stored))) == SILENT
     assert severities("HS201", head=head(replace(TWO, status=LOADED))) == SILENT
@@ -509,17 +441,11 @@ def test_other_class_counts_than_the_configurations() -> None:
     assert severities("HS201", wanted_num_labels=3) == SILENT
     assert severities("HS201", wanted_num_labels=2) == ([NOTE], [ERROR])
     assert severities("HS201", wanted_labels=("a", "b")) == ([NOTE], [ERROR])
-    (found,) = findings("HS201", subject(wanted_num_labels=2))
-    assert found.message == (
-        "The configuration has 3 classes, but 2 were requested, so its labels would be lost: no, maybe, yes."
-    )
     assert severities("HS201", wanted_num_labels=2, config=ConfigFacts(3)) == SILENT
     assert severities("HS201", wanted_num_labels=2, config=ConfigFacts()) == SILENT
     assert severities("HS201", config=ConfigFacts(7, NAMED)) == ([ERROR], [ERROR])
     assert severities("HS201", config=ConfigFacts(7)) == SILENT
     assert severities("HS201", config=ConfigFacts(None, NAMED)) == SILENT
-    (found,) = findings("HS201", subject(config=ConfigFacts(7, NAMED)))
-    assert found.message == "config.json sets num_labels=7, but its id2label has 3 names."
 
 
 def test_classes_without_names() -> None:
@@ -529,22 +455,20 @@ def test_classes_without_names() -> None:
     assert severities("HS202", model=replace(plain, task=Task.QUESTION_ANSWERING)) == SILENT
 
 
-@pytest.mark.parametrize(
-    ("id2label", "label2id", "sentence"),
-    [
-        ((("1", "a"), ("2", "b")), (), "id2label has 2 entries and the ids 2"),
-        ((("0", "a"), ("1", "a")), (), "id2label gives the name a to several ids"),
-        ((("0", "a"), ("1", "b")), (("a", "1"), ("b", "1")), "label2id does not map a back to the same id"),
-        ((("0", "a"), ("1", "b")), (("a", "0"), ("b", "1"), ("c", "2")), "label2id names c, which id2label does not"),
-        ((("0", "a"), ("1", "b")), (("a", "0"),), "label2id does not map b back to the same id"),
-    ],
+TWO_NAMES = (("0", "a"), ("1", "b"))
+CONTRADICTIONS = (
+    ConfigFacts(None, (("1", "a"), ("2", "b"))),
+    ConfigFacts(None, (("0", "a"), ("1", "a"))),
+    ConfigFacts(None, TWO_NAMES, (("a", "1"), ("b", "1"))),
+    ConfigFacts(None, TWO_NAMES, (("a", "0"), ("b", "1"), ("c", "2"))),
+    ConfigFacts(None, TWO_NAMES, (("a", "0"),)),
 )
-def test_label_maps_that_contradict_each_other(id2label: Any, label2id: Any, sentence: str) -> None:
-    config = ConfigFacts(None, id2label, label2id)
+
+
+@pytest.mark.parametrize("config", CONTRADICTIONS)
+def test_label_maps_that_contradict_each_other(config: ConfigFacts) -> None:
     assert severities("HS203", config=config) == ([WARNING], [ERROR])
     assert severities("HS203", config=config, model=model(task=Task.MULTIPLE_CHOICE)) == SILENT
-    (found,) = findings("HS203", subject(config=config))
-    assert found.message.startswith(f"In config.json {sentence}")
 
 
 def test_a_map_that_is_not_there_contradicts_nothing() -> None:
@@ -652,12 +576,6 @@ def test_a_tokenizer_that_pads_where_the_head_reads() -> None:
     assert severities("HS303", head=last, tokenizer=RIGHT) == ([ERROR], [ERROR])
     assert severities("HS303", head=last, tokenizer=LEFT) == SILENT
     assert severities("HS303", head=head(kind=PoolingKind.MEAN), tokenizer=LEFT) == SILENT
-    (found,) = findings("HS303", subject(tokenizer=LEFT))
-    assert "The head reads the first position, and the tokenizer pads on the left" in found.message
-    assert found.remedy.startswith("Set tokenizer.padding_side = 'right'")
-    (found,) = findings("HS303", subject(head=last, tokenizer=RIGHT))
-    assert "The head reads the last position, and the tokenizer pads on the right" in found.message
-    assert found.remedy.startswith("Set tokenizer.padding_side = 'left'")
 
 
 def test_padding_made_of_the_end_token() -> None:
@@ -678,18 +596,11 @@ def measured(*effects: PaddingEffect) -> Head:
 def test_padding_that_changes_the_scores() -> None:
     changing = measured(PaddingEffect("right", True, 0.25), PaddingEffect("left", False, 0.0))
     assert severities("HS305", head=changing) == ([WARNING], [WARNING])
-    (found,) = findings("HS305", subject(head=changing))
-    assert "Padding a short text on the right, with its mask, changes its scores by 25.0%" in found.message
-    assert "or pad on the left if" in found.remedy
     assert severities("HS305", head=changing, tokenizer=LEFT) == SILENT
     assert severities("HS305", head=changing, built=BuiltFacts(3, 100, 0, padding_side="left")) == SILENT
     assert severities("HS305", head=changing, built=BuiltFacts(3, 100, None)) == SILENT
     assert severities("HS305", head=changing, built=BuiltFacts(3, 100, 100)) == SILENT
     assert severities("HS305", head=changing, built=BuiltFacts(3, None, 100)) == ([WARNING], [WARNING])
-    left = measured(PaddingEffect("left", True, None))
-    (found,) = findings("HS305", subject(head=left, tokenizer=LEFT))
-    assert "changes its scores by 0.0%" in found.message
-    assert "or pad on the right if" in found.remedy
     with pytest.raises(NotKnown, match="padding on the right could not be measured: it failed"):
         findings("HS305", subject(head=measured(PaddingEffect("right", None, reason="it failed"))))
     with pytest.raises(NotKnown, match="padding on the right could not be measured: no model"):
@@ -698,14 +609,12 @@ def test_padding_that_changes_the_scores() -> None:
     assert severities("HS305", head=other) == ([WARNING], [WARNING])
 
 
+LANGUAGE = BuiltFacts(3, 100, 0, kind="language model")
+
+
 def test_a_checkpoint_of_another_kind() -> None:
-    language = BuiltFacts(3, 100, 0, kind="language model")
-    assert severities("HS401", built=language) == SILENT
-    assert severities("HS401", built=language, head=ALL_NEW) == ([NOTE], [WARNING])
-    (found,) = findings("HS401", subject(built=language, head=ALL_NEW))
-    assert "is a language model (architectures: SomeModel) without a classifier" in found.message
-    (found,) = findings("HS401", subject(built=language, head=ALL_NEW, checkpoint=checkpoint(architectures=())))
-    assert "architectures" not in found.message
+    assert severities("HS401", built=LANGUAGE) == SILENT
+    assert severities("HS401", built=LANGUAGE, head=ALL_NEW) == ([NOTE], [WARNING])
 
 
 def test_number_formats_that_a_loss_dislikes() -> None:
@@ -736,10 +645,6 @@ def test_a_head_in_few_bits() -> None:
         findings("HS404", subject(model=quantized(head_quantized=None)))
     new = head(parameter(DENSE), parameter(CLASSIFIER, NEW))
     assert severities("HS404", head=new, model=quantized(skips_head=False)) == ([ERROR], [WARNING])
-    (found,) = findings("HS404", subject(head=new, model=quantized(skips_head=False)))
-    assert found.message.startswith("The quantization config doesn't skip the head: classifier.weight")
-    (found,) = findings("HS404", subject(head=new, model=quantized(skips_head=False, skipped=("lm_head",))))
-    assert found.message.startswith("The quantization config skips lm_head but not the head")
     assert severities("HS404", head=new, model=quantized(skips_head=None)) == SILENT
     assert severities("HS404", head=new, model=quantized(skips_head=True)) == SILENT
     assert severities("HS404", head=new, model=quantized(skips_head=False, method="gptq")) == SILENT
@@ -767,23 +672,20 @@ def test_broken_numbers() -> None:
     assert broken() == SILENT
 
 
-@pytest.mark.parametrize(
-    ("trial", "expected", "words"),
-    [
-        (HeadTrial(fails="dtypes differ"), ([ERROR], [ERROR]), "the head fails: dtypes differ"),
-        (HeadTrial(finite=False), ([ERROR], [ERROR]), "not finite"),
-        (HeadTrial(moves=False), ([WARNING], [ERROR]), "the same answer"),
-        (HeadTrial(winner=2), ([WARNING], [ERROR]), "class 2 the highest score for every input"),
-        (HeadTrial(winner=0), ([WARNING], [ERROR]), "class 0 the highest score for every input"),
-        (HeadTrial(stuck=(0, 2)), ([WARNING], [WARNING]), "the score of class 0, 2"),
-    ],
+TRIALS = (
+    (HeadTrial(fails="dtypes differ"), ([ERROR], [ERROR])),
+    (HeadTrial(finite=False), ([ERROR], [ERROR])),
+    (HeadTrial(moves=False), ([WARNING], [ERROR])),
+    (HeadTrial(winner=2), ([WARNING], [ERROR])),
+    (HeadTrial(winner=0), ([WARNING], [ERROR])),
+    (HeadTrial(stuck=(0, 2)), ([WARNING], [WARNING])),
 )
-def test_a_head_that_was_tried_and_cannot_answer(trial: HeadTrial, expected: Any, words: str) -> None:
+
+
+@pytest.mark.parametrize(("trial", "expected"), TRIALS)
+def test_a_head_that_was_tried_and_cannot_answer(trial: HeadTrial, expected: Any) -> None:
     assert broken(trial) == expected
-    (found,) = findings("HS501", subject(values=(values(CLASSIFIER),), trial=trial))
-    assert words in found.message
-    # One cause is told once: NaN makes the scores NaN.
-    lost = (values(CLASSIFIER, nan=1),)
+    lost = (values(CLASSIFIER, nan=1),)  # one cause is told once: NaN makes the scores NaN
     assert len(findings("HS501", subject(values=lost, trial=trial))) == 1
 
 
@@ -817,14 +719,6 @@ def test_only_a_fresh_classifier_looks_untrained(verdict: HealthVerdict) -> None
     assert severities("HS502", health=health(verdict)) == found
 
 
-def test_what_is_said_of_a_fresh_classifier() -> None:
-    (found,) = findings("HS502", subject(health=health()))
-    assert found.message.endswith("looks untrained (97% confidence): its bias is zero; its spread fits.")
-    assert found.parameters == (CLASSIFIER,)
-    (found,) = findings("HS502", subject(health=health(basis=HealthBasis.DRAW)))
-    assert "confidence" not in found.message
-
-
 def test_a_classifier_that_the_checkpoint_lacks_is_told_by_other_rules() -> None:
     assert severities("HS502", health=health(basis=HealthBasis.STATUS, confidence=1.0)) == SILENT
     assert severities("HS502", health=None) == SILENT
@@ -840,12 +734,6 @@ def test_frozen_weights_of_the_head() -> None:
     for status in (NEW, MISMATCHED):
         new = head(parameter(DENSE, status), parameter(CLASSIFIER))
         assert severities("HS601", head=new, live=LiveFacts((DENSE,))) == ([ERROR], [])
-    (found,) = findings("HS601", subject(live=LiveFacts((CLASSIFIER,))))
-    assert found.message == "classifier.weight has requires_grad=False and will not be trained."
-    assert found.remedy == "Set requires_grad_(True) on the head after freezing the base model."
-    (found,) = findings("HS601", subject(live=LiveFacts((CLASSIFIER, BIAS), modules_to_save=("classifier",))))
-    assert "have requires_grad=False" in found.message
-    assert found.remedy == "Train the head with modules_to_save=['classifier'] in the PEFT configuration."
 
 
 def test_weights_beside_the_optimizer() -> None:
@@ -853,8 +741,6 @@ def test_weights_beside_the_optimizer() -> None:
     assert severities("HS602", live=LiveFacts((), ())) == SILENT
     assert severities("HS602", live=LiveFacts(())) == SILENT
     assert findings("HS602", subject(live=LiveFacts((), (CLASSIFIER,))))[0].parameters == (CLASSIFIER,)
-    (several,) = findings("HS602", subject(live=LiveFacts((), (CLASSIFIER, BIAS))))
-    assert several.message.endswith("so training doesn't change them.")
 
 
 def result(about: Subject, **options: Any) -> CheckResult:
@@ -938,20 +824,17 @@ def tokenized(*tokens: TokenId, **more: Any) -> dict[str, Any]:
     return {"tokenizer": TokenizerFacts("right", "<pad>", None, tokens, **more), "built": CONFIGURED}
 
 
+def with_effect(reach: AffectedTexts) -> Subject:
+    effect = IdEffect("pad", 5, "config.json", reach, "in a batch get other scores")
+    return subject(**tokenized(PAD, effects=(effect,)))
+
+
 @pytest.mark.parametrize(
-    ("reach", "severity", "said"),
-    [
-        (AffectedTexts.ALL, ERROR, "(tokenizer.json): texts in a batch get other scores (measured"),
-        (AffectedTexts.SOME, WARNING, "(tokenizer.json): texts with the token 5 in a batch get other scores (measured"),
-        (AffectedTexts.NONE, NOTE, "(tokenizer.json), which leaves the scores alone (measured"),
-    ],
+    ("reach", "severity"), [(AffectedTexts.ALL, ERROR), (AffectedTexts.SOME, WARNING), (AffectedTexts.NONE, NOTE)]
 )
-def test_another_id_is_as_grave_as_what_it_changes(reach: AffectedTexts, severity: Severity, said: str) -> None:
-    facts = tokenized(PAD, effects=(IdEffect("pad", 5, "config.json", reach, "in a batch get other scores"),))
-    (found,) = findings("HS306", subject(**facts))
+def test_another_id_is_as_grave_as_what_it_changes(reach: AffectedTexts, severity: Severity) -> None:
+    (found,) = findings("HS306", with_effect(reach))
     assert (found.severity, found.parameters) == (severity, ("pad_token_id",))
-    named = "pad_token_id is 5 (config.json), and the id of the tokenizer's pad token '<pad>' is 6"
-    assert f"{named} {said}" in found.message
 
 
 def test_an_id_that_could_not_be_measured_or_read_is_not_silent() -> None:
@@ -986,11 +869,12 @@ def test_a_head_that_reads_the_end_token_needs_texts_that_end_with_it(
     assert severities("HS310", head=head(kind=kind), **facts) == (([ERROR], [ERROR]) if is_found else SILENT)
 
 
+TOO_LONG = tokenized(max_length=513, too_long="IndexError") | {"built": replace(CONFIGURED, positions=512)}
+
+
 def test_a_text_as_long_as_the_tokenizer_allows_is_tried() -> None:
     assert severities("HS308", **tokenized(too_long="")) == SILENT
-    long = tokenized(max_length=513, too_long="IndexError") | {"built": replace(CONFIGURED, positions=512)}
-    (found,) = findings("HS308", subject(**long))
-    assert (found.severity, found.remedy) == (ERROR, "Set tokenizer.model_max_length = 512, and save the tokenizer.")
+    assert severities("HS308", **TOO_LONG) == ([ERROR], [ERROR])
     with pytest.raises(NotKnown, match="513"):
         findings("HS308", subject(**tokenized(max_length=513, too_long=None)))
 
@@ -1078,14 +962,13 @@ def test_ignores_hold_until_their_date_and_for_their_models() -> None:
 
 
 MEMORY = checkpoint(kind=CheckpointKind.MEMORY)
+ZEROS = TensorValues(BIAS, 3, zeros=3)
 
 
 def test_a_head_that_was_new_at_load_is_not_called_random_of_a_model_in_memory() -> None:
-    zeros = TensorValues(BIAS, 3, zeros=3)
-    moved = replace(zeros, zeros=2)
-    (found,) = findings("HS102", subject(INFERENCE, head=ALL_NEW, checkpoint=MEMORY, values=(zeros,)))
+    moved = replace(ZEROS, zeros=2)
+    (found,) = findings("HS102", subject(INFERENCE, head=ALL_NEW, checkpoint=MEMORY, values=(ZEROS,)))
     assert (found.severity, found.parameters) == (ERROR, (CLASSIFIER, BIAS))
-    assert "still exactly zero" in found.message
     for values in ((moved,), (), None):
         with pytest.raises(
             NotKnown, match="headscope could not determine whether the weights were trained since the load"
@@ -1093,23 +976,22 @@ def test_a_head_that_was_new_at_load_is_not_called_random_of_a_model_in_memory()
             findings("HS102", subject(INFERENCE, head=ALL_NEW, checkpoint=MEMORY, values=values))
         (found,) = findings("HS102", subject(TRAINING, head=ALL_NEW, checkpoint=MEMORY, values=values))
         assert found.severity is NOTE
-        assert "cannot see" in found.message
+
+
+CHANGED_WEIGHTS = weights(
+    parameters=tuple(
+        origin(name, name != CLASSIFIER, status=ParameterStatus.CHANGED) for name in (CLASSIFIER, "base.x")
+    )
+)
+TRAINED_SINCE = subject(
+    INFERENCE, head=head(parameter(CLASSIFIER, ParameterStatus.CHANGED), parameter(BIAS)), checkpoint=MEMORY,
+    weights=CHANGED_WEIGHTS,
+)  # fmt: skip
 
 
 def test_weights_that_changed_since_the_load_are_a_note() -> None:
-    changed = ParameterStatus.CHANGED
-    parameters = (origin(CLASSIFIER, status=changed, in_base=False), origin("base.x", status=changed))
-    live = head(parameter(CLASSIFIER, changed), parameter(BIAS))
-    one = subject(INFERENCE, head=live, checkpoint=MEMORY, weights=weights(parameters=parameters))
-    (found,) = findings("HS110", one)
+    (found,) = findings("HS110", TRAINED_SINCE)
     assert (found.severity, found.parameters) == (NOTE, (CLASSIFIER,))
-    assert f"{CLASSIFIER} in the head, and 1 other tensors" in found.message
-
-
-def test_the_dtype_of_the_packed_weight_is_told() -> None:
-    packed = head(parameter(DENSE), replace(parameter(CLASSIFIER), dtype="int8"))
-    (found,) = findings("HS402", subject(head=packed))
-    assert found.message == f"Weights of the head are stored as int8: {CLASSIFIER}."
 
 
 def test_a_base_model_of_unknown_weights_is_not_passed() -> None:
@@ -1121,3 +1003,90 @@ def test_a_base_model_of_unknown_weights_is_not_passed() -> None:
         findings("HS101", replace(unknown, live=resized))
     (found,) = findings("HS101", replace(unknown, live=resized, profile=TRAINING))
     assert found.severity is NOTE
+
+
+def of_adapter(*kinds: AdapterFaultKind) -> Subject:
+    return subject(adapter=adapter(faults=tuple(fault(kind, name) for kind, name in zip(kinds, "abcd", strict=False))))
+
+
+LAST = head(kind=PoolingKind.LAST_TOKEN)
+MISSING_IN_FILE = AdapterFaultKind.MISSING
+PADDED_RIGHT = head(verification=Verification(True, "", (), (PaddingEffect("right", True, 0.25),)))
+PADDED_LEFT = head(verification=Verification(True, "", (), (PaddingEffect("left", True, None),)))
+SAID: tuple[tuple[str, Subject], ...] = (
+    ("HS101", missing(1)),
+    ("HS101", missing(1, "a.b")),
+    ("HS101", missing(2, "a.b", "c.d")),
+    ("HS101", wrapped()),
+    ("HS102", subject(head=ALL_NEW)),
+    ("HS102", subject(INFERENCE, head=head(parameter(CLASSIFIER, IGNORED)))),
+    ("HS102", subject(head=replace(ALL_NEW, buffers=STATISTICS))),
+    ("HS102", subject(INFERENCE, head=ALL_NEW, checkpoint=MEMORY, values=(ZEROS,))),
+    ("HS102", subject(head=ALL_NEW, checkpoint=MEMORY)),
+    ("HS103", subject(head=NEW_CLASSIFIER)),
+    ("HS103", subject(head=NEW_DENSE)),
+    ("HS103", subject(head=head(buffers=STATISTICS))),
+    ("HS104", subject(head=OTHER_SHAPE)),
+    ("HS104", subject(**IDLE)),
+    ("HS104", subject(**IDLE, checkpoint=MEMORY)),
+    ("HS105", subject(head=head(not_live=("idle.weight",)), weights=weights(new=("idle.weight",)))),
+    ("HS106", subject(head=NEW_CLASSIFIER, weights=leftovers(FOUND))),
+    ("HS107", subject(adapter=adapter(not_carried=(CLASSIFIER,), modules_to_save=("classifier",)))),
+    ("HS107", subject(adapter=adapter(promised=("score",)))),
+    ("HS108", subject(checkpoint=checkpoint(format=WeightsFormat.TORCH))),
+    *(("HS109", of_adapter(kind)) for kind in AdapterFaultKind),
+    ("HS109", of_adapter(*[MISSING_IN_FILE] * 3)),
+    ("HS109", of_adapter(*[MISSING_IN_FILE] * 4)),
+    ("HS110", TRAINED_SINCE),
+    ("HS201", subject(head=head(TWO))),
+    ("HS201", subject(head=head(TWO), wanted_num_labels=3)),
+    ("HS201", subject(head=head(TWO), wanted_num_labels=3, config=ConfigFacts())),
+    ("HS201", subject(wanted_num_labels=2)),
+    ("HS201", subject(config=ConfigFacts(7, NAMED))),
+    ("HS202", subject(model=model(labels_are_placeholders=True))),
+    *(("HS203", subject(config=config)) for config in CONTRADICTIONS),
+    ("HS204", subject(config=ConfigFacts(problem_type="ordinal"))),
+    ("HS204", subject(model=model(num_labels=1, reads_problem_type=False))),
+    ("HS204", subject(INFERENCE, model=model(num_labels=1, reads_problem_type=False))),
+    ("HS205", subject(model=model(num_labels=1, loss="MSELoss"))),
+    ("HS205", subject(model=model(num_labels=1, loss="MSELoss", reads_problem_type=False))),
+    ("HS206", subject(model=model(reads_problem_type=False), config=ConfigFacts(problem_type="regression"))),
+    ("HS301", subject(head=head(kind=LAST_REAL), built=BuiltFacts(3, 100, None))),
+    ("HS302", subject(built=BuiltFacts(3, 100, 100))),
+    ("HS303", subject(tokenizer=LEFT)),
+    ("HS303", subject(head=LAST, tokenizer=RIGHT)),
+    ("HS304", subject(head=head(kind=EOS), tokenizer=TokenizerFacts("right", "</s>", "</s>"))),
+    ("HS305", subject(head=PADDED_RIGHT)),
+    ("HS305", subject(head=PADDED_LEFT, tokenizer=LEFT)),
+    *(("HS306", with_effect(reach)) for reach in AffectedTexts),
+    ("HS307", subject(**tokenized(TokenId("", "w", 100, "tokenizer.json", True)))),
+    ("HS308", subject(**TOO_LONG)),
+    ("HS310", subject(head=head(kind=EOS), **tokenized(PAD, appends_eos=False))),
+    ("HS401", subject(built=LANGUAGE, head=ALL_NEW)),
+    ("HS401", subject(built=LANGUAGE, head=ALL_NEW, checkpoint=checkpoint(architectures=()))),
+    ("HS402", subject(head=head(parameter(CLASSIFIER, dtype="int8")))),
+    ("HS403", subject(config=ConfigFacts(has_auto_map=True))),
+    ("HS404", subject(head=NEW_CLASSIFIER, model=quantized(skips_head=False))),
+    ("HS404", subject(head=NEW_CLASSIFIER, model=quantized(skips_head=False, skipped=("lm_head",)))),
+    *(("HS501", subject(values=(values(CLASSIFIER),), trial=trial)) for trial, _ in TRIALS),
+    ("HS501", subject(values=(values(BIAS, nan=1),), trial=HEALTHY)),
+    ("HS502", subject(health=health())),
+    ("HS502", subject(health=health(basis=HealthBasis.DRAW))),
+    ("HS502", subject(health=health(), head=head(parameter(CLASSIFIER, UNKNOWN)))),
+    ("HS601", subject(live=LiveFacts((CLASSIFIER,)))),
+    ("HS601", subject(live=LiveFacts((CLASSIFIER, BIAS), modules_to_save=("classifier",)))),
+    ("HS602", subject(live=LiveFacts((), (CLASSIFIER,)))),
+    ("HS602", subject(live=LiveFacts((), (CLASSIFIER, BIAS)))),
+    ("HS801", subject(weights=weights(mismatched=(EMPTY,), parameters=BASE))),
+    ("HS802", wrapped()),
+)
+
+
+def test_what_the_rules_say_is_as_the_golden_file_shows(same_as_golden: Callable[[Path, str], bool]) -> None:
+    shown = [
+        f"{item.id} {item.severity}, {about.profile}\n{item.message}\n{item.remedy}\n"
+        for rule_id, about in SAID
+        for item in findings(rule_id, about)
+    ]
+    assert len(shown) == len(SAID)
+    assert same_as_golden(Path(__file__).parent / "golden" / "rules.txt", "\n".join(shown))

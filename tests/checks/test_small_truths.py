@@ -1,6 +1,5 @@
 """What a verdict says of unusual configurations and of the process it runs in, held against Transformers."""
 
-import json
 import os
 import subprocess
 import tempfile
@@ -16,6 +15,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 import headscope
 from headscope.checkpoints.reference import parse_reference
 from headscope.errors import HeadscopeError, Unsupported, UsageError
+from tests.edits import edit_json
 from tests.families import FAMILIES
 from tests.saving import save_safetensors
 
@@ -31,8 +31,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def configure(folder: Path, **values: Any) -> None:
-    config = folder / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | values))
+    edit_json(folder / "config.json", values)
 
 
 def told(folder: Path, rule: str, profile: Any = "inference") -> list[str]:

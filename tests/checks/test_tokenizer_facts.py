@@ -16,6 +16,7 @@ from headscope.checkpoints import read_token_ids, read_vocabulary
 from headscope.checkpoints.local import Folder
 from headscope.errors import Malformed
 from headscope.facts.results.check import CheckResult
+from tests.edits import edit_json
 from tests.families import FAMILIES
 
 SHORT, LONG = "w11 w12 w13 w14", "w21 w22 w23 w24 w25 w26 w27"
@@ -146,9 +147,8 @@ def test_special_tokens_that_no_file_lists_are_appended_in_their_order(tmp_path:
     tokens = tokenizer("gpt2", count=99)
     tokens.add_tokens(["<image>"], special_tokens=True)
     save(tmp_path, "gpt2", tokens)
-    settings = tmp_path / "tokenizer_config.json"
     new = {"pad_token": "<new>", "bos_token": "<start>"}
-    settings.write_text(json.dumps(json.loads(settings.read_text()) | new))
+    edit_json(tmp_path / "tokenizer_config.json", new)
     encode = AutoTokenizer.from_pretrained(tmp_path)
     assert (encode.bos_token_id, encode.pad_token_id) == (100, 101)
     with pytest.raises(IndexError):
@@ -304,8 +304,7 @@ def test_two_files_that_differ_are_a_note(
 ) -> None:
     save(tmp_path, "bert", tokenizer("bert"))
     for name, more in (("tokenizer.json", parts), ("tokenizer_config.json", settings)):
-        file = tmp_path / name
-        file.write_text(json.dumps(json.loads(file.read_text()) | more))
+        edit_json(tmp_path / name, more)
     if "padding" in parts and not settings:
         assert AutoTokenizer.from_pretrained(tmp_path).padding_side == "right"
     notes = [(item.id, str(item.severity)) for item in check(tmp_path).findings]
@@ -316,8 +315,7 @@ def test_two_files_that_differ_are_a_note(
 @pytest.mark.parametrize("length", [10**9, 10**30, 0, -1, True, "512", 64.5, None])
 def test_a_length_that_cuts_nothing_is_no_limit(length: Any, tmp_path: Path) -> None:
     save(tmp_path, "bert", tokenizer("bert"))
-    file = tmp_path / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": length}))
+    edit_json(tmp_path / "tokenizer_config.json", {"model_max_length": length})
     assert check(tmp_path, "HS308").verdict == "passed"
 
 
@@ -346,8 +344,7 @@ def test_two_chat_templates_that_differ_are_a_note(
     other: str, expected: dict[str, str], form: Any, tmp_path: Path
 ) -> None:
     save(tmp_path, "llama", tokenizer("llama", chat_template="{{ a }}"))
-    settings = tmp_path / "tokenizer_config.json"
-    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"chat_template": form(other)}))
+    edit_json(tmp_path / "tokenizer_config.json", {"chat_template": form(other)})
     assert AutoTokenizer.from_pretrained(tmp_path).chat_template == "{{ a }}"
     assert found(tmp_path) == expected
 
@@ -382,8 +379,7 @@ def test_a_head_that_reads_the_end_token_raises_where_texts_have_none(
     processor: Any, raises: bool, tmp_path: Path
 ) -> None:
     save(tmp_path, "bart", tokenizer("bart"))
-    file = tmp_path / "tokenizer.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"post_processor": processor}))
+    edit_json(tmp_path / "tokenizer.json", {"post_processor": processor})
     assert (2 not in AutoTokenizer.from_pretrained(tmp_path)(SHORT).input_ids) is raises
     if raises:
         with pytest.raises(ValueError, match="<eos>"):
@@ -395,8 +391,7 @@ def test_a_head_that_reads_the_end_token_raises_where_texts_have_none(
 def test_a_class_adds_the_end_token_where_its_file_does_not_say(name: str, family: str, tmp_path: Path) -> None:
     tokens = getattr(transformers, name)()
     tokens.save_pretrained(tmp_path)
-    file = tmp_path / "tokenizer.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"post_processor": None}))
+    edit_json(tmp_path / "tokenizer.json", {"post_processor": None})
     assert AutoTokenizer.from_pretrained(tmp_path)("a").input_ids[-1] == tokens.eos_token_id
     FAMILIES[family].build(FAMILIES[family].classifier, eos_token_id=tokens.eos_token_id).save_pretrained(tmp_path)
     assert check(tmp_path, "HS310").verdict == "passed"

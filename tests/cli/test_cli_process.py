@@ -68,17 +68,6 @@ def test_completion_knows_the_tasks() -> None:
     assert ended.stdout.split() == ["image-classification"]
 
 
-def test_version_is_one_line() -> None:
-    ended = run("--version")
-    assert re.fullmatch(r"headscope \S+\n", ended.stdout)
-    assert ended.returncode == ExitCode.OK
-
-
-@pytest.mark.parametrize("arguments", [("--bogus",), ("inspect",), ("inspect", "x", "--num-labels", "0"), ()])
-def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:
-    assert run(*arguments).returncode == ExitCode.USAGE
-
-
 def test_an_encoding_without_the_characters_shows_escapes() -> None:
     ended = run("inspect", "x", "--labels", "é正,é正", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert ended.returncode == ExitCode.USAGE

@@ -61,8 +61,6 @@ def test_the_effect_of_padding_is_measured_for_texts_with_one_set_of_scores(scri
     bert = entry_of(atlas, "BertForSequenceClassification")
     measured = scripts["write_atlas"]._with_padding(bert)
     assert measured == bert
-    assert bert.head is not None
-    assert bert.head.verification is not None
     assert [(item.side, item.changes) for item in bert.head.verification.padding] == [("right", False), ("left", True)]
     for name in ("BertForTokenClassification", "ViTForImageClassification"):
         entry = entry_of(atlas, name)
@@ -79,7 +77,6 @@ def test_the_effect_of_padding_is_measured_for_texts_with_one_set_of_scores(scri
 )
 def test_padding_in_words(scripts: Any, atlas: Any, effect: PaddingEffect, words: str) -> None:
     head = entry_of(atlas, "BertForSequenceClassification").head
-    assert head is not None
     assert head.verification is not None
     shown = replace(head, verification=replace(head.verification, padding=(effect,)))
     assert " ".join(scripts["site_atlas"]._padding(shown)).startswith(words)

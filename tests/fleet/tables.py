@@ -83,7 +83,6 @@ def write_until_killed(path: Path, seconds: float) -> list[str]:
     """Starts a process that goes on with a table, kills it, and returns the names that it reported as written."""
     command = [sys.executable, "-c", _WRITER, str(Path(__file__).parent), str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         first = process.stdout.readline()
         time.sleep(seconds)
         process.kill()

@@ -102,17 +102,11 @@ def test_a_missing_name_costs_itself_alone() -> None:
     assert found["not_determined"][1:] == ["usage"] * 3
 
 
-def test_with_pandas() -> None:
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"reference": list(SNAPSHOTS)}, index=[7, 8, 9])
-    rows = pandas.DataFrame(headscope.scan_batch(table, offline=True))
+@pytest.mark.parametrize(("library", "table"), [("pandas", "DataFrame"), ("pyarrow", "table")])
+def test_with_a_table_of_another_library(library: str, table: str) -> None:
+    made = getattr(pytest.importorskip(library), table)({"reference": list(SNAPSHOTS)})
+    rows = headscope.scan_batch(made, offline=True)
     assert dict(zip(rows["reference"], rows["pooling_kind"], strict=True)) == POOLINGS
-
-
-def test_with_arrow() -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    found = headscope.scan_batch(pyarrow.table({"reference": list(SNAPSHOTS)}), offline=True)
-    assert dict(zip(found["reference"], found["pooling_kind"], strict=True)) == POOLINGS
 
 
 def test_with_dask() -> None:

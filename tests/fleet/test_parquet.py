@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -232,84 +232,64 @@ def test_a_kill_amid_a_parquet_file_is_seen_by_no_reader(tmp_path: Path) -> None
 # Bad input
 
 
-def foreign_file(path: Path) -> None:
-    path.write_bytes(b"PAR1")
+def holding(content: bytes, *place: str) -> Callable[[Path], None]:
+    """Makes a file in the folder of the table."""
+
+    def make(path: Path) -> None:
+        file = path.joinpath(*place)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+    return make
 
 
-def foreign_folder(path: Path) -> None:
-    path.mkdir()
-    (path / "notes.txt").write_text("mine")
+def of_schema(schema_version: str) -> Callable[[Path], None]:
+    """Makes a part with one column that no scan writes, and a version of its own ("" for none)."""
 
+    def make(path: Path) -> None:
+        (path / "verdict=passed").mkdir(parents=True)
+        metadata = {"headscope.scan": schema_version} if schema_version else None
+        parquet.write_table(pyarrow.table({"a": [1]}).replace_schema_metadata(metadata), path / PART)
 
-def foreign_part(path: Path) -> None:
-    (path / "verdict=passed").mkdir(parents=True)
-    (path / "verdict=passed" / "0.parquet").write_bytes(b"")
-
-
-def foreign_schema(path: Path) -> None:
-    (path / "verdict=passed").mkdir(parents=True)
-    parquet.write_table(pyarrow.table({"a": [1]}), path / "verdict=passed" / "part-0.parquet")
-
-
-def later_schema(path: Path) -> None:
-    (path / "verdict=passed").mkdir(parents=True)
-    table = pyarrow.table({"a": [1]}).replace_schema_metadata({"headscope.scan": "2.0"})
-    parquet.write_table(table, path / "verdict=passed" / "part-0.parquet")
-
-
-def other_columns(path: Path) -> None:
-    (path / "verdict=passed").mkdir(parents=True)
-    table = pyarrow.table({"a": [1]}).replace_schema_metadata({"headscope.scan": "1.0"})
-    parquet.write_table(table, path / "verdict=passed" / "part-0.parquet")
+    return make
 
 
 def no_reference(path: Path) -> None:
-    folder = path / "verdict=passed"
-    folder.mkdir(parents=True)
+    (path / "verdict=passed").mkdir(parents=True)
     values = row("a").to_dict()
     table = pyarrow.Table.from_pylist([values, values | {"reference": None, "seconds": None}], schema=schema())
-    parquet.write_table(table.drop_columns("verdict"), folder / "part-0.parquet")
+    parquet.write_table(table.drop_columns("verdict"), path / PART)
 
 
 def broken_part(path: Path) -> None:
     written(path, range(1))
-    part = path / "verdict=passed" / "part-0.parquet"
-    part.write_bytes(part.read_bytes()[:-20])
+    (path / PART).write_bytes((path / PART).read_bytes()[:-20])
     (path / ROW_LOG).unlink()
 
 
-def empty_part(path: Path) -> None:
-    (path / "verdict=passed").mkdir(parents=True)
-    (path / "verdict=passed" / "part-0.parquet").touch()
-
-
-def foreign_log(path: Path) -> None:
-    path.mkdir()
-    (path / ROW_LOG).write_text("notes")
-
-
-BAD = {
-    foreign_file: "is a file, and a table in Parquet is a folder",
-    foreign_folder: "holds notes.txt, which isn't part of a scan's table",
-    foreign_part: "holds 0.parquet, which isn't part of a scan's table",
-    foreign_schema: "part-0.parquet isn't part of a scan's table",
-    later_schema: "has rows of schema '2.0', and this headscope writes schema '1.0'",
-    other_columns: "hasn't the columns of schema '1.0'",
-    no_reference: "part-0.parquet has a row that isn't a row of a scan",
-    broken_part: "part-0.parquet can't be read: ",
-    empty_part: "part-0.parquet can't be read: ",
-    foreign_log: "_rows.jsonl isn't a row of a scan",
+PART = Path("verdict=passed", "part-0.parquet")
+BAD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a file": (holding(b"PAR1"), "is a file, and a table in Parquet is a folder"),
+    "notes": (holding(b"mine", "notes.txt"), "holds notes.txt, which isn't part of a scan's table"),
+    "another part": (holding(b"", "verdict=passed", "0.parquet"), "holds 0.parquet, which isn't part of a scan's"),
+    "another schema": (of_schema(""), "part-0.parquet isn't part of a scan's table"),
+    "a later schema": (of_schema("2.0"), "has rows of schema '2.0', and this headscope writes schema '1.0'"),
+    "other columns": (of_schema("1.0"), "hasn't the columns of schema '1.0'"),
+    "no reference": (no_reference, "part-0.parquet has a row that isn't a row of a scan"),
+    "a broken part": (broken_part, "part-0.parquet can't be read: "),
+    "an empty part": (holding(b"", *PART.parts), "part-0.parquet can't be read: "),
+    "another log": (holding(b"notes", ROW_LOG), "_rows.jsonl isn't a row of a scan"),
 }
 
 
-@pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
-def test_a_folder_of_something_else_is_refused_and_stays_as_it_is(tmp_path: Path, make: Any) -> None:
-    path = tmp_path / "rows.parquet"
+@pytest.mark.parametrize("case", BAD)
+def test_a_folder_of_something_else_is_refused_and_stays_as_it_is(tmp_path: Path, case: str) -> None:
+    path, (make, sentence) = tmp_path / "rows.parquet", BAD[case]
     make(path)
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
     with pytest.raises(UsageError) as refused:
         RowFolder(path, go_on=True)
-    assert BAD[make] in refused.value.message
+    assert sentence in refused.value.message
     assert "\n" not in refused.value.message
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 

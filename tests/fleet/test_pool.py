@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from tables import workers_below
 
 import headscope
 from headscope.api.options import make_request
-from headscope.errors import HeadscopeError
+from headscope.errors import HeadscopeError, Unsupported, UsageError, WithoutConfig
 from headscope.fleet.pool import Limits, Work, scan_in_pool
+from headscope.fleet.processes import Worker, WorkerEnded
 from headscope.fleet.row import RowOptions
 from headscope.fleet.scratch import shared_folder
 from headscope.fleet.target import Target
@@ -75,7 +77,6 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
 def test_rows_say_what_inspect_says() -> None:
     for row in headscope.scan(SNAPSHOTS, workers=0, offline=True):
         report = headscope.inspect(row.reference, offline=True)
-        assert report.head is not None
         assert row.class_name == report.model.class_name
         assert row.pooling_kind == report.head.pooling.kind
         assert row.formula == report.head.formula
@@ -124,3 +125,66 @@ def test_without_a_place_for_temporary_files_one_sentence_says_so(
 def test_limits_may_be_endless() -> None:
     rows = headscope.scan(["nosuch"], workers=1, offline=True, time_limit=math.inf, memory_limit=math.inf)
     assert [row.not_determined for row in rows] == ["offline"]
+
+
+# The worker process: results, errors as they were raised, and the way in which it ended.
+
+
+def test_calls_are_answered_in_one_process() -> None:
+    with Worker() as worker:
+        assert worker.call(abs, -3) == 3
+        process = worker.call(os.getpid)
+        assert process == worker.call(os.getpid) != os.getpid()
+        with pytest.raises(ZeroDivisionError, match="by zero"):
+            worker.call(divmod, 1, 0)
+        assert worker.call(os.getpid) == process
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UsageError("wrong", "do it right"), WithoutConfig("none", "add one", (1, 2)), Unsupported("odd", contents=[3])],
+)
+def test_an_error_arrives_with_all_its_fields(error: Exception) -> None:
+    with Worker() as worker, pytest.raises(type(error)) as caught:
+        worker.call(raising, error)
+    assert type(caught.value) is type(error)
+    assert vars(caught.value) == vars(error)
+    assert str(caught.value) == str(error)
+
+
+def test_a_result_that_cannot_be_sent_is_an_error_and_the_worker_goes_on() -> None:
+    with Worker() as worker:
+        with pytest.raises(Exception, match="pickle"):
+            worker.call(open, os.devnull)
+        assert worker.call(abs, -1) == 1
+
+
+@pytest.mark.parametrize(("arguments", "code"), [((os._exit, 7), 7), ((os.abort,), -6)])
+def test_how_it_ended_is_known(arguments: tuple[object, ...], code: int) -> None:
+    with Worker() as worker:
+        with pytest.raises(WorkerEnded) as caught:
+            worker.call(*arguments)  # type: ignore[arg-type]
+        assert caught.value.code == code
+        assert worker.is_over
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the processes are read from /proc")
+def test_a_call_that_takes_too_long_ends_the_process() -> None:
+    with Worker() as worker:
+        assert worker.call(abs, -1, seconds=60) == 1
+        assert workers_below(os.getpid()) == 1
+        with pytest.raises(TimeoutError):
+            worker.call(time.sleep, 600, seconds=0.5)
+        assert worker.is_over
+        assert workers_below(os.getpid()) == 0
+
+
+def test_nothing_that_a_call_prints_or_reads_is_an_answer() -> None:
+    with Worker() as worker:
+        assert worker.call(os.write, 1, b"not an answer") == 13
+        assert worker.call(os.read, 0, 10) == b""
+        assert worker.call(abs, -1) == 1
+
+
+def raising(error: Exception) -> None:
+    raise error

@@ -95,7 +95,6 @@ def test_all_workers_stay_within_what_the_hub_allows(files: dict[str, dict[str, 
     with serve(Hub(repos=files, own_cache=True, quota=Quota(6, seconds=4))) as hub:
         rows = scanned(hub, tmp_path, "--from", str(listed))
         assert [row["not_determined"] for row in rows] == [None] * len(NAMES)
-        assert hub.quota is not None
         assert hub.quota.refused == 0
         assert max(hub.quota.taken) <= 6
         assert "api" not in requests_for(hub)

@@ -1,16 +1,19 @@
 """Sharing an examination among checkpoints of one structure changes nothing, in any field of any report."""
 
 import random
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from headers_only import Checkpoint, checkpoint_of, variants, write
-from sharing import compare, differences, examined
 
 from headscope.api.options import make_request
+from headscope.errors import HeadscopeError
 from headscope.examination.base.cache import Cache
 from headscope.examination.checkpoint.examining import examine
+from headscope.examination.checkpoint.findings import with_findings
 from headscope.examination.checkpoint.structure import ReportMemory, Structures
 
 # An encoder with a pooler, a decoder that reads a pad token, a head for each token, images.
@@ -20,6 +23,39 @@ CLASSES = (
     ("distilbert", "DistilBertForTokenClassification"),
     ("vit", "ViTForImageClassification"),
 )
+
+
+def examined(folder: Path, memory: ReportMemory | None) -> Any:
+    """The report and what the rules read beside it, or the error, of a folder."""
+    request = make_request(str(folder), {})
+    try:
+        found = examine("inspect", request, None, memory)
+    except HeadscopeError as err:
+        return type(err).__name__, err.message, err.hint
+    return with_findings(found, request), found.built
+
+
+def differences(alone: Any, shared: Any) -> Iterator[str]:
+    """The fields in which two results differ."""
+    if alone == shared:
+        return
+    if not hasattr(alone[0], "weights") or not hasattr(shared[0], "weights"):
+        yield f"{alone} != {shared}"
+        return
+    for one, other in zip(alone, shared, strict=True):
+        for field in fields(one):
+            if getattr(one, field.name) != getattr(other, field.name):
+                yield f"{field.name}: {getattr(one, field.name)} != {getattr(other, field.name)}"
+
+
+def compare(found: list[Checkpoint], place: Path, memory: ReportMemory) -> Iterator[tuple[str, bool, list[str]]]:
+    """Each checkpoint by name: whether its structure was known, and what differs if it is shared."""
+    for number, checkpoint in enumerate(found):
+        folder = write(checkpoint, place / f"{number}")
+        before = len(memory.structures or ())
+        shared = examined(folder, memory)
+        known = len(memory.structures or ()) == before
+        yield checkpoint.name, known, list(differences(examined(folder, None), shared))
 
 
 @pytest.mark.parametrize(("model_type", "name"), CLASSES)
@@ -85,7 +121,6 @@ def test_a_proof_is_shown_only_where_it_was_asked_for(tmp_path: Path) -> None:
 
     def verification(*, verify: bool) -> object:
         head = examine("inspect", make_request(str(folder), {"verify": verify}), None, memory).report.head
-        assert head is not None
         return head.verification
 
     assert verification(verify=False) is None

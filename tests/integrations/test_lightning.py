@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch.utils.data import DataLoader
 
 import headscope
 from headscope.errors import CheckFailed
-from tests.families import FAMILIES
-from tests.integrations.test_trainer import LABELS, Texts
+from tests.integrations.small import Texts, ids, with_new_head
 
 
 def test_importing_headscope_imports_no_lightning() -> None:
@@ -26,8 +24,7 @@ pl: Any = pytest.importorskip("lightning.pytorch")
 
 @pytest.fixture
 def model(tmp_path: Path) -> Any:
-    FAMILIES["bert"].build("BertModel").save_pretrained(tmp_path / "base")
-    return transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base", **LABELS)
+    return with_new_head(tmp_path)
 
 
 class Module(pl.LightningModule):  # type: ignore[misc]
@@ -85,11 +82,6 @@ def callback_for(**given: Any) -> Any:
     from headscope.integrations.lightning import HeadscopeCallback
 
     return HeadscopeCallback(**given)
-
-
-def ids(callback: Any) -> list[str]:
-    results = [*callback.saves, *([callback.trained] if callback.trained else [])]
-    return list(dict.fromkeys(finding.id for result in results for finding in result.findings))
 
 
 def without_notes(callback: Any) -> list[str]:

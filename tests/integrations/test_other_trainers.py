@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import transformers
-from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -13,6 +12,7 @@ from tokenizers.processors import TemplateProcessing
 
 import headscope
 from headscope.errors import CheckFailed
+from tests.edits import edit_tensors
 from tests.families import FAMILIES
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "yes", "no")
@@ -54,10 +54,6 @@ def passed(callback: Any) -> bool:
     return verdicts == {"passed"} and not found(callback)
 
 
-def rewrite(file: Path, change: Any) -> None:
-    save_file(change(load_file(file)), file, metadata={"format": "pt"})
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     FAMILIES["bert"].build("BertModel").save_pretrained(tmp_path / "base")
@@ -91,7 +87,7 @@ def test_a_cross_encoder(folder: Path) -> None:
     saved = folder / "final"
     trainer.save_model(str(saved))
     assert headscope.verify_save(model, saved).verdict.value == "passed"
-    rewrite(saved / "model.safetensors", lambda state: {k: v for k, v in state.items() if "classifier" not in k})
+    edit_tensors(saved / "model.safetensors", lambda state: {k: v for k, v in state.items() if "classifier" not in k})
     result = headscope.verify_save(model, saved)
     assert [item.id for item in result.findings] == ["HS711"]
     assert {name.rpartition("classifier.")[2] for name in result.findings[0].parameters} == {"weight", "bias"}
@@ -119,9 +115,9 @@ def test_a_sentence_transformer_with_a_dense_layer(folder: Path) -> None:
     saved = folder / "final"
     model.save_pretrained(str(saved))
     assert headscope.verify_save(model, saved).verdict.value == "passed"
-    rewrite(saved / "2_Dense" / "model.safetensors", lambda state: {k: v + 1 for k, v in state.items()})
+    edit_tensors(saved / "2_Dense" / "model.safetensors", lambda state: {k: v + 1 for k, v in state.items()})
     assert [item.id for item in headscope.verify_save(model, saved).findings] == ["HS713"]
-    rewrite(saved / "2_Dense" / "model.safetensors", lambda state: {f"x.{k}": v - 1 for k, v in state.items()})
+    edit_tensors(saved / "2_Dense" / "model.safetensors", lambda state: {f"x.{k}": v - 1 for k, v in state.items()})
     assert {item.id for item in headscope.verify_save(model, saved).findings} <= {"HS711", "HS712"}
 
 

@@ -9,24 +9,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from torch.utils.data import Dataset
 
 import headscope
 from headscope.errors import CheckFailed, Unsupported, UsageError
+from headscope.facts.results.check import Verdict
+from headscope.integrations.gate import TrainingGate
 from tests.families import FAMILIES
-
-LABELS = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
-
-
-class Texts(Dataset[dict[str, torch.Tensor]]):
-    """Four rows of numbers."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        ids = torch.tensor([5, 6, 7, 8 + index])
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.tensor(index % 2)}
+from tests.integrations.small import LABELS, Texts, with_new_head
 
 
 class Steps(transformers.TrainerCallback):
@@ -41,8 +30,7 @@ class Steps(transformers.TrainerCallback):
 
 @pytest.fixture
 def model(tmp_path: Path) -> transformers.PreTrainedModel:
-    FAMILIES["bert"].build("BertModel").save_pretrained(tmp_path / "base")
-    return transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base", **LABELS)
+    return with_new_head(tmp_path)
 
 
 def train(model: Any, folder: Path, callback: Any, batch: int = 2, **given: Any) -> int:
@@ -83,12 +71,6 @@ def test_a_head_beside_the_optimizer_stops(model: Any, tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.bert.parameters(), lr=0.1)
     with pytest.raises(CheckFailed, match="HS602"):
         train(model, tmp_path, headscope.HeadscopeCallback(), optimizers=(optimizer, None))
-
-
-def test_it_can_warn_instead(model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model.classifier.requires_grad_(False)
-    assert train(model, tmp_path, headscope.HeadscopeCallback(on_fail="warn")) == 1
-    assert "HS601" in caplog.text
 
 
 def test_a_pooler_that_the_load_did_not_give_is_known(tmp_path: Path) -> None:
@@ -267,3 +249,16 @@ def test_a_warning_is_also_a_verdict_that_cannot_be_shown(
     monkeypatch.setattr("headscope.integrations.gate.failure_sentence", fail)
     assert train(model, tmp_path, headscope.HeadscopeCallback(on_fail="warn")) == 1
     assert "words" in caplog.text
+
+
+TEXT = "headscope: roberta: Passed for training: 3 notes\nnote HS102: all is new"
+
+
+@pytest.mark.parametrize(("wanted", "lines"), [(logging.WARNING, 1), (logging.ERROR, 0), (logging.INFO, 0)])
+def test_a_passed_check_is_one_line(
+    wanted: int, lines: int, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(wanted, logger="headscope"):
+        TrainingGate()._react(Verdict.PASSED, TEXT)
+    assert capsys.readouterr().err.splitlines() == [TEXT.splitlines()[0]] * lines
+    assert ("note HS102" in caplog.text) is (wanted == logging.INFO)

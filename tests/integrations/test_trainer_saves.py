@@ -16,16 +16,14 @@ from transformers import Trainer, TrainingArguments
 
 import headscope
 from headscope.errors import CheckFailed, UsageError
-from tests.families import FAMILIES
-from tests.integrations.test_trainer import LABELS, Texts
+from tests.integrations.small import LABELS, Texts, ids, with_new_head
 
 HEAD = {"bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias"}
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> transformers.PreTrainedModel:
-    FAMILIES["bert"].build("BertModel").save_pretrained(tmp_path / "base")
-    return transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base", **LABELS)
+    return with_new_head(tmp_path)
 
 
 def arguments(folder: Path, **given: Any) -> TrainingArguments:
@@ -55,12 +53,6 @@ def trained(
     )
     trainer.train()
     return trainer
-
-
-def ids(callback: Any) -> list[str]:
-    """The rules that found something after the start, each once."""
-    results = [*callback.saves, *([callback.trained] if callback.trained else [])]
-    return list(dict.fromkeys(finding.id for result in results for finding in result.findings))
 
 
 def lora(model: Any, task: str | None = "SEQ_CLS", **given: Any) -> Any:
@@ -220,14 +212,6 @@ class Nameless(Trainer):
         file.write_text(json.dumps({k: v for k, v in config.items() if k not in ("id2label", "label2id")}))
 
 
-class Halving(Trainer):
-    """Saves in half precision."""
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        state = {name: item.to(torch.float16) for name, item in self.model.state_dict().items()}
-        self.model.save_pretrained(output_dir, state_dict=state)
-
-
 class Losing(Trainer):
     """Loses a shard."""
 
@@ -275,13 +259,6 @@ def test_a_bad_save_fails_at_the_end_and_warns_at_once(
     assert seen_at == [2, 3]  # training went on after the first
     assert ids(callback) == rules.split()
     assert set(callback.saves[0].findings[0].parameters) >= names
-
-
-def test_a_shorter_dtype_is_a_warning(model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    callback = headscope.HeadscopeCallback()
-    trained(model, tmp_path, callback, Halving)
-    assert ids(callback) == ["HS716"]
-    assert "HS716" in caplog.text
 
 
 def test_a_bad_save_can_stop_training_at_once(model: Any, tmp_path: Path) -> None:
@@ -425,20 +402,17 @@ def test_a_head_that_did_not_train_is_named_with_the_cause(way: Any, model: Any,
     assert UNTRAINED[way] in finding.message
 
 
-def test_a_gradient_of_zero_is_named(model: Any, tmp_path: Path) -> None:
-    model.classifier.weight.register_hook(torch.zeros_like)
-    callback = headscope.HeadscopeCallback()
-    with pytest.raises(CheckFailed, match=r"HS718.*classifier\.weight: its gradient was zero in every step"):
-        trained(model, tmp_path, callback)
-    assert callback.trained.findings[0].parameters == ("classifier.weight",)
-
-
-def test_weight_decay_alone_is_no_training(model: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_a_gradient_of_zero_is_named_and_weight_decay_alone_is_no_training(
+    weight_decay: float, model: Any, tmp_path: Path
+) -> None:
     before = model.classifier.weight.detach().clone()
     model.classifier.weight.register_hook(torch.zeros_like)
+    callback = headscope.HeadscopeCallback()
     with pytest.raises(CheckFailed, match=r"HS718.*classifier\.weight: its gradient was zero"):
-        trained(model, tmp_path, headscope.HeadscopeCallback(), weight_decay=0.1)
-    assert not torch.equal(before, model.classifier.weight)
+        trained(model, tmp_path, callback, weight_decay=weight_decay)
+    assert callback.trained.findings[0].parameters == ("classifier.weight",)
+    assert torch.equal(before, model.classifier.weight) is not bool(weight_decay)
 
 
 def test_updates_below_the_rounding_step_are_a_warning(model: Any, tmp_path: Path) -> None:

@@ -48,16 +48,26 @@ def test_other_labels_get_no_note(labels: list[str], tmp_path: Path) -> None:
     assert counted(tmp_path, labels).notes == ()
 
 
-@pytest.mark.parametrize("asked", [None, Problem.REGRESSION])
+@pytest.mark.parametrize("is_asked", [False, True])
+@pytest.mark.parametrize("is_list", [False, True])
 @pytest.mark.parametrize(
-    ("word", "shown", "suffix"),
-    [("inf", "inf", "csv"), ("-Infinity", "-Infinity", "csv"), ("1e999", "1e999", "csv"), ("Infinity", "inf", "jsonl")],
+    ("word", "of_number", "of_list", "suffix"),
+    [
+        ("inf", "inf", "inf", "csv"),
+        ("-Infinity", "-Infinity", "-Infinity", "csv"),
+        ("1e999", "1e999", "inf", "csv"),
+        ("Infinity", "inf", "inf", "jsonl"),
+    ],
 )
 def test_an_infinite_number_is_named_with_its_row(
-    word: str, shown: str, suffix: str, asked: Problem | None, tmp_path: Path
+    *, word: str, of_number: str, of_list: str, suffix: str, is_list: bool, is_asked: bool, tmp_path: Path
 ) -> None:
+    cells = ["[0, 1]", "[1]", f"[0, {word}]", "[1, 0]"] if is_list else ["0.5", "1.5", word, "2.5"]
+    labels = [f'"{cell}"' if is_list and suffix == "csv" else cell for cell in cells]
+    asked = (Problem.MULTI_LABEL if is_list else Problem.REGRESSION) if is_asked else None
+    shown = of_list if is_list else of_number
     with pytest.raises(UsageError, match=f"'y' of .* has the infinite number '{shown}' in row 3") as raised:
-        counted(tmp_path, ["0.5", "1.5", word, "2.5"], asked=asked, suffix=suffix)
+        counted(tmp_path, labels, asked=asked, suffix=suffix)
     assert raised.value.hint == HINTS[suffix]
 
 
@@ -65,20 +75,6 @@ HINTS = {
     "csv": "write a finite number, or leave the cell empty: its row is left out then",
     "jsonl": "write a finite number, or null as the label: its row is left out then",
 }
-
-
-@pytest.mark.parametrize("asked", [None, Problem.MULTI_LABEL])
-@pytest.mark.parametrize(
-    ("word", "shown", "suffix"),
-    [("inf", "inf", "csv"), ("-Infinity", "-Infinity", "csv"), ("1e999", "inf", "csv"), ("-Infinity", "-inf", "jsonl")],
-)
-def test_an_infinite_number_in_a_list_is_named_with_its_row(
-    word: str, shown: str, suffix: str, asked: Problem | None, tmp_path: Path
-) -> None:
-    lists = ["[0, 1]", "[1]", f"[0, {word}]", "[1, 0]"]
-    with pytest.raises(UsageError, match=f"'y' of .* has the infinite number '{shown}' in row 3") as raised:
-        counted(tmp_path, [f'"{cell}"' if suffix == "csv" else cell for cell in lists], asked=asked, suffix=suffix)
-    assert raised.value.hint == HINTS[suffix]
 
 
 def test_in_lists_of_names_the_word_is_a_class(tmp_path: Path) -> None:

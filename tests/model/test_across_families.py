@@ -39,7 +39,6 @@ def test_a_load_across_families_is_examined_with_the_warning_that_it_prints(
             tmp_path, output_loading_info=True, ignore_mismatched_sizes=True
         )
     printed = re.search(r"You are using a model of type `\S+` to instantiate a model of type `\S+`", caplog.text)
-    assert printed is not None
     report = headscope.inspect(str(tmp_path), model_class=class_name)
     assert any(printed[0] in note for note in report.notes)
     assert set(report.weights.new) == set(info["missing_keys"])

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import headscope
 from headscope.facts.results.check import Verdict
+from tests.edits import edit_json
 from tests.families import FAMILIES
 
 peft = pytest.importorskip("peft")
@@ -42,7 +43,7 @@ class Made:
 
     def change_config(self, **changes: Any) -> None:
         path = self.folder / "adapter_config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+        edit_json(path, changes)
 
     def change_weights(self, edit: Callable[[State], State | None]) -> None:
         path = self.folder / "adapter_model.safetensors"

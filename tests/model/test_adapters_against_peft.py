@@ -13,6 +13,7 @@ from transformers.pytorch_utils import Conv1D
 
 import headscope
 from headscope.errors import HeadscopeError, NotFound, UsageError
+from tests.edits import edit_json
 from tests.families import FAMILIES
 
 peft = pytest.importorskip("peft")
@@ -180,8 +181,7 @@ def test_an_adapter_without_weights_is_not_determined(bert: Saved) -> None:
 
 @pytest.mark.parametrize("value", [None, 3, "", ["a"], {}])
 def test_a_base_that_is_no_name(bert: Saved, value: Any) -> None:
-    config = bert.adapter / "adapter_config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"base_model_name_or_path": value}))
+    edit_json(bert.adapter / "adapter_config.json", {"base_model_name_or_path": value})
     with pytest.raises(HeadscopeError, match="doesn't name its base model"):
         _inspect(bert)
 

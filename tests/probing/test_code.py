@@ -60,8 +60,6 @@ def result(folder: Path, name: str, item: Vectors, layers: int, classifier: str 
 def imported(text: str, place: Path) -> Any:
     place.write_text(text, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(place.stem, place)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -105,7 +105,6 @@ def test_the_base_is_the_part_that_gave_the_vectors(name: str, tmp_path: Path) -
     folder, paths = save(name, tmp_path / "model"), files(name, tmp_path, 12)
     data, input = table(paths, tmp_path / "rows.csv"), "image_column" if name in IMAGES else "audio_column"
     found = headscope.probe(folder, data=data, label_column="label", folds=2, **{input: "file"})  # type: ignore[arg-type]
-    assert found.loading is not None
     assert found.loading.base == BASES[name]
     best = next(item for item in found.candidates if item.pooling is Vector.MASKED_MEAN)
     module = imported(probe_code(replace(found, best=best.name, head=None)), tmp_path / "advised.py")

@@ -58,30 +58,25 @@ def test_a_trained_head_starts_with_its_own_loss_and_needs_no_probing(known: Pat
     result = probed(known, write_csv(tmp_path / "rows.csv", ROWS))
     places = torch.tensor([NAMES.index(label) for _, label in ROWS])
     expected = torch.nn.functional.cross_entropy(logits(known, ROWS), places)
-    assert result.start is not None
     assert result.start.loss == pytest.approx(float(expected), abs=1e-4)
     assert result.start.uninformed == pytest.approx(math.log(3))
     assert (result.start.standing, result.start.new_head) == (Start.BELOW, False)
-    assert result.probe_first is not None
     assert result.probe_first.advised is Advised.NO
     assert "already fits these labels" in result.probe_first.reason
 
 
 def test_a_new_head_starts_as_one_that_knows_nothing(fresh: Path, tmp_path: Path) -> None:
     result = probed(fresh, write_csv(tmp_path / "rows.csv", ROWS))
-    assert result.start is not None
     assert result.start.new_head
     assert result.start.uninformed == pytest.approx(math.log(3))  # the config of a base model says 2
     assert result.start.loss == pytest.approx(math.log(3), abs=0.1)
     assert result.start.standing is Start.FRESH
-    assert result.probe_first is not None
     assert result.probe_first.reason.startswith("the head is newly initialized")
 
 
 def test_labels_against_the_head_start_above(known: Path, tmp_path: Path) -> None:
     moved = dict(zip(NAMES, (*NAMES[1:], NAMES[0]), strict=True))
     result = probed(known, write_csv(tmp_path / "rows.csv", [(text, moved[label]) for text, label in ROWS]))
-    assert result.start is not None
     assert result.start.standing is Start.ABOVE
 
 
@@ -90,7 +85,6 @@ def test_contradictions_repeats_and_suspects_are_rows_of_the_file(known: Path, t
     given = [("", "neutral"), *ROWS, ROWS[3], (ROWS[5][0], other)]
     result = probed(known, write_csv(tmp_path / "rows.csv", given))
     labels = result.labels
-    assert labels is not None
     assert labels.repeated == 2
     assert labels.contradicting == 1
     assert labels.contradictions[0].rows == (7, 63)  # row 1 has no text
@@ -136,10 +130,7 @@ def test_numbers_with_fractions_are_a_regression(fresh: Path, tmp_path: Path) ->
     assert result.classes == ()
     assert "1 row without a label left out" in result.notes
     values = np.array([number for _, number in numbered()])
-    assert result.labels is not None
-    assert result.labels.numbers is not None
     assert (result.labels.numbers.mean, result.labels.numbers.deviation) == pytest.approx((values.mean(), values.std()))
-    assert result.start is not None
     assert result.start.uninformed == pytest.approx(values.var())
     assert {item.name for item in result.opinions} == set(OpinionKind)
     assert probed(fresh, data) == result
@@ -159,7 +150,6 @@ def test_a_checkpoint_for_regression_makes_whole_numbers_a_regression(tmp_path: 
     result = probed(folder, write_csv(tmp_path / "rows.csv", rows))
     assert result.problem is Problem.REGRESSION
     expected = float(((logits(folder, rows)[:, 0] - torch.tensor([number for _, number in rows])) ** 2).mean())
-    assert result.start is not None
     assert result.start.loss == pytest.approx(expected, rel=1e-3)
 
 
@@ -182,7 +172,6 @@ def test_several_labels_are_lists_or_columns(form: str, fresh: Path, tmp_path: P
         name: sum(name in row for row in tags) for name in names
     }
     assert result.baselines[0].name is BaselineKind.EVERY_LABEL
-    assert result.start is not None
     assert result.start.uninformed == pytest.approx(math.log(2))
 
 

@@ -260,7 +260,6 @@ def test_equal_images_under_two_names_stay_in_one_fold(tmp_path: Path) -> None:
     result = headscope.probe(folder, data=data, image_column="file", label_column="label", folds=2)
     assert (result.texts, result.distinct) == (24, 12)
     assert "12 repeated images kept in the fold of the first" in result.notes
-    assert result.labels is not None
     assert (result.labels.repeated, result.labels.contradicting) == (12, 0)
     screen = plain_text(probe_screen(result, details=True), 200)
     assert "mean over positions" in screen

@@ -105,7 +105,6 @@ def test_truncated_texts_are_those_with_more_tokens_than_the_model_takes(tmp_pat
     given = [(" ".join(["w10"] * count),) for count in (37, 38, 39, 60)]
     features = extracted("bert", folder, tmp_path / "features", 8, given)
     tokens = features.seen.tokens
-    assert tokens is not None
     assert (tokens.fewest, tokens.most, tokens.limit, tokens.truncated) == (39, 62, 40, 2)
     assert features.notes == ("2 texts of 4 (50.0%) longer than the 40 tokens that the model takes: cut",)
     assert np.array_equal(features.parts[Vector.MASKED_MEAN, 0][2], features.parts[Vector.MASKED_MEAN, 0][3])

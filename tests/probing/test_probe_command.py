@@ -60,7 +60,6 @@ def test_a_trained_head_is_scored_by_its_own_predictions(folder: Path, result: P
 
 
 def test_the_input_of_the_head_is_that_of_its_classifier(result: ProbeResult) -> None:
-    assert result.head_input is not None
     assert (result.head_input.classifier, result.head_input.pooling) == ("classifier", "first_token")
     assert result.head_input.new == ()
     head = result.candidate("head")
@@ -83,7 +82,6 @@ def test_weights_that_the_checkpoint_lacks_are_named_and_drawn_from_the_seed(tmp
     model.bert.save_pretrained(tmp_path / "model", state_dict=kept)
     once, again = (probed(tmp_path / "model", rows) for _ in range(2))
     assert once == again
-    assert once.head_input is not None
     assert set(once.head_input.new) == {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
     assert once.candidate("pooler").new == tuple(sorted(once.candidate("pooler").new)) != ()
     assert "newly initialized" in next(gap.reason for gap in once.left_out if gap.topic == "checkpoint")
@@ -283,7 +281,6 @@ def test_a_head_of_nan_predicts_nothing(tmp_path: Path, rows: Path) -> None:
         "the checkpoint's head gave NaN or infinite scores"
     )
     assert result.start is None
-    assert result.probe_first is not None
     assert result.probe_first.reason.startswith("the head gives NaN or infinite scores, so a new one is needed")
 
 

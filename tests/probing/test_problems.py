@@ -173,7 +173,6 @@ def test_words_predict_numbers_as_scikit_learn_does() -> None:
     texts = [f"{'up' if value > 0 else 'down'} word{draw.integers(9)} word{draw.integers(9)}" for value in labels]
     trial = trial_of(labels, Problem.REGRESSION)
     found = predict_from_words(texts, trial)
-    assert found is not None
     expected = np.empty(90)
     for fold in trial.folds:
         words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)

@@ -68,7 +68,6 @@ def test_words_are_scored_as_scikit_learn_scores_them() -> None:
              + f" word{draw.integers(9)}" for label in labels]  # fmt: skip
     trial = single(labels, 3)
     found = predict_from_words(texts, trial)
-    assert found is not None
     expected = np.empty_like(labels)
     for fold in trial.folds:
         words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)

@@ -17,7 +17,6 @@ BROKEN = Statistics(None, None, None, None, 3, 0)
 def forwarded(*values: Statistics | None, scored: bool = True) -> ForwardReport:
     """A run of RoBERTa with so many stages on the CPU, or on meta."""
     report = roberta()
-    assert report.head is not None
     stages = (SeenStage(stage, (2, 768), found) for stage, found in zip(report.head.stages, values, strict=False))
     scores = (LabelScore("good", 0.25, 0.75), LabelScore("bad", None, None))
     return ForwardReport(

@@ -173,7 +173,6 @@ def test_every_color_of_the_terminal_has_one_in_the_notebook(style: str) -> None
     from headscope.render.pages.notebook import _TINTS
 
     color = Style.parse(style).color
-    assert color is not None
     assert color.name in _TINTS
 
 

@@ -49,7 +49,6 @@ def test_the_loss_decides_what_the_layer_is_called(loss: str, activation: str, n
 
 def test_scores_of_each_token_are_a_regression_for_each_token() -> None:
     report = with_model(roberta(), task=Task.TOKEN_CLASSIFICATION, reads_problem_type=False)
-    assert report.head is not None
     head = replace(
         report.head, formula="logits = out_proj(h)", pooling=replace(report.head.pooling, kind=PoolingKind.NONE)
     )
@@ -81,7 +80,6 @@ def test_a_loss_that_the_labels_choose_is_named_with_its_condition(
 )  # fmt: skip
 def test_the_number_of_classes_has_its_article(number: int, words: str) -> None:
     report = with_model(roberta(), num_labels=number)
-    assert report.head is not None
     last = report.head.parameters[-2]
     assert len(last.shape) == 2
     wide = (*report.head.parameters[:-2], replace(last, shape=(number, 768)), report.head.parameters[-1])
@@ -92,7 +90,6 @@ def test_the_number_of_classes_has_its_article(number: int, words: str) -> None:
 def with_scores(task: Task, scores: int, **changes: object) -> Report:
     """RoBERTa's head with so many scores from its last layer."""
     report = with_model(roberta(), task=task, **changes)
-    assert report.head is not None
     found = tuple(
         replace(item, shape=(scores, 768)) if item.name == "classifier.out_proj.weight" else item
         for item in report.head.parameters
@@ -115,19 +112,16 @@ def test_a_softmax_over_positions_or_choices_is_no_regression_on_classes(task: T
 
 def test_starts_and_ends_are_parted_after_the_layer_and_classes_are_not() -> None:
     report = with_scores(Task.QUESTION_ANSWERING, 2)
-    assert report.head is not None
     parted = replace(report.head.stages[-1], operation="split", parameters=())
     head = replace(report.head, stages=(*report.head.stages, parted))
     assert plain_words(replace(report, head=head)).startswith("Two linear scores")
     classes = with_model(roberta(), num_labels=3)
-    assert classes.head is not None
     assert plain_words(replace(classes, head=replace(classes.head, stages=(*classes.head.stages, parted)))) == ""
 
 
 @pytest.mark.parametrize("shapes", [((BATCH, 3), (BATCH, 3)), ((BATCH, "sequence", 3), (BATCH, "sequence"))])
 def test_a_pick_among_the_scores_themselves_takes_the_name_away(shapes: tuple[Shape, Shape]) -> None:
     report = gpt2()
-    assert report.head is not None
     linear, index = report.head.stages
     picked = replace(index, input_shapes=(shapes[0],), output_shape=shapes[1])
     assert plain_words(replace(report, head=replace(report.head, stages=(linear, picked)))) == ""
@@ -161,7 +155,6 @@ def test_weights_that_are_not_known_leave_what_the_head_does(what: str) -> None:
 
 def test_a_stage_after_the_layer_that_changes_the_scores_takes_the_name_away() -> None:
     report = roberta()
-    assert report.head is not None
     *before, tanh, dropout, linear = report.head.stages
     changed = replace(report.head, stages=(*before, dropout, linear, tanh))
     assert plain_words(replace(report, head=changed)) == ""

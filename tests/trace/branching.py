@@ -221,7 +221,6 @@ def inputs_of(drawn: Drawn, seed: int, count: int = 40) -> Iterator[tuple[Tensor
 
 def falsehood(drawn: Drawn, report: Report, seed: int) -> str:
     """What a report says with confidence that isn't true on some input; "" for nothing."""
-    assert report.head is not None
     gaps = {item.topic for item in report.not_determined}
     formula, pooling = report.head.formula.removeprefix("logits = "), report.head.pooling
     head, pool = meaning_of(formula) if formula else ("", "")
@@ -244,7 +243,6 @@ def falsehood(drawn: Drawn, report: Report, seed: int) -> str:
                 return f"{formula} on {tuple(ids.shape)}"
         if pooling.parts and pooling.kind not in {PoolingKind.OTHER, PoolingKind.WEIGHTED}:
             (scores * torch.randn(LABELS)).sum().backward()
-            assert hidden.grad is not None
             for row, moved in enumerate(hidden.grad.abs().sum(-1) > 0):
                 read = set(moved.nonzero().flatten().tolist())
                 named = {at for part in pooling.parts for at in _named(part.positions, mask[row])}

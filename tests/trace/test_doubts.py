@@ -132,7 +132,6 @@ def test_convolutions_in_a_list_are_no_base_model() -> None:
     model = Listed()
     report = headscope.inspect(model, example_inputs={"ids": IDS})
     assert report.model.parameters.head == numbers(model.convs) + numbers(model.out)
-    assert report.head is not None
     assert report.head.formula == "logits = out([max(relu(convs.0(h))); max(relu(convs.1(h)))])"
 
 
@@ -163,7 +162,6 @@ def test_a_second_encoder_is_not_part_of_the_head() -> None:
 
     model = Pair()
     report = headscope.inspect(model, example_inputs={"ids": IDS})
-    assert report.head is not None
     assert [item.name for item in report.head.parameters] == ["fc.weight", "fc.bias"]
     assert report.model.parameters.head == numbers(model.fc)
     assert report.model.parameters.base == numbers(model) - numbers(model.fc)
@@ -218,6 +216,5 @@ def test_functions_of_which_torch_has_no_gradient_are_not_verified(head: Any) ->
     with pytest.raises(RuntimeError, match="derivative"):
         head(model, hidden, None).sum().backward()
     verification = trace(model).verification
-    assert verification is not None
     assert verification.agrees is None
     assert "a gradient can't be computed" in verification.told

@@ -93,7 +93,6 @@ def test_the_head_is_what_the_source_says(case: Case) -> None:
     traced = trace(case)
     assert (traced.pooling.kind, traced.pooling.tokens) == (case.kind, case.tokens)
     assert traced.formula == f"logits = {case.formula}"
-    assert traced.verification is not None
     assert traced.verification.agrees is True
     assert traced.not_determined == ()
 
@@ -138,7 +137,6 @@ class Towers(nn.Module):
 def formula_of(module: nn.Module) -> str:
     ids = torch.arange(12).reshape(2, 6)
     report = headscope.inspect(module.eval(), example_inputs={"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-    assert report.head is not None
     return report.head.formula
 
 
@@ -194,5 +192,4 @@ MAXIMA = {
 def test_a_maximum_is_one_over_positions_as_they_are(name: str) -> None:
     pool, rule = MAXIMA[name]
     report = headscope.inspect(Pooled(pool), example_inputs=torch.randint(1, 50, (2, 9)))
-    assert report.head is not None
     assert report.head.pooling.rule == rule

@@ -48,7 +48,6 @@ def llama() -> LlamaForSequenceClassification:
 def test_a_model_in_memory_without_a_pad_token_is_lent_one_for_the_run(build: Any) -> None:
     model = build()
     report = headscope.inspect(model)
-    assert report.head is not None
     assert report.head.pooling.kind is PoolingKind.LAST_NON_PAD_TOKEN
     assert any("no pad token is set" in note for note in report.notes)
     assert model.config.pad_token_id is None
@@ -68,7 +67,6 @@ def test_the_sentence_is_true_of_one_text_and_of_several_without_a_pad_token(bui
         assert torch.equal(model(input_ids=ids[:1]).logits, each[:, -1])  # the 3s are not known as padding
     report = headscope.inspect(model)
     head = report.head
-    assert head is not None
     assert head.pooling.rule == "last position that is not padding, found from input_ids"
     assert ON_ONE_TEXT in report.notes
     model.config.pad_token_id = 3
@@ -91,7 +89,6 @@ def test_a_pad_token_is_lent_to_a_model_inside_another() -> None:
 
     ids = torch.randint(3, 90, (2, 6))
     report = headscope.inspect(Wrapper(), example_inputs={"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-    assert report.head is not None
     assert report.head.pooling.kind is PoolingKind.LAST_NON_PAD_TOKEN
 
 

@@ -24,9 +24,7 @@ def test_each_token_of_a_text_with_an_image_has_its_score() -> None:
         assert hidden.shape[1] > 9  # the patches follow the text
         assert torch.allclose(model(**given).logits, model.classifier(hidden[:, :9]))
     report = headscope.inspect(model, prove=True)
-    assert report.head is not None
     assert report.head.pooling.kind is PoolingKind.NONE
-    assert report.head.verification is not None
     assert report.head.verification.agrees is True
     assert [item.name for item in report.head.parameters] == ["classifier.weight", "classifier.bias"]
     assert report.not_determined == ()

@@ -210,7 +210,6 @@ def test_influence_is_measured_for_every_row() -> None:
     def influence(head: Head) -> tuple[tuple[int, ...], ...]:
         found = run(Text(head))
         measured = measure_influence(replay.replay_head(found.execution, found.head), found.head, found.axes)
-        assert measured is not None
         assert measured.length == 11
         return measured.rows
 
@@ -330,6 +329,5 @@ def test_a_part_without_a_gradient_keeps_its_name_beside_another() -> None:
     head: Head = lambda s, h, m: s.fc(h[:, 0].round() + h[:, -1])  # noqa: E731 - a table of heads
     traced = trace(Text(head))
     assert traced.pooling.kind is K.CONCAT
-    assert traced.verification is not None
     assert traced.verification.agrees is None
     assert traced.not_determined == ()

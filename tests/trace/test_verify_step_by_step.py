@@ -212,7 +212,6 @@ def test_a_batch_axis_is_no_token_axis() -> None:
     assert measure_influence(replay_head(found.execution, found.head), found.head, axes) is None
     both = TokenAxes(set(), {id(found.head.hidden[0]): (0, 1)})
     measured = measure_influence(replay_head(found.execution, found.head), found.head, both)
-    assert measured is not None
     assert (measured.axis, measured.length, measured.rows) == (1, 11, ((0,),) * 5)
 
 

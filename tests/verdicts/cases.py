@@ -218,71 +218,31 @@ def inner_heads() -> Iterator[Case]:
     yield Case("norm zeros modernbert", "modernbert", _every("head.norm", torch.zeros_like), is_whole=False)
 
 
+_BASES = {  # the layers, the embeddings, and norms whose scales can be lost
+    "bert": ("encoder.layer", "word_embeddings", "output.LayerNorm"),
+    "roberta": ("encoder.layer", "word_embeddings", "layer.1.output.LayerNorm"),
+    "gpt2": ("transformer.h.", "wte", "ln_f"),
+    "llama": ("model.layers", "embed_tokens", "model.norm"),
+    "distilbert": ("transformer.layer", "word_embeddings", "norm"),
+    "vit": ("layer", "patch_embeddings", "layernorm"),
+}
+
+
 def bases() -> Iterator[Case]:
     """Numbers of the base model."""
-    encoders = {
-        "bert": "encoder.layer",
-        "roberta": "encoder.layer",
-        "gpt2": "transformer.h.",
-        "llama": "model.layers",
-        "distilbert": "transformer.layer",
-        "vit": "layer",
-    }
-    embedded = {
-        "bert": "word_embeddings",
-        "roberta": "word_embeddings",
-        "gpt2": "wte",
-        "llama": "embed_tokens",
-        "distilbert": "word_embeddings",
-        "vit": "patch_embeddings",
-    }
-    norms = {
-        "bert": "output.LayerNorm",
-        "roberta": "layer.1.output.LayerNorm",
-        "gpt2": "ln_f",
-        "llama": "model.norm",
-        "distilbert": "norm",
-        "vit": "layernorm",
-    }
-    for at, (family, part) in enumerate(encoders.items()):
+    for at, (family, (layers, embeddings, norms)) in enumerate(_BASES.items()):
         store = ("safetensors", "torch", "sharded")[at % 3]
-        yield Case(f"base one nan {family} {store}", family, _first(part, (-1,), _NAN), store=store, is_whole=False)
-        yield Case(f"base infinity {family} {store}", family, _first(part, (0,), _INF), store=store, is_whole=False)
-        yield Case(
-            f"base 1e300 {family} {store}",
-            family,
-            _first(part, (0,), 1e300, torch.float64),
-            store=store,
-            is_whole=False,
-        )
-        yield Case(
-            f"base all zeros {family} {store}",
-            family,
-            _every("", torch.zeros_like) if family == "none" else _zero_base,
-            store=store,
-            is_whole=False,
-        )
-        yield Case(
-            f"base scales zeros {family} {store}",
-            family,
-            _every(norms[family], torch.zeros_like, "weight"),
-            store=store,
-            is_whole=False,
-        )
-        yield Case(
-            f"embeddings nan {family} {store}",
-            family,
-            _every(embedded[family], lambda value: value * _NAN, "weight"),
-            store=store,
-            is_whole=False,
-        )
-        yield Case(
-            f"embeddings zeros {family} {store}",
-            family,
-            _every(embedded[family], torch.zeros_like),
-            store=store,
-            is_whole=False,
-        )
+        ways = {
+            "base one nan": _first(layers, (-1,), _NAN),
+            "base infinity": _first(layers, (0,), _INF),
+            "base 1e300": _first(layers, (0,), 1e300, torch.float64),
+            "base all zeros": _zero_base,
+            "base scales zeros": _every(norms, torch.zeros_like, "weight"),
+            "embeddings nan": _every(embeddings, lambda value: value * _NAN, "weight"),
+            "embeddings zeros": _every(embeddings, torch.zeros_like),
+        }
+        for way, edit in ways.items():
+            yield Case(f"{way} {family} {store}", family, edit, store=store, is_whole=False)
 
 
 def _zero_base(state: State, config: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ Every load is made by Transformers or PEFT. Whether a case is healthy is told by
 these libraries load, not by headscope.
 """
 
-import json
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -34,6 +33,7 @@ from transformers import (
 import headscope
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.verification import TensorStatus
+from tests.edits import edit_json, edit_tensors
 from tests.families import FAMILIES
 from tests.verification.tiny import TINY, ids
 
@@ -410,13 +410,10 @@ def test_a_save_that_was_tampered_with_fails(case: str, saved_as: str, saved: Pa
     model = BertForSequenceClassification.from_pretrained(saved)
     folder = tmp_path / "checkpoint-1"
     model.save_pretrained(folder)
-    state = change(load_file(folder / "model.safetensors"))
+    edit_tensors(folder / "model.safetensors", change)
     if saved_as == "bin":
+        torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
         (folder / "model.safetensors").unlink()
-        torch.save(state, folder / "pytorch_model.bin")
-    else:
-        state = {key: item.clone() for key, item in state.items()}
-        save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     result, seen = headscope.verify_save(model, folder), on_save(model, folder)
     lost = lost_in_a_load(folder, model)
     for each in (result, seen):
@@ -432,7 +429,7 @@ def test_with_the_head_alone_what_is_missing_is_still_found(case: str, saved: Pa
     model = BertForSequenceClassification.from_pretrained(saved)
     folder = tmp_path / "checkpoint-1"
     model.save_pretrained(folder)
-    save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors", metadata={"format": "pt"})
+    edit_tensors(folder / "model.safetensors", change)
     for result in (headscope.verify_save(model, folder, head=True), on_save(model, folder, "head")):
         assert set(ids(result)) == rules, str(result)
 
@@ -475,10 +472,6 @@ def lora(saved: Path) -> Any:
     return model
 
 
-def edited(file: Path, **settings: Any) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
-
-
 def test_a_healthy_adapter_passes(lora: Any, saved: Path, tmp_path: Path) -> None:
     """PEFT's unused copy of the classifier is not part of what the scores need."""
     lora.save_pretrained(tmp_path / "checkpoint-1")
@@ -513,8 +506,7 @@ def test_an_adapter_that_was_tampered_with_fails(case: str, lora: Any, tmp_path:
     change, rules = ADAPTERS[case]
     folder = tmp_path / "checkpoint-1"
     lora.save_pretrained(folder)
-    file = folder / "adapter_model.safetensors"
-    save_file(change(load_file(file)), file, metadata={"format": "pt"})
+    edit_tensors(folder / "adapter_model.safetensors", change)
     for result in (headscope.verify_save(lora, folder), on_save(lora, folder)):
         assert set(ids(result)) == rules, str(result)
         assert result.verdict is Verdict.FAILED
@@ -535,9 +527,9 @@ SETTINGS: dict[str, Any] = {
 def test_an_edited_setting_of_the_adapter_is_named(name: str, lora: Any, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint-1"
     lora.save_pretrained(folder)
-    edited(folder / "adapter_config.json", lora_dropout=0.5)  # only training reads it
+    edit_json(folder / "adapter_config.json", {"lora_dropout": 0.5})  # only training reads it
     assert headscope.verify_save(lora, folder).verdict is Verdict.PASSED
-    edited(folder / "adapter_config.json", **{name: SETTINGS[name]})
+    edit_json(folder / "adapter_config.json", {name: SETTINGS[name]})
     for result in (headscope.verify_save(lora, folder), on_save(lora, folder)):
         assert ids(result) == ["HS710"], str(result)
         assert name in result.findings[0].message
