@@ -79,7 +79,7 @@ _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, 
     (
         "headscope/examination",
         ("tensor_checks",),
-        ("tests/verification/test_named_cases.py", "tests/verification/test_saves.py"),
+        ("tests/verification/test_saves.py",),
     ),
     ("headscope/model", ("head_statistics",), _OF_HEALTH),
     ("headscope/model", ("unexpected_keys",), ("tests/model/test_unexpected_keys.py",)),

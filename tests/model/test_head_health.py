@@ -94,7 +94,7 @@ def saved(model: PreTrainedModel, folder: Path) -> Path:
 @pytest.mark.parametrize("shape", [(5, 70), (70, 5), (2, 2), (1, 70)])
 @pytest.mark.parametrize("initial", [0.02, None])
 def test_statistics_are_those_of_numpy_and_scipy(shape: tuple[int, int], initial: float | None) -> None:
-    classes, features = shape
+    classes, _ = shape
     matrix = torch.randn(shape) * 0.03
     matrix[:, 1] *= 4
     found = matrix_statistics("w", matrix, initial)
