@@ -190,6 +190,7 @@ def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames,
         pooling=with_rows(_unless_contradicted(agreed.pooling, verification), rows),
         stages=stages,
         formula=formula.text,
+        features=formula.features,
         parameters=_of_head(
             names.parameters, {name for stage in stages for name in stage.parameters}, names, execution.model
         ),

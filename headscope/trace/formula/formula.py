@@ -27,6 +27,7 @@ from headscope.trace.formula.expression import (
     TooLong,
     Withheld,
     spell,
+    spell_features,
 )
 from headscope.trace.formula.side_values import LAYOUT, SIGNS, Builder, operand, side, turned
 from headscope.trace.formula.simplification import by_rows, simplified
@@ -64,6 +65,12 @@ class Formula:
     reason: str = ""
     nodes: tuple[Node, ...] = field(default=(), compare=False, repr=False)
     numbers_only: bool = field(default=False, compare=False)
+
+    @property
+    def features(self) -> str:
+        """What the one linear layer reads that makes all the scores; "" where there is no such layer."""
+        found = {spell_features(_top(node)) for node in self.nodes} if self.text else set[str]()
+        return found.pop() if len(found) == 1 else ""
 
 
 def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
