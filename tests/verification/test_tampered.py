@@ -7,6 +7,7 @@ these libraries load, not by headscope.
 import json
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,8 +33,15 @@ from transformers import (
 )
 
 import headscope
+from headscope.checkpoints.reading import read_manifest
+from headscope.examination.base.request import Request
+from headscope.examination.evidence.stored_tensors import open_stored_files
+from headscope.examination.memory.live_tensors import tensors_of
+from headscope.examination.stored.pairing import StoredPairing
+from headscope.examination.stored.tensor_checks import against_saved, checked, open_gaps, unchecked
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.verification import TensorStatus
+from headscope.facts.stored.location import Location
 from tests.families import FAMILIES
 from tests.verification.tiny import TINY, ids
 
@@ -578,3 +586,118 @@ def test_every_method_of_peft_passes_and_loses_nothing_unseen(number: int, saved
     for key in added[:: max(1, len(added) // 3)]:
         save_file({name: item for name, item in state.items() if name != key}, file, metadata={"format": "pt"})
         assert headscope.verify_save(model, tmp_path / "a").verdict is not Verdict.PASSED, key
+
+
+# One tensor against the one that is stored, each way that numbers can differ
+
+EQUAL, CAST, DIFFERENT, EMPTY = (
+    TensorStatus.EQUAL, TensorStatus.CAST, TensorStatus.DIFFERENT, TensorStatus.PLACEHOLDER,
+)  # fmt: skip
+UNKNOWN = TensorStatus.UNKNOWN
+NAN, INFINITE = float("nan"), float("inf")
+ROW = torch.tensor([[0.1, -0.3], [2.0, 5.0]])
+SHORT = ROW.bfloat16()
+ROUNDING = float((ROW.double() - SHORT.double()).abs().max())
+Case = tuple[torch.Tensor, torch.Tensor, bool, TensorStatus, float | None, str]
+LOADED: dict[str, Case] = {  # stored, live, a buffer, and what a load of it is
+    "equal": (ROW, ROW, False, EQUAL, 0.0, ""),
+    "rounded": (ROW, SHORT, False, CAST, ROUNDING, ""),
+    "widened": (SHORT, SHORT.float(), False, CAST, 0.0, ""),
+    "another number": (ROW, ROW + torch.tensor([0, 0.5]), False, DIFFERENT, 0.5, ""),
+    "rounded on the way": (ROW, SHORT.float(), False, DIFFERENT, ROUNDING, "rounded to bfloat16, which neither"),
+    "NaN for a number": (ROW, ROW.where(ROW < 5, NAN), False, EMPTY, None, "NaN"),
+    "NaN that is stored": (ROW * NAN, ROW * NAN, False, EMPTY, 0.0, "NaN"),
+    "infinite as stored": (ROW / 0, ROW / 0, False, EMPTY, 0.0, "infinite numbers"),
+    "infinite as stored, rounded": (ROW / 0, SHORT / 0, False, EMPTY, 0.0, "infinite numbers"),
+    "a mask as stored": (ROW / 0, ROW / 0, True, EQUAL, 0.0, ""),
+    "too large": (ROW * 1e30, (ROW * 1e30).half(), False, DIFFERENT, None, "too large for float16"),
+    "a mask too large": (ROW * 1e30, (ROW * 1e30).half(), True, CAST, None, ""),
+    "infinite for a number": (ROW, ROW / 0, False, DIFFERENT, None, "finite numbers are where the other has none"),
+    "zeros for numbers": (ROW, ROW * 0, False, EMPTY, 5.0, "zeros throughout"),
+    "zeros as stored": (ROW * 0, ROW * 0, False, EQUAL, 0.0, ""),
+    "zeros as stored, rounded": (ROW * 0, SHORT * 0, False, CAST, 0.0, ""),
+    "a vector of zeros": (ROW[0], ROW[0] * 0, False, DIFFERENT, float(ROW[0].abs().max()), ""),
+    "no elements": (ROW, ROW[:0], False, EMPTY, None, "ZeRO-3"),
+    "no elements as stored": (ROW[:0], ROW[:0], False, EQUAL, 0.0, ""),
+    "another shape": (ROW, ROW[:1], False, DIFFERENT, None, "2x2, another shape"),
+    "no numbers": (ROW, ROW.to("meta"), False, UNKNOWN, None, "meta device"),
+    "whole numbers as a matrix": (ROW.to(torch.int8), ROW.to(torch.int8).float(), False, UNKNOWN, None, "as int8 "),
+    "whole numbers": (ROW.long(), ROW.long(), True, EQUAL, 0.0, ""),
+    "floats of 8 bits, widened": (ROW.to(torch.float8_e4m3fn), ROW.to(torch.float8_e4m3fn).float(), False, CAST, 0.0,
+                                  ""),
+}  # fmt: skip
+SAVED: dict[str, tuple[TensorStatus, float | None, str]] = {  # where a save of that is something else
+    "rounded": (CAST, ROUNDING, "stored as float32"),
+    "widened": (CAST, 0.0, "stored as bfloat16"),
+    "rounded on the way": (DIFFERENT, ROUNDING, ""),
+    "NaN for a number": (EMPTY, None, "NaN"),
+    "NaN that is stored": (EMPTY, None, "NaN"),
+    "infinite as stored": (EMPTY, None, "infinite"),
+    "infinite as stored, rounded": (EMPTY, None, "infinite"),
+    "too large": (EMPTY, None, "infinite"),
+    "a mask too large": (CAST, INFINITE, "stored as float32"),
+    "infinite for a number": (EMPTY, None, "infinite"),
+    "zeros for numbers": (DIFFERENT, 5.0, ""),
+    "zeros as stored, rounded": (CAST, 0.0, "stored as float32"),
+    "no elements": (DIFFERENT, None, "the save holds 2x2"),
+    "another shape": (DIFFERENT, None, "the save holds 2x2"),
+    "whole numbers as a matrix": (CAST, 0.0, "stored as int8"),
+    "floats of 8 bits, widened": (CAST, 0.0, "stored as float8_e4m3fn"),
+}
+
+
+def one_tensor(folder: Path, stored: dict[str, torch.Tensor], live: torch.Tensor, is_buffer: bool) -> Any:
+    """What pairs a module that holds one tensor `w` with a checkpoint of these."""
+    (folder / "config.json").write_text("{}")
+    save_file(stored, folder / "model.safetensors", {"format": "pt"})
+    module = nn.Module()
+    if is_buffer:
+        module.register_buffer("w", live)
+    else:
+        module.register_parameter("w", nn.Parameter(live, requires_grad=False))
+    request = Request(Location(str(folder)))
+    manifest = read_manifest(request.location)
+    return StoredPairing(module, manifest, open_stored_files(request, manifest)), next(tensors_of(module))
+
+
+@pytest.mark.parametrize("case", LOADED)
+def test_one_tensor_against_the_one_that_is_stored(case: str, tmp_path: Path) -> None:
+    stored, live, is_buffer, *expected = LOADED[case]
+    pairing, item = one_tensor(tmp_path, {"w": stored}, live, is_buffer)
+    found = checked(item, pairing, is_head=False, is_live=True)
+    status, error, reason = expected
+    assert (found.status, found.max_error) == (status, error if error is None else pytest.approx(error))
+    assert (reason in found.reason) if reason else not found.reason
+    assert (found.keys, found.shape, found.dtype) == (("w",), tuple(live.shape), str(live.dtype)[6:])
+    assert (found.is_head, found.is_buffer, found.is_live) == (False, is_buffer, True)
+    if live.is_meta:
+        return
+    pair = pairing.pair(item)
+    status, error, reason = SAVED.get(case, expected)
+    found = against_saved(unchecked("w", item.tensor), item.tensor, pair.place, pair.headers[0])
+    assert (found.status, found.max_error) == (status, error if error is None else pytest.approx(error))
+    assert reason in found.reason
+    assert (found.keys, found.is_head, found.is_buffer) == (("w",), True, is_buffer)
+
+
+@pytest.mark.parametrize(
+    ("stored", "is_buffer", "status", "reason"),
+    [({}, False, TensorStatus.RANDOM, "holds nothing"), ({}, True, UNKNOWN, "computes no such buffer"),
+     ({"w": ROW.to(torch.float8_e4m3fn), "w_scale": ROW}, False, UNKNOWN, "float8_e4m3fn, which the loader scales"),
+     ({"w": ROW.to(torch.int8), "w_scale": ROW}, False, UNKNOWN, "int8, which the loader scales")],
+)  # fmt: skip
+def test_one_tensor_that_cannot_be_compared(
+    stored: dict[str, torch.Tensor], is_buffer: bool, status: TensorStatus, reason: str, tmp_path: Path
+) -> None:
+    pairing, item = one_tensor(tmp_path, {"other": ROW + 1} | stored, ROW.clone(), is_buffer)
+    found = checked(item, pairing, is_head=True, is_live=True)
+    assert (found.status, found.is_live, found.is_buffer) == (status, True, is_buffer)
+    assert reason in found.reason
+    gone = checked(item, pairing, is_head=True, is_live=True, numbers=lambda: tmp_path.joinpath("gone").read_bytes())
+    if stored:
+        assert (gone.status, "(FileNotFoundError)" in gone.reason, gone.keys) == (UNKNOWN, True, ())
+    tied = checked(replace(item, tied_to="x", name="y"), pairing, is_head=True, is_live=True)
+    assert (tied.status, tied.reason) == (TensorStatus.TIED, "the same tensor as x")
+    assert [(gap.what, gap.reason) for gap in open_gaps([found, replace(found, is_live=False), tied])] == (
+        [("w", found.reason)] if status is UNKNOWN else []
+    )
