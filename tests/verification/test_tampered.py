@@ -43,7 +43,7 @@ from headscope.facts.results.check import Verdict
 from headscope.facts.results.verification import TensorStatus
 from headscope.facts.stored.location import Location
 from tests.families import FAMILIES
-from tests.verification.tiny import TINY, ids
+from tests.verification.tiny import TINY, adapted, ids
 
 KINDS = ("bert", "roberta", "distilbert", "gpt2", "t5", "llama", "deberta-v2", "modernbert", "vit")
 
@@ -701,3 +701,47 @@ def test_one_tensor_that_cannot_be_compared(
     assert [(gap.what, gap.reason) for gap in open_gaps([found, replace(found, is_live=False), tied])] == (
         [("w", found.reason)] if status is UNKNOWN else []
     )
+
+
+def test_one_weight_against_what_peft_merges(tmp_path: Path) -> None:
+    BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(tmp_path / "base")
+    adapter = adapted(tmp_path / "adapter", tmp_path / "base")
+    base = BertForSequenceClassification.from_pretrained(tmp_path / "base")
+    before = deepcopy(base.state_dict())
+    live = peft.PeftModel.from_pretrained(base, adapter)
+    request = Request(Location(str(adapter)))
+    manifest = read_manifest(request.location)
+    beside = StoredPairing(live, read_manifest(Location(str(tmp_path / "base"))), [])
+    lost = next(item for item in tensors_of(live) if "lora_A" in item.name)
+    found = checked(lost, beside, is_head=True, is_live=True)
+    assert (found.status, found.is_live, "adapter=" in found.reason) == (UNKNOWN, False, True)
+    merged = live.merge_and_unload()
+    pairing = StoredPairing(merged, manifest, open_stored_files(request, manifest))
+    items = {item.name: item for item in tensors_of(merged)}
+    name = "bert.encoder.layer.0.attention.self.query.weight"
+    made = items[name].tensor.detach()
+    other = made.clone()
+    other[0, 0] += 1
+    for tensor, status, reason in (
+        (made, TensorStatus.MERGED, ""), (made.bfloat16(), TensorStatus.MERGED, ""), (other, DIFFERENT, ""),
+        (before[name], DIFFERENT, "these are the base model's numbers"), (made * NAN, EMPTY, "NaN"),
+        (made / 0, DIFFERENT, "finite numbers"), (made * 0, EMPTY, "zeros"),
+    ):  # fmt: skip
+        found = checked(replace(items[name], tensor=tensor), pairing, is_head=False, is_live=True)
+        assert (found.status, len(found.keys)) == (status, 3)
+        assert (reason in found.reason) if reason else not found.reason
+
+
+@pytest.mark.parametrize(("change", "computed"), [(1.0, True), (1 + 2**-22, True), (1.01, False), (NAN, None)])
+def test_one_buffer_against_the_one_that_the_class_computes(
+    change: float, computed: bool | None, tmp_path: Path
+) -> None:
+    model = FAMILIES["llama"].build("LlamaModel")
+    model.save_pretrained(tmp_path)
+    request = Request(Location(str(tmp_path)))
+    manifest = read_manifest(request.location)
+    pairing = StoredPairing(model, manifest, open_stored_files(request, manifest))
+    item = next(item for item in tensors_of(model) if item.name == "rotary_emb.inv_freq")
+    found = checked(replace(item, tensor=item.tensor * change), pairing, is_head=False, is_live=True)
+    assert found.status is (EMPTY if computed is None else TensorStatus.COMPUTED if computed else DIFFERENT)
+    assert checked(replace(item, tensor=item.tensor[:1]), pairing, is_head=False, is_live=True).status is UNKNOWN
