@@ -56,6 +56,14 @@ _OF_TENSORS = (
     "tests/verification/test_tampered.py::test_one_weight_against_what_peft_merges",
     "tests/verification/test_tampered.py::test_one_buffer_against_the_one_that_the_class_computes",
 )
+_OF_BASES = (
+    "tests/verification/test_tampered.py::test_numbers_of_a_base_model_in_memory",
+    "tests/checks/test_rules.py",
+)
+_OF_UNUSED = (
+    "tests/verification/test_tampered.py::test_unused_keys_are_those_of_the_classes_that_have_them",
+    "tests/verification/test_tampered.py::test_dropped_keys_are_those_of_other_layers_and_of_a_switch",
+)
 _STATES = (
     "tests/states/test_wrapped_keys.py", "tests/states/test_states_of_files.py", "tests/states/test_peft_keys.py",
     "tests/states/test_no_config.py",
@@ -81,7 +89,8 @@ _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, 
     ("headscope/examination", ("tokenizer",), _OF_TOKENIZERS),
     ("headscope/examination", ("head_trial",), _OF_HEADS),
     ("headscope/examination", ("tensor_checks",), _OF_TENSORS),
-    ("headscope/examination", ("base_numbers",), ("tests/checks/test_rules.py",)),
+    ("headscope/examination", ("base_numbers",), _OF_BASES),
+    ("headscope/model", ("unexpected_keys",), _OF_UNUSED),
     ("headscope/model", ("head_statistics",), _OF_HEALTH),
     ("headscope/model", (), _MODEL),
     ("headscope/checkpoints", ("tokenizer_file",), (*_OF_TOKENIZERS, "tests/model/test_tokenizers.py")),

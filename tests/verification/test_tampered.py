@@ -35,6 +35,7 @@ from transformers import (
 import headscope
 from headscope.checkpoints.reading import read_manifest
 from headscope.examination.base.request import Request
+from headscope.examination.evidence.base_numbers import live_base_numbers
 from headscope.examination.evidence.stored_tensors import open_stored_files
 from headscope.examination.memory.live_tensors import tensors_of
 from headscope.examination.stored.pairing import StoredPairing
@@ -42,6 +43,8 @@ from headscope.examination.stored.tensor_checks import against_saved, checked, o
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.verification import TensorStatus
 from headscope.facts.stored.location import Location
+from headscope.facts.stored.weights import DroppedGroup
+from headscope.model.classes.unexpected_keys import describe_unused, find_dropped
 from tests.families import FAMILIES
 from tests.verification.tiny import TINY, adapted, ids
 
@@ -745,3 +748,58 @@ def test_one_buffer_against_the_one_that_the_class_computes(
     found = checked(replace(item, tensor=item.tensor * change), pairing, is_head=False, is_live=True)
     assert found.status is (EMPTY if computed is None else TensorStatus.COMPUTED if computed else DIFFERENT)
     assert checked(replace(item, tensor=item.tensor[:1]), pairing, is_head=False, is_live=True).status is UNKNOWN
+
+
+def test_unused_keys_are_those_of_the_classes_that_have_them() -> None:
+    model = BertForSequenceClassification(BertConfig(**TINY))
+    others = [getattr(transformers, f"BertFor{name}")(model.config) for name in ("PreTraining", "QuestionAnswering")]
+    own = model.state_dict().keys()
+    keys = [*sorted({key for other in others for key in other.state_dict()} - own), "bert.nothing"]
+    groups = describe_unused(model, tuple(keys))
+    assert sorted(key for group in groups for key in group.keys) == sorted(keys)
+    for group in groups:
+        held = [getattr(transformers, name)(model.config).state_dict().keys() for name in group.classes]
+        assert bool(held) is bool(group.description) is (group.keys != ("bert.nothing",))
+        assert all(key in names for names in held for key in group.keys)
+    assert find_dropped(model, groups, ()) == (DroppedGroup(("bert.nothing",)),)
+    assert describe_unused(model, ()) == ()
+
+
+def test_dropped_keys_are_those_of_other_layers_and_of_a_switch(tmp_path: Path) -> None:
+    family = FAMILIES["llama"]
+    family.build(family.classifier, attention_bias=True, num_hidden_layers=3).save_pretrained(tmp_path)
+    headers = read_manifest(Location(str(tmp_path))).tensors
+    model = family.build(family.classifier, num_hidden_layers=2)
+    unused = {item.key for item in headers} - model.state_dict().keys()
+    biases = tuple(sorted(key for key in unused if key.endswith("_proj.bias")))
+    groups = describe_unused(model, tuple(sorted(unused)))
+    expected = DroppedGroup(tuple(sorted(unused - set(biases)))), DroppedGroup(biases, "attention_bias")
+    assert find_dropped(model, groups, headers) == expected
+    assert all(key.startswith("model.layers.2.") for key in expected[0].keys)
+    whole = [replace(item, dtype="int32") for item in headers]
+    assert find_dropped(model, groups, whole) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "lost", "doubtful", "answers"),
+    [("encoder.layer.0.output.dense.weight", None, False, False, None),
+     ("encoder.layer.0.output.dense.weight", NAN, True, False, None),
+     ("encoder.layer.0.output.dense.weight", INFINITE, True, False, None),
+     ("encoder.layer.0.output.dense.weight", -INFINITE, True, False, None),
+     ("encoder.layer.0.output.dense.weight", 0.0, False, True, True),
+     ("embeddings.LayerNorm.bias", 0.0, False, False, None),
+     ("encoder.layer.1.output.LayerNorm.weight", 0.0, False, True, False)],
+)  # fmt: skip
+def test_numbers_of_a_base_model_in_memory(
+    name: str, number: float | None, lost: bool, doubtful: bool, answers: bool | None
+) -> None:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**TINY)).eval()
+    for item in model.parameters():
+        nn.init.normal_(item, 1 if item.dim() == 1 else 0, 0.1)
+    if number is not None:
+        nn.init.constant_(model.bert.get_parameter(name), number)
+    found = live_base_numbers(model, headscope.inspect(model))
+    expected = (f"bert.{name}",)
+    assert (found.broken, found.zeros) == (expected if lost else (), expected if doubtful else ())
+    assert found.answers is answers
