@@ -94,7 +94,7 @@ def saved(model: PreTrainedModel, folder: Path) -> Path:
 @pytest.mark.parametrize("shape", [(5, 70), (70, 5), (2, 2), (1, 70)])
 @pytest.mark.parametrize("initial", [0.02, None])
 def test_statistics_are_those_of_numpy_and_scipy(shape: tuple[int, int], initial: float | None) -> None:
-    classes, _ = shape
+    classes = shape[0]
     matrix = torch.randn(shape) * 0.03
     matrix[:, 1] *= 4
     found = matrix_statistics("w", matrix, initial)
@@ -125,6 +125,10 @@ def test_statistics_are_those_of_numpy_and_scipy(shape: tuple[int, int], initial
     assert found.cosine == pytest.approx((units @ units.T)[~np.eye(classes, dtype=bool)].mean())
     assert found.cosine_least == -1 / (classes - 1)
     assert found.rows_z == pytest.approx(unequal_z(plain, kurtosis))
+    one, other = shape[1], (classes - 1) * shape[1]  # Fisher's z of a ratio of variances
+    ratio = classes * (plain.mean(axis=0) ** 2).mean() / plain.var(axis=0, ddof=1).mean()
+    z = (math.log(ratio) / 2 - (1 / other - 1 / one) / 2) / math.sqrt((1 / one + 1 / other) / 2)
+    assert found.mean_row_z == pytest.approx(z)
     ends = [math.sqrt(size - 0.5) for size in shape]  # Johnstone's; 1.21 and 1.27 are of the law for real numbers
     scale = sum(ends) * (1 / ends[0] + 1 / ends[1]) ** (1 / 3)
     top = ((singular[0] / spread) ** 2 - sum(ends) ** 2) / scale
@@ -155,6 +159,7 @@ def test_statistics_of_numbers_that_have_no_spread_in_some_direction() -> None:
     partly = matrix_statistics("w", torch.tensor([[0.0, 0.0], [0.0, 3.0], [0.0, -3.0], [0.0, 3.0]]), None)
     assert (partly.dead_rows, partly.duplicate_rows, partly.zeros) == ((0,), (3,), 3)
     assert partly.cosine == pytest.approx(-2 / 12)
+    assert matrix_statistics("w", torch.tensor([[0.0, 1.0], [-0.0, 1.0]]), None).duplicate_rows == (1,)
 
 
 def test_the_usual_schemes_have_the_spreads_that_pytorch_gives_them() -> None:
@@ -197,6 +202,14 @@ def test_the_precision_is_that_of_the_numbers_and_not_of_the_file(
     assert matrix_statistics("w", numbers, None).precision == precision
     fine = matrix_statistics("w", torch.linspace(1, 2, 60, dtype=torch.float64).reshape(2, 30), None)
     assert (fine.precision, fine.dtype) == ("float64", "float64")
+
+
+def test_numbers_on_a_grid_that_is_coarser_than_that_of_a_draw_are_none() -> None:
+    """With 256 features the bound is 1/16, and multiples of 2**-20 are on the grid of a draw, as on coarser ones."""
+    found = matrix_statistics("w", torch.randint(-(2**16), 2**16, (2, 256)) / 2**20, None)
+    assert found.precision == "float32"
+    assert found.draw_z is not None
+    assert found.draw_z < 4
 
 
 def test_a_draw_needs_24_pairs_and_is_read_from_a_part_of_many_numbers() -> None:
