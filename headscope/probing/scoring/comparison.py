@@ -12,8 +12,6 @@ from headscope.facts.results.probe import (
     Baseline,
     BaselineKind,
     Candidate,
-    HeadInput,
-    Input,
     Metric,
     Opinion,
     OpinionKind,
@@ -26,6 +24,7 @@ from headscope.facts.results.probe import (
     Vector,
     Versus,
 )
+from headscope.facts.results.probe_data import HeadInput, Input
 from headscope.probing.data.rows import LabeledRows
 from headscope.probing.examined import new_names
 from headscope.probing.hidden.candidates import Vectors
