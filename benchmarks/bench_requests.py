@@ -21,7 +21,7 @@ _MOST = {"one file": 3, "one file, from a listing": 2}
 _TELEMETRY = "/api/agent-harnesses"
 _LISTED = """
 import sys
-from headscope.checkpoints.hub.listing import listed_models
+from headscope.fleet.hub_listing import listed_models
 from headscope.examination.checkpoint.examining import examine
 from headscope.examination.evidence.gathering import gather
 from headscope.examination.base.request import Request

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from headscope.checkpoints.hub.budget import SharedBudget
 from headscope.examination.base.cache import Cache
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.structure import ReportMemory, Structures
 from headscope.facts.results.scan import Cause, ScanRow
+from headscope.fleet.hub_budget import SharedBudget
 from headscope.fleet.processes import WorkerEnded, Workers, begin_worker, results
 from headscope.fleet.row import RowOptions, scan_one, unread
 from headscope.fleet.target import Target

@@ -92,7 +92,7 @@ def on_hub(template: Location, **wanted: Any) -> Iterator[Target]:
     A listing tells the commit and the files of the main branch, so a target has neither where the template asks for a
     revision. Raises Offline, NotFound for an unknown collection, or NetworkError.
     """
-    from headscope.checkpoints.hub.listing import listed_models
+    from headscope.fleet.hub_listing import listed_models
 
     for model in listed_models(template.hub, **wanted):
         place = model.location(template.hub)

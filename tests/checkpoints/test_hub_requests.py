@@ -18,7 +18,7 @@ from tests import warm
 READ = """
 import json, sys
 from headscope.checkpoints import read_manifest
-from headscope.checkpoints.hub.listing import listed_models
+from headscope.fleet.hub_listing import listed_models
 from headscope.errors import HeadscopeError
 from headscope.facts.stored.location import HubOptions, Location
 from headscope.facts.plain import to_dict
