@@ -44,9 +44,9 @@ class Goal:
         verdict = "" if self.limit is None else "met" if self.met else "MISSED"
         bound = "none" if self.limit is None else f"at {'least' if self.at_least else 'most'} {self.limit:g}x"
         if self.ratio is None:
-            return f"{verdict:<6}  {bound:<14}  {'not measured':<22}  {self.topic}"
+            return f"{verdict:<6}  {bound:<14}  {'not measured':<22}  {self.what}"
         span = f"({self.ratio.low:.2f} - {self.ratio.high:.2f})"
-        return f"{verdict:<6}  {bound:<14}  {self.ratio.value:>6.2f}x {span:<14}  {self.topic}"
+        return f"{verdict:<6}  {bound:<14}  {self.ratio.value:>6.2f}x {span:<14}  {self.what}"
 
 
 def exact(value: float) -> Ratio:

@@ -66,7 +66,7 @@ def _kept_output() -> Iterator[_Kept]:
 
 def _plain(goal: Goal) -> dict[str, Any]:
     ratio = None if goal.ratio is None else [goal.ratio.value, goal.ratio.low, goal.ratio.high]
-    return {"what": goal.topic, "limit": goal.limit, "at_least": goal.at_least, "ratio": ratio}
+    return {"what": goal.what, "limit": goal.limit, "at_least": goal.at_least, "ratio": ratio}
 
 
 def _surroundings(rounds: int, commit: str) -> dict[str, Any]:

@@ -50,6 +50,21 @@ _MODEL = (
 _OF_TOKENIZERS = ("tests/checks/test_tokenizer_facts.py",)
 _OF_HEADS = ("tests/checks/test_head_trials.py",)
 _OF_HEALTH = ("tests/model/test_head_health.py", "tests/checks/test_rules_directly.py")
+_OF_TENSORS = (
+    "tests/verification/test_tampered.py::test_one_tensor_against_the_one_that_is_stored",
+    "tests/verification/test_tampered.py::test_one_tensor_that_cannot_be_compared",
+    "tests/verification/test_tampered.py::test_one_weight_against_what_peft_merges",
+    "tests/verification/test_tampered.py::test_one_buffer_against_the_one_that_the_class_computes",
+)
+_OF_BASES = (
+    "tests/checks/test_base_numbers.py",
+    "tests/verification/test_tampered.py::test_numbers_of_a_base_model_in_memory",
+)
+_OF_UNUSED = (
+    "tests/model/test_unexpected_keys.py",
+    "tests/verification/test_tampered.py::test_unused_keys_are_those_of_the_classes_that_have_them",
+    "tests/verification/test_tampered.py::test_dropped_keys_are_those_of_other_layers_and_of_a_switch",
+)
 _STATES = (
     "tests/states/test_wrapped_keys.py", "tests/states/test_states_of_files.py", "tests/states/test_peft_keys.py",
     "tests/states/test_no_config.py",
@@ -75,7 +90,9 @@ _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, 
     ("headscope/checks", (), _CHECKS),
     ("headscope/examination", ("tokenizer",), _OF_TOKENIZERS),
     ("headscope/examination", ("head_trial",), _OF_HEADS),
-    ("headscope/examination", ("base_numbers",), ("tests/checks/test_rules.py",)),
+    ("headscope/examination", ("tensor_checks",), _OF_TENSORS),
+    ("headscope/examination", ("base_numbers",), _OF_BASES),
+    ("headscope/model", ("unexpected_keys",), _OF_UNUSED),
     ("headscope/model", ("head_statistics",), _OF_HEALTH),
     ("headscope/model", (), _MODEL),
     ("headscope/checkpoints", ("tokenizer_file",), (*_OF_TOKENIZERS, "tests/model/test_tokenizers.py")),
@@ -323,7 +340,7 @@ def chosen_files(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         for file in files:
             if (not only or Path(file).stem in only) and Path(file).name != "__init__.py":
                 found.setdefault(file, tests)
-    gone = [test for _, _, tests in _ROOMS for test in tests if not (ROOT / test).is_file()]
+    gone = [test for _, _, tests in _ROOMS for test in tests if not (ROOT / test.partition("::")[0]).is_file()]
     gone += [name for name in _FLOORED if not any(Path(file).stem == name for file in found)]
     if gone:
         raise SystemExit(f"not there any more: {', '.join(gone)}")

@@ -50,7 +50,7 @@ def _rows(name: str, goals: list[dict[str, Any]]) -> Iterator[str]:
 
     for number, plain in enumerate(goals):
         goal = Goal(**(plain | {"ratio": Ratio(*plain["ratio"]) if plain["ratio"] else None}))
-        cells = (f"`{name}`" if number == 0 else "", goal.topic, _bound(goal), _ratio(goal.ratio), _verdict(goal))
+        cells = (f"`{name}`" if number == 0 else "", goal.what, _bound(goal), _ratio(goal.ratio), _verdict(goal))
         yield f"| {' | '.join(cells)} |"
 
 

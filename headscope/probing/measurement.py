@@ -9,7 +9,8 @@ from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import Gap
 from headscope.facts.results.environment import tool_version
-from headscope.facts.results.probe import ProbeClass, ProbeResult, Problem, Vector
+from headscope.facts.results.probe import ProbeResult, Problem, Vector
+from headscope.facts.results.probe_data import ProbeClass
 from headscope.probing.data.label_facts import describe_labels
 from headscope.probing.data.rows import AskedData, LabeledRows, files_of
 from headscope.probing.examined import examine_with_rows, head_input_of, is_new_head, new_pooler, notes_on_base
@@ -18,9 +19,9 @@ from headscope.probing.hidden.numbers import feature_numbers
 from headscope.probing.hidden.store import vector_folder
 from headscope.probing.plan import Plan
 from headscope.probing.scoring.comparison import (
-    advice_on_head,
     baseline_of,
     compare_best,
+    head_against,
     hear_opinions,
     loss_at_start,
     score_of_choice,
@@ -28,7 +29,7 @@ from headscope.probing.scoring.comparison import (
     score_vectors,
 )
 from headscope.probing.scoring.scores import make_trial
-from headscope.probing.scoring.start import outputs_of
+from headscope.probing.scoring.start import advise_probe_first, is_finite, outputs_of
 from headscope.probing.vectors import VectorPlace, loading_of, read_vectors, source_of_vector
 
 FROZEN = "the base model was frozen; full fine-tuning can remove the advantage"
@@ -86,7 +87,14 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
         opinions=hear_opinions(scored.candidates),
         labels=describe_labels(texts, scored.rated[scored.best].values, scored.losses[scored.best]),
         start=start,
-        probe_first=advice_on_head(scored, rivals, trial, start, head, data.input, features, is_new=is_new),
+        probe_first=advise_probe_first(
+            start,
+            new_head=is_new,
+            **head_against(scored, rivals, trial),
+            random_input=head is not None and bool(head.new),
+            noun=data.input.noun,
+            is_finite=is_finite(features.scores),
+        ),
         head_input=head,
         left_out=(*features.left_out, *gaps),
         notes=(FROZEN, *data.notes, *texts.notes, *notes_on_base(report), *features.notes),

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.facts import Gap, GapTopic, HeadTrace, Pooling, Stage, Task, UnusedModule, Verification
+from headscope.trace.batch.probe_batch import build_probe
 from headscope.trace.formula.formula import Formula
 from headscope.trace.loss import observed_loss
 from headscope.trace.proof.agreement import Agreement, Look, agree, look_at, withdrawn
@@ -65,7 +66,13 @@ def trace_head(
     def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
         nonlocal failure
         assert isinstance(subject, PreTrainedModel)
-        execution = run_on_probe(subject, task, taken, turn, hint=_HINT, output=output, fails_without_pad=failure)
+        execution = run_on_probe(
+            subject,
+            partial(build_probe, subject, task, taken, turn),
+            hint=_HINT,
+            output=output,
+            fails_without_pad=failure,
+        )
         failure = execution.fails_without_pad
         return execution
 
@@ -190,6 +197,7 @@ def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames,
         pooling=with_rows(_unless_contradicted(agreed.pooling, verification), rows),
         stages=stages,
         formula=formula.text,
+        features=formula.features,
         parameters=_of_head(
             names.parameters, {name for stage in stages for name in stage.parameters}, names, execution.model
         ),

@@ -14,17 +14,8 @@ import torch
 from probing import tiny
 from probing.test_features import TEXTS, extracted
 
-from headscope.facts.results.probe import (
-    Candidate,
-    HeadInput,
-    Loading,
-    Metric,
-    ProbeClass,
-    ProbeResult,
-    Problem,
-    Selected,
-    Vector,
-)
+from headscope.facts.results.probe import Candidate, Metric, ProbeResult, Problem, Selected, Vector
+from headscope.facts.results.probe_data import HeadInput, Loading, ProbeClass
 from headscope.probing.hidden.candidates import Vectors, list_vectors
 from headscope.render.probing.code import probe_code
 

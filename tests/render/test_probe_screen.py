@@ -9,14 +9,9 @@ from headscope.facts.results.probe import (
     Baseline,
     BaselineKind,
     Candidate,
-    Contradiction,
-    HeadInput,
-    LabelFacts,
     Metric,
-    Numbers,
     Opinion,
     OpinionKind,
-    ProbeClass,
     ProbeFirst,
     ProbeResult,
     Problem,
@@ -24,10 +19,10 @@ from headscope.facts.results.probe import (
     Standing,
     Start,
     StartingLoss,
-    Suspect,
     Vector,
     Versus,
 )
+from headscope.facts.results.probe_data import Contradiction, HeadInput, LabelFacts, Numbers, ProbeClass, Suspect
 from headscope.facts.stored.checkpoint import Gap
 from headscope.render.probing.screen import probe_screen
 from headscope.render.probing.words import probe_answer

@@ -382,3 +382,24 @@ def test_two_masks_are_told_apart(special: list[int]) -> None:
     inputs = {"ids": torch.arange(3, 15).reshape(2, 6), "attention_mask": ones}
     inputs["special_tokens_mask"] = ones * torch.tensor(special)
     assert trace(TwoMasks(), inputs).formula == "logits = fc(sum(h * (mask * (1 - special_tokens_mask))))"
+
+
+@pytest.mark.parametrize(
+    ("head", "features"),
+    [
+        (lambda s, h, m: s.fc(h[:, 0]), "h[0]"),
+        (lambda s, h, m: s.fc(h)[:, 0], "h[0]"),
+        (lambda s, h, m: s.fc(h.mean(1)), "mean(h)"),
+        (lambda s, h, m: s.fc(h[:, 0] + h[:, 1]), "h[0] + h[1]"),
+        (lambda s, h, m: s.fc(h + h * 2)[:, 0], "(h + h * 2)[0]"),
+        (lambda s, h, m: s.fc(torch.tanh(h[:, 0])), "tanh(h[0])"),
+        (lambda s, h, m: torch.tanh(s.fc(h[:, 0])), ""),
+        (lambda s, h, m: s.fc(h).mean(1), ""),
+        (lambda s, h, m: (s.fc(h[:, 0]) + s.fc(h[:, 1])) / 2, ""),
+        (lambda s, h, m: s.fc(h[:, 0]) * s.fc(h[:, 1]), ""),
+    ],
+)
+def test_the_features_are_what_the_linear_layer_at_the_end_reads(head: Any, features: str) -> None:
+    traced = trace(Text(head))
+    assert traced.formula
+    assert traced.features == features

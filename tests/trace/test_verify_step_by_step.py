@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Positions, Where
 from headscope.trace.proof import gradients as verify
-from headscope.trace.proof.gradients import Influence, measure_influence, verify_pooling, with_weighed_positions
+from headscope.trace.proof.claims import Influence
+from headscope.trace.proof.gradients import measure_influence, verify_pooling, with_weighed_positions
 from headscope.trace.replay.changed_inputs import ChangedInputs
 from headscope.trace.replay.replay import replay_head
 from headscope.trace.slice.axes import TokenAxes

@@ -206,6 +206,7 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
         stages=trace.stages,
         parameters=tuple(parameter(name) for name in trace.parameters if name in origins),
         formula=trace.formula,
+        features=trace.features,
         hidden_shape=trace.hidden_shape,
         verification=trace.verification,
         not_live=tuple(name for name in origins if name not in live),

@@ -191,6 +191,7 @@ class HeadTrace:
     be determined. `other_parameters` are those that only the scores of other heads depend on. `reads_problem_type` says
     whether the forward reads that field of the configuration for its loss; None where it was not seen to compute one.
     `token_rows` are the few rows of a larger matrix that the scores are made of, None for scores of a whole matrix.
+    `features` is what the linear layer at the end of the formula reads, "" where it doesn't end in one.
     """
 
     modules: tuple[str, ...]
@@ -211,6 +212,7 @@ class HeadTrace:
     buffers: tuple[str, ...] = ()
     reads_problem_type: bool | None = None
     token_rows: TokenRows | None = None
+    features: str = ""
 
 
 class TensorKind(StrEnum):
@@ -276,6 +278,8 @@ class Head:
     """The persistent buffers of the head, such as BatchNorm statistics, with what the checkpoint gave."""
     token_rows: TokenRows | None = None
     """The rows of a language-model head that the scores are made of; null for a whole matrix."""
+    features: str = field(default="", metadata={"json": None})
+    """What the linear layer at the end of the formula reads, as the formula writes it; empty without such a layer."""
 
     @property
     def tensors(self) -> tuple[HeadParameter, ...]:

@@ -133,8 +133,7 @@ def _shape_z(kurtosis: float, count: int, usual: float) -> float:
 
 
 def _mean_row(numbers: torch.Tensor) -> float:
-    lengths = numbers.norm(dim=1).mean()
-    return float(numbers.mean(dim=0).norm() / lengths) if lengths > 0 else 0.0
+    return float(numbers.mean(dim=0).norm() / numbers.norm(dim=1).mean())
 
 
 def _mean_row_z(numbers: torch.Tensor) -> float:
@@ -165,7 +164,7 @@ def _unequal_z(energies: torch.Tensor, each: int, kurtosis: float) -> float:
     """How unequal the mean squares of rows or columns are, each of `each` numbers, in standard deviations."""
     count = energies.numel()
     mean = float(energies.mean())
-    if count < 2 or mean <= 0:  # a single one equals itself
+    if count < 2:  # a single one equals itself
         return 0.0
     variance = float((energies / mean - 1).square().sum()) / (count - 1)
     expected = max(kurtosis - 1, 0.5) / each
@@ -196,8 +195,8 @@ def top_z(top: float, small: int, large: int) -> float:
 def _precision(matrix: torch.Tensor) -> str:
     """The coarsest dtype that holds every number as it is: numbers that were rounded stay so in a wider file."""
     stored = str(matrix.dtype).removeprefix("torch.")
-    narrow = (item for item in (torch.bfloat16, torch.float16, torch.float32) if item.itemsize <= matrix.dtype.itemsize)
-    same = (str(item).removeprefix("torch.") for item in narrow if bool((matrix.to(item).to(matrix) == matrix).all()))
+    every = (torch.bfloat16, torch.float16, torch.float32)
+    same = (str(item).removeprefix("torch.") for item in every if bool((matrix.to(item).to(matrix) == matrix).all()))
     return next(same, stored)
 
 
@@ -275,8 +274,8 @@ def _draw(matrix: torch.Tensor) -> _Draw:
 
 
 def _places(numbers: torch.Tensor, bound: float) -> torch.Tensor:
-    """Where numbers lie between the bounds of a uniform draw, as parts of its width."""
-    return (numbers / bound + 1) / 2
+    """How far numbers are from the middle of a uniform draw, as parts of its width."""
+    return numbers / bound / 2
 
 
 def _uniform_draw(count: int, bound: float) -> torch.Tensor:
@@ -315,4 +314,4 @@ def _is_within(numbers: torch.Tensor, bound: float) -> bool:
 def _angles(numbers: torch.Tensor) -> torch.Tensor:
     """The angle of each pair as a part of a turn; a last block that is not full overlaps the one before it."""
     blocks = numbers[: numbers.numel() // _BLOCK * _BLOCK].reshape(-1, 2, _BLOCK // 2)
-    return (torch.atan2(blocks[:, 1], blocks[:, 0]) / (2 * math.pi)).flatten() % 1
+    return (torch.atan2(blocks[:, 1], blocks[:, 0]) / (2 * math.pi)).flatten()

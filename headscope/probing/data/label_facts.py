@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from headscope.facts.counting import shortened
-from headscope.facts.results.probe import Contradiction, LabelFacts, Numbers, Problem, Suspect
+from headscope.facts.results.probe import Problem
+from headscope.facts.results.probe_data import Contradiction, LabelFacts, Numbers, Suspect
 from headscope.probing.data.rows import LabeledRows
 
 Array = np.ndarray[Any, Any]

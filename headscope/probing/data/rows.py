@@ -20,7 +20,8 @@ from headscope.examination.evidence.labeled import DataRequest
 from headscope.facts import ModelFacts
 from headscope.facts.counting import counted, few_of, shortened
 from headscope.facts.results.labeled import DataFacts, LabelKind
-from headscope.facts.results.probe import Input, Problem
+from headscope.facts.results.probe import Problem
+from headscope.facts.results.probe_data import Input
 from headscope.labeled import (
     RowSource,
     Sampled,

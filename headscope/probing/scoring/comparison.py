@@ -12,12 +12,9 @@ from headscope.facts.results.probe import (
     Baseline,
     BaselineKind,
     Candidate,
-    HeadInput,
-    Input,
     Metric,
     Opinion,
     OpinionKind,
-    ProbeFirst,
     Problem,
     Score,
     Selected,
@@ -26,6 +23,7 @@ from headscope.facts.results.probe import (
     Vector,
     Versus,
 )
+from headscope.facts.results.probe_data import Input
 from headscope.probing.data.rows import LabeledRows
 from headscope.probing.examined import new_names
 from headscope.probing.hidden.candidates import Vectors
@@ -45,7 +43,7 @@ from headscope.probing.scoring.scores import (
     predict_from_words,
     resample,
 )
-from headscope.probing.scoring.start import advise_probe_first, is_finite, predictions_of, starting_loss
+from headscope.probing.scoring.start import is_finite, predictions_of, starting_loss
 
 _CHUNK = 1024
 _ALIKE = 1e-5
@@ -296,30 +294,12 @@ def loss_at_start(
     return starting_loss(texts, trial, features.scores, outputs, new_head=is_new)
 
 
-def advice_on_head(  # noqa: PLR0917  a step of `measure`, all of whose names it uses
-    scored: ScoredCandidate,
-    rivals: dict[BaselineKind, Rated],
-    trial: Trial,
-    start: StartingLoss | None,
-    head: HeadInput | None,
-    input: Input,
-    features: Features,
-    *,
-    is_new: bool,
-) -> ProbeFirst:
-    """Whether to train the head first: the vector that it reads against a constant and against the words."""
+def head_against(scored: ScoredCandidate, rivals: dict[BaselineKind, Rated], trial: Trial) -> dict[str, Versus | None]:
+    """The vector that the head reads against a constant (`knows`) and against the words, where both were scored."""
     place = scored.place(Vector.HEAD.value)
-    kinds = (_CONSTANT[trial.problem], BaselineKind.TFIDF)
-    knows, words = (
-        None if place is None or kind not in rivals else compare_one(scored, place, kind.value, rivals[kind], trial)
-        for kind in kinds
-    )
-    return advise_probe_first(
-        start,
-        new_head=is_new,
-        knows=knows,
-        words=words,
-        random_input=bool(head is not None and head.new),
-        noun=input.noun,
-        is_finite=is_finite(features.scores),
-    )
+    return {
+        name: None
+        if place is None or kind not in rivals
+        else compare_one(scored, place, kind.value, rivals[kind], trial)
+        for name, kind in (("knows", _CONSTANT[trial.problem]), ("words", BaselineKind.TFIDF))
+    }

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from headscope.facts.results.probe import Candidate, Input, ProbeResult, Problem, Vector
+from headscope.facts.results.probe import Candidate, ProbeResult, Problem, Vector
+from headscope.facts.results.probe_data import Input
 from headscope.render.probing.code_media import (
     OWN_MEDIA_FORWARD,
     media_features,

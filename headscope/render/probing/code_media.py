@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from headscope.facts.results.probe import Candidate, Input, Problem, Vector
+from headscope.facts.results.probe import Candidate, Problem, Vector
+from headscope.facts.results.probe_data import Input
 
 _FIRST = '''
 def first(state: torch.Tensor) -> torch.Tensor:

@@ -3,18 +3,8 @@
 from collections.abc import Iterator
 
 from headscope.facts.counting import counted, few_of
-from headscope.facts.results.probe import (
-    Advised,
-    Opinion,
-    OpinionKind,
-    Precision,
-    ProbeResult,
-    Problem,
-    Start,
-    StartingLoss,
-    Suspect,
-    VectorNumbers,
-)
+from headscope.facts.results.probe import Advised, Opinion, OpinionKind, ProbeResult, Problem, Start, StartingLoss
+from headscope.facts.results.probe_data import Precision, Suspect, VectorNumbers
 from headscope.render.probing.words import beats_constant, candidate_words, input_words
 from headscope.render.text.safe import safe
 

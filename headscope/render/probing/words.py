@@ -7,13 +7,13 @@ from headscope.facts.results.probe import (
     Baseline,
     BaselineKind,
     Candidate,
-    Input,
     Metric,
     ProbeResult,
     Standing,
     Vector,
     Versus,
 )
+from headscope.facts.results.probe_data import Input
 from headscope.render.text.console import Tone
 from headscope.render.text.safe import safe
 from headscope.render.text.words import POOLING

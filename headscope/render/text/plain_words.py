@@ -1,10 +1,7 @@
 """The head in one sentence, from its traced formula and its loss: `A logistic regression on tanh(dense(h[CLS]))`."""
 
-import re
-
 from headscope.facts import GapTopic, Head, HeadParameter, ModelFacts, PoolingKind, Report, Stage, Task
 
-_CALL = re.compile(r"(?P<name>[\w.]+)\((?P<inner>.*)\)(?P<pick>\[[^\[\]()]+\])?")
 _IDLE = frozenset({"dropout", "squeeze", "unsqueeze", "view", "reshape", "contiguous", "transpose", "permute"})
 _PARTS = frozenset({"split", "unbind", "chunk"})
 """What parts the scores of starts and ends, which stay as they are."""
@@ -73,25 +70,9 @@ def _article(number: int) -> str:
 
 
 def _features(head: Head, model: ModelFacts) -> str:
-    """What the last linear layer reads, as the formula writes it; "" where the formula does not end in that layer."""
-    found = _CALL.fullmatch(head.formula.removeprefix("logits = "))
-    stage = _last_linear(head, model.task)
-    if found is None or stage is None or not _is_closed(found["inner"]) or class_matrix(head, model) is None:
-        return ""
-    if stage.module != found["name"] and not stage.module.endswith(f".{found['name']}"):
-        return ""
-    inner, pick = found["inner"], found["pick"] or ""
-    return f"({inner}){pick}" if pick and " " in inner else f"{inner}{pick}"
-
-
-def _is_closed(text: str) -> bool:
-    """Whether `text` is the one argument of a call: it closes what it opens, and no comma parts it."""
-    depth = 0
-    for char in text:
-        depth += (char in "([") - (char in ")]")
-        if depth < 0 or (char == "," and not depth):
-            return False
-    return depth == 0
+    """What the last linear layer reads, as the formula writes it; "" where the scores are not that layer's."""
+    is_last = _last_linear(head, model.task) is not None and class_matrix(head, model) is not None
+    return head.features if is_last else ""
 
 
 def _last_linear(head: Head, task: Task) -> Stage | None:

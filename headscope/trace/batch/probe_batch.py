@@ -148,7 +148,13 @@ class ProbeBatch:
 
 
 def build_probe(
-    model: PreTrainedModel, task: Task, avoid: frozenset[int] = frozenset(), turn: int = 0, *, with_image: bool = False
+    model: PreTrainedModel,
+    task: Task,
+    avoid: frozenset[int] = frozenset(),
+    turn: int = 0,
+    *,
+    with_image: bool = False,
+    with_labels: bool = True,
 ) -> ProbeBatch:
     """Inputs that `model.forward` accepts for `task`; no varying axis has a size of `avoid`.
 
@@ -176,7 +182,8 @@ def build_probe(
             inputs[name] = value
     if with_image:
         inputs["pixel_values"] = make_pixels(model, sizes, task)
-    return ProbeBatch(inputs, make_labels(model, task, sizes), sizes, rows if sizes.length else ())
+    labels = make_labels(model, task, sizes) if with_labels else {}
+    return ProbeBatch(inputs, labels, sizes, rows if sizes.length else ())
 
 
 def _sizes_in(model: PreTrainedModel) -> set[int]:

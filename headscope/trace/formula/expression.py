@@ -1,6 +1,6 @@
 """A formula as a tree over the recorded operations, and the one way in which it is written."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -142,6 +142,23 @@ def spell(node: Node, longest: int = 1_000_000, *, numbers_only: bool = False) -
     Parts of a tree are shared, so its text may be exponentially longer than the tree: each part is written once.
     """
     return _Speller(longest, numbers_only=numbers_only).text(node)
+
+
+def spell_features(node: Node) -> str:
+    """What the linear layer at the end of a tree reads; "" where the tree doesn't end in one.
+
+    A position that is picked of the layer's scores is one of its input.
+    """
+    picks, node = list[Pick | Cut](), below_layout(node)
+    while isinstance(node, Pick | Cut):
+        picks.append(node)
+        node = below_layout(node.of)
+    if not isinstance(node, Applied) or node.step.last.name != "linear" or len(node.operands) > 1 or node.rest:
+        return ""
+    read = node.operands[0]
+    for pick in reversed(picks):
+        read = replace(pick, of=read)
+    return spell(read)
 
 
 class _Speller:

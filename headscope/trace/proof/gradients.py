@@ -1,17 +1,22 @@
 """Proof of a pooling by numbers: the gradient of the scores says which positions move them."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from headscope.errors import Unsupported
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Verification, Where
-from headscope.trace.batch.inputs import Row
-from headscope.trace.batch.probe_batch import ProbeBatch
+from headscope.trace.proof.claims import (
+    NO_CLAIM,
+    PLACES_TOLD,
+    Influence,
+    claimed_rows,
+    expected_influence,
+    tell_influence,
+)
 from headscope.trace.record.execution import Execution
 from headscope.trace.replay.changed_inputs import EVEN, ChangedInputs, Positions, keeps_equal_vectors
-from headscope.trace.replay.picks import kept_positions
 from headscope.trace.replay.replay import Replay, replay_head
 from headscope.trace.slice.axes import TokenAxes
 from headscope.trace.slice.head_slice import HeadSlice
@@ -26,19 +31,6 @@ _NO_GRADIENT = "the scores depend on positions that no gradient leads to (rounde
 
 class _WithoutGradient(Unsupported):
     """A value depends on the positions that were claimed, and has no gradient that shows it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Influence:
-    """For each row of the probe the positions whose hidden state moves the scores.
-
-    `length` positions stand along `axis` of the hidden states.
-    """
-
-    rows: tuple[Positions, ...]
-    length: int
-    axis: int
-    is_own_only: bool
 
 
 PartTensors = tuple[tuple[torch.Tensor, ...], ...]
@@ -69,8 +61,8 @@ def _verified(pooling: Pooling, tensors: PartTensors, runs: ChangedInputs) -> Ve
     influence = measure_influence(runs.usual, runs.head, runs.axes)
     if influence is None:
         return Verification(None, "not determined: the hidden states have no token axis to tell apart", ())
-    expected = _expected(pooling, execution)
-    sentence = _tell(influence, execution.probe)
+    expected = expected_influence(pooling, execution)
+    sentence = tell_influence(influence, execution.probe)
     if pooling.parts and _mixes_rows(runs.usual):
         return Verification(False, "the scores of one row depend on the hidden states of other rows", influence.rows)
     wrong = _wrong_part(execution, pooling, tensors, runs, influence)
@@ -96,10 +88,10 @@ def _wrong_part(
         return ""
     unseen: _WithoutGradient | None = None
     for part, pair in zip(pooling.parts, tensors, strict=True):
-        if not pair or part.kind in _NO_CLAIM or part.positions.where not in _PLACES:
+        if not pair or part.kind in NO_CLAIM or part.positions.where not in PLACES_TOLD:
             continue
         try:
-            claimed = _claimed_rows((part,), execution, influence.length)
+            claimed = claimed_rows((part,), execution, influence.length)
         except ValueError:
             continue
         # Part by part: in a concatenation of a mean and the first token, all positions move the scores whatever the
@@ -119,7 +111,7 @@ def _wrong_part(
 def _lacks_gradients(pooling: Pooling, influence: Influence, runs: ChangedInputs) -> bool:
     """Whether the scores depend on the positions that the pooling claims and their gradients don't show."""
     try:
-        claimed = _claimed_rows(pooling.parts, runs.execution, influence.length)
+        claimed = claimed_rows(pooling.parts, runs.execution, influence.length)
     except ValueError:
         return False
     if pooling.kind is PoolingKind.MAX:  # which of them a row reads is chance
@@ -352,37 +344,6 @@ def _rows_read(value: torch.Tensor, replay: Replay, axis: int) -> list[Positions
     return [_positions(row, axis) for row in gradient] if gradient is not None else []
 
 
-def _expected(pooling: Pooling, execution: Execution) -> Callable[[Influence], bool] | None:
-    """What the gradients must show for a pooling; None where its parts do not say which positions they read."""
-    if pooling.kind in _SPECIAL:
-        return _SPECIAL[pooling.kind](execution.probe)
-    if any(part.kind in _NO_CLAIM or part.positions.where not in _PLACES for part in pooling.parts):
-        return None
-    if any(part.kind is PoolingKind.MAX for part in pooling.parts):
-        return None
-
-    def claim(influence: Influence) -> bool:
-        try:
-            return influence.rows == _claimed_rows(pooling.parts, execution, influence.length)
-        except ValueError:
-            return False
-
-    return claim if pooling.parts else None
-
-
-def _claimed_rows(parts: tuple[PoolingPart, ...], execution: Execution, length: int) -> tuple[Positions, ...]:
-    """For each row all positions that one of the parts reads."""
-    rows = [kept_positions(part.positions, execution, length) for part in parts]
-    return tuple(tuple(sorted({at for part in rows for at in part[row]})) for row in range(len(rows[0])))
-
-
-_NO_CLAIM = {PoolingKind.WEIGHTED, PoolingKind.OTHER, PoolingKind.NONE}
-_PLACES = {
-    Where.INDEX, Where.RANGE, Where.FIRST_NON_PAD, Where.LAST_NON_PAD, Where.AFTER_LAST_NON_PAD, Where.EOS, Where.ALL,
-    Where.NON_PAD,
-}  # fmt: skip
-
-
 def _is_even(pooling: Pooling, runs: ChangedInputs, axis: int) -> bool:
     """For means and maxima: when every position holds the same vector, each counts alike and every row scores alike.
 
@@ -400,66 +361,3 @@ def _is_even(pooling: Pooling, runs: ChangedInputs, axis: int) -> bool:
     strengths = [row.movedim(axis - 1, 0).flatten(1).abs().sum(1) for row in _row_gradients(replay)]
     kept = [row[row > _NEGLIGIBLE * row.max().clamp(min=1e-30)] for row in strengths]
     return all(torch.allclose(row, row[:1].expand_as(row), rtol=1e-2) for row in kept)
-
-
-Claim = Callable[[Influence], bool]
-
-
-def _masked(probe: ProbeBatch) -> Claim:
-    """Exactly the real positions move the scores; for frames their number is the base model's own affair."""
-    if not probe.rows:
-        return lambda influence: (
-            all(row == tuple(range(len(row))) for row in influence.rows)
-            and (len({len(row) for row in influence.rows}) > 1)
-        )
-    return lambda influence: influence.rows == tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows)
-
-
-def _some(probe: ProbeBatch) -> Claim:
-    """Of a maximum each feature reads one position: several positions move the scores, which ones is chance."""
-    return lambda influence: all(row for row in influence.rows)
-
-
-def _own(probe: ProbeBatch) -> Claim:
-    return lambda influence: influence.is_own_only
-
-
-_SPECIAL: dict[PoolingKind, Callable[[ProbeBatch], Claim]] = {
-    PoolingKind.MASKED_MEAN: _masked,
-    PoolingKind.MAX: _some,
-    PoolingKind.NONE: _own,
-}
-"""Kinds whose claim is more than a list of positions."""
-
-
-def _tell(influence: Influence, probe: ProbeBatch) -> str:
-    """The positions in words, from the gradients alone."""
-    rows, length = influence.rows, influence.length
-    if influence.is_own_only:
-        return "the score of each position depends on that position alone"
-    for claim, words in _WORDS:
-        if probe.rows and rows == tuple(_within(claim(row, length), length) for row in probe.rows):
-            return words
-    if all(row == tuple(range(length)) for row in rows):
-        return f"all {length} positions"
-    if len(set(rows)) == 1 and len(rows[0]) == 1:
-        ends = {(0,): "only the first position", (length - 1,): "only the last position"}
-        return ends.get(rows[0], f"only position {rows[0][0]} of {length}")
-    counts = sorted({len(row) for row in rows})
-    return f"{' or '.join(map(str, counts))} of {length} positions a row"
-
-
-def _within(positions: Positions, length: int) -> Positions:
-    """The positions, the last one instead of one past the end."""
-    return tuple(min(at, length - 1) for at in positions)
-
-
-_WORDS: tuple[tuple[Callable[[Row, int], Positions], str], ...] = (
-    (lambda row, length: (0,), "only the first position, padding or not"),
-    (lambda row, length: (length - 1,), "only the last position, padding or not"),
-    (lambda row, length: (row.last,), "only the last position that is not padding"),
-    (lambda row, length: (row.eos,), "only the position of the end token"),
-    (lambda row, length: (row.last + 1,), "only the position after the last that is not padding"),
-    (lambda row, length: (row.first,), "only the first position that is not padding"),
-    (lambda row, length: tuple(range(row.first, row.last + 1)), "exactly the positions that are not padding"),
-)

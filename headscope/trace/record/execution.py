@@ -1,7 +1,7 @@
 """One run of a model's own forward: the graph, the logits, and what had to be helped along."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -16,8 +16,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from headscope.errors import HeadscopeError, Unsupported
-from headscope.facts import Task
-from headscope.trace.batch.probe_batch import ProbeBatch, build_probe
+from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.record.base import ModelNames
 from headscope.trace.record.engine import ShapeOnlyMode
 from headscope.trace.record.outputs import read_outputs
@@ -120,24 +119,20 @@ def run_unrecorded(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
 
 def run_on_probe(
     model: PreTrainedModel,
-    task: Task,
-    avoid: frozenset[int] = frozenset(),
-    turn: int = 0,
+    build: Callable[..., ProbeBatch],
     *,
     hint: str,
     output: str | None = None,
-    with_labels: bool = True,
     fails_without_pad: str = "",
 ) -> Execution:
-    """The forward on a probe batch; where it fails on texts alone and takes images too, on texts with images.
+    """The forward on what `build` makes; where it fails on texts alone and takes images too, on texts with images.
 
     Raises Unsupported, for the first of both, where neither runs.
     """
 
     def attempt(*, with_image: bool) -> Execution:
-        probe = build_probe(model, task, avoid, turn, with_image=with_image)
-        asked = probe if with_labels else replace(probe, labels={})
-        return run_forward(model, asked, hint=hint, output=output, fails_without_pad=fails_without_pad)
+        probe = build(with_image=with_image)
+        return run_forward(model, probe, hint=hint, output=output, fails_without_pad=fails_without_pad)
 
     try:
         return attempt(with_image=False)

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from headscope.errors import Unsupported
 from headscope.facts import PaddingEffect, Task
 from headscope.facts.stored.tokenizer import AffectedTexts
 from headscope.trace.batch.inputs import MAKERS, Row, Sizes, text_config_of
-from headscope.trace.batch.probe_batch import LONGEST_TEXT, ProbeBatch
+from headscope.trace.batch.probe_batch import LONGEST_TEXT, ProbeBatch, build_probe
 from headscope.trace.record.execution import run_forward, run_on_probe, run_unrecorded
 from headscope.trace.record.outputs import usual_scores
 
@@ -162,7 +163,7 @@ def depends_on_inputs(model: PreTrainedModel, task: Task) -> bool:
     Only words, pixels and samples change from run to run: lengths, padding and special tokens stay. Raises Unsupported
     where the forward can't be run.
     """
-    probe = run_on_probe(model, task, hint="", with_labels=False).probe
+    probe = run_on_probe(model, partial(build_probe, model, task, with_labels=False), hint="").probe
     special = {value for name, value in vars(text_config_of(model.config)).items() if name.endswith("_token_id")}
     runs = []
     for seed in range(_DRAWS):

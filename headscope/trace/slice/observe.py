@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from headscope.facts import Shape, Task
 from headscope.facts.results.forward import SeenStage, Statistics
 from headscope.trace.batch.examples import named_examples
 from headscope.trace.batch.inputs import Row, Sizes
-from headscope.trace.batch.probe_batch import ProbeBatch
+from headscope.trace.batch.probe_batch import ProbeBatch, build_probe
 from headscope.trace.record.base import base_module
 from headscope.trace.record.execution import Execution, is_shape_only, run_forward, run_on_probe
 from headscope.trace.slice.head_slice import HeadSlice, locate_head
@@ -39,7 +40,7 @@ class Observation:
 def observe_probe(model: PreTrainedModel, task: Task) -> Observation:
     """The stages of `model` on invented inputs: shapes by names on the meta device, in numbers with real weights."""
     hint = "its stages cannot be shown; the weight status does not depend on it"
-    execution = run_on_probe(model, task, hint=hint, with_labels=False)
+    execution = run_on_probe(model, partial(build_probe, model, task, with_labels=False), hint=hint)
     return _observe(execution, named=is_shape_only(model), invented=True)
 
 
