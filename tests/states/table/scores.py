@@ -1,6 +1,6 @@
 """Saves of libraries with heads of their own, and exports: SetFit, sentence-transformers, TRL, GGUF, ONNX."""
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +10,16 @@ from states.table.entry import Made, entry
 from states.table.small import classifier, configured
 from states.table.wrapped import SAFE
 
-from tests.scorers import WORDS, save_language_model, save_tokenizer
+from tests.edits import edit_json
+from tests.scorers import save_encoder, save_language_model, save_tokenizer
 
 _SETFIT = ("torch", "setfit", "sentence_transformers", "sklearn", "joblib")
 
 
 def _encoder(folder: Path) -> Any:
     import sentence_transformers
-    import transformers
 
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    config = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=64, **sizes)
-    transformers.BertModel(config).save_pretrained(folder)
-    save_tokenizer(folder)
+    save_encoder("Bert", "Model", folder)
     return sentence_transformers.SentenceTransformer(str(folder))
 
 
@@ -138,50 +135,31 @@ def _reward(folder: Path) -> Made:
     made = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["q_proj"]))
     made.peft_config["default"].base_model_name_or_path = str(folder / "base")
     made.save_pretrained(folder / "adapter")
-    path = folder / "adapter" / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"task_type": "SEQ_CLS"}))
+    edit_json(folder / "adapter" / "adapter_config.json", {"task_type": "SEQ_CLS"})
     return Made(at="adapter")
 
 
-def _onnx(family: str) -> None:
-    @entry(
-        f"{family} exported to ONNX",
-        "export",
-        "torch.onnx.export(model, ...)",
-        needs=("torch", "onnx"),
-        exits=(3, 3),
-        repaired="an export is not for training",
-    )
+def _exported(title: str, code: str, library: str, write: Callable[[Any, Path], object]) -> None:
+    @entry(title, "export", code, needs=("torch", library), exits=(3, 3), repaired="an export is not for training")
     def make(folder: Path) -> Made:
-        from tests.onnx_exports import write_onnx
-
-        model = classifier(family)
-        write_onnx(model, configured(model, folder) / "model.onnx")
+        model = classifier(title.partition(" ")[0])
+        write(model, configured(model, folder))
         return Made()
 
 
-_onnx("bert")
-_onnx("distilbert")
-_onnx("roberta")
+def _onnx(model: Any, folder: Path) -> None:
+    from tests.onnx_exports import write_onnx
+
+    write_onnx(model, folder / "model.onnx")
 
 
-def _gguf(family: str) -> None:
-    @entry(
-        f"{family} as GGUF",
-        "export",
-        "gguf.GGUFWriter with the names of llama.cpp's converter",
-        needs=("torch", "gguf"),
-        exits=(3, 3),
-        repaired="an export is not for training",
-    )
-    def make(folder: Path) -> Made:
-        from tests.exports import write_gguf
+def _gguf(model: Any, folder: Path) -> None:
+    from tests.exports import write_gguf
 
-        model = classifier(family)
-        write_gguf(model, configured(model, folder) / "model.gguf")
-        return Made()
+    write_gguf(model, folder / "model.gguf")
 
 
-_gguf("bert")
-_gguf("roberta")
-_gguf("distilbert")
+for _family in ("bert", "distilbert", "roberta"):
+    _exported(f"{_family} exported to ONNX", "torch.onnx.export(model, ...)", "onnx", _onnx)
+for _family in ("bert", "roberta", "distilbert"):
+    _exported(f"{_family} as GGUF", "gguf.GGUFWriter with the names of llama.cpp's converter", "gguf", _gguf)

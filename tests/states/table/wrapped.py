@@ -1,5 +1,6 @@
 """Saves of wrapped models: their keys carry the names of the wrappers."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,120 +22,6 @@ def _save(state: Any, path: Path) -> None:
         save_file({key: value.clone() for key, value in state.items()}, path, metadata={"format": "pt"})
 
 
-def _ddp(family: str, file: str) -> None:
-    how = "torch.save" if file == BIN else "safetensors.torch.save_file"
-
-    @entry(
-        f"{family} in DistributedDataParallel, {file}",
-        "HS802",
-        f"{how}(DistributedDataParallel(model).state_dict(), ...)",
-        tool=_DDP,
-    )
-    def make(folder: Path) -> Made:
-        model = classifier(family)
-        with one_process(folder):
-            _save(nn.parallel.DistributedDataParallel(model).state_dict(), configured(model, folder) / file)
-        return Made(model)
-
-
-for _family, _file in (("bert", BIN), ("gpt2", SAFE), ("vit", BIN), ("wav2vec2", SAFE)):
-    _ddp(_family, _file)
-
-
-@entry(
-    "roberta in DataParallel, shards of safetensors",
-    "HS802",
-    "huggingface_hub.save_torch_state_dict(DataParallel(model).state_dict(), ..., max_shard_size='20KB')",
-    needs=("torch", "huggingface_hub"),
-    tool=_DDP,
-)
-def _roberta(folder: Path) -> Made:
-    model = classifier("roberta")
-    save_torch_state_dict(nn.DataParallel(model).state_dict(), configured(model, folder), max_shard_size="20KB")
-    assert list(folder.glob("*.index.json"))
-    return Made(model)
-
-
-@entry(
-    "distilbert in DataParallel, shards of torch.save",
-    "HS802",
-    "huggingface_hub.save_torch_state_dict(DataParallel(model).state_dict(), ..., safe_serialization=False)",
-    needs=("torch", "huggingface_hub"),
-    tool=_DDP,
-)
-def _distilbert(folder: Path) -> Made:
-    model = classifier("distilbert")
-    state = nn.DataParallel(model).state_dict()
-    configured(model, folder)
-    save_torch_state_dict(
-        state, folder, filename_pattern="pytorch_model{suffix}.bin", max_shard_size="20KB", safe_serialization=False
-    )
-    assert list(folder.glob("*.index.json"))
-    return Made(model)
-
-
-@entry("deberta-v2 compiled", "HS802", "torch.save(torch.compile(model).state_dict(), ...)", tool="torch.compile")
-def _deberta(folder: Path) -> Made:
-    model = classifier("deberta-v2")
-    torch.save(torch.compile(model).state_dict(), configured(model, folder) / BIN)
-    return Made(model)
-
-
-@entry(
-    "vit compiled, safetensors",
-    "HS802",
-    "safetensors.torch.save_model(torch.compile(model), ...)",
-    tool="torch.compile",
-)
-def _vit(folder: Path) -> Made:
-    model = classifier("vit")
-    save_model(torch.compile(model), str(configured(model, folder) / SAFE))
-    return Made(model)
-
-
-@entry(
-    "llama with compiled layers",
-    "HS802",
-    "torch.save(accelerate.utils.compile_regions(model).state_dict(), ...)",
-    needs=("torch", "accelerate"),
-    tool="torch.compile",
-)
-def _llama(folder: Path) -> Made:
-    from accelerate.utils import compile_regions
-
-    model = classifier("llama")
-    torch.save(compile_regions(model).state_dict(), configured(model, folder) / BIN)
-    return Made(classifier("llama"))
-
-
-@entry(
-    "distilbert compiled, then in DistributedDataParallel",
-    "HS802",
-    "torch.save(DistributedDataParallel(torch.compile(model)).state_dict(), ...)",
-    tool=f"torch.compile; {_DDP}",
-)
-def _both(folder: Path) -> Made:
-    model = classifier("distilbert")
-    with one_process(folder):
-        wrapped = nn.parallel.DistributedDataParallel(torch.compile(model))
-        torch.save(wrapped.state_dict(), configured(model, folder) / BIN)
-    return Made(model)
-
-
-@entry(
-    "electra in DistributedDataParallel, then compiled",
-    "HS802",
-    "torch.save(torch.compile(DistributedDataParallel(model)).state_dict(), ...)",
-    tool=f"torch.compile; {_DDP}",
-)
-def _both_turned(folder: Path) -> Made:
-    model = classifier("electra")
-    with one_process(folder):
-        wrapped = torch.compile(nn.parallel.DistributedDataParallel(model))
-        torch.save(wrapped.state_dict(), configured(model, folder) / BIN)
-    return Made(model)
-
-
 class Holder(nn.Module):
     """A module of one's own that holds the model, and a weight that is not the model's."""
 
@@ -142,18 +29,6 @@ class Holder(nn.Module):
         super().__init__()
         self.net = model
         self.temperature = nn.Parameter(torch.ones(1))
-
-
-@entry(
-    "gpt2 inside a module of one's own",
-    "HS802",
-    "torch.save(Holder(model).state_dict(), ...), self.net = model",
-    tool="another module that holds the model as `self.net`",
-)
-def _holder(folder: Path) -> Made:
-    model = classifier("gpt2")
-    torch.save(Holder(model).state_dict(), configured(model, folder) / BIN)
-    return Made(model)
 
 
 class _OwnClassifier(nn.Module):
@@ -165,23 +40,94 @@ class _OwnClassifier(nn.Module):
         self.classifier = model.classifier
 
 
-@entry(
+def _with_compiled_layers(model: nn.Module) -> nn.Module:
+    from accelerate.utils import compile_regions
+
+    return compile_regions(model)
+
+
+def _in_shards(wrapped: nn.Module, folder: Path, **options: Any) -> None:
+    save_torch_state_dict(wrapped.state_dict(), folder, max_shard_size="20KB", **options)
+    assert list(folder.glob("*.index.json"))
+
+
+def _in_torch_shards(wrapped: nn.Module, folder: Path) -> None:
+    _in_shards(wrapped, folder, filename_pattern="pytorch_model{suffix}.bin", safe_serialization=False)
+
+
+def _in_bin(wrapped: nn.Module, folder: Path) -> None:
+    _save(wrapped.state_dict(), folder / BIN)
+
+
+def _in_safetensors(wrapped: nn.Module, folder: Path) -> None:
+    _save(wrapped.state_dict(), folder / SAFE)
+
+
+def _wrapped(
+    title: str, code: str, wrap: Callable[[Any], nn.Module], save: Callable[[nn.Module, Path], None] = _in_bin,
+    *, tool: str, needs: tuple[str, ...] = ("torch",),
+) -> None:  # fmt: skip
+    """A model of the family that the title begins with, saved from inside a wrapper."""
+
+    @entry(title, "HS802", code, needs=needs, tool=tool)
+    def make(folder: Path) -> Made:
+        family = title.partition(" ")[0]
+        model = classifier(family)
+        with one_process(folder):
+            save(wrap(model), configured(model, folder))
+        return Made(classifier(family))
+
+
+_ddp, _compiled = nn.parallel.DistributedDataParallel, torch.compile
+for _family, _file in (("bert", BIN), ("gpt2", SAFE), ("vit", BIN), ("wav2vec2", SAFE)):
+    _how = "torch.save" if _file == BIN else "safetensors.torch.save_file"
+    _wrapped(
+        f"{_family} in DistributedDataParallel, {_file}",
+        f"{_how}(DistributedDataParallel(model).state_dict(), ...)", _ddp,
+        _in_bin if _file == BIN else _in_safetensors, tool=_DDP,
+    )  # fmt: skip
+_SHARDED = {"needs": ("torch", "huggingface_hub"), "tool": _DDP}
+_OF_HUB = "huggingface_hub.save_torch_state_dict(DataParallel(model).state_dict(), ..., "
+_wrapped(
+    "roberta in DataParallel, shards of safetensors", f"{_OF_HUB}max_shard_size='20KB')", nn.DataParallel, _in_shards,
+    **_SHARDED,
+)  # fmt: skip
+_wrapped(
+    "distilbert in DataParallel, shards of torch.save", f"{_OF_HUB}safe_serialization=False)", nn.DataParallel,
+    _in_torch_shards, **_SHARDED,
+)  # fmt: skip
+_wrapped("deberta-v2 compiled", "torch.save(torch.compile(model).state_dict(), ...)", _compiled, tool="torch.compile")
+_wrapped(
+    "vit compiled, safetensors", "safetensors.torch.save_model(torch.compile(model), ...)", _compiled,
+    lambda wrapped, folder: save_model(wrapped, str(folder / SAFE)), tool="torch.compile",
+)  # fmt: skip
+_wrapped(
+    "llama with compiled layers", "torch.save(accelerate.utils.compile_regions(model).state_dict(), ...)",
+    _with_compiled_layers, needs=("torch", "accelerate"), tool="torch.compile",
+)  # fmt: skip
+_wrapped(
+    "distilbert compiled, then in DistributedDataParallel",
+    "torch.save(DistributedDataParallel(torch.compile(model)).state_dict(), ...)",
+    lambda model: _ddp(_compiled(model)), tool=f"torch.compile; {_DDP}",
+)  # fmt: skip
+_wrapped(
+    "electra in DistributedDataParallel, then compiled",
+    "torch.save(torch.compile(DistributedDataParallel(model)).state_dict(), ...)",
+    lambda model: _compiled(_ddp(model)), tool=f"torch.compile; {_DDP}",
+)  # fmt: skip
+_wrapped(
+    "gpt2 inside a module of one's own", "torch.save(Holder(model).state_dict(), ...), self.net = model", Holder,
+    tool="another module that holds the model as `self.net`",
+)  # fmt: skip
+_wrapped(
     "roberta as the backbone of a class of one's own",
-    "HS802",
-    "torch.save(own.state_dict(), ...), self.backbone = AutoModel, self.classifier",
+    "torch.save(own.state_dict(), ...), self.backbone = AutoModel, self.classifier", _OwnClassifier,
     tool="another module that holds the model as `self.backbone`",
-)
-def _backbone(folder: Path) -> Made:
-    model = classifier("roberta")
-    torch.save(_OwnClassifier(model).state_dict(), configured(model, folder) / BIN)
-    return Made(model)
-
-
-@entry("bert averaged", "HS802", "torch.save(torch.optim.swa_utils.AveragedModel(model).state_dict(), ...)", tool=_DDP)
-def _averaged(folder: Path) -> Made:
-    model = classifier("bert")
-    torch.save(torch.optim.swa_utils.AveragedModel(model).state_dict(), configured(model, folder) / BIN)
-    return Made(model)
+)  # fmt: skip
+_wrapped(
+    "bert averaged", "torch.save(torch.optim.swa_utils.AveragedModel(model).state_dict(), ...)",
+    torch.optim.swa_utils.AveragedModel, tool=_DDP,
+)  # fmt: skip
 
 
 @entry(
