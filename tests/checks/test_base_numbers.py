@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
 import headscope
+from headscope.examination.evidence import stored_tensors
 
 State = dict[str, torch.Tensor]
 _QUERY = "bert.encoder.layer.1.attention.self.query.weight"
@@ -131,6 +132,16 @@ def test_numbers_of_the_head_are_left_to_its_own_rule(tmp_path: Path) -> None:
     for given in (str(folder), BertForSequenceClassification.from_pretrained(folder)):
         found = headscope.check(given, "inference", select="HS501,HS504")
         assert [item.id for item in found.findings] == ["HS501"]
+
+
+@pytest.mark.parametrize("at", [0, 500, -1])
+def test_a_broken_number_is_seen_in_any_block(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def edit(state: State) -> None:
+        state[_QUERY].view(-1)[at] = float("nan")
+
+    monkeypatch.setattr(stored_tensors, "_BLOCK", 256)
+    found = headscope.check(str(_saved(tmp_path, edit, "float32")), "inference", select="HS504", offline=True)
+    assert [item.parameters for item in found.findings] == [(_QUERY,)]
 
 
 def test_before_training_they_are_not_read(tmp_path: Path) -> None:
