@@ -11,7 +11,7 @@ from headscope.checks.rule import (
     severity_at,
 )
 from headscope.facts import ParameterStatus, Profile, Severity, StateKind
-from headscope.facts.counting import few_of
+from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import Subject
 from headscope.facts.stored.states import RULES
 from headscope.facts.stored.weights import NEW_AT_LOAD
@@ -152,7 +152,7 @@ def head_quantized(this: Rule, subject: Subject) -> Findings:
         skips = f"skips {few_of(facts.skipped)} but not the head" if facts.skipped else "doesn't skip the head"
         yield this.find(
             severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING),
-            f"The quantization config {skips}: {few_of(fresh)} is new and would be quantized.",
+            f"The quantization config {skips}: {few_of(fresh)} {verb(len(fresh))} new and would be quantized.",
             "Add the head's module to llm_int8_skip_modules in the quantization_config.",
             fresh,
         )

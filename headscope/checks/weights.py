@@ -260,7 +260,7 @@ def unused_weights_new(this: Rule, subject: Subject) -> Findings:
     if idle:
         yield this.find(
             Severity.NOTE,
-            f"{few_of(idle)}: newly initialized, but the scores don't depend on them.",
+            f"{few_of(idle)}: newly initialized, but the scores don't depend on {'it' if len(idle) == 1 else 'them'}.",
             "Nothing to do.",
             idle,
         )
@@ -359,7 +359,11 @@ def weights_changed(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             Severity.NOTE,
             f"Values differ from the checkpoint's: {few_of(own or changed)}"
-            + (f" in the head, and {len(changed) - len(own):,} other tensors" if len(changed) > len(own) > 0 else "")
+            + (
+                f" in the head, and {counted(len(changed) - len(own), 'other tensor')}"
+                if len(changed) > len(own) > 0
+                else ""
+            )
             + ". They were trained, replaced or filled by an adapter since the load.",
             "If they were trained, save the model and check that folder; if not, load the model again.",
             own or changed,
