@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,16 @@ def header_of(checkpoint: Checkpoint) -> tuple[bytes, int]:
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text, at
+
+
+@cache
+def class_names() -> tuple[tuple[str, str], ...]:
+    """Every classification class with its model type, by the catalogue of the installed Transformers."""
+    from headscope.facts import Task
+    from headscope.model.classes.catalogue import all_classes_of_task
+
+    found = {name: model_type for task in Task for model_type, name in all_classes_of_task(task)}
+    return tuple(sorted((model_type, name) for name, model_type in found.items()))
 
 
 def checkpoint_of(model_type: str, name: str) -> Checkpoint | None:

@@ -24,11 +24,11 @@ _MOST_NUMBERS = (3_000_000, 12_000_000)
 """A small model shows as well as a large one that a setting counts, and is built once for each value."""
 
 
-def settings_without_shape(proposal: Proposal) -> dict[str, Any]:
+def settings_without_shape(proposal: Proposal) -> dict[str, Any] | None:
     """The settings that change the scores of a proposed class and not its shapes, with the values it would have.
 
     Each setting of the configuration is varied on a small model with the same stored numbers. What can't be varied so
-    (a name that only the model's code knows, a nested configuration) is not among them. Empty where no small model of
+    (a name that only the model's code knows, a nested configuration) is not among them. None where no small model of
     the class can be run.
     """
     import transformers
@@ -39,7 +39,7 @@ def settings_without_shape(proposal: Proposal) -> dict[str, Any]:
     config, task = config_of(proposal), task_of_class(proposal.class_name)
     small = None if task is None else _Small.of(getattr(transformers, proposal.class_name), config, task)
     if small is None:
-        return {}
+        return None
     told = {name for name, _ in proposal.fields}
     values = {name: value for name, value in config.to_dict().items() if name not in told}
     padding = {"pad_token_id": None} if small.needs_padding else {}

@@ -112,10 +112,14 @@ def _state(found: Sequence[Proposal], offered: Proposal | str, files: Sequence[s
     )
 
 
+_UNTRIED = " Others may count too: no small model of the class could be run to try them."
+
+
 def _repair(best: Proposal, files: Sequence[str]) -> Repair:
     from headscope.examination.base.unseen_settings import settings_without_shape
 
-    assumed = {**dict(best.open_fields), **settings_without_shape(best)}
+    counting = settings_without_shape(best)
+    assumed = dict(best.open_fields) | (counting or {})
     lines = [
         f"from transformers import {best.config_class}",
         "# Defaults of the class: they change the scores, and no shape tells them.",
@@ -131,6 +135,6 @@ def _repair(best: Proposal, files: Sequence[str]) -> Repair:
     return Repair(
         f"This is not proven: write a configuration of {best.class_name}, which loads every tensor; the sizes are those"
         f" of the tensors. Every setting that no shape tells has the class's default{named}. Set these settings as in"
-        " your training script, or the scores differ.",
+        f" your training script, or the scores differ.{_UNTRIED if counting is None else ''}",
         "\n".join(lines),
     )
