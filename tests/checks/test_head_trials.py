@@ -124,6 +124,9 @@ CASES: dict[str, tuple[Given, HeadTrial]] = {
     "equal rows": (numbers(weight=lambda weight: weight[:1].expand_as(weight)), HeadTrial(moves=False)),
     "zeros before": (numbers(dense=torch.zeros_like), HeadTrial(moves=False)),
     "tiny": (numbers(weight=lambda weight: weight * 1e-7), HeadTrial(moves=False)),
+    "tiny without a bias": (
+        numbers(weight=lambda weight: weight * 1e-7, bias=torch.zeros_like), HeadTrial(moves=False)
+    ),
     "small": (numbers(weight=lambda weight: weight * 1e-3, bias=torch.zeros_like), ANSWERS),
     "small layers": (
         numbers(

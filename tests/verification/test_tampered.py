@@ -620,6 +620,8 @@ LOADED: dict[str, Case] = {  # stored, live, a buffer, and what a load of it is
     "whole numbers": (ROW.long(), ROW.long(), True, EQUAL, 0.0, ""),
     "floats of 8 bits, widened": (ROW.to(torch.float8_e4m3fn), ROW.to(torch.float8_e4m3fn).float(), False, CAST, 0.0,
                                   ""),
+    "floats of 8 bits": (ROW.to(torch.float8_e4m3fn), ROW.to(torch.float8_e4m3fn), False, EQUAL, 0.0, ""),
+    "whole numbers, widened": (ROW.to(torch.int8), ROW.long(), True, CAST, 0.0, ""),
 }  # fmt: skip
 SAVED: dict[str, tuple[TensorStatus, float | None, str]] = {  # where a save of that is something else
     "rounded": (CAST, ROUNDING, "stored as float32"),
@@ -638,6 +640,7 @@ SAVED: dict[str, tuple[TensorStatus, float | None, str]] = {  # where a save of 
     "another shape": (DIFFERENT, None, "the save holds 2x2"),
     "whole numbers as a matrix": (CAST, 0.0, "stored as int8"),
     "floats of 8 bits, widened": (CAST, 0.0, "stored as float8_e4m3fn"),
+    "whole numbers, widened": (CAST, 0.0, "stored as int8"),
 }
 
 
@@ -696,6 +699,12 @@ def test_one_tensor_that_cannot_be_compared(
     assert [(gap.topic, gap.reason) for gap in open_gaps([found, replace(found, is_live=False), tied])] == (
         [("w", found.reason)] if status is UNKNOWN else []
     )
+
+
+def test_a_buffer_without_numbers_is_not_compared_with_the_computed_one(tmp_path: Path) -> None:
+    pairing, item = one_tensor(tmp_path, {"other": ROW}, ROW.to("meta"), True)
+    found = checked(item, pairing, is_head=False, is_live=True)
+    assert (found.status, "meta device" in found.reason) == (UNKNOWN, True)
 
 
 def test_one_weight_against_what_peft_merges(tmp_path: Path) -> None:
