@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -103,7 +104,7 @@ def _is_own(file: str) -> bool:
 
 def _pooling(pooling: Pooling, size: int, whole: int) -> Pooling:
     evidence = tuple(replace(item, file="", line=0) if _is_own(item.file) else item for item in pooling.evidence)
-    return replace(pooling, rule=pooling.rule.replace(f"of {size}", f"of {whole:,}"), evidence=evidence)
+    return replace(pooling, rule=re.sub(rf"\bof {size}\b", f"of {whole:,}", pooling.rule), evidence=evidence)
 
 
 _ID = "id:"
