@@ -96,7 +96,7 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
         lacking = next((name for name in rule.needs if name in without), None)
         unread = next((name for name in rule.needs if name in unknown), None)
         if lacking is not None:
-            gathered.inapplicable.append(Gap(f"{rule.id} {rule.name}", without[lacking], rule.id))
+            gathered.inapplicable.append(rule.gap(without[lacking]))
         elif unread is not None:
             _add_gap(gathered, rule, unknown[unread], _gravest(rule, subject), selection)
         else:
@@ -105,7 +105,7 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
             except NotKnown as gap:
                 _add_gap(gathered, rule, str(gap), (gap.hides,) if gap.hides else _gravest(rule, subject), selection)
             except NotApplicable as gap:
-                gathered.inapplicable.append(Gap(f"{rule.id} {rule.name}", str(gap), rule.id))
+                gathered.inapplicable.append(rule.gap(str(gap)))
     return gathered
 
 
@@ -115,7 +115,7 @@ def _gravest(rule: Rule, subject: Subject) -> tuple[Severity, ...]:
 
 
 def _add_gap(gathered: _Gathered, rule: Rule, reason: str, hidden: tuple[Severity, ...], selection: Selection) -> None:
-    gathered.gaps.append(Gap(f"{rule.id} {rule.name}", reason, rule.id))
+    gathered.gaps.append(rule.gap(reason))
     gathered.grave |= any(GRAVITY[item] >= GRAVITY[selection.fail_on] for item in hidden)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.facts import CheckpointKind, Finding, Head, HeadParameter, ParameterStatus, Profile, Severity
+from headscope.facts import CheckpointKind, Finding, Gap, Head, HeadParameter, ParameterStatus, Profile, Severity
 from headscope.facts.counting import few_of
 from headscope.facts.heads.head import classifier_weight
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
@@ -40,9 +40,13 @@ class Rule:
     ) -> Finding:
         """A finding of this rule; `code` does what the remedy says. Raises ValueError for an undeclared severity."""
         if severity not in {*self.severities.training, *self.severities.inference}:
-            raise ValueError(f"{self.id} finds a severity that facts/results/severities.py doesn't list: {severity}")
+            raise ValueError(f"{self.id} finds a severity that facts/results/check.py doesn't list: {severity}")
         page = f"docs/rules.md#{self.id.lower()}"
         return Finding(self.id, severity, self.title, message, remedy, tuple(parameters), page, code)
+
+    def gap(self, reason: str) -> Gap:
+        """What keeps this rule from a finding: it could not be decided, or has nothing to look at."""
+        return Gap(f"{self.id} {self.name}", reason, self.id)
 
 
 class NotKnown(Exception):

@@ -87,10 +87,7 @@ def _unread(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
         findings=(),
         ignored=(),
         not_determined=(Gap(GapTopic.CHECKPOINT, "; ".join(filter(None, (f"{err.code}: {err.message}", err.hint)))),),
-        not_applicable=tuple(
-            Gap(f"{rule.id} {rule.name}", "the checkpoint could not be examined", rule.id)
-            for rule in gate.selection.rules
-        ),
+        not_applicable=tuple(rule.gap("the checkpoint could not be examined") for rule in gate.selection.rules),
         rules=tuple(rule.id for rule in gate.selection.rules),
     )
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from headscope.facts import Task, WeightDiff
+from headscope.facts import Task
 from headscope.facts.stored.weights import DroppedGroup, of_any_layer
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from headscope.model.classes.model_request import Choice
     from headscope.model.classes.proposals import Proposal
+    from headscope.model.loading.loader import Loaded
 
 _COMPARED = re.compile(r"""[!=]= ["'](\w+)["']""")
 _MOST_NUMBERS = (3_000_000, 12_000_000)
@@ -42,21 +43,23 @@ def settings_without_shape(proposal: Proposal) -> dict[str, Any] | None:
         return None
     told = {name for name, _ in proposal.fields}
     values = {name: value for name, value in config.to_dict().items() if name not in told}
+    words = _words_compared(small.model_class)
     padding = {"pad_token_id": None} if small.needs_padding else {}
     return padding | {
         name: value
         for name, value in values.items()
-        if hasattr(small.config, name) and any(small.changes(name, other) for other in _others(value, small.words))
+        if hasattr(small.config, name) and any(small.changes(name, other) for other in _others(value, words))
     }
 
 
-def without_idle_tensors(diff: WeightDiff, choice: Choice) -> WeightDiff:
-    """The diff without those dropped groups that the scores don't need, such as a mask token for pretraining.
+def without_idle_tensors(loaded: Loaded, choice: Choice) -> Loaded:
+    """The load without those dropped groups that the scores don't need, such as a mask token for pretraining.
 
     They are zeroed in a small model whose setting takes them: where its scores stay, they are idle. A group without a
     setting stays, and so does one whose small model can't be run.
     """
-    return replace(diff, dropped=tuple(group for group in diff.dropped if not _is_idle(group, choice)))
+    needed = tuple(group for group in loaded.diff.dropped if not _is_idle(group, choice))
+    return replace(loaded, diff=replace(loaded.diff, dropped=needed))
 
 
 def _is_idle(group: DroppedGroup, choice: Choice) -> bool:
@@ -74,14 +77,18 @@ def _is_idle(group: DroppedGroup, choice: Choice) -> bool:
 class _Small:
     """A small model of a class, the inputs that it is run on and its scores.
 
-    `needs_padding` tells that the class refuses a batch without a pad token, and has none by default. `words` are those
-    that the source of the class compares something with.
+    `needs_padding` tells that the class refuses a batch without a pad token, and has none by default.
     """
 
-    def __init__(self, cls: Any, config: Any, inputs: Any, scores: torch.Tensor, needs_padding: bool) -> None:
-        self.config, self.needs_padding = config, needs_padding
-        self.words = tuple(dict.fromkeys(_COMPARED.findall(inspect.getsource(inspect.getmodule(cls) or cls))))
-        self._cls, self._inputs, self._scores = cls, inputs, scores
+    def __init__(self, model_class: Any, config: Any, inputs: Any, scores: torch.Tensor, needs_padding: bool) -> None:
+        self.model_class, self.config, self.needs_padding = model_class, config, needs_padding
+        self._inputs, self._scores = inputs, scores
+
+    @cached_property
+    def _shapes(self) -> Any:
+        from headscope.model.classes.proposals import shapes_of_class
+
+        return shapes_of_class(self.model_class, self.config)
 
     @classmethod
     def of(cls, model_class: Any, config: Any, task: Task) -> _Small | None:
@@ -107,15 +114,14 @@ class _Small:
 
     def changes(self, name: str, value: Any) -> bool:
         """Whether another value of a setting gives the same shapes and other scores."""
-
         from headscope.model.classes.proposals import build_with_named_numbers, shapes_of_class
 
         changed = deepcopy(self.config)
         try:
             setattr(changed, name, value)
-            if shapes_of_class(self._cls, changed) != shapes_of_class(self._cls, self.config):
+            if shapes_of_class(self.model_class, changed) != self._shapes:
                 return False
-            scores = _scores(build_with_named_numbers(self._cls, changed), self._inputs)
+            scores = _scores(build_with_named_numbers(self.model_class, changed), self._inputs)
         except Exception:  # a value that the class refuses
             return False
         return not self._is_same(scores)
@@ -124,7 +130,7 @@ class _Small:
         """Whether the scores change without the tensors of these names, with the numbers of layers left out."""
         from headscope.model.classes.proposals import build_with_named_numbers
 
-        model = build_with_named_numbers(self._cls, self.config)
+        model = build_with_named_numbers(self.model_class, self.config)
         prefix = f"{model.base_model_prefix}."
         zeroed = 0
         for name, item in model.state_dict().items():
@@ -137,6 +143,11 @@ class _Small:
         import torch
 
         return scores.shape == self._scores.shape and torch.allclose(scores, self._scores, rtol=1e-5, atol=1e-6)
+
+
+def _words_compared(model_class: Any) -> tuple[str, ...]:
+    """The words that the source of a class of Transformers compares something with."""
+    return tuple(dict.fromkeys(_COMPARED.findall(inspect.getsource(inspect.getmodule(model_class) or model_class))))
 
 
 def _runs(model: Any, inputs: Any) -> bool:

@@ -30,8 +30,7 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
     choice = choose_class(request, manifest)
     tell(f"building {choice.cls.__name__} and diffing {len(manifest.tensors)} checkpoint keys")
     with _telling_contents(manifest):
-        loaded = load_skeleton(choice, manifest)
-    loaded = replace(loaded, diff=without_idle_tensors(loaded.diff, choice))
+        loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
     if manifest.adapter is None:
         return choice, loaded
     given = request.num_labels is not None or request.labels

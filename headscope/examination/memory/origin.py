@@ -97,8 +97,7 @@ def _read(module: nn.Module, task: Task, request: Request) -> LoadOrigin:
         raise Unsupported(f"{type(module).__name__} is not a class of Transformers", "")
     manifest = read_checkpoint(request, None)
     choice = Choice(type(module), task, deepcopy(module.config))
-    loaded = load_skeleton(choice, manifest)
-    loaded = replace(loaded, diff=without_idle_tensors(loaded.diff, choice))
+    loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
     if manifest.adapter is None:
         return LoadOrigin(request, manifest, loaded.diff, loaded.notes)
     loaded = with_adapter(loaded, manifest.adapter)

@@ -297,9 +297,10 @@ def loss_at_start(
 def head_against(scored: ScoredCandidate, rivals: dict[BaselineKind, Rated], trial: Trial) -> dict[str, Versus | None]:
     """The vector that the head reads against a constant (`knows`) and against the words, where both were scored."""
     place = scored.place(Vector.HEAD.value)
+    if place is None:
+        return {"knows": None, "words": None}
+    kinds = {"knows": _CONSTANT[trial.problem], "words": BaselineKind.TFIDF}
     return {
-        name: None
-        if place is None or kind not in rivals
-        else compare_one(scored, place, kind.value, rivals[kind], trial)
-        for name, kind in (("knows", _CONSTANT[trial.problem]), ("words", BaselineKind.TFIDF))
+        name: compare_one(scored, place, kind.value, rivals[kind], trial) if kind in rivals else None
+        for name, kind in kinds.items()
     }
