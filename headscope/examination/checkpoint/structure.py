@@ -78,7 +78,8 @@ def structure_of(manifest: CheckpointManifest, request: Request, *parts: object)
             [file.name for file in manifest.files],
             [repr(part) for part in (*rest, *asked, *parts, *own)],
             None if labels is None else has_numbers,
-        ]
+        ],
+        sort_keys=True,
     )
     return Structure(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40], labels)
 
