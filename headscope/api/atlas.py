@@ -17,6 +17,7 @@ from headscope.examination.base.request import Progress
 from headscope.facts import PoolingKind, Task
 from headscope.facts.counting import few_of
 from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
+from headscope.facts.heads.head import parse_pooling
 from headscope.facts.heads.tasks import parse_task
 from headscope.fleet.processes import Workers, begin_worker, results
 
@@ -77,7 +78,8 @@ def heads(
         'logits = classifier(tanh(dense(h[CLS])))'
     """
     tell = progress or (lambda sentence: None)
-    kind = _parsed_kind(pooling)
+    kind = None if pooling is None else parse_pooling(pooling)
+    task = None if task is None else parse_task(task).value
     tell("importing transformers")
     _refuse_unknown_operation(operation)
     targets = _targets(pattern, task)
@@ -98,7 +100,7 @@ def heads(
 def _targets(pattern: str, task: str | None) -> list[_Target]:
     from headscope.model.classes.catalogue import all_classes_of_task
 
-    wanted = tuple(Task) if task is None else (parse_task(task),)
+    wanted = tuple(Task) if task is None else (Task(task),)
     return [
         _Target(name, model_type, item)
         for item in wanted
@@ -137,16 +139,6 @@ def _others(pattern: str) -> list[str]:
 
     every = {item: kind for kind in config_classes() for item in other_classes(kind)}
     return [item for item, kind in every.items() if _fits(pattern.lower(), item.lower()) or pattern.lower() == kind]
-
-
-def _parsed_kind(pooling: str | None) -> PoolingKind | None:
-    if pooling is None:
-        return None
-    try:
-        return PoolingKind(pooling.replace("-", "_"))
-    except ValueError as err:
-        kinds = ", ".join(kind.value for kind in PoolingKind)
-        raise UsageError(f"no such pooling: {pooling}", f"poolings: {kinds}") from err
 
 
 def _refuse_unknown_operation(operation: str | None) -> None:
