@@ -1,4 +1,4 @@
-"""A class of Transformers in place of a checkpoint: recognized by its name, and read in its default configuration."""
+"""A class of Transformers where a checkpoint could be named: its name, and its default configuration as a manifest."""
 
 from __future__ import annotations
 
