@@ -197,7 +197,7 @@ def _keep_baseline(file: Path, results: "Sequence[CheckResult]", *, is_told: boo
     from headscope.facts.counting import counted
     from headscope.render.text.safe import safe
 
-    write_file(file, baseline_text(results))
+    write_file(file, baseline_text(results), quiet=True)
     if is_told:
         found = counted(sum(len(result.findings) for result in results), "finding")
         write_stderr(f"baseline: {found} of {counted(len(results), 'model')} written to {safe(str(file))}\n")
@@ -249,9 +249,9 @@ def _write(written: Written, gated: "GateResult") -> None:
         from headscope.render.screens.check import check_screen, check_verdicts
 
         full = check_screen(gated.results, gated.notes, details=written.details)
-        write_screen(written.output, check_verdicts(gated.results) if written.quiet else full)
+        write_screen(written.output, check_verdicts(gated.results) if written.quiet else full, quiet=written.quiet)
     else:
-        write_text(written.output, _text(kind, gated))
+        write_text(written.output, _text(kind, gated), quiet=written.quiet)
 
 
 def _text(kind: str, gated: "GateResult") -> str:
