@@ -434,7 +434,7 @@ def test_a_file_that_was_written_is_named_but_not_with_q(
     out, err = capsys.readouterr()
     assert (out, err.splitlines()[-1:]) == ("", [f"wrote {target}"])
     assert target.read_text(encoding="utf-8")
-    if words.split()[0] not in {"env", "explain"}:
+    if words.split(maxsplit=1)[0] not in {"env", "explain"}:
         main([*words.split(), "-q", "-o", str(target)])
         assert capsys.readouterr() == ("", "")
 
@@ -452,7 +452,7 @@ def test_two_models_are_compared(command: str, capsys: pytest.CaptureFixture[str
 def test_words_that_are_too_many_get_a_next_step(words: str, other: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == ExitCode.USAGE
     error, hint = capsys.readouterr().err.splitlines()
-    assert words.split()[0] in error and other in hint
+    assert words.split(maxsplit=1)[0] in error and other in hint
 
 
 def test_no_command_shows_the_help_as_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
