@@ -42,14 +42,13 @@ def option(names: str, help: str, metavar: str | None = None, *, panel: str | No
     return typer.Option(*names.split(), help=help, metavar=metavar, rich_help_panel=panel, **more)
 
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A Hub ID, id@revision, hf:// URI, Hub URL, folder, weight file, PEFT adapter, or snapshot file.",
-        show_default=False,
-    ),
-]
+def model_argument(more: str) -> Any:
+    """The argument MODEL, with the kinds of reference that a command takes besides those of every command."""
+    kinds = f"A Hub ID, id@revision, hf:// URI, Hub URL, folder, {more}."
+    return typer.Argument(metavar="MODEL", help=kinds, show_default=False)
+
+
+Model = Annotated[str, model_argument("weight file, PEFT adapter, or snapshot file")]
 NumLabels = Annotated[
     int | None, option("--num-labels", "Number of classes (default: from the config).", "N", panel=_WHAT)
 ]

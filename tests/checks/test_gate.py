@@ -81,7 +81,8 @@ def test_what_cannot_be_meant_is_refused(arguments: list[str], sentence: str, ga
         ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", reason = "x", until = 2999-01-01 }]', 0),
         ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", model = "roberta-*" }]', 0),
         ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", model = "bert-*" }]', 1),
-        ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", until = 2020-01-01 }]', 2),
+        ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", until = 2020-01-01 }]', 1),
+        ('[tool.headscope]\nfor = "training"\nignore = [{ rule = "HS102", until = 2020-01-01 }]', 0),
         ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", until = "soon" }]', 2),
         ('[tool.headscope]\nfor = "inference"\nignore = [{ reason = "x" }]', 2),
         ('[tool.headscope]\nfor = "inference"\nignore = "HS102"', 2),
@@ -128,11 +129,18 @@ def test_the_command_line_goes_before_the_settings(gate: Gate) -> None:
     assert gate("roberta-base", "--for", "training", settings='[tool.headscope]\nfor = "inference"')[0] == 0
 
 
-def test_an_expired_ignore_says_why_it_was_there(gate: Gate) -> None:
+def test_a_finding_whose_ignore_ended_counts_and_says_why_it_was_ignored(gate: Gate) -> None:
     ignore = '{ rule = "HS102", reason = "trained next week", until = 2020-01-01 }'
-    _, _, err = gate("roberta-base", settings=f"[tool.headscope]\nignore = [{ignore}]")
-    assert "trained next week" in err
-    assert "2020-01-01" in err
+    settings = f'[tool.headscope]\nfor = "inference"\nignore = [{ignore}]'
+    code, out, _ = gate("roberta-base", "--json", settings=settings)
+    result = json.loads(out)
+    assert (code, result["ignored"]) == (1, [])
+    assert "HS102" in [item["id"] for item in result["findings"]]
+    (notice,) = (text for text in result["notices"] if "HS102" in text)
+    assert "trained next week" in notice
+    assert "2020-01-01" in notice
+    assert "HS102 was not needed" not in gate("roberta-base", settings=settings)[1]
+    assert "HS102 was not needed" in gate(SST2, settings=settings)[1]
 
 
 def test_an_ignored_finding_is_shown_with_its_reason(gate: Gate) -> None:

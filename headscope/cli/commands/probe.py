@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from headscope.cli.commands.check import Split, TextColumns
 from headscope.cli.options import (
     CacheDir,
-    Model,
     ModelClass,
     Offline,
     Output,
@@ -19,6 +18,7 @@ from headscope.cli.options import (
     TrustRemoteCode,
     Variant,
     check_timeout,
+    model_argument,
     option,
 )
 from headscope.cli.output import check_output, write_report, write_text
@@ -177,7 +177,7 @@ class Scores:
 class PlaceGroup:
     """The checkpoint and how to reach it."""
 
-    model: Model
+    model: Annotated[str, model_argument("or weight file")]
     model_class: ModelClass = None
     trust_remote_code: TrustRemoteCode = False
     revision: Revision = None
