@@ -219,7 +219,7 @@ def probe_command(  # noqa: PLR0917  Typer passes them by name
         if is_asked
     ]
     if len(kinds) > 1:
-        raise UsageError(f"{kinds[0]} and {kinds[1]} are different formats.", "Leave one of them out.")
+        raise UsageError(f"{kinds[0]} and {kinds[1]} are different formats", "leave one of them out")
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
@@ -232,7 +232,7 @@ def _drawing_of(path: Path | None) -> str:
     """The format of a picture that the suffix of a file says, "" for text. Raises UsageError for other pictures."""
     suffix = path.suffix.lower().removeprefix(".") if path is not None else ""
     if suffix in _OTHER_PICTURES:
-        raise UsageError(f"-o {path}: probe draws .svg and .html.", "Give the file one of these endings.")
+        raise UsageError(f"-o {path}: probe draws .svg and .html", "give the file one of these endings")
     return {"svg": "svg", "html": "html", "htm": "html"}.get(suffix, "")
 
 

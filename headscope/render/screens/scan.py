@@ -61,6 +61,7 @@ def sections(found: ScanSummary, most: int = _MOST) -> tuple[Section, ...]:
     slowest = tuple(CountLine(f"{one.seconds:,.2f} s", one.reference) for one in found.slowest)
     every = (
         Section("verdicts", "verdict", _verdicts(found)),
+        _counted("judged for", "profile", found.profiles, most),
         _counted("not determined", "cause", found.causes, most),
         _counted("findings", "rule", found.findings, most),
         _counted("classes", "class", found.classes, most),
