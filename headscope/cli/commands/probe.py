@@ -83,7 +83,10 @@ Device = Annotated[str, option("--device", "Where the model runs: cpu, cuda, ...
 
 Details = Annotated[
     bool,
-    option("--details", "Show everything: rows that may be labeled wrongly, reasons, second opinions, the method."),
+    option(
+        "--details",
+        "Show everything: every vector, the curve over the layers, rows that may be labeled wrongly, the reasons.",
+    ),
 ]
 
 
