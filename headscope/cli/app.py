@@ -78,7 +78,7 @@ _COMMANDS: dict[str, _Entry] = {
         ),
     ),
     "verify": _Entry(
-        verify_command, _PIPELINE, ("headscope verify ./my-checkpoint", "headscope verify ./my-adapter --with peft")
+        verify_command, _PIPELINE, ("headscope verify ./my-checkpoint", "headscope verify ./my-adapter")
     ),
     "scan": _Entry(
         scan_command,
