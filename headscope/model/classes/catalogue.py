@@ -7,7 +7,7 @@ from functools import cache
 import transformers
 
 from headscope.facts import Task
-from headscope.upstream.transformers import auto_tables, classes_by_type
+from headscope.upstream.transformers import auto_tables, classes_by_type, config_classes
 
 _MAPPING_OF_TASK = {
     Task.SEQUENCE_CLASSIFICATION: "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
@@ -130,6 +130,11 @@ def other_classes(model_type: str) -> tuple[str, ...]:
         if (names := table.get(model_type)) and names[0] not in known and not _generates(names[0])
     }
     return tuple(f"{name} ({auto})" for name, auto in sorted(found.items()))
+
+
+def every_other_class() -> dict[str, str]:
+    """What `other_classes` gives for every family: its model type by the text on the class."""
+    return {item: kind for kind in config_classes() for item in other_classes(kind)}
 
 
 def _generates(name: str) -> bool:
