@@ -6,8 +6,10 @@ without the effect of padding; it is made by `write_atlas.py`.
 
 import ast
 import json
+import multiprocessing
 import sys
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,8 +51,18 @@ def main(arguments: list[str]) -> int:
 
 def shipped_members() -> dict[str, Any]:
     """Every part of the file by its name."""
-    atlas = shipped_atlas()
-    return with_sources({"atlas.json": atlas}, {name for found in atlas["folders"].values() for name in found})
+    from shipped_sizes import SIZES
+    from shipped_structures import structures_of
+
+    atlas, parts = shipped_atlas(), {}
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        for found in pool.map(structures_of, SIZES):
+            for name, entry in found:
+                parts.setdefault(name, []).append(entry)
+    print(f"{sum(map(len, parts.values()))} structures of {len(SIZES)} configurations")
+    folders = {name for found in atlas["folders"].values() for name in found}
+    folders |= {name for part in parts.values() for entry in part for name in entry["folders"]}
+    return with_sources({"atlas.json": atlas, **parts}, folders)
 
 
 def with_sources(members: dict[str, Any], folders: Iterable[str]) -> dict[str, Any]:

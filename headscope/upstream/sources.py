@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,14 +21,24 @@ def folder_of_transformers() -> Path | None:
 @cache
 def folder_digest(folder: str) -> str:
     """The digest of the Python files in one folder of the installed Transformers; "" where they can't be read."""
-    root = folder_of_transformers()
     found = hashlib.sha256()
     try:
-        for path in sorted((root or Path()).joinpath(folder).glob("*.py")) if root is not None else ():
-            found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        for name, text in _sources_in(folder):
+            found.update(name.encode() + b"\0" + text + b"\0")
     except OSError:
         return ""
-    return found.hexdigest()[:16] if root is not None else ""
+    return found.hexdigest()[:16]
+
+
+def folder_mentions(folder: str, words: Iterable[bytes]) -> bool:
+    """Whether a Python file in one folder of the installed Transformers holds one of some words."""
+    return any(word in text for _, text in _sources_in(folder) for word in words)
+
+
+def _sources_in(folder: str) -> Iterator[tuple[str, bytes]]:
+    root = folder_of_transformers()
+    for path in sorted(root.joinpath(folder).glob("*.py")) if root is not None else ():
+        yield path.name, path.read_bytes()
 
 
 def are_unchanged(folders: Iterable[str], digests: Mapping[str, str]) -> bool:
