@@ -4,6 +4,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,24 @@ from safetensors.torch import save
 from transformers import AutoConfig
 from write_shipped import folders_of_model, folders_of_type
 
+from headscope.checkpoints import read_manifest
 from headscope.checkpoints.contents.tokenizer_file import FirstToken
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.examination.base.request import Request
 from headscope.examination.base.tracing import Traced, trace_checkpoint
 from headscope.examination.checkpoint.examining import examine_manifest
 from headscope.examination.checkpoint.shipped_structures import (
-    FILE,
     LABEL_FIELDS,
     SILENT_FIELDS,
     Count,
     filled,
     member_of,
+    stored_as,
 )
 from headscope.examination.checkpoint.structure import Remembered
 from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, WeightFile, WeightsFormat
 from headscope.facts.plain import store
-from headscope.facts.stored.location import Location
+from headscope.facts.stored.location import HubOptions, Location
 from headscope.model.classes.model_request import Choice
 from headscope.model.quiet import quiet
 from headscope.model.tokenizers import special_tokens_of
@@ -40,6 +42,7 @@ from headscope.upstream.torch import on_meta
 MANY = (3, 5, 12)
 """The class counts that the rule of any number is made from: a straight line through the first two has to hold."""
 _HEADS = ("sequence_classification", "token_classification", "image_classification", "audio_classification")
+_FILE = "model.safetensors"
 _LANGUAGE_MODELS = ("pretraining", "masked_lm", "causal_lm", "seq_to_seq_causal_lm")
 _MOST_LANGUAGE_MODELS = 2
 Answer = tuple[list[Any], Any]
@@ -70,6 +73,16 @@ def structures_of(size: tuple[str, dict[str, Any]]) -> list[tuple[str, dict[str,
     return found
 
 
+def structures_of_snapshot(reference: str) -> list[tuple[str, dict[str, Any]]]:
+    """The part and the entry of a bundled snapshot."""
+    manifest = replace(read_manifest(Location(reference, hub=HubOptions(offline=True))), notices=())
+    config = AutoConfig.for_model(str(manifest.config["model_type"]))
+    with quiet(), on_meta():
+        folders = folders_of_model(_classes(config, ("model",))[0](config)) | folders_of_type(config.model_type)
+    _TRACES.clear()
+    return list(_entries([lambda: (manifest, folders)], asked="id2label" not in manifest.config))
+
+
 def _classes(config: Any, mappings: Sequence[str]) -> list[Any]:
     """The class of each of Transformers' mappings for a configuration, each once."""
     found = {}
@@ -97,7 +110,7 @@ def _manifest(
     written: dict[str, torch.Tensor] = {}
 
     def keep(tensors: dict[str, torch.Tensor], filename: str, metadata: Any = None) -> None:
-        if written or Path(filename).name != FILE:
+        if written or Path(filename).name != _FILE:
             raise ValueError("more than one file")
         written.update(tensors)
 
@@ -112,8 +125,8 @@ def _manifest(
         kind=CheckpointKind.LOCAL,
         format=WeightsFormat.SAFETENSORS,
         parsed_config=parsed,
-        tensors=tuple(TensorHeader(key, kind, shape, FILE) for key, kind, shape in header),
-        files=(WeightFile(FILE, 1),),
+        tensors=tuple(TensorHeader(key, kind, shape, _FILE) for key, kind, shape in header),
+        files=(WeightFile(_FILE, 1),),
     ), folders_of_model(model) | folders_of_type(config.model_type)
 
 
@@ -161,6 +174,7 @@ def _entries(makers: Sequence[Any], *, asked: bool = False) -> Iterator[tuple[st
         {
             "labels": [name in first.config for name in LABEL_FIELDS],
             **_config_entry(first),
+            "stored": stored_as(first),
             "folders": sorted(folders),
             "tensors": tensors,
             "base": base,
@@ -246,18 +260,17 @@ def _config_entry(manifest: CheckpointManifest) -> dict[str, Any]:
     request = Request(Location("shipped"))
     without = {name: value for name, value in config.items() if name != "dtype"}
     documents = [
-        _document(_examined(CheckpointManifest(**{**_fields(manifest), "parsed_config": item}), request, None))
-        for item in (config, without)
+        _document(_examined(replace(manifest, parsed_config=item), request, None)) for item in (config, without)
     ]
     return {"config": whole, "by_default": [*free, *(["dtype"] if documents[0] == documents[1] else [])]}
 
 
-def _fields(manifest: CheckpointManifest) -> dict[str, Any]:
-    return {name: getattr(manifest, name) for name in ("reference", "kind", "format", "tensors", "files")}
-
-
 def _built(cls: Any, fields: dict[str, Any]) -> str:
-    return json.dumps(cls.from_dict(fields).to_dict(), sort_keys=True, default=str)
+    """What a configuration class makes of fields; "" where it refuses them."""
+    try:
+        return json.dumps(cls.from_dict(fields).to_dict(), sort_keys=True, default=str)
+    except Exception:  # a class checks what fits what in its own way
+        return ""
 
 
 def _fitted(documents: dict[int, Any]) -> Any:

@@ -5,6 +5,7 @@ without the effect of padding; it is made by `write_atlas.py`.
 """
 
 import ast
+import itertools
 import json
 import multiprocessing
 import sys
@@ -18,6 +19,7 @@ from zipfile import ZIP_LZMA, ZipFile, ZipInfo
 
 from write_atlas import read_atlas
 
+from headscope.checkpoints import bundled_snapshots
 from headscope.examination.base.environment import environment
 from headscope.examination.base.shipped import PLACE, SOURCES, public_version
 from headscope.facts.heads.atlas import HeadEntry
@@ -52,13 +54,13 @@ def main(arguments: list[str]) -> int:
 def shipped_members() -> dict[str, Any]:
     """Every part of the file by its name."""
     from shipped_sizes import SIZES
-    from shipped_structures import structures_of
+    from shipped_structures import structures_of, structures_of_snapshot
 
     atlas, parts = shipped_atlas(), {}
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        for found in pool.map(structures_of, SIZES):
-            for name, entry in found:
-                parts.setdefault(name, []).append(entry)
+        snapshots = pool.map(structures_of_snapshot, bundled_snapshots())
+        for name, entry in itertools.chain(*snapshots, *pool.map(structures_of, SIZES)):
+            parts.setdefault(name, []).append(entry)
     print(f"{sum(map(len, parts.values()))} structures of {len(SIZES)} configurations")
     folders = {name for found in atlas["folders"].values() for name in found}
     folders |= {name for part in parts.values() for entry in part for name in entry["folders"]}

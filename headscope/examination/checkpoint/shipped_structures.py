@@ -18,7 +18,7 @@ from headscope.examination.base.environment import environment
 from headscope.examination.base.request import Request
 from headscope.examination.base.shipped import is_current, shipped
 from headscope.examination.checkpoint.structure import Remembered, plain_labels
-from headscope.facts import CheckpointKind, CheckpointManifest, WeightsFormat
+from headscope.facts import CheckpointKind, CheckpointManifest
 from headscope.facts.plain import restore, store
 from headscope.facts.results.environment import tool_version
 from headscope.model.classes.labels import are_placeholders, placeholders
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 LABEL_FIELDS = ("id2label", "label2id")
 SILENT_FIELDS = ("transformers_version", "_name_or_path")
-FILE = "model.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +74,8 @@ def _is_plain_request(request: Request) -> bool:
 
 
 def _is_plain_checkpoint(manifest: CheckpointManifest) -> bool:
-    special = (manifest.adapter, manifest.sentence, manifest.repaired, manifest.gaps, manifest.shared, manifest.states)
-    is_one_file = [file.name for file in manifest.files] == [FILE] and manifest.format is WeightsFormat.SAFETENSORS
-    return not any(special) and is_one_file and manifest.kind is not CheckpointKind.ADAPTER
+    special = (manifest.adapter, manifest.sentence, manifest.repaired, manifest.gaps, manifest.states)
+    return not any(special) and manifest.kind is not CheckpointKind.ADAPTER
 
 
 def _count(request: Request, config: Mapping[str, Any]) -> Count | None:
@@ -101,13 +99,18 @@ def _answer(entry: Mapping[str, Any], count: Count, first: FirstToken | None) ->
 
 def _holds(entry: Mapping[str, Any], manifest: CheckpointManifest, count: Count) -> bool:
     """Whether a checkpoint has the tensors and the configuration of an entry."""
-    if len(entry["tensors"]) != len(manifest.tensors):
+    if len(entry["tensors"]) != len(manifest.tensors) or entry["stored"] != stored_as(manifest):
         return False
     stated = count.number if count.form == "stated" else None
     for (key, dtype, shape), tensor in zip(entry["tensors"], manifest.tensors, strict=True):
         if (key, dtype) != (tensor.key, tensor.dtype) or tuple(filled(shape, stated or 0)) != tensor.shape:
             return False
     return _is_same_config(entry, manifest.config)
+
+
+def stored_as(manifest: CheckpointManifest) -> list[Any]:
+    """In which files the tensors are, in which format, and which of them use one storage."""
+    return [manifest.format.value, [file.name for file in manifest.files], list(map(list, manifest.shared))]
 
 
 def _is_same_config(entry: Mapping[str, Any], config: dict[str, Any]) -> bool:
