@@ -99,9 +99,9 @@ def check_output(path: Path | None, option: str = "-o") -> None:
     if path is None:
         return
     if path.is_dir():
-        raise UsageError(f"{option} {path} is a folder.", "Name a file.")
+        raise UsageError(f"{option} {path} is a folder", "name a file")
     if not path.parent.is_dir():
-        raise UsageError(f"{option} {path}: there is no folder {path.parent}.", "Make the folder first.")
+        raise UsageError(f"{option} {path}: there is no folder {path.parent}", "make the folder first")
 
 
 def write_file(path: Path, text: str) -> None:
@@ -121,7 +121,7 @@ def write_file(path: Path, text: str) -> None:
     except OSError as err:
         if err.errno in FULL:
             raise unwritten(str(path), err) from err
-        raise UsageError(f"-o {path} cannot be written: {err.strerror}.", "Name a file you may write to.") from err
+        raise UsageError(f"-o {path} cannot be written: {err.strerror}", "name a file you may write to") from err
 
 
 def write_stderr(text: str) -> None:

@@ -1,6 +1,8 @@
 """Counts and lists in sentences."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+from headscope.facts.stored.checkpoint import Gap
 
 _FEW = 4
 
@@ -33,3 +35,11 @@ def list_of(items: Iterable[str], limit: int, rest: str = "more") -> str:
     every = tuple(items)
     shown = ", ".join(every[:limit])
     return shown if len(every) <= limit else f"{shown} and {len(every) - limit:,} {rest}"
+
+
+def told_gaps(gaps: Iterable[Gap]) -> Iterator[str]:
+    """Each reason once, behind what it concerns: `HS103 head-partly-new, HS105 unused-weights-new: no head path`."""
+    topics: dict[str, list[str]] = {}
+    for gap in gaps:
+        topics.setdefault(gap.reason, []).append(gap.topic)
+    return (f"{few_of(concerned)}: {reason}" for reason, concerned in topics.items())

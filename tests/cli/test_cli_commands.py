@@ -242,33 +242,33 @@ def test_options_take_hyphens_and_underscores(fake: FakeApi, line: str, wanted: 
 
 
 USAGE = (
-    (["inspect"], "Missing argument 'MODEL'.", "Try 'headscope inspect --help'."),
-    (["inspect", "bert", "--bogus"], "No such option: --bogus.", "Try 'headscope inspect --help'."),
-    (["inspct", "bert"], "No such command 'inspct'. Did you mean 'inspect'?", "Try 'headscope --help'."),
+    (["inspect"], "missing argument 'MODEL'", "try `headscope inspect --help`"),
+    (["inspect", "bert", "--bogus"], "no such option: --bogus", "try `headscope inspect --help`"),
+    (["inspct", "bert"], "no such command 'inspct'. Did you mean 'inspect'?", "try `headscope --help`"),
     (
         ["inspect", "bert", "--num-labels", "0"],
-        "--num-labels must be at least 1, not 0.",
-        "1 means regression, 2 or more are classes.",
+        "--num-labels must be at least 1, not 0",
+        "1 means regression, 2 or more are classes",
     ),
     (
         ["inspect", "bert", "--num-labels", "-3"],
-        "--num-labels must be at least 1, not -3.",
-        "1 means regression, 2 or more are classes.",
+        "--num-labels must be at least 1, not -3",
+        "1 means regression, 2 or more are classes",
     ),
     (
         ["diff-weights", "bert", "--num-labels", "3", "--labels", "a,b"],
-        "--num-labels 3 contradicts --labels, which names 2.",
-        "Leave one of them out.",
+        "--num-labels 3 contradicts --labels, which names 2",
+        "leave one of them out",
     ),
     (
         ["inspect", "bert", "--labels", "a,,b"],
-        "--labels 'a,,b' has an empty name.",
-        "Write the names as A,B,C.",
+        "--labels 'a,,b' has an empty name",
+        "write the names as A,B,C",
     ),
     (
         ["inspect", "bert", "--labels", "a,a"],
-        "--labels 'a,a' names a class twice.",
-        "Give every class a different name.",
+        "--labels 'a,a' names a class twice",
+        "give every class a different name",
     ),
 )
 

@@ -23,7 +23,8 @@ from headscope.render.text.lines import GAP, Paragraph, align
 from headscope.render.text.safe import label
 
 _MARGIN = 12
-_TALL, _LOW = 9, 7
+_TALL = 9
+_MOST_ROWS = 6
 _MOST_COLUMNS = 64
 _WIDEST_STEP = 4
 _FEWEST_LAYERS = 2
@@ -42,26 +43,35 @@ def probe_verdict(result: ProbeResult) -> RenderableType:
 
 
 def probe_screen(result: ProbeResult, *, details: bool = False) -> RenderableType:
-    """The answer, the scores, the curve, and what to know about them; `details` adds all else that was measured."""
+    """The answer, the best scores, and what to know of them, in 24 lines; `details` adds all else that was measured."""
     facts = [_line(*fact) for fact in (detailed_facts if details else first_facts)(result)]
-    scores = (*probe_table(result, details=details), *probe_curve(result, _TALL if details else _LOW))
+    scores = (*probe_table(result, details=details), *(probe_curve(result) if details else ()))
     return Group(probe_verdict(result), Text(), *scores, Text(), *facts, *(() if details else (_hint(result),)))
 
 
 def _hint(result: ProbeResult) -> Paragraph:
     """Where the rest is."""
-    suspects = suspects_of(result)
-    rows = f"{counted(len(suspects), 'suspect row')}, " if suspects else ""
-    return Paragraph(label(f"--details: {rows}reasons, all measurements; --json: every candidate", QUIET))
+    suspects, hidden = suspects_of(result), len(rows_of(result)) - len(_first_rows(result))
+    more = [counted(hidden, "more vector")] if hidden else []
+    more += [counted(len(suspects), "suspect row")] if suspects else []
+    return Paragraph(label(f"--details: {', '.join((*more, 'each layer, reasons'))}; --json: all", QUIET))
+
+
+def _first_rows(result: ProbeResult) -> list[Candidate | Baseline]:
+    """The best rows of the table, with the head's input and the baselines in any case.
+
+    What has the same numbers as the head's input is shown with it.
+    """
+    twin = None if result.head is None else result.candidate(result.head).same_as
+    rows = [item for item in rows_of(result) if item.name != twin or item.name == result.best]
+    kept = [item for item in rows if isinstance(item, Baseline) or item.name in {result.best, result.head}]
+    kept += [item for item in rows if item not in kept][: max(0, _MOST_ROWS - len(kept))]
+    return [item for item in rows if item in kept]
 
 
 def probe_table(result: ProbeResult, *, details: bool = False) -> Iterator[RenderableType]:
-    """Each pooling once, at its best layer, with the baselines between; the best first.
-
-    Without `details`, what has the same numbers as the head's input is shown with it.
-    """
-    twin = None if details or result.head is None else result.candidate(result.head).same_as
-    rows = [item for item in rows_of(result) if item.name != twin or item.name == result.best]
+    """Each pooling once, at its best layer, with the baselines between, the best first; all of them with `details`."""
+    rows = rows_of(result) if details else _first_rows(result)
     second = next((item.metric for item in rows[0].others), None)
     more = (METRICS[second],) if second else ()
     titles = (METRICS[rows[0].metric], "95% interval", *more, "size", "vector at its best layer, or baseline")

@@ -9,6 +9,7 @@ from rich.text import Text
 from headscope.facts import Shape
 from headscope.facts.counting import counted
 from headscope.facts.results.forward import ForwardReport, LabelScore, Scored, SeenStage, Statistics
+from headscope.render.parts.report_facts import remarks_of
 from headscope.render.text.console import MODULE, OPERATION, QUIET, STRONG, TONE, Tone
 from headscope.render.text.document import Document
 from headscope.render.text.lines import Paragraph, align
@@ -141,10 +142,7 @@ def _chance(score: LabelScore) -> str:
 
 
 def _remarks(report: ForwardReport) -> Iterator[RenderableType]:
-    remarks = [
-        *report.checkpoint.notices,
-        *report.notes,
-        *(f"{gap.topic}: {gap.reason}" for gap in report.not_determined),
-    ]
-    for remark in remarks:
-        yield Paragraph(label(remark), Text("note", TONE[Tone.WARNING]), _MARGIN)
+    for word, body in remarks_of(report.checkpoint.notices, report.not_determined):
+        yield Paragraph(body, Text(word, STRONG), _MARGIN)
+    for note in report.notes:
+        yield Paragraph(label(note), Text("note", STRONG), _MARGIN)

@@ -1,6 +1,6 @@
 """The screens of the atlas: a line for each class, and their names alone."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -13,7 +13,7 @@ from headscope.facts.plain import to_dict
 from headscope.render.head.head_path import IDLE_OPERATIONS
 from headscope.render.text.console import MODULE, OPERATION, POOLING, QUIET, STRONG, TONE, Tone
 from headscope.render.text.document import Document, opening
-from headscope.render.text.lines import GAP, Paragraph, align
+from headscope.render.text.lines import GAP, Paragraph, fitted
 from headscope.render.text.safe import label, safe
 
 
@@ -45,7 +45,7 @@ def heads_names(entries: Sequence[HeadEntry]) -> RenderableType:
 
 @dataclass(frozen=True)
 class _Table:
-    """A line for each class, with as many columns as fit the width."""
+    """A line for each class: its pooling, its operations, what is new; what does not fit the width goes below."""
 
     entries: tuple[HeadEntry, ...]
 
@@ -53,40 +53,23 @@ class _Table:
         traced = [(entry, entry.head) for entry in self.entries if entry.head]
         names = [Text(f"  {safe(entry.class_name)}", MODULE) for entry, _ in traced]
         margin = max((name.cell_len for name in names), default=0) + GAP
-        lines: list[Text] = []
-        for columns in _COLUMNS:
-            lines = align([[column(entry, head) for column in columns] for entry, head in traced]) if traced else []
-            if all(line.cell_len + margin <= options.max_width for line in lines):
-                break
-        for name, line in zip(names, lines, strict=True):
+        cells = [_cells(entry, head) for entry, head in traced]
+        lines = fitted(cells, options.max_width - margin, range(len(cells[0]) if cells else 0, 0, -1))
+        for name, (line, below) in zip(names, lines, strict=True):
             yield Paragraph(line, name, margin)
+            if below.cell_len:
+                yield Paragraph(below, indent=_BELOW)
 
 
-def _kind(entry: HeadEntry, head: AtlasHead) -> Text:
-    return Text(head.pooling.kind.value, POOLING)
+_BELOW = 4
 
 
-def _operations(entry: HeadEntry, head: AtlasHead) -> Text:
-    return label(operations_of(head), OPERATION)
-
-
-def _new(entry: HeadEntry, head: AtlasHead) -> Text:
-    return label(new_in_words(entry), QUIET)
-
-
-def _new_in_short(entry: HeadEntry, head: AtlasHead) -> Text:
-    return label(new_in_words(entry).partition(" after ")[0], QUIET)
-
-
-_Column = Callable[[HeadEntry, AtlasHead], Text]
-_COLUMNS: tuple[tuple[_Column, ...], ...] = (
-    (_kind, _operations, _new),
-    (_kind, _operations, _new_in_short),
-    (_kind, _operations),
-    (_kind, _new_in_short),
-    (_kind,),
-)
-"""What follows the name of a class, from wide to narrow."""
+def _cells(entry: HeadEntry, head: AtlasHead) -> tuple[Text, ...]:
+    return (
+        Text(head.pooling.kind.value, POOLING),
+        label(operations_of(head), OPERATION),
+        label(new_in_words(entry), QUIET),
+    )
 
 
 def operations_of(head: AtlasHead) -> str:

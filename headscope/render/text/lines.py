@@ -104,6 +104,20 @@ def align(rows: Sequence[Sequence[Text]], right: frozenset[int] = frozenset()) -
     return [_line(row, widths, right) for row in rows]
 
 
+def fitted(rows: Sequence[Sequence[Text]], room: int, inline: Sequence[int]) -> list[tuple[Text, Text]]:
+    """Each row as a line of aligned columns, and what goes below it: no cell is left out where the line is too narrow.
+
+    `inline` is how many cells a line may hold, from roomy to narrow; the first number that fits `room` is taken.
+    """
+    lines, count = [Text()] * len(rows), 0
+    for count in inline if rows else ():
+        lines = align([row[:count] for row in rows])
+        if all(line.cell_len <= room for line in lines):
+            break
+    below = (Text(", ").join(cell for cell in row[count:] if cell.cell_len) for row in rows)
+    return list(zip(lines, below, strict=True))
+
+
 def _line(row: Sequence[Text], widths: Sequence[int], right: frozenset[int]) -> Text:
     line = Text(overflow="fold")
     for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
