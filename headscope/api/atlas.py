@@ -20,6 +20,7 @@ from headscope.examination.base.shipped import is_current, shipped
 from headscope.facts import PoolingKind, Task
 from headscope.facts.counting import few_of
 from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
+from headscope.facts.heads.head import parse_pooling
 from headscope.facts.heads.tasks import parse_task
 from headscope.facts.plain import from_dict
 from headscope.fleet.processes import Workers, begin_worker, results
@@ -84,7 +85,8 @@ def heads(
         'logits = classifier(tanh(dense(h[CLS])))'
     """
     tell = progress or (lambda sentence: None)
-    kind = _parsed_kind(pooling)
+    kind = None if pooling is None else parse_pooling(pooling)
+    task = None if task is None else parse_task(task).value
     known = _Known(shipped("atlas.json") if cache and open_cache(wanted=True).is_open else None, tell)
     if operation is not None and operation not in known.operations:
         _refuse_unknown_operation(operation)
@@ -148,7 +150,7 @@ class _Known:
 
 
 def _targets(known: _Known, pattern: str, task: str | None) -> list[_Target]:
-    wanted = None if task is None else parse_task(task)
+    wanted = None if task is None else Task(task)
     return [
         target
         for target in known.targets()
@@ -178,16 +180,6 @@ def _nearest(known: _Known, pattern: str, task: str | None) -> str:
         if near
         else "try a part of a class name, such as bert; * and ? stand for any characters"
     )
-
-
-def _parsed_kind(pooling: str | None) -> PoolingKind | None:
-    if pooling is None:
-        return None
-    try:
-        return PoolingKind(pooling.replace("-", "_"))
-    except ValueError as err:
-        kinds = ", ".join(kind.value for kind in PoolingKind)
-        raise UsageError(f"no such pooling: {pooling}", f"poolings: {kinds}") from err
 
 
 def _refuse_unknown_operation(operation: str) -> None:

@@ -10,6 +10,7 @@ from headscope.examination.base.tracing import Traced
 from headscope.facts import (
     AdapterFacts,
     CheckpointFacts,
+    CheckpointKind,
     CheckpointManifest,
     Gap,
     Head,
@@ -106,7 +107,8 @@ def _mismatch_notes(diff: WeightDiff) -> tuple[str, ...]:
 
 
 def _gaps_of(manifest: CheckpointManifest) -> tuple[Gap, ...]:
-    if manifest.format is WeightsFormat.NONE and not manifest.gaps:
+    is_checkpoint = manifest.kind is not CheckpointKind.CLASS
+    if is_checkpoint and manifest.format is WeightsFormat.NONE and not manifest.gaps:
         return (Gap("weights", "the checkpoint holds no weight file"),)
     return manifest.gaps
 

@@ -31,12 +31,20 @@ if TYPE_CHECKING:
     from headscope.trace import HeadProgram
 
 
-def examine(command: str, request: Request, progress: Progress | None, memory: ReportMemory | None = None) -> Examined:
+def examine(
+    command: str,
+    request: Request,
+    progress: Progress | None,
+    memory: ReportMemory | None = None,
+    *,
+    takes_class: bool = False,
+) -> Examined:
     """The examination that a request asks for, under the name of a command, with what it came from.
 
-    `memory` keeps what the next checkpoints of the same structure share; without one, it is the user's cache.
+    `memory` keeps what the next checkpoints of the same structure share; without one, it is the user's cache. With
+    `takes_class` the request may name a class of Transformers, which is examined in its default configuration.
     """
-    manifest = read_checkpoint(request, progress)
+    manifest = read_checkpoint(request, progress, takes_class=takes_class)
     first = own_first_token(request, manifest)
     tracer = partial(trace_checkpoint, own=first, verify=request.verify)
     memory = memory or ReportMemory(open_cache(request.cache))

@@ -20,6 +20,7 @@ class CheckpointKind(StrEnum):
     SNAPSHOT = "snapshot"
     ADAPTER = "adapter"
     MEMORY = "memory"
+    CLASS = "class"
 
 
 class WeightsFormat(StrEnum):

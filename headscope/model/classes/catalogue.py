@@ -149,6 +149,13 @@ def is_known_class(name: str) -> bool:
     return isinstance(getattr(transformers, name, None), type)
 
 
+def family_of_class(name: str) -> str | None:
+    """The model type whose configuration a class takes; None for what is not a model class of one family."""
+    config_class = getattr(getattr(transformers, name, None), "config_class", None)
+    family = getattr(config_class, "model_type", None)
+    return family if family in config_classes() else None
+
+
 def language_model_of(model_type: str) -> str | None:
     """The class of a family that continues texts token by token, or None."""
     return _first_names("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES").get(model_type)
