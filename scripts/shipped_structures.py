@@ -25,7 +25,7 @@ from headscope.examination.checkpoint.examining import examine_manifest
 from headscope.examination.checkpoint.shipped_structures import (
     LABEL_FIELDS,
     SILENT_FIELDS,
-    Count,
+    ClassCount,
     filled,
     member_of,
     stored_as,
@@ -204,7 +204,7 @@ def _answers(form: str, found: dict[int | None, Remembered], first: FirstToken |
     """The answers by kind of count, as templates."""
     groups: dict[str, dict[int, Any]] = {}
     for count, item in found.items():
-        groups.setdefault(Count(form, count).kind, {})[count or 0] = _document(item)
+        groups.setdefault(ClassCount(form, count).kind, {})[count or 0] = _document(item)
     for kind, documents in groups.items():
         for is_verified in (True, False):
             wanted = documents if is_verified else {count: _unverified(item) for count, item in documents.items()}

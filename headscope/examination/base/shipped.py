@@ -1,7 +1,7 @@
-"""Facts that were traced when this version of headscope was made, and lie in the package.
+"""Facts that were traced when this version of headscope was made, and are in the package.
 
 They are true of one version of PyTorch and of Transformers with the very sources that they were traced from. Anything
-else is traced anew.
+else is traced.
 """
 
 from __future__ import annotations

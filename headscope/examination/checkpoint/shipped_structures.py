@@ -32,7 +32,7 @@ SILENT_FIELDS = ("transformers_version", "_name_or_path")
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class ClassCount:
     """How many classes are meant: by the configuration, by the request, or, where `number` is None, by default."""
 
     form: str
@@ -64,7 +64,7 @@ def shipped_examination(request: Request, manifest: CheckpointManifest, first: F
 
 
 def member_of(model_type: str, tensors: int) -> str:
-    """The part of the shipped facts that holds the structures of a family with so many tensors."""
+    """The part of the shipped facts that holds the structures of a family with that many tensors."""
     return f"structures/{model_type}-{tensors}.json"
 
 
@@ -78,26 +78,26 @@ def _is_plain_checkpoint(manifest: CheckpointManifest) -> bool:
     return not any(special) and manifest.kind is not CheckpointKind.ADAPTER
 
 
-def _count(request: Request, config: Mapping[str, Any]) -> Count | None:
-    """The number of classes and their names; None for labels that are not simply numbered."""
+def _count(request: Request, config: Mapping[str, Any]) -> ClassCount | None:
+    """The number of classes and their names; None for labels that are not numbered from 0."""
     stated = plain_labels(config)
     if stated is None and any(name in config for name in LABEL_FIELDS):
         return None
     if request.labels:
-        return Count("asked", len(request.labels), request.labels)
+        return ClassCount("asked", len(request.labels), request.labels)
     if request.num_labels is not None:
-        return Count("asked", request.num_labels, placeholders(request.num_labels))
-    return Count("stated", len(stated), stated) if stated is not None else Count("stated", None)
+        return ClassCount("asked", request.num_labels, placeholders(request.num_labels))
+    return ClassCount("stated", len(stated), stated) if stated is not None else ClassCount("stated", None)
 
 
-def _answer(entry: Mapping[str, Any], count: Count, first: FirstToken | None) -> Any:
+def _answer(entry: Mapping[str, Any], count: ClassCount, first: FirstToken | None) -> Any:
     """What an entry says for this number of classes and this first token; None where it says nothing."""
     own = None if first is None else [first.token]
     found = [item["changes"] for item in entry["answers"] if item["for"] == [count.form, count.kind, own]]
     return _changed(entry["base"], found[0]) if found else None
 
 
-def _holds(entry: Mapping[str, Any], manifest: CheckpointManifest, count: Count) -> bool:
+def _holds(entry: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount) -> bool:
     """Whether a checkpoint has the tensors and the configuration of an entry."""
     if len(entry["tensors"]) != len(manifest.tensors) or entry["stored"] != stored_as(manifest):
         return False
@@ -142,7 +142,7 @@ def _are_known(names: set[str], folders: Sequence[str]) -> bool:
     return any(word in text for path in package.rglob("*.py") for text in (path.read_bytes(),) for word in words)
 
 
-def _remembered(answer: list[Any], manifest: CheckpointManifest, count: Count) -> Remembered:
+def _remembered(answer: list[Any], manifest: CheckpointManifest, count: ClassCount) -> Remembered:
     """The examination with what is the checkpoint's own."""
     report, *rest = answer
     own = [tool_version(), "inspect", store(environment()), store(checkpoint_facts(manifest))]

@@ -25,7 +25,7 @@ def heads_document(entries: Sequence[HeadEntry]) -> Document:
 def heads_screen(entries: Sequence[HeadEntry], pattern: str = "") -> RenderableType:
     """A line for each class by task, what could not be traced, and counts at the end.
 
-    Where a class has `pattern` as its name, the others, whose names only hold it, follow after a line that says so.
+    Where a class has `pattern` as its name, the others, whose names only hold it, follow below a heading.
     """
     named = [entry for entry in entries if entry.class_name == pattern]
     others = [entry for entry in entries if entry.class_name != pattern]
