@@ -18,7 +18,7 @@ import pytest
 import headscope
 from headscope.examination.base import shipped
 from headscope.examination.base.shipped import PLACE
-from headscope.examination.checkpoint.shipped_structures import filled
+from headscope.examination.checkpoint.shipped_structures import MOST_CLASSES, filled
 from headscope.facts.plain import to_dict
 from headscope.upstream import sources
 from tests import warm
@@ -51,7 +51,8 @@ def checkpoint_of(entry: dict[str, Any], count: int, draw: random.Random) -> Che
 
 def counts_of(entry: dict[str, Any], draw: random.Random) -> Iterator[tuple[int, dict[str, Any]]]:
     """The class counts to be tried, with the options that ask for them."""
-    many = draw.randint(3, 60)
+    width = entry["config"].get("hidden_size")
+    many = draw.choice([draw.randint(3, 60), draw.randint(61, MOST_CLASSES), width if isinstance(width, int) else 16])
     kinds = {"1": 1, "2": 2, "many": many}
     for form, kind in dict.fromkeys((form, kind) for form, kind, own in (item["for"] for item in entry["answers"])):
         if form == "asked" and kind == "many" and draw.random() < 0.5:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 LABEL_FIELDS = ("id2label", "label2id")
 SILENT_FIELDS = ("transformers_version", "_name_or_path")
+MOST_CLASSES = 10_000
+"""Up to which the rules of the number of classes are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class ClassCount:
 
     @property
     def kind(self) -> str:
-        """By which an entry keeps its answers: one and two classes can be heads of their own."""
+        """By which an entry keeps its answers: one and two classes can be other heads."""
         return "default" if self.number is None else str(self.number) if self.number <= 2 else "many"
 
 
@@ -53,6 +55,8 @@ def shipped_examination(request: Request, manifest: CheckpointManifest, first: F
     if not isinstance(family, str) or not family.replace("-", "_").isidentifier():
         return None
     count = _count(request, manifest.config)
+    if count is not None and (count.number or 0) > MOST_CLASSES:
+        return None
     part = shipped(member_of(family, len(manifest.tensors))) if count is not None else None
     if part is None or count is None:
         return None

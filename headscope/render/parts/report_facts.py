@@ -184,9 +184,12 @@ def source_facts(report: Report) -> Facts:
     """Whether anything was traced for this report."""
     if report.is_shipped:
         here = report.environment
-        yield "traced", label(
-            f"when headscope was made, with Transformers {here.transformers} and the same sources; --no-cache traces "
-            "again"
+        yield (
+            "traced",
+            label(
+                f"when headscope was made, with Transformers {here.transformers} and the same sources; --no-cache traces "
+                "again"
+            ),
         )
 
 
