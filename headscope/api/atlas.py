@@ -24,6 +24,7 @@ from headscope.facts.heads.head import parse_pooling
 from headscope.facts.heads.tasks import parse_task
 from headscope.facts.plain import from_dict
 from headscope.fleet.processes import Workers, begin_worker, results
+from headscope.upstream.imports import fault_of_import
 
 if TYPE_CHECKING:
     from headscope.facts import HeadTrace
@@ -232,7 +233,8 @@ def _entry(target: _Target) -> HeadEntry:
     try:
         cls = getattr(transformers, target.name)
     except ImportError as err:
-        return _untraced(target, _sentence(err))
+        fault = fault_of_import(err)
+        return _untraced(target, fault.message if fault is not None else _sentence(err))
     try:
         return _traced_entry(target, cls)
     except ImportError as err:
