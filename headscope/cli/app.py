@@ -77,9 +77,7 @@ _COMMANDS: dict[str, _Entry] = {
             "headscope check ./my-checkpoint --data test.csv --label-column label",
         ),
     ),
-    "verify": _Entry(
-        verify_command, _PIPELINE, ("headscope verify ./my-checkpoint", "headscope verify ./my-adapter --with peft")
-    ),
+    "verify": _Entry(verify_command, _PIPELINE, ("headscope verify ./my-checkpoint", "headscope verify ./my-adapter")),
     "scan": _Entry(
         scan_command,
         _MANY,

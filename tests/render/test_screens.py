@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 from headscope.facts import (
     Carried,
     Finding,
+    Gap,
     HeadHealth,
     HealthBasis,
     HealthVerdict,
@@ -103,6 +104,16 @@ def test_every_parameter_of_the_head_is_named_whole(width: int) -> None:
     text = plain_text(detailed(report), width)
     for parameter in report.head.parameters:
         assert parameter.name in text
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_notices_and_gaps_have_the_same_words_on_all_screens(screen: str) -> None:
+    report = bert()
+    told = replace(report.checkpoint, notices=("a snapshot",))
+    open_report = replace(report, checkpoint=told, not_determined=(Gap("pooling", "why"), Gap("formula", "why")))
+    lines = plain_text(SCREENS[screen](open_report), WIDE).splitlines()
+    assert "notice      a snapshot" in lines
+    assert "unknown     pooling, formula: why" in lines
 
 
 def test_a_status_is_a_word_beside_its_color() -> None:

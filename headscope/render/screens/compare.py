@@ -174,12 +174,9 @@ def _sign(at: int) -> str:
 
 def _rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
     """The differences but those of single parameters, which stand with their stages; then the stages by role."""
-    differing = {item.what for item in comparison.differences}
-    for name, read in _ALWAYS.items():
-        if name not in differing:
-            yield name, _folded([label(read(report)) for report in comparison.reports])
+    yield from _always(comparison)
     for item in comparison.differences:
-        if not item.what.startswith(PARAMETER) and item.what != "operations":
+        if not item.what.startswith(PARAMETER) and item.what not in {*_ALWAYS, "operations"}:
             yield item.what, _folded([label(value, _DIFFERS) for value in item.values])
     for row in comparison.stages:
         role = next(role_of(stage.operation) for stage in row if stage is not None)
@@ -188,12 +185,18 @@ def _rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
         yield role, _folded(cells)
 
 
-def _brief_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
-    """The differences but those of sizes and of single parameters; what is known of the weights in numbers."""
+def _always(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
+    """The rows that stand first even if all models say the same."""
     differing = {item.what: item.values for item in comparison.differences}
     for name, read in _ALWAYS.items():
-        yield name, _folded([label(value, _DIFFERS if name in differing else "")
-                             for value in differing.get(name) or map(read, comparison.reports)])  # fmt: skip
+        values = differing.get(name) or tuple(map(read, comparison.reports))
+        yield name, _folded([label(value, _DIFFERS if name in differing else "") for value in values])
+
+
+def _brief_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
+    """The differences but those of sizes and of single parameters; what is known of the weights in numbers."""
+    yield from _always(comparison)
+    differing = {item.what: item.values for item in comparison.differences}
     for name, values in differing.items():
         if name not in _ALWAYS and name not in _SIZES and not name.startswith(PARAMETER):
             brief = tuple(_BRIEF[name](report) for report in comparison.reports) if name in _BRIEF else values
