@@ -269,7 +269,7 @@ def _heads(definitions: dict[str, Schema]) -> Schema:
 _TOPIC: dict[str, Schema] = {
     "topic": _text("The topic's id, such as `HS102` or `first_token`."),
     "names": _list({"type": "string"}, "Other names under which `explain` knows it."),
-    "group": _text("What it belongs to: `rules`, `pooling`, `operations` or `ideas`."),
+    "group": _text("What it belongs to: `rules`, `pooling`, `operations`, `ideas`, `words` or `classes`."),
     "title": _text("What it is, in a few words."),
     "severities": {
         "type": ["object", "null"],

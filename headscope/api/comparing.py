@@ -103,7 +103,7 @@ def compare(
 def _examined(request: Request, progress: Progress | None, memory: ReportMemory) -> Examined | WeightInventory:
     """The examination of a checkpoint, or what an export holds."""
     try:
-        return examine("compare", request, progress, memory)
+        return examine("compare", request, progress, memory, takes_class=True)
     except Unsupported as err:
         contents = err.contents if isinstance(err.contents, WeightInventory) else None
         if contents is not None and contents.head is not None and contents.head.basis is not HeadBasis.CONFIG:

@@ -1,18 +1,30 @@
-"""`explain`: rules, poolings, operations and ideas in plain words."""
+"""`explain`: rules, poolings, operations, ideas, words on the screens and classes in plain words."""
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 from headscope.api.arguments import use_case
 from headscope.api.results.shown import Explained
+from headscope.errors import HeadscopeError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headscope.render.parts.explain import Topic
+
+_CLASS = re.compile(r"[A-Z]\w*[a-z]\w*", re.ASCII)
+_MODEL_CLASS = re.compile(r"\w+For[A-Z]\w*", re.ASCII)
 
 
 @use_case
 def explain(*topics: str) -> Explained:
-    """Explains rules, poolings, operations or ideas.
+    """Explains rules, poolings, operations, ideas, words on the screens, or classes of Transformers and PyTorch.
 
     Args:
-        *topics: IDs or names, such as `"HS102"`, `"first_token"`, `"tanh"` or `"logits"`. Without any, every topic is
-            returned.
+        *topics: IDs or names, such as `"HS102"`, `"first_token"`, `"tanh"`, `"logits"` or `"BertPooler"`. Without any,
+            every topic is returned, but for the classes.
 
     Returns:
         The topics in the given order, each with its `id`, `names`, `title` and `text` (Markdown).
@@ -25,7 +37,57 @@ def explain(*topics: str) -> Explained:
         >>> [topic.title for topic in headscope.explain("HS102")]
         ['The head is newly initialized']
     """
-    from headscope.render.parts.explain import find_topics
     from headscope.render.parts.explain import topics as every_topic
 
-    return Explained(find_topics(topics) if topics else every_topic())
+    return Explained(topics_named(topics) if topics else every_topic())
+
+
+def topics_named(words: Sequence[str]) -> tuple[Topic, ...]:
+    """The topics that the words name, classes among them. Raises UsageError with the nearest for an unknown word."""
+    from headscope.render.parts.explain import find_topics
+
+    try:
+        return find_topics(words)
+    except UsageError:
+        if not any(map(_CLASS.fullmatch, words)):
+            raise
+    return tuple(dict.fromkeys(topic for word in words for topic in _topics_of_word(word)))
+
+
+def _topics_of_word(word: str) -> tuple[Topic, ...]:
+    from headscope.render.parts.explain import find_topics
+
+    try:
+        return find_topics((word,))
+    except UsageError as err:
+        topic = _topic_of_class(word) if _CLASS.fullmatch(word) else None
+        if topic is None:
+            raise _with_nearest_class(err, word) from err
+        return (topic,)
+
+
+def _topic_of_class(name: str) -> Topic | None:
+    """The topic of a class of Transformers or PyTorch: of a class with a head, its head; otherwise its code."""
+    from headscope.render.parts.class_topics import model_class_topic, module_topic
+    from headscope.upstream.class_sources import find_class_source
+
+    source = find_class_source(name)
+    if source is None:
+        return None
+    if _MODEL_CLASS.fullmatch(name):
+        from headscope.api.inspection import inspect
+
+        try:
+            return model_class_topic(inspect(name, cache=True))
+        except HeadscopeError:  # no class that scores classes, or one that needs another package
+            pass
+    return module_topic(source)
+
+
+def _with_nearest_class(err: UsageError, word: str) -> UsageError:
+    from difflib import get_close_matches
+
+    from headscope.upstream.class_sources import class_names_defined
+
+    near = get_close_matches(word, class_names_defined(), n=3, cutoff=0.8) if _CLASS.fullmatch(word) else []
+    return UsageError(err.message, f"did you mean {' or '.join(near)}?") if near else err

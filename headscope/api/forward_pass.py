@@ -92,7 +92,7 @@ def forward(
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter
-            or a snapshot file; or a model in memory
+            or a snapshot file; a class of Transformers by its name, in its default configuration; or a model in memory
             (`nn.Module`, also compiled or wrapped), which runs where it is and stays untouched.
         device: `meta` for shapes only; `cpu`, `cuda`, `cuda:0` or `mps` for values.
         text: One text or several, for the checkpoint's own tokenizer.
@@ -124,7 +124,7 @@ def forward(
     request = make_request(reference, options)
     if material.kinds() and device == _META:
         raise _no_numbers(material, request)
-    examined = examine("forward", request, progress)
+    examined = examine("forward", request, progress, takes_class=True)
     report, manifest = examined.report, examined.manifest
     choice = examined.choice or choose_class(_with_classes_of(report, request), manifest)
     _check_kind(material, choice)
@@ -186,7 +186,7 @@ def _no_numbers(material: Material, request: Request) -> UsageError:
     """Inputs on the meta device. Another device helps only where the checkpoint holds weights."""
     hint = "add --device cpu"
     try:
-        kind = read_checkpoint(request, None).kind
+        kind = read_checkpoint(request, None, takes_class=True).kind
     except HeadscopeError:
         kind = CheckpointKind.HUB
     if kind in WITHOUT_WEIGHTS:

@@ -51,7 +51,7 @@ def inspect(
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter
-            or a snapshot file; or a model in memory
+            or a snapshot file; a class of Transformers by its name, in its default configuration; or a model in memory
             (`nn.Module`, also compiled or wrapped), which stays untouched.
         prove: Report how the gradients of the head agree with the traced pooling, and what padding changes.
         health: Report whether the classifier was ever trained, from its own numbers: `report.health`.
@@ -85,7 +85,7 @@ def inspect(
     from headscope.examination.checkpoint.findings import with_findings
 
     request = make_request(reference, options | own)
-    examined = examine("inspect", request, progress)
+    examined = examine("inspect", request, progress, takes_class=True)
     report = with_findings(examined, request)
     if request.health:
         from headscope.examination.evidence.health import health_of_checkpoint

@@ -11,6 +11,7 @@ from headscope.checks import Ignore, Selection
 from headscope.checks import select as select_rules
 from headscope.errors import UsageError
 from headscope.examination.base.request import Request
+from headscope.facts.heads.tasks import parse_task
 from headscope.facts.stored.location import HubOptions, Location
 
 
@@ -97,6 +98,7 @@ def read_path(given: Any, option: str) -> str | None:
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "labels": lambda name, value: read_labels(value),
     "num_labels": lambda name, value: read_count(value),
+    "task": lambda name, value: None if value is None else parse_task(value).value,
     "tokens": lambda name, value: () if value is None else read_names(value, name),
     "cache_dir": lambda name, value: read_path(value, name),
     "adapter": lambda name, value: read_path(value, name),

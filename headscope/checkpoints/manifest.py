@@ -12,7 +12,7 @@ from headscope.checkpoints.contents.weights import (
     read_weight_file,
     read_weights,
 )
-from headscope.checkpoints.formats.config_file import canonical_text, parse_object
+from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.states.place import Found
 from headscope.facts import CheckpointKind, CheckpointManifest, Gap, WeightFile, WeightsFormat
 
@@ -51,7 +51,7 @@ def manifest_of_weights(
         reference=reference,
         kind=kind,
         format=weights.format,
-        config_text=canonical_text(config),
+        parsed_config=config,
         tensors=weights.tensors,
         files=weights.files,
         bytes_read=weights.bytes_read + config_bytes,

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from headscope.checkpoints.formats.config_file import canonical_text, parse_object
+from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.formats.dtypes import TORCH_DTYPES
 from headscope.errors import Malformed, UsageError
 from headscope.facts import (
@@ -97,7 +97,7 @@ def _from_values(values: dict[str, Any], reference: str, size: int) -> Checkpoin
             reference=reference,
             kind=CheckpointKind.SNAPSHOT,
             format=WeightsFormat(values["weights_format"]),
-            config_text=canonical_text(_expect(values["config"], dict)),
+            parsed_config=_expect(values["config"], dict),
             tensors=tensors,
             files=files,
             revision=_optional_text(values["revision"]),

@@ -25,11 +25,20 @@ class Format(str, Enum):  # noqa: UP042 - StrEnum shows its members differently 
     json = "json"
 
 
+def _task(given: str | None) -> str | None:
+    """The task by its name in headscope. Raises UsageError before anything heavy is imported."""
+    if given is None:
+        return None
+    from headscope.facts.heads.tasks import parse_task
+
+    return parse_task(given).value
+
+
 def complete_task(incomplete: str) -> list[str]:
     """The tasks that begin so."""
-    from headscope.facts import Task
+    from headscope.facts.heads.tasks import OTHER_NAMES, Task
 
-    return [task.value for task in Task if task.value.startswith(incomplete)]
+    return [name for name in (*Task, *OTHER_NAMES) if name.startswith(incomplete)]
 
 
 def _file(path: Path | None) -> Path | None:
@@ -42,26 +51,31 @@ def option(names: str, help: str, metavar: str | None = None, *, panel: str | No
     return typer.Option(*names.split(), help=help, metavar=metavar, rich_help_panel=panel, **more)
 
 
+def task_option(help: str, *, panel: str | None = None) -> Any:
+    """`--task`, for a command that says what it is for."""
+    return option("--task", help, "TASK", panel=panel, autocompletion=complete_task, callback=_task)
+
+
 def model_argument(more: str) -> Any:
     """The argument MODEL, with the kinds of reference that a command takes besides those of every command."""
     kinds = f"A Hub ID, id@revision, hf:// URI, Hub URL, folder, {more}."
     return typer.Argument(metavar="MODEL", help=kinds, show_default=False)
 
 
-Model = Annotated[str, model_argument("weight file, PEFT adapter, or snapshot file")]
+Model = Annotated[
+    str,
+    model_argument(
+        "weight file, PEFT adapter or snapshot file. Where no weights are needed, also a class such as "
+        "BertForSequenceClassification"
+    ),
+]
 NumLabels = Annotated[
     int | None, option("--num-labels", "Number of classes (default: from the config).", "N", panel=_WHAT)
 ]
 Labels = Annotated[str | None, option("--labels", "Class names, in order.", "A,B,C", panel=_WHAT)]
 TaskName = Annotated[
     str | None,
-    option(
-        "--task",
-        "The task, such as token-classification (default: from the checkpoint).",
-        "TASK",
-        panel=_WHAT,
-        autocompletion=complete_task,
-    ),
+    task_option("The task, such as token-classification or ner (default: from the checkpoint).", panel=_WHAT),
 ]
 ModelClass = Annotated[
     str | None, option("--model-class", "A model class of Transformers (default: from the task).", "CLASS", panel=_WHAT)

@@ -18,6 +18,7 @@ from headscope.facts.counting import told_gaps
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.scan import Cause, ScanRow
 from headscope.facts.stored.weights import NEW_AT_LOAD
+from headscope.upstream.imports import fault_of_import
 
 _LONGEST_REASON = 2_000
 _GRAVEST_FIRST = tuple(Severity)
@@ -38,12 +39,17 @@ def scan_one(make: Callable[[], Request], reference: str, options: RowOptions, m
         request = make()
         row = _row(examine("inspect", request, None, memory), request, options)
     except HeadscopeError as err:
-        row = unread(reference, Cause(err.code), "; ".join(filter(None, (err.message, err.hint))))
+        row = _refused(reference, err)
     except MemoryError:
         row = unread(reference, Cause.MEMORY, "examining it takes more memory than a worker may use")
     except Exception as err:  # one checkpoint costs itself alone
-        row = unread(reference, Cause.CRASH, f"{type(err).__name__}: {err}")
+        fault = fault_of_import(err)
+        row = _refused(reference, fault) if fault else unread(reference, Cause.CRASH, f"{type(err).__name__}: {err}")
     return replace(row, reference=reference, seconds=round(time.perf_counter() - start, 4))
+
+
+def _refused(reference: str, err: HeadscopeError) -> ScanRow:
+    return unread(reference, Cause(err.code), "; ".join(filter(None, (err.message, err.hint))))
 
 
 def unread(reference: str, cause: Cause, reason: str) -> ScanRow:

@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Lock
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.upstream.imports import fault_of_import
 
 _ONE_AT_A_TIME = Lock()
 _ATTEMPTS = 5
@@ -42,7 +43,9 @@ def check_folder() -> None:
 
 
 def fault_of_process(err: Exception) -> HeadscopeError | None:
-    """What the process lacks, where an unexpected exception may come from that: a temporary folder, or docstrings."""
+    """What the process lacks, where an unexpected exception may come from that: a temporary folder, docstrings, or a
+    package that can be imported.
+    """
     if isinstance(err, OSError):
         try:
             tempfile.gettempdir()
@@ -55,4 +58,4 @@ def fault_of_process(err: Exception) -> HeadscopeError | None:
             f"Transformers reads its docstrings, which Python leaves out here: {type(err).__name__}",
             "unset PYTHONOPTIMIZE, or run Python without -OO",
         )
-    return None
+    return fault_of_import(err)

@@ -32,6 +32,12 @@ LIGHT: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
     (("--version",), {}),
     (("inspect",), {}),
     (("--bogus",), {}),
+    *(
+        ((command, "gpt2", "--task", "token-classifcation"), {})
+        for command in ("inspect", "diff-weights", "forward", "diagram", "check", "heads", "scan")
+    ),
+    (("compare", "gpt2", "gpt2", "--task", "token-classifcation"), {}),
+    (("heads", "--pooling", "meen"), {}),
     ((), {"_HEADSCOPE_COMPLETE": "complete_bash", "COMP_WORDS": "headscope inspect --ta", "COMP_CWORD": "2"}),
     (
         (),

@@ -3,10 +3,14 @@
 from typing import Any
 
 import pytest
+from peft import TaskType
+from transformers.pipelines import PIPELINE_REGISTRY
 
 from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
 from headscope.facts import Task
+from headscope.facts.heads.tasks import parse_task
 from headscope.model.classes.model_request import ModelRequest, choose
+from headscope.model.loading.adapters import task_of_adapter
 
 BERT: dict[str, Any] = {"model_type": "bert", "hidden_size": 32, "num_attention_heads": 2}
 
@@ -24,6 +28,23 @@ def test_a_classifier_stays_what_it_is() -> None:
 def test_a_family_without_texts_gets_its_first_task() -> None:
     choice = choose({"model_type": "vit"}, ModelRequest())
     assert (choice.cls.__name__, choice.task) == ("ViTForImageClassification", Task.IMAGE_CLASSIFICATION)
+
+
+def test_tasks_may_have_the_names_of_pipelines() -> None:
+    classes = {f"AutoModelFor{task.title().replace('-', '')}": task for task in Task}
+    aliases = {other: PIPELINE_REGISTRY.check_task(other)[1] for other in PIPELINE_REGISTRY.task_aliases}
+    known = aliases | dict(PIPELINE_REGISTRY.supported_tasks)
+    pairs = {name: [cls.__name__ for cls in made["pt"]] for name, made in known.items()}
+    wanted = {name: classes[names[0]] for name, names in pairs.items() if names[0] in classes}
+    assert {"sentiment-analysis", "ner", "text-classification", "zero-shot-classification"} < wanted.keys()
+    assert {name: parse_task(name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("name", TaskType)
+def test_tasks_may_have_the_names_that_peft_has(name: TaskType) -> None:
+    wanted = task_of_adapter({"task_type": name.value})
+    if wanted is not None:
+        assert parse_task(name.value) is wanted
 
 
 def test_tasks_may_be_spelled_with_underscores() -> None:

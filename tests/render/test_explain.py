@@ -1,14 +1,20 @@
 """Topics: all that a report can name is explained, and what stands in a topic is true of the program."""
 
+import ast
+import inspect
 import json
 import re
 import shlex
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 
 import jsonschema
 import pytest
+from torch import nn
+from transformers.models.bert.modeling_bert import BertPooler
 from typer.main import get_command
 
 import headscope
@@ -16,10 +22,13 @@ from headscope.checks import RULES
 from headscope.cli import main
 from headscope.cli.app import app
 from headscope.errors import UsageError
-from headscope.facts import ParameterStatus, PoolingKind, Profile
+from headscope.facts import ParameterStatus, PoolingKind, Profile, Severity, Task
 from headscope.facts.results.check import Verdict
-from headscope.render.parts.explain import Topic, find_topic, topics
+from headscope.facts.results.verification import TensorStatus
+from headscope.render.parts.explain import GROUPS, Topic, find_topic, topics
+from headscope.render.screens.inspect import inspect_facts
 from scripts.write_rules import rules_page
+from tests.reports import REPORTS
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs/schema/headscope-1.0.schema.json").read_text())
@@ -37,8 +46,28 @@ def test_no_topic_is_of_a_rule_that_does_not_exist() -> None:
     assert {topic.id for topic in topics() if topic.group == "rules"} == set(RULES)
 
 
-@pytest.mark.parametrize("name", [*PoolingKind, *ParameterStatus, *Profile, Verdict.NOT_DETERMINED])
-def test_every_word_of_a_report_has_a_topic(name: str) -> None:
+def words_at_the_margin() -> set[str]:
+    """What the code yields as a word with its text, and what the reports made by hand show."""
+    files = (ROOT / "headscope/render").rglob("*.py")
+    found = (node.value for file in files for node in ast.walk(ast.parse(file.read_text())) if is_yield(node))
+    said = {name.value for pair in found for name in pair.elts[:1] if isinstance(name, ast.Constant)}
+    shown = {name for make in REPORTS.values() for name, _ in inspect_facts(make())}
+    return {word for word in said | shown if isinstance(word, str) and word}
+
+
+def is_yield(node: ast.AST) -> bool:
+    return isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple)
+
+
+WORDS = (
+    *(*PoolingKind, *ParameterStatus, *Profile, *Verdict, *TensorStatus, *Severity, *Task),
+    *(*words_at_the_margin(), *GROUPS),
+    *("logistic regression", "CLS", "[CLS]", "labels:", "base model", "next", "rules", "skipped", "data", "hidden"),
+)
+
+
+@pytest.mark.parametrize("name", sorted({*map(str, WORDS)} - {"ideas", "words"}))
+def test_every_word_of_a_screen_has_a_topic(name: str) -> None:
     assert find_topic(name).text
 
 
@@ -80,7 +109,7 @@ def test_json_is_as_published(capsys: pytest.CaptureFixture[str]) -> None:
         jsonschema.validate(json.loads(capsys.readouterr().out), SCHEMA)
 
 
-@pytest.mark.parametrize(("wrong", "near"), [("HS99", "HS"), ("frist-token", "first_token"), ("logit", "logits")])
+@pytest.mark.parametrize(("wrong", "near"), [("HS99", "HS"), ("frist-token", "first_token"), ("poler", "pooler")])
 def test_an_unknown_topic_is_refused_with_the_nearest(
     wrong: str, near: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,6 +129,56 @@ def test_the_page_of_rules_is_as_the_topics_say() -> None:
 def test_it_needs_no_torch() -> None:
     code = (
         "import sys; from headscope.cli import main; main(['explain', 'HS102']);"
+        "sys.exit(sum(name in sys.modules for name in ('torch', 'transformers', 'huggingface_hub')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_rules_are_listed_in_order_and_all_of_them() -> None:
+    listed = [topic.id for topic in topics() if topic.group == "rules"]
+    assert listed == sorted(RULES)
+
+
+@pytest.mark.parametrize(("group", "kinds"), [("pooling", PoolingKind), ("rules", RULES), ("operations", ("linear",))])
+def test_a_group_lists_its_topics(group: str, kinds: Iterable[str]) -> None:
+    assert set(kinds) <= set(find_topic(group).text.split())
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [("LayerNorm", "layer_norm"), ("Linear", "linear"), ("logit", "logits"), ("hidden state", "hidden states")],
+)
+def test_case_spaces_and_the_plural_make_no_difference(written: str, found: str) -> None:
+    assert find_topic(written).id == found
+
+
+@pytest.mark.parametrize(("name", "file"), [("BertPooler", BertPooler), ("Embedding", nn.Embedding)])
+def test_a_module_is_shown_with_the_code_that_runs(name: str, file: type[nn.Module]) -> None:
+    (topic,) = headscope.explain(name)
+    lines, first = inspect.getsourcelines(file)
+    assert Path(inspect.getfile(file)).as_posix().endswith(topic.text.partition("`")[2].partition("`")[0])
+    assert f"line {first}." in topic.text
+    code = textwrap.dedent(inspect.getsource(file.forward))
+    assert code.strip() in topic.text
+    assert topic.group == "classes" and "".join(lines)
+
+
+def test_a_model_class_is_shown_with_its_head() -> None:
+    (topic,) = headscope.explain("BertForSequenceClassification")
+    report = headscope.inspect("BertForSequenceClassification")
+    assert report.head is not None and report.head.formula in topic.text
+    assert all(item.name in topic.text for item in report.head.parameters)
+
+
+def test_a_misspelled_class_gets_the_nearest() -> None:
+    with pytest.raises(UsageError) as caught:
+        headscope.explain("BertPoler")
+    assert "BertPooler" in caught.value.hint
+
+
+def test_the_code_of_a_module_is_found_without_torch() -> None:
+    code = (
+        "import sys; from headscope.cli import main; assert main(['explain', 'BertPooler', 'CLS']) == 0;"
         "sys.exit(sum(name in sys.modules for name in ('torch', 'transformers', 'huggingface_hub')))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

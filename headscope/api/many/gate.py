@@ -57,7 +57,8 @@ def run_gate(
     """
     requests = [make_request(model, dict(options)) for model in models]
     labeled = read_labeled(data) if data else None
-    memory = ReportMemory(open_cache(any(request.cache for request in requests)), Structures())
+    shared = Structures() if len(requests) > 1 else None
+    memory = ReportMemory(open_cache(any(request.cache for request in requests)), shared)
     results: list[CheckResult] = []
     for request in requests:
         try:

@@ -107,8 +107,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _kind(value: Any) -> str:
     kinds = {dict: "an object", list: "a list", str: "a text", type(None): "null", bool: "true or false"}
     return kinds.get(type(value), "a number")
-
-
-def canonical_text(value: dict[str, Any]) -> str:
-    """The object as one line of JSON with sorted keys."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))

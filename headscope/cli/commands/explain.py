@@ -1,11 +1,15 @@
 """`headscope explain [TOPIC]...`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headscope.cli.options import Pages
 from headscope.cli.output import check_output, write_report
+from headscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from headscope.render.parts.explain import Topic
 
 
 def _known(incomplete: str) -> list[str]:
@@ -18,22 +22,35 @@ TopicName = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TOPIC",
-        help="A rule (HS102, head-new), a pooling (first_token), an operation, an idea (logits).",
+        help="A rule (HS102, head-new), a pooling (first_token), an operation, an idea (logits), a word on a screen, "
+        "a class (BertPooler).",
         show_default=False,
         autocompletion=_known,
     ),
 ]
 
 
+def _found(words: list[str]) -> "tuple[Topic, ...]":
+    """The topics that the words name; the api, which is slow to import, knows the classes."""
+    from headscope.render.parts.explain import find_topics
+
+    try:
+        return find_topics(words)
+    except UsageError:
+        from headscope.api.explaining import topics_named
+
+        return topics_named(words)
+
+
 def explain_command(output: Pages, topic: TopicName = None) -> int:
-    """Explain rules, poolings, operations or ideas; without TOPIC, list them."""
+    """Explain rules, poolings, operations, ideas, words on the screens or classes; without TOPIC, list them."""
     check_output(output.output)
     from headscope.render.parts import explain as pages
 
     if not topic:
         write_report(output, pages.topics_screen, pages.topics_document)
         return 0
-    found = pages.find_topics(topic)
+    found = _found(topic)
     if len(found) == 1:
         write_report(output, lambda: pages.topic_screen(found[0]), lambda: pages.topic_document(found[0]))
     else:

@@ -4,17 +4,24 @@ from typing import Annotated
 
 import typer
 
-from headscope.cli.options import Output, complete_task, option
+from headscope.cli.options import Output, option, task_option
 from headscope.cli.output import check_output, write_report
 from headscope.cli.progress import telling_progress
+
+
+def _pooling(given: str | None) -> str | None:
+    """The kind of pooling. Raises UsageError before anything heavy is imported."""
+    if given is None:
+        return None
+    from headscope.facts.heads.head import parse_pooling
+
+    return parse_pooling(given).value
+
 
 Pattern = Annotated[
     str, typer.Argument(metavar="PATTERN", help="Part of a class name or model type, or a pattern such as 'Luke*'.")
 ]
-Task = Annotated[
-    str | None,
-    option("--task", "Only heads for this task, such as token-classification.", "TASK", autocompletion=complete_task),
-]
+Task = Annotated[str | None, task_option("Only heads for this task, such as token-classification or ner.")]
 Workers = Annotated[int | None, option("--workers", "Number of processes (default: one per core).", "N", min=1)]
 
 
@@ -23,21 +30,34 @@ def heads_command(  # noqa: PLR0917  Typer passes every option by name
     pattern: Pattern = "",
     task: Task = None,
     pooling: Annotated[
-        str | None, option("--pooling", "Only heads with this pooling, such as masked_mean.", "KIND")
+        str | None,
+        option("--pooling", "Only heads with this pooling, such as masked_mean.", "KIND", callback=_pooling),
     ] = None,
     operation: Annotated[
         str | None, option("--operation", "Only heads that run this operation, such as tanh.", "NAME")
     ] = None,
     workers: Workers = None,
+    no_cache: Annotated[bool, option("--no-cache", "Trace every class, whatever is known of it.")] = False,
 ) -> int:
     """List every classification class of the installed Transformers; needs no checkpoint."""
     check_output(output.output)
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
-        found = api.heads(pattern, task=task, pooling=pooling, operation=operation, workers=workers, progress=tell)
+        found = api.heads(
+            pattern,
+            task=task,
+            pooling=pooling,
+            operation=operation,
+            workers=workers,
+            cache=not no_cache,
+            progress=tell,
+        )
     from headscope.render.screens.heads import heads_document, heads_names, heads_screen
 
-    screen = heads_names if output.quiet else heads_screen
-    write_report(output, lambda: screen(found), lambda: heads_document(found))
+    write_report(
+        output,
+        lambda: heads_names(found) if output.quiet else heads_screen(found, pattern),
+        lambda: heads_document(found),
+    )
     return 0

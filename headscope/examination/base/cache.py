@@ -16,7 +16,6 @@ import secrets
 import stat
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -166,10 +165,8 @@ def key_of(manifest: CheckpointManifest, *parts: object) -> str:
     rest = (manifest.kind.value, manifest.notices, repr(manifest.states), repr(repaired))
     adapter = () if manifest.adapter is None else (manifest.adapter.notices, package_version("peft"))
     text = json.dumps([versions_key(), rest, adapter, [repr(part) for part in parts]], default=list)
-    others = snapshot_text(replace(manifest, config_text="{}"))
     # Names in a checkpoint may hold half a surrogate pair, which UTF-8 refuses.
-    whole = f"{text}\n{manifest.config_text}\n{others}".encode("utf-8", "surrogatepass")
-    return hashlib.sha256(whole).hexdigest()[:40]
+    return hashlib.sha256(f"{text}\n{snapshot_text(manifest)}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 def versions_key() -> tuple[object, ...]:

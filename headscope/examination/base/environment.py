@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import fields
 from functools import cache
 from importlib import metadata
 from urllib.parse import urlsplit, urlunsplit
 
 from headscope.facts import Environment
-from headscope.facts.results.environment import Settings, Surroundings
+from headscope.facts.results.environment import OtherPackages, Settings, Surroundings
 
 
 def environment() -> Environment:
@@ -34,7 +35,8 @@ def environment() -> Environment:
 
 def surroundings() -> Surroundings:
     """Versions and the Hub's settings, for a bug report; no secrets."""
-    return Surroundings(environment(), read_settings())
+    names = (field.name for field in fields(OtherPackages))
+    return Surroundings(environment(), read_settings(), OtherPackages(**{name: _version(name) for name in names}))
 
 
 @cache

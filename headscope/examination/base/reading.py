@@ -6,7 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headscope.errors import WithoutConfig
+from headscope.errors import NetworkError, NotFound, Offline, WithoutConfig
+from headscope.examination.base.default_class import (
+    is_class_name,
+    read_default_class,
+    with_nearest_class,
+    without_checkpoint,
+)
 from headscope.examination.base.request import Progress, Request
 from headscope.facts import CheckpointKind, CheckpointManifest, WeightsFormat
 from headscope.facts.stored.location import Location
@@ -15,16 +21,22 @@ if TYPE_CHECKING:
     from headscope.checkpoints.contents.tokenizer_file import FirstToken
 
 
-def read_checkpoint(request: Request, progress: Progress | None) -> CheckpointManifest:
-    """The manifest of the checkpoint that a request names."""
+def read_checkpoint(request: Request, progress: Progress | None, *, takes_class: bool = False) -> CheckpointManifest:
+    """The manifest of the checkpoint that a request names; with `takes_class`, a class of Transformers is one too."""
     from headscope.checkpoints import read_manifest
 
+    if is_class_name(request.reference):
+        if not takes_class:
+            raise without_checkpoint(request.reference)
+        return read_default_class(request)
     try:
         manifest = read_manifest(request.location, adapter=request.adapter, progress=progress)
     except WithoutConfig as err:
         from headscope.examination.base.without_config import with_proposals
 
         raise with_proposals(err) from err
+    except (NotFound, Offline, NetworkError) as err:
+        raise with_nearest_class(err, request.reference) from err
     return _with_extra_files(request, manifest)
 
 
@@ -84,5 +96,6 @@ def own_first_token(request: Request, manifest: CheckpointManifest) -> FirstToke
 WITHOUT_WEIGHTS = {
     CheckpointKind.ADAPTER: "a PEFT adapter, which headscope does not load into its base model",
     CheckpointKind.SNAPSHOT: "a snapshot, which holds no weights",
+    CheckpointKind.CLASS: "a class of Transformers, which holds no weights",
 }
 """The kinds of checkpoints whose weights are not run, and why."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checks import judge, select
 from headscope.examination.base.configuration import config_facts
-from headscope.facts import Finding, Gap, Profile, Report
+from headscope.facts import CheckpointKind, Finding, Gap, Profile, Report
 from headscope.facts.results.check import BuiltFacts, Subject
 from headscope.facts.stored.weights import NEW_AT_LOAD
 
@@ -25,6 +25,8 @@ UNREAD_NUMBERS = Gap("numbers", _UNREAD)
 def with_findings(examined: Examined, request: Request) -> Report:
     """The report with its findings, for what the model can be used for next: `likely_profile`."""
     report = examined.report
+    if report.checkpoint.kind is CheckpointKind.CLASS:
+        return report  # the rules are on checkpoints
     profile = likely_profile(report)
     found = findings_of(report, profile, examined.manifest.config, examined.built, request)
     return replace(report, findings=found, profile=profile)

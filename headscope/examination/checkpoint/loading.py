@@ -14,7 +14,7 @@ from headscope.examination.base.reading import trusted_code
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.token_rows import tokens_of
 from headscope.examination.base.unseen_settings import without_idle_tensors
-from headscope.facts import CheckpointManifest
+from headscope.facts import CheckpointKind, CheckpointManifest
 from headscope.facts.exports.export import WeightInventory, contents_of
 
 if TYPE_CHECKING:
@@ -53,15 +53,14 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     """The class and configuration that a request and a checkpoint come to."""
     from headscope.model.classes.model_request import ModelRequest, choose
 
-    if request.model_class is None:
+    named = manifest.reference if manifest.kind is CheckpointKind.CLASS else request.model_class
+    if named is None:
         _refuse_timm(manifest)
     code = trusted_code(request, manifest)
     rows = tokens_of(request, manifest)
     task = None if rows else request.task or _task_of_adapter(request, manifest)
     with _telling_contents(manifest):
-        return choose(
-            manifest.config, ModelRequest(request.num_labels, request.labels, task, request.model_class, code, rows)
-        )
+        return choose(manifest.config, ModelRequest(request.num_labels, request.labels, task, named, code, rows))
 
 
 @contextmanager

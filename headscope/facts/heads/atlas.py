@@ -72,3 +72,15 @@ class HeadEntry:
     """Configuration fields that the default leaves open and that were set to trace it."""
     head: AtlasHead | None = None
     """The head at the default configuration; null where it was not traced."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSource:
+    """Where a package defines a class: the file below the folder of packages, and the line of the class."""
+
+    name: str
+    file: str
+    line: int
+    docstring: str = ""
+    forward: str = ""
+    """The source of its `forward`; empty for a class without one."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headscope.errors import UsageError, did_you_mean
 from headscope.facts.heads.tokens import HiddenSource, Positions
 from headscope.facts.stored.adapter import Carried
 from headscope.facts.stored.checkpoint import Gap
@@ -33,6 +34,16 @@ class PoolingKind(StrEnum):
     TOKEN_PAIR = "token_pair"
     NONE = "none"
     OTHER = "other"
+
+
+def parse_pooling(name: str) -> PoolingKind:
+    """The pooling of that name; `-` and `_` are one. Raises UsageError with the nearest name for an unknown one."""
+    spelled = str(name).strip().lower().replace("-", "_")
+    known = [kind.value for kind in PoolingKind]
+    if spelled not in known:
+        hint = did_you_mean(spelled, known, f"poolings: {', '.join(known)}")
+        raise UsageError(f"no such pooling: {name}", hint)
+    return PoolingKind(spelled)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -4,6 +4,9 @@ from enum import StrEnum
 
 from headscope.errors import UsageError, did_you_mean
 
+NOT_DETERMINED = "not determined"
+"""The loss, and what makes probabilities of the scores, where no forward told."""
+
 
 class Task(StrEnum):
     """A classification task of Transformers."""
@@ -20,15 +23,32 @@ class Task(StrEnum):
     VIDEO_CLASSIFICATION = "video-classification"
 
 
+OTHER_NAMES = {
+    "text-classification": Task.SEQUENCE_CLASSIFICATION,
+    "sentiment-analysis": Task.SEQUENCE_CLASSIFICATION,
+    "zero-shot-classification": Task.SEQUENCE_CLASSIFICATION,
+    "natural-language-inference": Task.SEQUENCE_CLASSIFICATION,
+    "text-ranking": Task.SEQUENCE_CLASSIFICATION,
+    "seq-cls": Task.SEQUENCE_CLASSIFICATION,
+    "ner": Task.TOKEN_CLASSIFICATION,
+    "token-cls": Task.TOKEN_CLASSIFICATION,
+    "extractive-question-answering": Task.QUESTION_ANSWERING,
+    "question-ans": Task.QUESTION_ANSWERING,
+}
+"""What the Hub, pipelines and PEFT call a task that Transformers' classes have another name for."""
+
+
 def parse_task(name: str) -> Task:
-    """The task of that name; `-` and `_` are one. Raises UsageError with the nearest name for an unknown one."""
-    spelled = name.replace("_", "-")
-    try:
-        return Task(spelled)
-    except ValueError as err:
-        known = [task.value for task in Task]
-        hint = did_you_mean(spelled, known, f"tasks: {', '.join(known)}")
-        raise UsageError(f"no such task: {name}", hint) from err
+    """The task of that name, which may be that of the Hub, a pipeline or PEFT; case, `-` and `_` make no difference.
+
+    Raises UsageError with the nearest name for an unknown one.
+    """
+    spelled = str(name).strip().lower().replace("_", "-").replace(" ", "-")
+    known = {task.value: task for task in Task} | OTHER_NAMES
+    if spelled not in known:
+        hint = did_you_mean(spelled, known, f"tasks: {', '.join(task.value for task in Task)}")
+        raise UsageError(f"no such task: {name}", hint)
+    return known[spelled]
 
 
 WITHOUT_CLASSES = {
@@ -61,4 +81,4 @@ _ACTIVATIONS = {
 
 def activation_for(loss: str) -> str:
     """The function that turns the scores into probabilities under `loss`; `not determined` for an unknown loss."""
-    return _ACTIVATIONS.get(loss, "not determined")
+    return _ACTIVATIONS.get(loss, NOT_DETERMINED)

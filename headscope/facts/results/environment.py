@@ -66,9 +66,29 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherPackages:
+    """Versions of what Transformers imports where it is installed; a version that doesn't fit breaks every import."""
+
+    torchvision: str
+    """The version of torchvision."""
+    torchaudio: str
+    """The version of torchaudio."""
+    accelerate: str
+    """The version of Accelerate."""
+    peft: str
+    """The version of PEFT."""
+    timm: str
+    """The version of timm."""
+    sentence_transformers: str
+    """The version of sentence-transformers."""
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """All that `env` tells."""
 
     environment: Environment
     settings: Settings
     """The settings that decide where checkpoints come from."""
+    packages: OtherPackages
+    """Versions of what Transformers imports where it is installed."""

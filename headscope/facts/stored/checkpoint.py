@@ -1,10 +1,8 @@
 """What a checkpoint is made of: files, tensor headers, configuration; no weights."""
 
-import json
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any
 
 from headscope.facts.stored.sentence import SentencePipeline
@@ -22,6 +20,7 @@ class CheckpointKind(StrEnum):
     SNAPSHOT = "snapshot"
     ADAPTER = "adapter"
     MEMORY = "memory"
+    CLASS = "class"
 
 
 class WeightsFormat(StrEnum):
@@ -102,8 +101,8 @@ class ScoreHead:
 class CheckpointManifest:
     """Everything read of a checkpoint: its configuration and every tensor's key, shape, dtype and file.
 
-    `config_text` is `config.json` as canonical JSON (sorted keys). `shared` groups the keys whose tensors
-    use one storage (PyTorch files only). `notices` are sentences a reader must see (a bundled
+    `parsed_config` is `config.json`; nobody changes it, and `config` gives a copy. `shared` groups the keys whose
+    tensors use one storage (PyTorch files only). `notices` are sentences a reader must see (a bundled
     snapshot stood in for the Hub). `gaps` name what could not be read (a missing shard). With a PEFT adapter the
     manifest is that of the base model: `adapter` is the adapter's own; `base`, `base_revision` and `base_commit` say
     where the base model was read, while `reference`, `revision` and `commit` are the adapter's.
@@ -115,7 +114,7 @@ class CheckpointManifest:
     reference: str
     kind: CheckpointKind
     format: WeightsFormat
-    config_text: str
+    parsed_config: dict[str, Any]
     tensors: tuple[TensorHeader, ...]
     files: tuple[WeightFile, ...]
     revision: str | None = None
@@ -136,17 +135,13 @@ class CheckpointManifest:
     @property
     def config(self) -> dict[str, Any]:
         """The parsed configuration: a fresh dict at every call, but for the maps of labels, which nobody changes."""
-        return {name: value if name in LABEL_MAPS else deepcopy(value) for name, value in _parsed(self.config_text)}
+        items = sorted(self.parsed_config.items())
+        return {name: value if name in LABEL_MAPS else deepcopy(value) for name, value in items}
 
     @property
     def bytes_total(self) -> int:
         """Bytes of all weight files whose size is known."""
         return sum(file.size or 0 for file in self.files)
-
-
-@lru_cache(maxsize=1)
-def _parsed(text: str) -> tuple[tuple[str, Any], ...]:
-    return tuple(json.loads(text).items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from functools import cache
 import transformers
 
 from headscope.facts import Task
-from headscope.upstream.transformers import auto_tables, classes_by_type
+from headscope.upstream.transformers import auto_tables, classes_by_type, config_classes
 
 _MAPPING_OF_TASK = {
     Task.SEQUENCE_CLASSIFICATION: "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
@@ -132,6 +132,11 @@ def other_classes(model_type: str) -> tuple[str, ...]:
     return tuple(f"{name} ({auto})" for name, auto in sorted(found.items()))
 
 
+def every_other_class() -> dict[str, str]:
+    """What `other_classes` gives for every family: its model type by the text on the class."""
+    return {item: kind for kind in config_classes() for item in other_classes(kind)}
+
+
 def _generates(name: str) -> bool:
     try:
         return bool(getattr(transformers, name).can_generate())
@@ -142,6 +147,13 @@ def _generates(name: str) -> bool:
 def is_known_class(name: str) -> bool:
     """Whether the installed Transformers has a class of that name."""
     return isinstance(getattr(transformers, name, None), type)
+
+
+def family_of_class(name: str) -> str | None:
+    """The model type whose configuration a class takes; None for what is not a model class of one family."""
+    config_class = getattr(getattr(transformers, name, None), "config_class", None)
+    family = getattr(config_class, "model_type", None)
+    return family if family in config_classes() else None
 
 
 def language_model_of(model_type: str) -> str | None:

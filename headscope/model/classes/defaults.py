@@ -46,6 +46,14 @@ def _lacks_decoder_start(config: Any) -> bool:
     return bool(getattr(config, "is_encoder_decoder", False)) and not hasattr(config, "decoder_start_token_id")
 
 
+def default_values(model_type: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The `config.json` of a family's default configuration, with the fields that had to be set, as `field=value`."""
+    config = config_classes()[model_type]()
+    filled = fill_open_fields(config)
+    names = (item.partition("=")[0] for item in filled)
+    return {"model_type": model_type} | {name: getattr(config, name) for name in names}, filled
+
+
 _SMALLER = {"crop_size": 64, "frames_per_clip": 4}
 
 

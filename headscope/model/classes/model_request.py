@@ -27,6 +27,7 @@ from headscope.model.classes.reduced_config import DEPTHS
 from headscope.model.classes.remote_code import load_remote_classes
 from headscope.model.classes.token_rows import class_with_rows
 from headscope.model.quiet import quiet
+from headscope.upstream.imports import fault_of_import
 from headscope.upstream.transformers import config_classes
 
 # A skeleton holds no numbers, and still a module for each layer: a configuration with a billion of them, or of labels
@@ -259,7 +260,8 @@ def _class_object(name: str) -> type[PreTrainedModel]:
         hint = did_you_mean(name, dir(transformers), "name a class such as BertForSequenceClassification")
         raise UsageError(f"transformers {transformers.__version__} has no class {name}", hint) from err
     except ImportError as err:
-        raise Unsupported(f"{name} cannot be imported: {_first_line(err)}", "install what it needs") from err
+        unknown = Unsupported(f"{name} cannot be imported: {_first_line(err)}", "install what it needs")
+        raise fault_of_import(err) or unknown from err
     if not (isinstance(cls, type) and issubclass(cls, PreTrainedModel)):
         raise UsageError(
             f"{name} is not a model class of Transformers", "name a class such as BertForSequenceClassification"

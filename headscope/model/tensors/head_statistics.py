@@ -224,6 +224,7 @@ def _duplicates(numbers: torch.Tensor) -> tuple[int, ...]:
     """The rows that equal an earlier one."""
     factors = torch.randint(-(2**62), 2**62, numbers.shape[1:], generator=torch.Generator().manual_seed(0))
     bits = (numbers + 0.0).contiguous().view(torch.int64)  # sums of whole numbers are equal for equal rows
+    bits = bits ^ (bits >> 29)  # those below are zero in every number that was a float32
     hashes = (bits * factors).sum(dim=1)
     if len(torch.unique(hashes)) == len(hashes):
         return ()

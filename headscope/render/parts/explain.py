@@ -1,8 +1,8 @@
-"""Topics in plain words: rules, poolings, operations, ideas. They are Markdown files beside this module."""
+"""Topics in plain words: rules, poolings, operations, ideas and words on the screens, from Markdown files."""
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -18,9 +18,17 @@ from headscope.render.text.console import SEVERITY, STRONG
 from headscope.render.text.document import Document, opening
 from headscope.render.text.lines import Paragraph
 
-GROUPS = {"rules": "Rules of check", "pooling": "Poolings", "operations": "Operations", "ideas": "Ideas"}
+GROUPS = {
+    "rules": "Rules of check, verify and saves",
+    "pooling": "Poolings",
+    "operations": "Operations",
+    "ideas": "Ideas",
+    "words": "Words on the screens",
+}
 """The files of topics, and what they are called."""
 _COLUMNS = "  what a rule finds for training, then for inference: E error, W warning, N note"
+_NEAR = 3
+_ALIKE, _SOMEWHAT_ALIKE = 0.75, 0.65
 _HEADING = re.compile(r"^## (?P<names>[^:\n]+): (?P<title>.+)$", re.MULTILINE)
 _MARK = re.compile(r"\*\*(?P<bold>.+?)\*\*|`(?P<code>.+?)`")
 
@@ -44,7 +52,18 @@ class Topic:
 @cache
 def topics() -> tuple[Topic, ...]:
     """Every topic, group by group."""
-    return tuple(topic for group in GROUPS for topic in _topics_of(group))
+    found = tuple(topic for group in GROUPS for topic in _topics_of(group))
+    return tuple(_with_its_list(topic, found) for topic in found)
+
+
+def _with_its_list(topic: Topic, every: Sequence[Topic]) -> Topic:
+    """A topic that is named like a group, such as `pooling`, with the list of that group below its text."""
+    own = [item for item in every if item.group in (topic.id, *topic.names)]
+    if not own:
+        return topic
+    width = max(len(item.id) for item in own) + 2
+    lines = "\n".join(f"{item.id:<{width}}{item.title}" for item in own)
+    return replace(topic, text=f"{topic.text}\n\n```text\n{lines}\n```")
 
 
 def _topics_of(group: str) -> Iterator[Topic]:
@@ -70,19 +89,41 @@ def find_topic(name: str) -> Topic:
 def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
     """The topics that the words name: all words together one topic (`hidden states`), or several topics in order.
 
-    Raises UsageError with the nearest topic.
+    Raises UsageError with the nearest topics.
     """
-    by_name = {_plain(known): topic for topic in topics() for known in _names_of(topic)}
+    by_name = _topics_by_name()
     rest, found = list(words), list[Topic]()
     while rest:
-        longest = next((end for end in range(len(rest), 0, -1) if _plain(" ".join(rest[:end])) in by_name), 0)
-        if not longest:
+        ends = range(len(rest), 0, -1)
+        longest = next((end for end in ends if _topic_named(" ".join(rest[:end])) is not None), 0)
+        named = _topic_named(" ".join(rest[:longest]))
+        if named is None:
             break
-        found.append(by_name[_plain(" ".join(rest[:longest]))])
+        found.append(named)
         rest = rest[longest:]
     if not rest and found:
         return tuple(dict.fromkeys(found))
     raise _unknown(" ".join(rest), by_name)
+
+
+@cache
+def _topics_by_name() -> dict[str, Topic]:
+    return {_plain(known): topic for topic in topics() for known in _names_of(topic)}
+
+
+@cache
+def _topics_by_letters() -> dict[str, Topic]:
+    """The topics by their names without spaces and the plural's s: `LayerNorm`, `label`."""
+    return {_letters(name): topic for name, topic in reversed(_topics_by_name().items())}
+
+
+def _topic_named(name: str) -> Topic | None:
+    """The topic of a name as it is written or, where there is none, by its letters alone."""
+    return _topics_by_name().get(_plain(name)) or _topics_by_letters().get(_letters(name)) if name else None
+
+
+def _letters(name: str) -> str:
+    return _plain(name).replace(" ", "").removesuffix("s")
 
 
 def _names_of(topic: Topic) -> tuple[str, ...]:
@@ -94,14 +135,18 @@ def _names_of(topic: Topic) -> tuple[str, ...]:
 
 def _unknown(name: str, by_name: dict[str, Topic]) -> UsageError:
     wanted = _plain(name)
-    inside = [known for known in by_name if wanted and wanted in known]
-    close = get_close_matches(wanted, by_name, n=1) or inside[:1]
-    hint = f"did you mean {by_name[close[0]].id}?" if close else "headscope explain lists the topics"
+    inside = [known for known in by_name if wanted and (wanted in known.split() or known in wanted.split())]
+    close = [*get_close_matches(wanted, by_name, n=_NEAR, cutoff=_ALIKE), *inside] or get_close_matches(
+        wanted, by_name, n=1, cutoff=_SOMEWHAT_ALIKE
+    )
+    near = list(dict.fromkeys(by_name[known].id for known in close if wanted))[:_NEAR]
+    hint = f"did you mean {' or '.join(near)}?" if near else "`headscope explain` lists the topics"
     return UsageError(f"no such topic: {name}", hint)
 
 
 def _plain(name: str) -> str:
-    return " ".join(re.split(r"[\s_-]+", name.strip().lower()))
+    """A name in one spelling: lower case, single spaces, without a colon behind it."""
+    return " ".join(re.split(r"[\s_-]+", name.strip().rstrip(":").lower()))
 
 
 def topic_screen(topic: Topic) -> RenderableType:

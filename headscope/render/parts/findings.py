@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from headscope.facts import Finding, Repaired, Report, Severity
+from headscope.facts import CheckpointKind, Finding, Repaired, Report, Severity
 from headscope.facts.counting import counted, few_of
 from headscope.render.parts.explain import rule_name
 from headscope.render.text.console import QUIET, SEVERITY, STRONG, TONE, Tone
@@ -107,7 +107,10 @@ def next_of_inspect(report: Report, words: str, *, details: bool) -> tuple[tuple
     profile = report.profile.value if report.profile is not None else "training"
     steps = [] if details else [(f"headscope inspect {words} --details", "all weights, the loss, the checkpoint")]
     steps += [(f"headscope explain {item.id}", "what it means, and what to do") for item in _gravest(report)]
-    steps.append((f"headscope check {words} --for {profile}", "every rule, and an exit code"))
+    if report.checkpoint.kind is CheckpointKind.CLASS:
+        steps.append((f"headscope inspect MODEL --model-class {report.model.class_name}", "a checkpoint in this class"))
+    else:
+        steps.append((f"headscope check {words} --for {profile}", "every rule, and an exit code"))
     return tuple(steps[:_MOST])
 
 

@@ -180,6 +180,19 @@ def loss_facts(report: Report) -> Facts:
     yield "loss", label(loss_of(report.model))
 
 
+def source_facts(report: Report) -> Facts:
+    """Whether anything was traced for this report."""
+    if report.is_shipped:
+        here = report.environment
+        yield (
+            "traced",
+            label(
+                f"when headscope was made, with Transformers {here.transformers} and the same sources; --no-cache traces "
+                "again"
+            ),
+        )
+
+
 def _unnamed(model: ModelFacts) -> str:
     """The classes of a model that has no configuration to name them."""
     if not model.num_labels:

@@ -94,6 +94,10 @@ def _fault(faults: Sequence[AdapterFault]) -> str:
 
 def _verdict_without_weights(report: Report, head: Head) -> HeadVerdict:
     extent = _extent(_live(head))
+    if report.checkpoint.kind is CheckpointKind.CLASS:
+        found = f"Head of {report.model.class_name} in its default configuration: {extent}"
+        clauses = [found, "no checkpoint was read", *_gap_clauses(report)]
+        return HeadVerdict(Tone.WARNING if report.not_determined else Tone.NOTE, "; ".join(clauses))
     if report.checkpoint.kind is CheckpointKind.MEMORY:
         if any(gap.topic == GapTopic.CHECKPOINT for gap in report.not_determined):
             return HeadVerdict(Tone.WARNING, f"Not determined: what the checkpoint gave the head ({extent})")

@@ -10,13 +10,13 @@ from headscope.render.text.console import STRONG
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label
 
-_MARGIN = 17
+_MARGIN = 23
 _WORDS = {True: "yes", False: "no"}
 
 
 def env_screen(surroundings: Surroundings) -> RenderableType:
     """`surroundings` as a Rich renderable."""
-    parts = (surroundings.environment, surroundings.settings)
+    parts = (surroundings.environment, surroundings.packages, surroundings.settings)
     named = {"headscope": tool_version()} | {
         field.name: getattr(part, field.name) for part in parts for field in dataclasses.fields(part)
     }

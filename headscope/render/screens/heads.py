@@ -22,12 +22,20 @@ def heads_document(entries: Sequence[HeadEntry]) -> Document:
     return {**opening("heads"), "heads": [to_dict(entry) for entry in entries]}
 
 
-def heads_screen(entries: Sequence[HeadEntry]) -> RenderableType:
-    """A line for each class by task, what could not be traced, and counts at the end."""
-    parts: list[RenderableType] = []
+def heads_screen(entries: Sequence[HeadEntry], pattern: str = "") -> RenderableType:
+    """A line for each class by task, what could not be traced, and counts at the end.
+
+    Where a class has `pattern` as its name, the others, whose names only hold it, follow below a heading.
+    """
+    named = [entry for entry in entries if entry.class_name == pattern]
+    others = [entry for entry in entries if entry.class_name != pattern]
+    parts = [*_by_task(named), *([label(f"names that hold {pattern}"), Text()] if named and others else ())]
+    return Group(*parts, *_by_task(others), *_untraced(entries), _counts(entries))
+
+
+def _by_task(entries: Sequence[HeadEntry]) -> Iterable[RenderableType]:
     for task, group in groupby(entries, key=lambda entry: entry.task):
-        parts += [Text(task.value, STRONG), _Table(tuple(group)), Text()]
-    return Group(*parts, *_untraced(entries), _counts(entries))
+        yield from (Text(task.value, STRONG), _Table(tuple(group)), Text())
 
 
 def heads_names(entries: Sequence[HeadEntry]) -> RenderableType:

@@ -114,6 +114,7 @@ SOURCE = {
     CheckpointKind.SNAPSHOT: "snapshot (header only, no weights)",
     CheckpointKind.ADAPTER: "adapter",
     CheckpointKind.MEMORY: "model in memory",
+    CheckpointKind.CLASS: "a class of Transformers, no checkpoint",
 }
 
 

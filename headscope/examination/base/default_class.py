@@ -1,0 +1,91 @@
+"""A class of Transformers where a checkpoint could be named: its name, and its default configuration as a manifest."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from headscope.errors import HeadscopeError, UsageError, did_you_mean
+from headscope.examination.base.request import Request
+from headscope.facts import CheckpointKind, CheckpointManifest, Task, WeightsFormat
+from headscope.facts.counting import few_of
+
+_LIKE_A_CLASS = re.compile(r"[A-Z]\w*[a-z]\w*", re.ASCII)
+_ANY_CASE = re.compile(r"\w*(for|model)\w*", re.IGNORECASE | re.ASCII)
+_OF_CHECKPOINTS = ("revision", "subfolder", "variant")
+
+
+def is_class_name(reference: str) -> bool:
+    """Whether a reference is the name of a class of Transformers; a path of that name on this machine comes first."""
+    if not _LIKE_A_CLASS.fullmatch(reference) or os.path.lexists(reference):
+        return False
+    from headscope.model.classes.catalogue import is_known_class
+
+    return is_known_class(reference)
+
+
+def read_default_class(request: Request) -> CheckpointManifest:
+    """The manifest of a class in its default configuration: no files, no tensors.
+
+    Raises UsageError for a class without a head, and for options that only a checkpoint has.
+    """
+    from headscope.model.classes.catalogue import family_of_class, task_of_class
+    from headscope.model.classes.defaults import default_values
+
+    name = request.reference
+    _check_options(request)
+    family = family_of_class(name)
+    if family is None or not (task_of_class(name) or request.task or request.tokens):
+        raise UsageError(f"{name} has no head that scores classes", _with_head(family))
+    values, filled = default_values(family)
+    notices = (f"the default configuration leaves {few_of(filled)} open; set here to run the class",) if filled else ()
+    return CheckpointManifest(
+        reference=name,
+        kind=CheckpointKind.CLASS,
+        format=WeightsFormat.NONE,
+        parsed_config={**values, "architectures": [name]},
+        tensors=(),
+        files=(),
+        notices=notices,
+    )
+
+
+def without_checkpoint(name: str) -> UsageError:
+    """The error for a class where weights are needed."""
+    return UsageError(
+        f"{name} is a class of Transformers, not a checkpoint: it has no weights to look at",
+        f"give the folder or the Hub ID of a checkpoint; `headscope inspect {name}` shows the class in its default "
+        "configuration",
+    )
+
+
+def with_nearest_class(err: HeadscopeError, reference: str) -> HeadscopeError:
+    """The error for a reference that nothing was found for; if it looks like the name of a class, with the nearest."""
+    if not _ANY_CASE.fullmatch(reference):
+        return err
+    from headscope.model.classes.catalogue import all_classes_of_task
+
+    names = {name.lower(): name for task in Task for _, name in all_classes_of_task(task)}
+    near = did_you_mean(reference.lower(), names, "").removeprefix("did you mean ").removesuffix("?")
+    if not near:
+        return err
+    return type(err)(f"{err.message}; Transformers has no class of that name either", f"did you mean {names[near]}?")
+
+
+def _check_options(request: Request) -> None:
+    given = {name: getattr(request.location, name) for name in _OF_CHECKPOINTS} | {"adapter": request.adapter}
+    lost = next((name for name, value in given.items() if value), None)
+    if lost is not None:
+        raise UsageError(f"{lost} doesn't apply to a class such as {request.reference}", "leave it out")
+    if request.model_class not in (None, request.reference):
+        raise UsageError(f"{request.reference} and {request.model_class} are two classes", "name one of them")
+
+
+def _with_head(family: str | None) -> str:
+    """Which classes of a family have a head."""
+    from headscope.model.classes.catalogue import classes_of_family
+
+    found = [item.name for item in classes_of_family(family)] if family else []
+    if found:
+        return f"{family} has {few_of(found)}"
+    return "name a classification class such as BertForTokenClassification; `headscope heads` lists them"

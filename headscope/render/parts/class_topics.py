@@ -1,0 +1,41 @@
+"""Classes as topics of `explain`: a model class with its head, a module with the code of its forward."""
+
+import re
+
+from headscope.facts import Report
+from headscope.facts.counting import list_of
+from headscope.facts.heads.atlas import ClassSource
+from headscope.render.parts.explain import Topic
+from headscope.render.text.plain_words import plain_words
+from headscope.render.text.words import POOLING
+
+_GROUP = "classes"
+_MOST_LINES = 30
+_ROLE = re.compile(r":\w+:`~?([^`]*)`")
+_MOST_WEIGHTS = 6
+
+
+def module_topic(source: ClassSource) -> Topic:
+    """A class by where it is defined, the beginning of its docstring, and its `forward`."""
+    package = {"torch": "PyTorch", "transformers": "Transformers"}[source.file.partition("/")[0]]
+    words = " ".join(_ROLE.sub(r"\1", source.docstring).split("\n\n")[0].split()).replace("`", "")
+    text = f"Defined in `{source.file}`, line {source.line}. {words}".strip()
+    lines = source.forward.rstrip().splitlines()
+    if lines:
+        left = [f"# {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
+        text += "\n\nWhat it computes:\n\n```python\n" + "\n".join([*lines[:_MOST_LINES], *left]) + "\n```"
+    return Topic(_GROUP, source.name, (), f"A class of {package}", text)
+
+
+def model_class_topic(report: Report) -> Topic:
+    """A model class with the head that it has in its default configuration, where no checkpoint was read."""
+    name, head = report.model.class_name, report.head
+    parts = [f"{report.model.task.value}, in its default configuration; no checkpoint was read."]
+    if head is not None:
+        weights = list_of((item.name for item in head.parameters if item.live), _MOST_WEIGHTS)
+        parts += [f"```text\n{head.formula}\n```"] if head.formula else []
+        parts += [f"{words}."] if (words := plain_words(report)) else []
+        parts += [f"**Pooling.** `{head.pooling.kind.value}`: {head.pooling.rule or POOLING[head.pooling.kind]}."]
+        parts += [f"**Weights of the head.** {weights}."] if weights else []
+    parts += [f"`headscope inspect {name}` shows every operation, `headscope diagram {name}` draws it."]
+    return Topic(_GROUP, name, (), "A class of Transformers", "\n\n".join(parts))
