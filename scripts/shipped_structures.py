@@ -19,8 +19,9 @@ from write_shipped import folders_of_model, folders_of_type
 from headscope.checkpoints import read_manifest
 from headscope.checkpoints.contents.tokenizer_file import FirstToken
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
+from headscope.examination.base import tracing
 from headscope.examination.base.request import Request
-from headscope.examination.base.tracing import Traced, trace_checkpoint
+from headscope.examination.base.tracing import Traced, padding_effects, trace_checkpoint
 from headscope.examination.checkpoint.examining import examine_manifest
 from headscope.examination.checkpoint.shipped_structures import (
     LABEL_FIELDS,
@@ -31,9 +32,10 @@ from headscope.examination.checkpoint.shipped_structures import (
     stored_as,
 )
 from headscope.examination.checkpoint.structure import Remembered
-from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, WeightFile, WeightsFormat
+from headscope.facts import CheckpointKind, CheckpointManifest, PaddingEffect, TensorHeader, WeightFile, WeightsFormat
 from headscope.facts.plain import store
 from headscope.facts.stored.location import HubOptions, Location
+from headscope.model.classes.labels import placeholders
 from headscope.model.classes.model_request import Choice
 from headscope.model.quiet import quiet
 from headscope.model.tokenizers import special_tokens_of
@@ -59,11 +61,11 @@ def structures_of(size: tuple[str, dict[str, Any]]) -> list[tuple[str, dict[str,
     make = partial(AutoConfig.for_model, model_type, **fields)
     found: list[tuple[str, dict[str, Any]]] = []
     _TRACES.clear()
+    _EFFECTS.clear()
     language_models = _classes(make(), _LANGUAGE_MODELS)[:_MOST_LANGUAGE_MODELS]
     for cls in dict.fromkeys((*_classes(make(), ("model",)), *language_models)):
         found += _entries([partial(_manifest, cls, make, dtype)], asked=True)
     for cls in _classes(make(), _HEADS):
-        _TRACES.clear()
         found += _entries([partial(_manifest, cls, make, dtype)])
         for problem in (None, "single_label_classification"):
             if problem is None or "TokenClassification" not in cls.__name__:
@@ -103,7 +105,8 @@ def _manifest(
 
     config = make()
     if count is not None:
-        config.id2label = {number: f"class {number}" for number in range(count)}
+        # the default names of the default count would not be written
+        config.id2label = dict(enumerate(placeholders(count) if count != config.num_labels else ("no", "yes")))
         config.label2id = {name: number for number, name in config.id2label.items()}
     if problem is not None:
         config.problem_type = problem
@@ -189,6 +192,7 @@ def _examined(manifest: CheckpointManifest, request: Request, first: FirstToken 
 
 
 _TRACES: dict[str, Traced] = {}
+_EFFECTS: dict[str, tuple[PaddingEffect, ...]] = {}
 
 
 def _traced(first: FirstToken | None, skeleton: Any, choice: Choice) -> Traced:
@@ -196,8 +200,17 @@ def _traced(first: FirstToken | None, skeleton: Any, choice: Choice) -> Traced:
     fields = {name: value for name, value in choice.config.to_dict().items() if name != "architectures"}
     key = json.dumps([choice.cls.__name__, fields, first and [first.token]], sort_keys=True, default=str)
     if key not in _TRACES:
-        _TRACES[key] = trace_checkpoint(skeleton, choice, first, verify=True)
+        measured = partial(_padding_effects, json.dumps([choice.cls.__name__, fields], sort_keys=True, default=str))
+        with patch.object(tracing, "padding_effects", measured):
+            _TRACES[key] = trace_checkpoint(skeleton, choice, first, verify=True)
     return _TRACES[key]
+
+
+def _padding_effects(key: str, choice: Choice) -> tuple[PaddingEffect, ...]:
+    """The effect of padding, measured once for a configuration: what the first token is called doesn't matter."""
+    if key not in _EFFECTS:
+        _EFFECTS[key] = padding_effects(choice)
+    return _EFFECTS[key]
 
 
 def _answers(form: str, found: dict[int | None, Remembered], first: FirstToken | None) -> Iterator[Answer]:
@@ -259,10 +272,11 @@ def _config_entry(manifest: CheckpointManifest) -> dict[str, Any]:
         free = []
     request = Request(Location("shipped"))
     without = {name: value for name, value in config.items() if name != "dtype"}
-    documents = [
-        _document(_examined(replace(manifest, parsed_config=item), request, None)) for item in (config, without)
+    reports = [
+        examine_manifest("inspect", request, replace(manifest, parsed_config=item), trace_checkpoint, None).report
+        for item in (config, without)
     ]
-    return {"config": whole, "by_default": [*free, *(["dtype"] if documents[0] == documents[1] else [])]}
+    return {"config": whole, "by_default": [*free, *(["dtype"] if reports[0] == reports[1] else [])]}
 
 
 def _built(cls: Any, fields: dict[str, Any]) -> str:
