@@ -88,7 +88,7 @@ def structures_of_snapshot(reference: str) -> list[tuple[str, dict[str, Any]]]:
 
 def classes_of_family(names: Sequence[str]) -> dict[str, Any]:
     """The entries of classes in their default configuration, by their names; those that can't be traced have none."""
-    found = {}
+    found: dict[str, Any] = {}
     for name in names:
         try:
             request = Request(Location(name), verify=True)
@@ -121,7 +121,7 @@ def _stated_count(manifest: CheckpointManifest) -> int | None:
 
 def _classes(config: Any, mappings: Sequence[str]) -> list[Any]:
     """The class of each of Transformers' mappings for a configuration, each once."""
-    found = {}
+    found: dict[Any, None] = {}
     for name in mappings:
         mapping = getattr(transformers, "MODEL_MAPPING" if name == "model" else f"MODEL_FOR_{name.upper()}_MAPPING")
         item = mapping.get(type(config), None)
@@ -267,7 +267,7 @@ _REPORT, _VERIFIED, _HEAD, _MODEL, _LABELS, _PROOF, _PADDING = 0, 2, 6, 4, 3, 7,
 
 def _document(found: Remembered) -> list[Any]:
     """What is stored of an examination, without what is each checkpoint's own."""
-    document = store(found)
+    document: list[Any] = store(found)
     document[_REPORT][:4] = [None] * 4
     document[_REPORT][_MODEL][_LABELS] = []
     return document

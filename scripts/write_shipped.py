@@ -56,7 +56,8 @@ def shipped_members() -> dict[str, Any]:
     from shipped_sizes import SIZES
     from shipped_structures import classes_of_family, structures_of, structures_of_snapshot
 
-    atlas, structures = shipped_atlas(), {}
+    atlas = shipped_atlas()
+    structures: dict[str, list[dict[str, Any]]] = {}
     families: dict[str, list[str]] = {}
     for entry in atlas["heads"]:
         families.setdefault(entry["model_type"], []).append(entry["class"])
@@ -65,8 +66,8 @@ def shipped_members() -> dict[str, Any]:
         snapshots = pool.map(structures_of_snapshot, bundled_snapshots())
         for name, entry in itertools.chain(*snapshots, *pool.map(structures_of, SIZES)):
             structures.setdefault(name, []).append(entry)
-    print(f"{sum(map(len, structures.values()))} structures of {len(SIZES)} configurations")
-    print(f"{sum(map(len, classes.values()))} classes in their default configuration")
+    print(f"{sum(len(part) for part in structures.values())} structures of {len(SIZES)} configurations")
+    print(f"{sum(len(found) for found in classes.values())} classes in their default configuration")
     every = [*itertools.chain(*structures.values()), *itertools.chain(*(found.values() for found in classes.values()))]
     folders = {name for found in atlas["folders"].values() for name in found}
     members = {

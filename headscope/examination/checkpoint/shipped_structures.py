@@ -65,8 +65,9 @@ def _entries(manifest: CheckpointManifest) -> Sequence[Any]:
         entry = shipped_class(manifest.reference)
         return () if entry is None else (entry,)
     family = manifest.config.get("model_type")
-    is_name = isinstance(family, str) and family.replace("-", "_").isidentifier()
-    return shipped(member_of(family, len(manifest.tensors))) or () if is_name else ()
+    if not isinstance(family, str) or not family.replace("-", "_").isidentifier():
+        return ()
+    return shipped(member_of(family, len(manifest.tensors))) or ()
 
 
 def member_of(model_type: str, tensors: int) -> str:
