@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from headscope.cli.options import Pages
+from headscope.cli.options import Output, Pages
+from headscope.cli.progress import is_watched
 from headscope.errors import ExitCode, HeadscopeError, UsageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
@@ -30,30 +31,35 @@ CLOSED = OutputFailed("stdout is closed, so nothing could be written to it", "na
 
 def write_report(output: Pages, screen: "Callable[[], RenderableType]", document: "Callable[[], Document]") -> None:
     """Writes the one or the other, as `output` asks; only that one is made."""
+    quiet = isinstance(output, Output) and output.quiet
     if output.is_json:
         from headscope.render.text.document import json_text
 
-        write_text(output.output, json_text(document()))
+        write_text(output.output, json_text(document()), quiet=quiet)
     else:
-        write_screen(output.output, screen())
+        write_screen(output.output, screen(), quiet=quiet)
 
 
-def write_screen(path: Path | None, screen: "RenderableType") -> None:
+def write_screen(path: Path | None, screen: "RenderableType", *, quiet: bool = False) -> None:
     """Writes a screen to the file as plain text, or shows it on stdout where there is none."""
     if path is None:
         print_screen(screen)
         return
     from headscope.render.text.console import plain_text
 
-    write_file(path, plain_text(screen))
+    write_text(path, plain_text(screen), quiet=quiet)
 
 
-def write_text(path: Path | None, text: str) -> None:
-    """Writes `text` to the file, or to stdout where there is none."""
+def write_text(path: Path | None, text: str, *, quiet: bool = False) -> None:
+    """Writes `text` to the file, and says so to whoever watches; or to stdout where there is none."""
     if path is None:
         write_stdout(text)
-    else:
-        write_file(path, text)
+        return
+    write_file(path, text)
+    if not quiet and is_watched():
+        from headscope.render.text.safe import safe
+
+        write_stderr(f"wrote {safe(str(path))}\n")
 
 
 def write_stdout(text: str) -> bool:

@@ -332,6 +332,17 @@ def test_a_link_is_followed(fake: FakeApi, tmp_path: Path) -> None:
     assert "Head partly new: classifier" in target.read_text()
 
 
+def test_whoever_watches_is_told_which_file_was_written(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headscope.cli.output.is_watched", lambda: True)
+    for line in ("inspect bert", "inspect bert --json", "diagram bert"):
+        assert main([*line.split(), "-o", str(tmp_path / "a.svg")]) == 0
+        assert capsys.readouterr() == ("", f"wrote {tmp_path}/a.svg\n")
+        assert main([*line.split(), "-q", "-o", str(tmp_path / "a.svg")]) == 0
+        assert capsys.readouterr() == ("", "")
+
+
 def test_a_file_that_fails_keeps_its_old_content(
     fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -249,9 +249,9 @@ def _write(written: Written, gated: "GateResult") -> None:
         from headscope.render.screens.check import check_screen, check_verdicts
 
         full = check_screen(gated.results, gated.notes, details=written.details)
-        write_screen(written.output, check_verdicts(gated.results) if written.quiet else full)
+        write_screen(written.output, check_verdicts(gated.results) if written.quiet else full, quiet=written.quiet)
     else:
-        write_text(written.output, _text(kind, gated))
+        write_text(written.output, _text(kind, gated), quiet=written.quiet)
 
 
 def _text(kind: str, gated: "GateResult") -> str:

@@ -67,9 +67,9 @@ def diagram_command(  # noqa: PLR0917  Typer passes every option by name
     from headscope.render.diagram import diagram_screen, diagram_text
 
     if drawing is Drawing.text:
-        write_screen(output, diagram_screen(report))
+        write_screen(output, diagram_screen(report), quiet=quiet)
     else:
-        write_text(output, diagram_text(report, drawing.value))
+        write_text(output, diagram_text(report, drawing.value), quiet=quiet)
     return exit_status(report, fail_on_missing=exit_code)
 
 

@@ -244,12 +244,12 @@ def _write(result: "ProbeResult", output: Output, *, code: bool, drawing: str, d
     if code:
         from headscope.render.probing.code import probe_code
 
-        write_text(output.output, probe_code(result))
+        write_text(output.output, probe_code(result), quiet=output.quiet)
         return
     if drawing:
         from headscope.render.probing.picture import probe_picture
 
-        write_text(output.output, probe_picture(result, drawing))
+        write_text(output.output, probe_picture(result, drawing), quiet=output.quiet)
         return
     from headscope.render.probing.screen import probe_document, probe_screen, probe_verdict
 

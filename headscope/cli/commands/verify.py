@@ -84,9 +84,10 @@ def _write(written: Written, result: "VerifyResult") -> None:
     if written.kind == "text":
         from headscope.render.screens.verification import verification_screen, verification_verdict
 
-        write_screen(written.output, verification_verdict(result) if written.quiet else verification_screen(result))
+        screen = verification_verdict if written.quiet else verification_screen
+        write_screen(written.output, screen(result), quiet=written.quiet)
     else:
-        write_text(written.output, _text(written.kind, result))
+        write_text(written.output, _text(written.kind, result), quiet=written.quiet)
 
 
 def _text(kind: str, result: "VerifyResult") -> str:
