@@ -23,7 +23,7 @@ from headscope.render.text.lines import GAP, Paragraph, align
 from headscope.render.text.safe import label
 
 _MARGIN = 12
-_TALL = 9
+_HEIGHT = 9
 _MOST_ROWS = 6
 _MOST_COLUMNS = 64
 _WIDEST_STEP = 4
@@ -91,8 +91,8 @@ def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
     return [label(f"{item.mean:.3f}", style), span, *more, label(str(item.size), QUIET), label(words, style)]
 
 
-def probe_curve(result: ProbeResult, height: int = _TALL) -> Iterator[RenderableType]:
-    """First token, mean and last token over the layers, as letters in a plot of `height` lines."""
+def probe_curve(result: ProbeResult) -> Iterator[RenderableType]:
+    """First token, mean and last token over the layers, as letters in a plot."""
     points = [item for item in result.candidates if item.pooling in _CURVES and item.layer is not None]
     layers = sorted({item.layer for item in points if item.layer is not None})
     if len(layers) < _FEWEST_LAYERS:
@@ -101,16 +101,16 @@ def probe_curve(result: ProbeResult, height: int = _TALL) -> Iterator[Renderable
     step = max(1, min(_WIDEST_STEP, _MOST_COLUMNS // len(layers)))
     column = {layer: place // every * step for place, layer in enumerate(layers) if place % every == 0}
     low, high = min(item.mean for item in points), max(item.mean for item in points)
-    grid = [[" "] * (max(column.values()) + 1) for _ in range(height)]
+    grid = [[" "] * (max(column.values()) + 1) for _ in range(_HEIGHT)]
     for item in points:
         if item.layer in column:
-            line = grid[round((high - item.mean) / (high - low or 1) * (height - 1))]
+            line = grid[round((high - item.mean) / (high - low or 1) * (_HEIGHT - 1))]
             at = column[item.layer]
             line[at] = _CURVES[item.pooling] if line[at] in (" ", _CURVES[item.pooling]) else _SEVERAL
     yield Text()
     for number, line in enumerate(grid):
-        value = high - (high - low) * number / (height - 1)
-        edge = f"{value:.3f} ┤" if number in (0, height // 2, height - 1) else "      │"
+        value = high - (high - low) * number / (_HEIGHT - 1)
+        edge = f"{value:.3f} ┤" if number in (0, _HEIGHT // 2, _HEIGHT - 1) else "      │"
         yield Text(f"{edge} {''.join(line)}".rstrip(), overflow="fold")
     yield Text(f"      └{'─' * (max(column.values()) + 2)}", overflow="fold")
     yield Text(f"layer   {_ticks(column)}", overflow="fold")

@@ -225,6 +225,7 @@ def _amounts(head: Head | None) -> Text:
 _ALWAYS: dict[str, Callable[[Report], str]] = {
     "class": lambda report: report.model.class_name,
     "classes": lambda report: WITHOUT_CLASSES.get(report.model.task, f"{report.model.num_labels:,}"),
+    "formula": lambda report: (report.head.formula if report.head else "") or "not determined",
 }
 """What the table shows even if it is the same."""
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts import (
@@ -24,7 +24,7 @@ from headscope.render.parts.report_facts import notice_facts
 from headscope.render.parts.verdict import verdict_screen
 from headscope.render.text.console import QUIET, STATUS, STRONG
 from headscope.render.text.fold import FoldedRow, fold_keys, fold_rows
-from headscope.render.text.lines import GAP, Paragraph, fitted
+from headscope.render.text.lines import GAP, FittedRows, Paragraph
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import size_of
 
@@ -229,29 +229,13 @@ def _cells(line: Line, row: FoldedRow) -> tuple[Text, ...]:
 
 _INLINE = (5, 4, 1)
 """How many cells are on a row's own line, from wide to narrow; the others go below it."""
+_AS_STORED = {"tied", "renamed", "loaded"}
 
 
-def _tables(rows: Sequence[FoldedRow]) -> Iterator["_Table"]:
+def _tables(rows: Sequence[FoldedRow]) -> Iterator[FittedRows]:
     """One table for what differs, one for what has another name, and one for what is plainly loaded."""
     lines = [(_line_of(row), row) for row in rows]
     margin = max(len(line.status) for line, _ in lines) + GAP
     for _, group in groupby(lines, key=lambda pair: pair[0].status in _AS_STORED and pair[0].status):
-        yield _Table(tuple(group), margin)
-
-
-_AS_STORED = {"tied", "renamed", "loaded"}
-
-
-@dataclass(frozen=True)
-class _Table:
-    """Rows in the same columns, behind their status; what does not fit the width goes below each row."""
-
-    rows: tuple[tuple[Line, FoldedRow], ...]
-    margin: int
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        cells = fitted([_cells(*row) for row in self.rows], options.max_width - self.margin, _INLINE)
-        for (line, _), (first, below) in zip(self.rows, cells, strict=True):
-            yield Paragraph(first, Text(line.status, line.style), self.margin)
-            if below.cell_len:
-                yield Paragraph(below, Text(), self.margin + GAP)
+        cells = ((Text(line.status, line.style), *_cells(line, row)) for line, row in group)
+        yield FittedRows(tuple(cells), _INLINE, margin, margin + GAP)

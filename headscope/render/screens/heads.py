@@ -1,10 +1,9 @@
 """The screens of the atlas: a line for each class, and their names alone."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts.counting import counted
@@ -13,7 +12,7 @@ from headscope.facts.plain import to_dict
 from headscope.render.head.head_path import IDLE_OPERATIONS
 from headscope.render.text.console import MODULE, OPERATION, POOLING, QUIET, STRONG, TONE, Tone
 from headscope.render.text.document import Document, opening
-from headscope.render.text.lines import GAP, Paragraph, fitted
+from headscope.render.text.lines import GAP, FittedRows, Paragraph
 from headscope.render.text.safe import label, safe
 
 
@@ -35,7 +34,7 @@ def heads_screen(entries: Sequence[HeadEntry], pattern: str = "") -> RenderableT
 
 def _by_task(entries: Sequence[HeadEntry]) -> Iterable[RenderableType]:
     for task, group in groupby(entries, key=lambda entry: entry.task):
-        yield from (Text(task.value, STRONG), _Table(tuple(group)), Text())
+        yield from (Text(task.value, STRONG), _table(tuple(group)), Text())
 
 
 def heads_names(entries: Sequence[HeadEntry]) -> RenderableType:
@@ -43,29 +42,16 @@ def heads_names(entries: Sequence[HeadEntry]) -> RenderableType:
     return Text("\n".join(safe(name) for name in dict.fromkeys(entry.class_name for entry in entries)))
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A line for each class: its pooling, its operations, what is new; what does not fit the width goes below."""
-
-    entries: tuple[HeadEntry, ...]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        traced = [(entry, entry.head) for entry in self.entries if entry.head]
-        names = [Text(f"  {safe(entry.class_name)}", MODULE) for entry, _ in traced]
-        margin = max((name.cell_len for name in names), default=0) + GAP
-        cells = [_cells(entry, head) for entry, head in traced]
-        lines = fitted(cells, options.max_width - margin, range(len(cells[0]) if cells else 0, 0, -1))
-        for name, (line, below) in zip(names, lines, strict=True):
-            yield Paragraph(line, name, margin)
-            if below.cell_len:
-                yield Paragraph(below, indent=_BELOW)
-
-
-_BELOW = 4
+def _table(entries: Sequence[HeadEntry]) -> FittedRows:
+    """A line for each class: its pooling, its operations, what is new."""
+    rows = tuple(_cells(entry, entry.head) for entry in entries if entry.head)
+    margin = max((row[0].cell_len for row in rows), default=0) + GAP
+    return FittedRows(rows, (3, 2, 1), margin, 2 * GAP)
 
 
 def _cells(entry: HeadEntry, head: AtlasHead) -> tuple[Text, ...]:
     return (
+        Text(f"  {safe(entry.class_name)}", MODULE),
         Text(head.pooling.kind.value, POOLING),
         label(operations_of(head), OPERATION),
         label(new_in_words(entry), QUIET),

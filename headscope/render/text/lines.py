@@ -104,18 +104,29 @@ def align(rows: Sequence[Sequence[Text]], right: frozenset[int] = frozenset()) -
     return [_line(row, widths, right) for row in rows]
 
 
-def fitted(rows: Sequence[Sequence[Text]], room: int, inline: Sequence[int]) -> list[tuple[Text, Text]]:
-    """Each row as a line of aligned columns, and what goes below it: no cell is left out where the line is too narrow.
+@dataclass(frozen=True)
+class FittedRows:
+    """Rows in aligned columns, each behind its first cell; cells that have no room on a line go below it, whole.
 
-    `inline` is how many cells a line may hold, from roomy to narrow; the first number that fits `room` is taken.
+    `inline` is how many cells may follow the first, from roomy to narrow; the first number that fits is taken.
     """
-    lines, count = [Text()] * len(rows), 0
-    for count in inline if rows else ():
-        lines = align([row[:count] for row in rows])
-        if all(line.cell_len <= room for line in lines):
-            break
-    below = (Text(", ").join(cell for cell in row[count:] if cell.cell_len) for row in rows)
-    return list(zip(lines, below, strict=True))
+
+    rows: tuple[tuple[Text, ...], ...]
+    inline: tuple[int, ...]
+    margin: int
+    below: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines, count = [Text()] * len(self.rows), 0
+        for count in self.inline:
+            lines = align([row[1 : count + 1] for row in self.rows])
+            if all(line.cell_len + self.margin <= options.max_width for line in lines):
+                break
+        for row, line in zip(self.rows, lines, strict=True):
+            yield Paragraph(line, row[0], self.margin)
+            rest = Text(", ").join(cell for cell in row[count + 1 :] if cell.cell_len)
+            if rest.cell_len:
+                yield Paragraph(rest, indent=self.below)
 
 
 def _line(row: Sequence[Text], widths: Sequence[int], right: frozenset[int]) -> Text:
