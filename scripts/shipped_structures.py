@@ -20,6 +20,7 @@ from headscope.checkpoints import read_manifest
 from headscope.checkpoints.contents.tokenizer_file import FirstToken
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.examination.base import tracing
+from headscope.examination.base.default_class import read_default_class
 from headscope.examination.base.request import Request
 from headscope.examination.base.tracing import Traced, padding_effects, trace_checkpoint
 from headscope.examination.checkpoint.examining import examine_manifest
@@ -85,9 +86,42 @@ def structures_of_snapshot(reference: str) -> list[tuple[str, dict[str, Any]]]:
     return list(_entries([lambda: (manifest, folders)], asked="id2label" not in manifest.config))
 
 
+def classes_of_family(names: Sequence[str]) -> dict[str, Any]:
+    """The entries of classes in their default configuration, by their names; those that can't be traced have none."""
+    found: dict[str, Any] = {}
+    for name in names:
+        try:
+            request = Request(Location(name), verify=True)
+            manifest = read_default_class(request)
+            answers = list(_answers("stated", {_stated_count(manifest): _examined(manifest, request, None)}, None))
+            model_type = str(manifest.config["model_type"])
+            with quiet(), on_meta():
+                model = getattr(transformers, name)(AutoConfig.for_model(model_type))
+        except Exception:  # whatever a class raises that can't be made by default
+            continue
+        own = {field: value for field, value in manifest.config.items() if field not in (*LABEL_FIELDS, *SILENT_FIELDS)}
+        found[name] = {
+            "labels": [field in manifest.config for field in LABEL_FIELDS],
+            "config": own,
+            "rest": {field: value for field, value in manifest.config.items() if field not in own},
+            "by_default": [],
+            "notices": manifest.notices,
+            "stored": stored_as(manifest),
+            "tensors": [],
+            "folders": sorted(folders_of_model(model) | folders_of_type(model_type)),
+            "base": answers[0][1],
+            "answers": [{"for": key, "changes": []} for key, _ in answers],
+        }
+    return found
+
+
+def _stated_count(manifest: CheckpointManifest) -> int | None:
+    return len(manifest.config["id2label"]) if "id2label" in manifest.config else None
+
+
 def _classes(config: Any, mappings: Sequence[str]) -> list[Any]:
     """The class of each of Transformers' mappings for a configuration, each once."""
-    found = {}
+    found: dict[Any, None] = {}
     for name in mappings:
         mapping = getattr(transformers, "MODEL_MAPPING" if name == "model" else f"MODEL_FOR_{name.upper()}_MAPPING")
         item = mapping.get(type(config), None)
@@ -147,7 +181,7 @@ def _entries(makers: Sequence[Any], *, asked: bool = False) -> Iterator[tuple[st
     made = [make() for make in makers]
     manifests = [manifest for manifest, _ in made]
     first, folders = made[0]
-    counts = [len(item.config["id2label"]) if "id2label" in item.config else None for item in manifests]
+    counts = list(map(_stated_count, manifests))
     own = FirstToken(special_tokens_of(str(first.config["model_type"])).first)
     answers: list[Answer] = []
     for token in (None, own):
@@ -233,7 +267,7 @@ _REPORT, _VERIFIED, _HEAD, _MODEL, _LABELS, _PROOF, _PADDING = 0, 2, 6, 4, 3, 7,
 
 def _document(found: Remembered) -> list[Any]:
     """What is stored of an examination, without what is each checkpoint's own."""
-    document = store(found)
+    document: list[Any] = store(found)
     document[_REPORT][:4] = [None] * 4
     document[_REPORT][_MODEL][_LABELS] = []
     return document

@@ -21,7 +21,7 @@ from write_atlas import read_atlas
 
 from headscope.checkpoints import bundled_snapshots
 from headscope.examination.base.environment import environment
-from headscope.examination.base.shipped import PLACE, SOURCES, public_version
+from headscope.examination.base.shipped import CLASSES, PLACE, SOURCES, classes_of, public_version
 from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.plain import to_dict
 from headscope.model.classes.catalogue import every_other_class
@@ -54,17 +54,29 @@ def main(arguments: list[str]) -> int:
 def shipped_members() -> dict[str, Any]:
     """Every part of the file by its name."""
     from shipped_sizes import SIZES
-    from shipped_structures import structures_of, structures_of_snapshot
+    from shipped_structures import classes_of_family, structures_of, structures_of_snapshot
 
-    atlas, parts = shipped_atlas(), {}
+    atlas = shipped_atlas()
+    structures: dict[str, list[dict[str, Any]]] = {}
+    families: dict[str, list[str]] = {}
+    for entry in atlas["heads"]:
+        families.setdefault(entry["model_type"], []).append(entry["class"])
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        classes = dict(zip(families, pool.map(classes_of_family, families.values()), strict=True))
         snapshots = pool.map(structures_of_snapshot, bundled_snapshots())
         for name, entry in itertools.chain(*snapshots, *pool.map(structures_of, SIZES)):
-            parts.setdefault(name, []).append(entry)
-    print(f"{sum(map(len, parts.values()))} structures of {len(SIZES)} configurations")
+            structures.setdefault(name, []).append(entry)
+    print(f"{sum(len(part) for part in structures.values())} structures of {len(SIZES)} configurations")
+    print(f"{sum(len(found) for found in classes.values())} classes in their default configuration")
+    every = [*itertools.chain(*structures.values()), *itertools.chain(*(found.values() for found in classes.values()))]
     folders = {name for found in atlas["folders"].values() for name in found}
-    folders |= {name for part in parts.values() for entry in part for name in entry["folders"]}
-    return with_sources({"atlas.json": atlas, **parts}, folders)
+    members = {
+        "atlas.json": atlas,
+        CLASSES: {name: family for family, found in classes.items() for name in found},
+        **{classes_of(family): found for family, found in classes.items() if found},
+        **structures,
+    }
+    return with_sources(members, folders.union(*(entry["folders"] for entry in every)))
 
 
 def with_sources(members: dict[str, Any], folders: Iterable[str]) -> dict[str, Any]:
@@ -132,7 +144,11 @@ def folders_of_type(model_type: str) -> set[str]:
     shared = [
         kind for kind, items in tokenizer_of_type().items() if names & {name.removesuffix("Fast") for name in items}
     ]
-    return {f"models/{folder_of_type(kind)}" for kind in (model_type, *shared)}
+    folders = {folder_of_type(kind) for kind in shared}
+    root = folder_of_transformers()
+    assert root is not None
+    with_tokenizer = {name for name in folders if (root / "models" / name / f"tokenization_{name}.py").is_file()}
+    return {f"models/{name}" for name in {folder_of_type(model_type), *with_tokenizer}}
 
 
 @cache

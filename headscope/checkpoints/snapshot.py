@@ -24,6 +24,7 @@ from headscope.facts import (
     WeightFile,
     WeightsFormat,
 )
+from headscope.upstream.hub import cached_repositories
 from headscope.whole_file import write_whole
 
 FORMAT = "headscope-snapshot"
@@ -269,6 +270,13 @@ def _alias_ids() -> dict[str, str]:
     return {owner: owner.rpartition("/")[2] for owner in owners}
 
 
-def nearest_bundled(reference: str) -> str:
-    """A bundled id that looks like `reference`, or ""."""
-    return next(iter(difflib.get_close_matches(reference.rpartition("/")[2], bundled_snapshots(), n=1)), "")
+def nearest_known(reference: str, cache_dir: str | None = None) -> str:
+    """The ID most like `reference` among those of the bundled snapshots and of the Hub's cache, or "".
+
+    People leave out the end (`bert-base`), so a name that begins alike comes before one that only looks alike.
+    """
+    wanted = reference.rpartition("/")[2].lower()
+    names = {name.rpartition("/")[2].lower(): name for name in (*cached_repositories(cache_dir), *bundled_snapshots())}
+    longer = sorted((name for name in names if wanted and name.startswith(wanted)), key=len)
+    near = longer[:1] or difflib.get_close_matches(wanted, names, n=1)
+    return names[near[0]] if near else ""

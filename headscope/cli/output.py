@@ -51,7 +51,7 @@ def write_screen(path: Path | None, screen: "RenderableType", *, quiet: bool = F
 
 
 def write_text(path: Path | None, text: str, *, quiet: bool = False) -> None:
-    """Writes `text` to the file, whose name it tells whoever watches; or to stdout where there is none."""
+    """Writes `text` to the file, and reports it to whoever watches; or to stdout where there is none."""
     if path is None:
         write_stdout(text)
         return

@@ -17,6 +17,7 @@ from headscope.facts import CheckpointKind, ParameterStatus, Profile, Report, Se
 from headscope.facts.counting import told_gaps
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.scan import Cause, ScanRow
+from headscope.facts.stored.states import error_line
 from headscope.facts.stored.weights import NEW_AT_LOAD
 from headscope.upstream.imports import fault_of_import
 
@@ -49,7 +50,7 @@ def scan_one(make: Callable[[], Request], reference: str, options: RowOptions, m
 
 
 def _refused(reference: str, err: HeadscopeError) -> ScanRow:
-    return unread(reference, Cause(err.code), "; ".join(filter(None, (err.message, err.hint))))
+    return unread(reference, Cause(err.code), error_line(err))
 
 
 def unread(reference: str, cause: Cause, reason: str) -> ScanRow:

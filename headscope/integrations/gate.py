@@ -14,6 +14,7 @@ from headscope.checks import named_in
 from headscope.checks.saved import COMMAND
 from headscope.errors import CheckFailed, HeadscopeError, UsageError, did_you_mean
 from headscope.facts.results.check import CheckResult, Verdict
+from headscope.facts.stored.states import error_line
 from headscope.render.screens.check import failure_sentence
 from headscope.render.screens.verification import save_sentence
 
@@ -210,6 +211,6 @@ _HINT = "run headscope explain ID for details; on_fail='warn' logs a warning ins
 def sentence_on(err: BaseException) -> str:
     """An error in one line."""
     if isinstance(err, HeadscopeError):
-        return f"{err.message} ({err.hint})" if err.hint else err.message
+        return error_line(err)
     lines = str(err).strip().splitlines()
     return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__

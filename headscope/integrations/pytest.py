@@ -21,12 +21,13 @@ def check_head() -> Callable[..., Checked]:
         from headscope.api import check  # only a test that asks waits for torch
         from headscope.errors import HeadscopeError
         from headscope.facts.results.check import Verdict
+        from headscope.facts.stored.states import error_line
         from headscope.render.screens.check import failure_sentence
 
         try:
             result = check(reference, profile, **options)
         except HeadscopeError as err:  # the frames of a missing model say nothing
-            pytest.fail(f"headscope: {err.message}{f' ({err.hint})' if err.hint else ''}", pytrace=False)
+            pytest.fail(f"headscope: {error_line(err)}", pytrace=False)
         if result.verdict is not Verdict.PASSED:
             pytest.fail(failure_sentence(result), pytrace=False)
         return result

@@ -9,6 +9,7 @@ from typing import Any
 from headscope.errors import moved
 
 _PACKAGE = "huggingface_hub"
+_MODELS = "models--"
 
 
 def session() -> Any:
@@ -38,6 +39,18 @@ def cached_file(repo: str, name: str, revision: str | None, cache_dir: str | Non
 def commit_in_cache(path: Path) -> str | None:
     """The commit in the path of a cached file: `.../models--OWNER--NAME/snapshots/<commit>/...`."""
     parts = path.parts
-    repository = next((at for at, part in enumerate(parts) if part.startswith("models--")), None)
+    repository = next((at for at, part in enumerate(parts) if part.startswith(_MODELS)), None)
     inside = parts[repository + 1 :] if repository is not None else ()
     return inside[1] if len(inside) > 1 and inside[0] == "snapshots" else None
+
+
+def cached_repositories(cache_dir: str | None) -> tuple[str, ...]:
+    """The IDs of the models in the client's cache: `models--OWNER--NAME` is the folder of one."""
+    from huggingface_hub import constants
+
+    folder = Path(cache_dir or constants.HF_HUB_CACHE)
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return ()
+    return tuple(name.removeprefix(_MODELS).replace("--", "/") for name in names if name.startswith(_MODELS))

@@ -17,7 +17,7 @@ import pytest
 
 import headscope
 from headscope.examination.base import shipped
-from headscope.examination.base.shipped import PLACE
+from headscope.examination.base.shipped import CLASSES, PLACE
 from headscope.examination.checkpoint.shipped_structures import MOST_CLASSES, filled
 from headscope.facts.plain import to_dict
 from headscope.upstream import sources
@@ -103,6 +103,22 @@ def test_a_shipped_structure_is_what_an_examination_gives(place: Path) -> None:
         assert list(differences(entry, place, draw)) == []
 
 
+def classes() -> list[str]:
+    with ZipFile(PLACE) as whole:
+        return sorted(json.loads(whole.read(CLASSES)))
+
+
+def differences_of_class(name: str) -> Iterator[str]:
+    known, real = (headscope.inspect(name, cache=cache).to_dict() for cache in (True, False))
+    if [known.pop("is_shipped"), real.pop("is_shipped")] != [True, False]:
+        yield f"{name}: not found"
+    yield from (f"{name}: {field}" for field in real if known[field] != real[field])
+
+
+def test_a_shipped_class_is_what_an_examination_gives(place: Path) -> None:
+    assert [line for name in classes()[::EVERY] for line in differences_of_class(name)] == []
+
+
 def first_entry(model_type: str = "bert") -> dict[str, Any]:
     found = (entry for entry in structures() if entry["config"]["model_type"] == model_type)
     return next(entry for entry in found if entry["labels"] == [True, True])
@@ -165,6 +181,7 @@ sys.exit(9 if {"torch", "transformers"} & set(sys.modules) else code)
         ("diff-weights", "MODEL"),
         ("diagram", "MODEL"),
         ("compare", "MODEL", "MODEL"),
+        ("inspect", "BertForSequenceClassification"),
         ("heads", "BertForSequenceClassification"),
         ("heads", "squeezebert", "--operation", "tanh"),
     ],
@@ -198,8 +215,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found, draw = list(structures()), random.Random(0)
         wrong = [line for entry in found for line in differences(entry, Path(folder), draw)]
+    wrong += [line for name in classes() for line in differences_of_class(name)]
     print("\n".join(wrong))
-    print(f"{len(found)} structures, {len(wrong)} differences")
+    print(f"{len(found)} structures, {len(classes())} classes, {len(wrong)} differences")
     sys.exit(bool(wrong))
 
 

@@ -213,6 +213,10 @@ FAILURES = [
 ]
 
 
+def test_a_name_that_the_hub_lacks_gets_the_nearest(hub: Hub, tmp_path: Path) -> None:
+    assert "bert-base-uncased" in snapshot("someone/bert-base", hub.endpoint, tmp_path).answer["error"]["hint"]
+
+
 @pytest.mark.parametrize(("reference", "code", "part"), FAILURES, ids=[row[0] for row in FAILURES])
 def test_what_the_hub_refuses_is_said_with_a_next_step(
     reference: str, code: str, part: str, hub: Hub, tmp_path: Path

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from headscope.checkpoints import bundled_snapshots, read_manifest, snapshot_text, write_snapshot
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
+from headscope.checkpoints.snapshot import nearest_known
 from headscope.errors import Malformed, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
 from headscope.facts.stored.location import HubOptions, Location
@@ -106,3 +107,22 @@ def test_the_bundled_facts_are_those_of_their_source() -> None:
         assert [(item.key, item.dtype, list(item.shape)) for item in manifest.tensors] == [
             (item["key"], SAFETENSORS[item["dtype"]][0], item["shape"]) for item in facts["tensors"]
         ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("bert-base", "bert-base-uncased"),
+        ("BERT-base-uncased", "bert-base-uncased"),
+        ("someone/roberta", "roberta-base"),
+        ("gpt-2", "gpt2"),
+        ("deberta-v3", "microsoft/deberta-v3-small"),
+        ("zzzzzz", ""),
+    ],
+)
+def test_a_name_that_is_not_found_gets_the_nearest_of_the_bundled_and_cached_ones(
+    typed: str, meant: str, tmp_path: Path
+) -> None:
+    (tmp_path / "models--microsoft--deberta-v3-small").mkdir()
+    (tmp_path / "datasets--deberta-v3--x").mkdir()
+    assert nearest_known(typed, str(tmp_path)) == meant

@@ -435,6 +435,21 @@ def test_a_torch_file_that_was_cut_is_a_half_download(model: Model, tmp_path: Pa
     assert "without the end of its archive" in refused(tmp_path, Malformed).evidence[0]
 
 
+@pytest.mark.parametrize("cut", [0.5, 0.01])
+def test_what_a_list_of_checkpoints_says_of_a_cut_file_is_whole(
+    cut: float, model: Model, tmp_path: Path, capsys: Any
+) -> None:
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * cut)])
+    (row,) = headscope.scan([str(tmp_path)], workers=0)
+    main(["check", str(tmp_path), str(tmp_path), "--json"])
+    result = json.loads(capsys.readouterr().out)["results"][0]
+    for line in (row.reason, result["not_determined"][0]["reason"]):
+        assert "ends early" in line and line.endswith("`hf download OWNER/NAME --local-dir .`")
+        assert ".;" not in line
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "option"),
     [

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 from transformers import (
+    BartConfig,
+    BartForSequenceClassification,
     BertForMultipleChoice,
     BertForSequenceClassification,
     BertForTokenClassification,
@@ -18,6 +20,8 @@ from transformers import (
     GPT2ForSequenceClassification,
     LlamaConfig,
     LlamaForSequenceClassification,
+    T5Config,
+    T5ForSequenceClassification,
     Wav2Vec2Config,
     Wav2Vec2ForSequenceClassification,
 )
@@ -26,6 +30,7 @@ import headscope
 from headscope.errors import Unsupported
 from headscope.facts import PoolingKind
 from headscope.trace.slice.observe import observe_inputs
+from tests.edits import edit_json
 
 EXAMPLES = {"x": torch.randn(2, 4, generator=torch.Generator().manual_seed(3))}
 
@@ -315,3 +320,26 @@ def test_there_is_one_way_to_run_a_forward() -> None:
     ).stdout.splitlines()  # fmt: skip
     calls = {Path(line.partition(":")[0]).name for line in found if not re.search(r"def \w+\(", line)}
     assert calls == {"execution.py", "inference.py"}, found  # the second predicts on texts, and records nothing
+
+
+@pytest.mark.parametrize(
+    ("cls", "made"),
+    [
+        (T5ForSequenceClassification, T5Config(vocab_size=99, d_model=32, d_kv=8, d_ff=37, num_layers=1, num_heads=4)),
+        (
+            BartForSequenceClassification,
+            BartConfig(
+                vocab_size=99, d_model=32, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32, decoder_ffn_dim=32
+            ),
+        ),
+    ],
+)
+def test_a_decoder_without_a_start_says_what_to_set(cls: Any, made: Any, tmp_path: Path) -> None:
+    cls(made).save_pretrained(tmp_path)
+    edit_json(tmp_path / "config.json", {"decoder_start_token_id": None})
+    (gap,) = headscope.inspect(str(tmp_path)).not_determined
+    told = re.search(r"decoder_start_token_id isn't set.*\(usually (\d+)\)", gap.reason)
+    assert told is not None
+    edit_json(tmp_path / "config.json", {"decoder_start_token_id": int(told[1])})
+    report = headscope.inspect(str(tmp_path))
+    assert report.not_determined == () and report.head is not None

@@ -21,6 +21,7 @@ from headscope.examination.evidence.labeled import DataRequest, read_labeled
 from headscope.facts import Gap, GapTopic, Profile
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.environment import tool_version
+from headscope.facts.stored.states import error_line
 
 _SETTINGS = ("for", "fail-on", "select", "ignore", "baseline", "models")
 _IGNORE = ("rule", "reason", "until", "model")
@@ -87,7 +88,7 @@ def _unread(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
         verdict=Verdict.NOT_DETERMINED,
         findings=(),
         ignored=(),
-        not_determined=(Gap(GapTopic.CHECKPOINT, "; ".join(filter(None, (f"{err.code}: {err.message}", err.hint)))),),
+        not_determined=(Gap(GapTopic.CHECKPOINT, error_line(err, err.code)),),
         not_applicable=tuple(rule.gap("the checkpoint could not be examined") for rule in gate.selection.rules),
         rules=tuple(rule.id for rule in gate.selection.rules),
     )

@@ -10,7 +10,7 @@ from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.hub.access import HubAccess
 from headscope.checkpoints.local import Folder
 from headscope.checkpoints.manifest import CONFIG, manifest_of
-from headscope.checkpoints.snapshot import nearest_bundled, read_bundled
+from headscope.checkpoints.snapshot import nearest_known, read_bundled
 from headscope.errors import HeadscopeError, NetworkError, Offline
 from headscope.facts import CheckpointKind, CheckpointManifest
 from headscope.upstream.hub import cached_file, commit_in_cache
@@ -115,7 +115,7 @@ def _offline_error(access: HubAccess, barred: Offline | NetworkError) -> Headsco
             "leave out the revision to use the bundled snapshot, or give a local folder or a snapshot written by "
             "`headscope snapshot`",
         )
-    near = nearest_bundled(access.repo)
-    hint = f"did you mean {near} (bundled)? " if near else ""
-    hint += "without the Hub, give a local folder or a snapshot written by `headscope snapshot`"
+    near = nearest_known(access.repo, access.location.hub.cache_dir)
+    hint = f"did you mean {near}? " if near else ""
+    hint += f"{'W' if near else 'w'}ithout the Hub, give a local folder or a snapshot written by `headscope snapshot`"
     return type(barred)(f"{access.repo} is not in the local cache, and {barred.message}", hint)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from headscope.checkpoints.manifest import CONFIG
+from headscope.checkpoints.snapshot import nearest_known
 from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound
 from headscope.facts.stored.location import RequestBudget
 from headscope.upstream.hub import session, transport_error
@@ -307,8 +308,10 @@ def translated(repo: str, revision: str | None) -> Iterator[None]:
             f"{repo} is gated: you must accept its license", f"accept it at {page}, then run `hf auth login`"
         ) from err
     except errors.RepositoryNotFoundError as err:
+        near = nearest_known(repo)
+        hint = f"did you mean {near}? For" if near else "check the name; for"
         raise NotFound(
-            f"the Hub has no repository {repo}, or it is private", "check the name; for a private one `hf auth login`"
+            f"the Hub has no repository {repo}, or it is private", f"{hint} a private one, run `hf auth login`"
         ) from err
     except errors.RevisionNotFoundError as err:
         raise NotFound(f"{repo} has no revision {revision or 'main'}", f"see {page}/tree/main") from err

@@ -17,7 +17,7 @@ from headscope.examination.base.environment import environment
 from headscope.upstream.sources import are_unchanged
 
 PLACE = Path(__file__).parents[2] / "bundled" / "facts.zip"
-SOURCES = "sources.json"
+SOURCES, CLASSES = "sources.json", "classes.json"
 
 
 def public_version(version: str) -> str:
@@ -31,6 +31,18 @@ def shipped(member: str) -> Any:
     if found is None or (found["torch"], found["transformers"]) != (public_version(here.torch), here.transformers):
         return None
     return _read(member)
+
+
+def shipped_class(name: str) -> Any:
+    """What is shipped of a class of Transformers in its default configuration; None where it has to be traced."""
+    family = (shipped(CLASSES) or {}).get(name)
+    entry = None if family is None else shipped(classes_of(family)).get(name)
+    return entry if entry is not None and is_current(entry["folders"]) else None
+
+
+def classes_of(model_type: str) -> str:
+    """The part of the shipped facts that holds the classes of a family in their default configuration."""
+    return f"classes/{model_type}.json"
 
 
 def is_current(folders: Iterable[str]) -> bool:

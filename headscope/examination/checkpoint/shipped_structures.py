@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.examination.base.assembly import checkpoint_facts
 from headscope.examination.base.environment import environment
 from headscope.examination.base.request import Request
-from headscope.examination.base.shipped import is_current, shipped
+from headscope.examination.base.shipped import is_current, shipped, shipped_class
 from headscope.examination.checkpoint.structure import Remembered, plain_labels
 from headscope.facts import CheckpointKind, CheckpointManifest
 from headscope.facts.plain import restore, store
@@ -49,22 +49,25 @@ class ClassCount:
 
 def shipped_examination(request: Request, manifest: CheckpointManifest, first: FirstToken | None) -> Remembered | None:
     """The examination of a checkpoint whose structure is shipped; None for any other, and for another request."""
-    family = manifest.config.get("model_type")
-    if not (_is_plain_request(request) and _is_plain_checkpoint(manifest)):
-        return None
-    if not isinstance(family, str) or not family.replace("-", "_").isidentifier():
-        return None
     count = _count(request, manifest.config)
-    if count is not None and (count.number or 0) > MOST_CLASSES:
+    if count is None or (count.number or 0) > MOST_CLASSES or not _is_plain(request, manifest):
         return None
-    part = shipped(member_of(family, len(manifest.tensors))) if count is not None else None
-    if part is None or count is None:
-        return None
-    for entry in part:
+    for entry in _entries(manifest):
         answer = _answer(entry, count, first)
         if answer is not None and _holds(entry, manifest, count):
             return _remembered(answer, manifest, count) if is_current(entry["folders"]) else None
     return None
+
+
+def _entries(manifest: CheckpointManifest) -> Sequence[Any]:
+    """What is shipped of structures with as many tensors of the same family, or of the class that is meant."""
+    if manifest.kind is CheckpointKind.CLASS:
+        entry = shipped_class(manifest.reference)
+        return () if entry is None else (entry,)
+    family = manifest.config.get("model_type")
+    if not isinstance(family, str) or not family.replace("-", "_").isidentifier():
+        return ()
+    return shipped(member_of(family, len(manifest.tensors))) or ()
 
 
 def member_of(model_type: str, tensors: int) -> str:
@@ -72,14 +75,12 @@ def member_of(model_type: str, tensors: int) -> str:
     return f"structures/{model_type}-{tensors}.json"
 
 
-def _is_plain_request(request: Request) -> bool:
-    special = (request.task, request.model_class, request.adapter, request.tokens, request.trust_remote_code)
-    return not any(special) and not (request.labels and request.num_labels is not None)
-
-
-def _is_plain_checkpoint(manifest: CheckpointManifest) -> bool:
-    special = (manifest.adapter, manifest.sentence, manifest.repaired, manifest.gaps, manifest.states)
-    return not any(special) and manifest.kind is not CheckpointKind.ADAPTER
+def _is_plain(request: Request, manifest: CheckpointManifest) -> bool:
+    """Whether nothing but the number of classes is wanted, of a checkpoint without anything beside its tensors."""
+    asked = (request.task, request.model_class, request.adapter, request.tokens, request.trust_remote_code)
+    beside = (manifest.adapter, manifest.sentence, manifest.repaired, manifest.gaps, manifest.states)
+    is_one_count = not (request.labels and request.num_labels is not None)
+    return is_one_count and manifest.kind is not CheckpointKind.ADAPTER and not any((*asked, *beside))
 
 
 def _count(request: Request, config: Mapping[str, Any]) -> ClassCount | None:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from headscope.errors import HeadscopeError
+
 
 class StateKind(StrEnum):
     """What a checkpoint is, where it is not what `save_pretrained` writes."""
@@ -71,3 +73,15 @@ class CheckpointState:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rule", RULES[self.kind])
+
+
+def error_line(err: HeadscopeError, code: str = "") -> str:
+    """What an error says and what to do, in one line; `code` comes first.
+
+    A hint that ends in a colon leads to the code of a repair below it: that is part of the line where it is short.
+    """
+    message, hint = f"{code}: {err.message}" if code else err.message, err.hint
+    if hint.endswith(":"):
+        repair = err.state.repair if isinstance(err.state, CheckpointState) else None
+        hint = f"{hint} `{repair.code}`" if repair is not None and "\n" not in repair.code else hint.removesuffix(":")
+    return f"{message}{' ' if message.endswith('.') else '; '}{hint}" if hint else message

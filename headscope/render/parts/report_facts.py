@@ -183,14 +183,8 @@ def loss_facts(report: Report) -> Facts:
 def source_facts(report: Report) -> Facts:
     """Whether anything was traced for this report."""
     if report.is_shipped:
-        here = report.environment
-        yield (
-            "traced",
-            label(
-                f"when headscope was made, with Transformers {here.transformers} and the same sources; --no-cache traces "
-                "again"
-            ),
-        )
+        version = report.environment.transformers
+        yield "traced", label(f"when headscope was made, with the same Transformers {version}; --no-cache traces again")
 
 
 def _unnamed(model: ModelFacts) -> str:

@@ -104,7 +104,7 @@ def run_forward(
     assert failure is not None
     if isinstance(failure, HeadscopeError):
         raise failure
-    tried = f"{_shapes_tried(probe)}{_left_out(model, probe)}"
+    tried = f"{_shapes_tried(probe)}{_left_out(model, probe)}{_without_start(model)}"
     raise Unsupported(f"the forward of {type(model).__name__} fails ({_sentence(failure)}); {tried}", hint) from failure
 
 
@@ -247,6 +247,23 @@ def _shapes_tried(probe: ProbeBatch) -> str:
 def _named_shapes(inputs: Mapping[str, Any]) -> str:
     shapes = {name: list(value.shape) if hasattr(value, "shape") else "" for name, value in inputs.items()}
     return ", ".join(f"{name} {shape}".strip() for name, shape in shapes.items()) or "no inputs"
+
+
+def _without_start(model: nn.Module) -> str:
+    """What to set where nothing says with which token the decoder begins; "" for other models.
+
+    T5's configuration has no default; its code says that it is usually the pad token.
+    """
+    config = getattr(model, "config", None)
+    if not getattr(config, "is_encoder_decoder", False) or getattr(config, _START, None) is not None:
+        return ""
+    stated = (getattr(type(config), _START, None), getattr(config, "pad_token_id", None))
+    usual = next((number for number in stated if type(number) is int), None)
+    value = "to the ID of the token that the decoder starts with" if usual is None else f"(usually {usual})"
+    return f"; {_START} isn't set: set it in config.json {value}"
+
+
+_START = "decoder_start_token_id"
 
 
 def _left_out(model: nn.Module, probe: ProbeBatch) -> str:
