@@ -88,6 +88,7 @@ def everything_else(folder: Path) -> list[str]:
     assert_type(entries, headscope.Heads)
     picture = headscope.diagram(headscope.inspect("roberta-base", num_labels=3, offline=True), format="svg")
     assert_type(picture, str)
+    assert_type(headscope.diagram("roberta-base", "dot", num_labels=3, offline=True), str)
     explained = headscope.explain("HS102", "logits")
     assert_type(explained, headscope.Explained)
     shown = [str(compared), repr(ran), entries[0].class_name, headscope.environment().torch, headscope.__version__]

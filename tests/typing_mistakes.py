@@ -42,7 +42,7 @@ headscope.snapshot(CHECKPOINT, "out.json", num_labels=3)  # E: call-arg num_labe
 headscope.probe(CHECKPOINT, data="rows.csv", text_column="text")  # E: call-arg label_column
 headscope.heads(pooling=3)  # E: arg-type pooling
 headscope.heads(patern="bert")  # E: call-arg patern
-headscope.diagram(headscope.inspect(CHECKPOINT), "png")  # E: arg-type diagram
+headscope.diagram(headscope.inspect(CHECKPOINT), "png")  # E: call-overload diagram
 headscope.explain(102)  # E: arg-type explain
 headscope.HeadscopeCallback(on_fail="stop")  # E: arg-type on_fail
 headscope.Ignore("HS101", untill=None)  # E: call-arg untill

@@ -1,34 +1,73 @@
-"""`diagram`: the head of a report as a picture."""
+"""`diagram`: the head of a report, a checkpoint or a model as a picture."""
 
 from __future__ import annotations
 
-from headscope.api.arguments import DrawingName, use_case
+from os import PathLike
+from typing import TYPE_CHECKING, Unpack, overload
+
+from headscope.api.arguments import CachedOptions, DrawingName, ModuleOptions, use_case
+from headscope.api.inspection import InspectOptions, inspect
 from headscope.errors import UsageError
+from headscope.examination.base.request import Progress
 from headscope.facts import Report
 
+if TYPE_CHECKING:
+    from torch import nn
 
+
+@overload
+def diagram(reference: Report, format: DrawingName = "mermaid") -> str: ...
+@overload
+def diagram(
+    reference: str | PathLike[str],
+    format: DrawingName = "mermaid",
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[CachedOptions],
+) -> str: ...
+@overload
+def diagram(
+    reference: nn.Module,
+    format: DrawingName = "mermaid",
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[ModuleOptions],
+) -> str: ...
 @use_case
-def diagram(report: Report, format: DrawingName = "mermaid") -> str:
-    """Draws the head of a report.
+def diagram(
+    reference: Report | str | PathLike[str] | nn.Module,
+    format: DrawingName = "mermaid",
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[InspectOptions],
+) -> str:
+    """Draws a head.
 
     Args:
-        report: What `inspect` returned.
+        reference: What `inspect` returned, or what it takes: a Hub ID, a path, a class of Transformers by its name, or
+            a model in memory.
         format: `text` (boxes for a terminal), `mermaid`, `dot`, `svg` or `html`.
+        options: See `InspectOptions`.
+        progress: Called with a short sentence before each step.
 
     Returns:
         The picture as text in that format.
 
     Raises:
-        UsageError: headscope doesn't know the format.
+        UsageError: headscope doesn't know the format, or an option doesn't apply.
+        HeadscopeError: The checkpoint can't be read or examined.
 
     Example:
         >>> import headscope
-        >>> report = headscope.inspect("roberta-base", num_labels=3, offline=True)
-        >>> headscope.diagram(report, "svg")[:4]
+        >>> headscope.diagram("roberta-base", "svg", num_labels=3, offline=True)[:4]
         '<svg'
     """
     from headscope.render.diagram import PAINTERS, diagram_text
 
     if format not in PAINTERS:
         raise UsageError(f"no such format: {format}", f"formats: {', '.join(PAINTERS)}")
-    return diagram_text(report, format)
+    if isinstance(reference, Report):
+        if options:
+            raise UsageError(f"{next(iter(options))} is an option for a checkpoint, not for a report", "leave it out")
+        return diagram_text(reference, format)
+    return diagram_text(inspect(reference, progress=progress, **options), format)  # type: ignore[call-overload]

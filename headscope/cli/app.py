@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ from headscope.cli.options import with_option_groups
 from headscope.cli.output import CLOSED, FULL, discard, unwritten, write_stderr
 from headscope.errors import ExitCode, HeadscopeError, UsageError
 from headscope.upstream.python import check_folder, fault_of_process
-from headscope.upstream.typer import PlainCommand, PlainGroup
+from headscope.upstream.typer import PlainCommand, PlainGroup, TooManyWords
 
 _CHECKPOINT = "Look at a checkpoint"
 _PIPELINE = "Guard a pipeline"
@@ -150,6 +151,8 @@ def _ended(given: list[str]) -> int:
     as_json = asks_for_json(given)
     try:
         return _run(given)
+    except TooManyWords as error:
+        return report_failure(UsageError(error.message, _hint_on_words(error, given)), as_json=as_json)
     except HeadscopeError as error:
         return report_failure(error, as_json=as_json, with_screen=asks_for_a_screen(given))
     except typer.TyperException as error:
@@ -232,6 +235,28 @@ def _sentence(error: typer.TyperException) -> str:
     """Typer's message on one line, begun and ended as those of headscope are."""
     message = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
     return f"{message[:1].lower()}{message[1:]}".removesuffix(".")
+
+
+_OF_SEVERAL = {
+    "inspect": "compare",
+    "diff-weights": "compare",
+    "forward": "compare",
+    "diagram": "compare",
+    "verify": "check",
+    "probe": "check",
+    "snapshot": "scan",
+}
+"""What looks at several models, for each command that looks at one."""
+
+
+def _hint_on_words(error: TooManyWords, given: Sequence[str]) -> str:
+    """The command that takes several models, if the words that are too many can be models."""
+    other = _OF_SEVERAL.get(error.command)
+    if other is None:
+        return _usage_hint(given)
+    if other == "compare":
+        return f"Run `headscope compare {shlex.join((*error.taken, *error.words))}` to see them side by side."
+    return f"Run {error.command} once for each model; `headscope {other}` takes several."
 
 
 def _usage_hint(arguments: Sequence[str]) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from headscope.cli.options import Output, Pages
-from headscope.cli.progress import is_watched
 from headscope.errors import ExitCode, HeadscopeError, UsageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
@@ -47,19 +46,15 @@ def write_screen(path: Path | None, screen: "RenderableType", *, quiet: bool = F
         return
     from headscope.render.text.console import plain_text
 
-    write_text(path, plain_text(screen), quiet=quiet)
+    write_file(path, plain_text(screen), quiet=quiet)
 
 
 def write_text(path: Path | None, text: str, *, quiet: bool = False) -> None:
-    """Writes `text` to the file, and reports it to whoever watches; or to stdout where there is none."""
+    """Writes `text` to the file, or to stdout where there is none."""
     if path is None:
         write_stdout(text)
-        return
-    write_file(path, text)
-    if not quiet and is_watched():
-        from headscope.render.text.safe import safe
-
-        write_stderr(f"wrote {safe(str(path))}\n")
+    else:
+        write_file(path, text, quiet=quiet)
 
 
 def write_stdout(text: str) -> bool:
@@ -110,10 +105,11 @@ def check_output(path: Path | None, option: str = "-o") -> None:
         raise UsageError(f"{option} {path}: there is no folder {path.parent}", "make the folder first")
 
 
-def write_file(path: Path, text: str) -> None:
+def write_file(path: Path, text: str, *, quiet: bool = False) -> None:
     """Writes `text` to `path` through a temporary file beside it, so that no half report is ever seen there.
 
-    A link is followed; anything but a regular file (`/dev/stdout`) is written to directly.
+    A link is followed; anything but a regular file (`/dev/stdout`) is written to directly. Unless `quiet`, a line on
+    stderr names the file.
     """
     from headscope.whole_file import write_whole  # slow to import, and seldom needed
 
@@ -122,12 +118,21 @@ def write_file(path: Path, text: str) -> None:
     try:
         if target.exists() and not target.is_file():
             path.write_text(text, encoding="utf-8")
-        else:
-            write_whole(target, text)
+            return
+        write_whole(target, text)
     except OSError as err:
         if err.errno in FULL:
             raise unwritten(str(path), err) from err
         raise UsageError(f"-o {path} cannot be written: {err.strerror}", "name a file you may write to") from err
+    if not quiet:
+        tell_written(str(path))
+
+
+def tell_written(name: str) -> None:
+    """Writes to stderr which file was written."""
+    from headscope.render.text.safe import safe
+
+    write_stderr(f"wrote {safe(name)}\n")
 
 
 def write_stderr(text: str) -> None:

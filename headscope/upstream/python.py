@@ -7,7 +7,6 @@ from pathlib import Path
 from threading import Lock
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.upstream.imports import fault_of_import
 
 _ONE_AT_A_TIME = Lock()
 _ATTEMPTS = 5
@@ -58,4 +57,6 @@ def fault_of_process(err: Exception) -> HeadscopeError | None:
             f"Transformers reads its docstrings, which Python leaves out here: {type(err).__name__}",
             "unset PYTHONOPTIMIZE, or run Python without -OO",
         )
+    from headscope.upstream.imports import fault_of_import  # a run that ends well needs none of it
+
     return fault_of_import(err)

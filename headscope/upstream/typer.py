@@ -4,9 +4,31 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from headscope.errors import UsageError
+
+
+class TooManyWords(UsageError):
+    """More arguments than a command takes: those that it took, and `words`, the rest."""
+
+    def __init__(self, command: str, usage: str, taken: tuple[str, ...], words: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{command} takes {f'one {usage}' if usage else 'no arguments'}; got {' '.join(taken + words)}."
+        )
+        self.command, self.taken, self.words = command, taken, words
+
 
 class PlainCommand(TyperCommand):
     """A command whose help writes `MODEL...` where Typer writes `{MODEL}...`, and no type beside a flag."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The words that no argument takes, of which there may be none. Raises TooManyWords."""
+        ctx.allow_extra_args = True
+        rest = super().parse_args(ctx, args)
+        if rest and not ctx.resilient_parsing:
+            arguments = [item for item in self.params if item.param_type_name == "argument"]
+            taken = tuple(ctx.params[item.name] for item in arguments if isinstance(ctx.params.get(item.name), str))
+            raise TooManyWords(str(ctx.info_name), " ".join(item.metavar for item in arguments), taken, tuple(rest))
+        return rest
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The words behind the command's name."""

@@ -257,6 +257,20 @@ def test_labels_from_an_iterator_reach_every_model() -> None:
     assert [report.model.labels for report in result.reports] == [names, names]
 
 
+@pytest.mark.parametrize("format", PAINTERS)
+def test_a_diagram_takes_what_inspect_takes(format: DrawingName) -> None:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    report = headscope.inspect("roberta-base", num_labels=3, offline=True)
+    drawn = headscope.diagram(report, format)
+    assert headscope.diagram("roberta-base", format, num_labels=3, offline=True) == drawn
+    assert "BertForSequenceClassification" in headscope.diagram("BertForSequenceClassification", format)
+    config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, vocab_size=50)
+    assert "classifier" in headscope.diagram(BertForSequenceClassification(config), format)
+    with pytest.raises(errors.UsageError, match="not for a report"):
+        headscope.diagram(report, format, num_labels=3)  # type: ignore[call-overload]
+
+
 def test_a_place_may_be_a_path(tmp_path: Path) -> None:
     report = headscope.inspect("roberta-base", cache_dir=tmp_path, offline=True)
     assert report == headscope.inspect("roberta-base", cache_dir=str(tmp_path), offline=True)

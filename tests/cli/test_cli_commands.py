@@ -169,7 +169,7 @@ def test_a_profile_that_there_is_not_is_refused_in_plain_words(capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "titles"),
     [
-        (["pooling"], ["Pooling"]),
+        (["pooling"], ["How many vectors become one"]),
         (["matrix"], ["The classifier's matrix"]),
         (["hidden", "states"], ["Hidden states"]),
         (["HS101", "HS102"], ["Weights of the base model are new", "The head is newly initialized"]),
@@ -366,7 +366,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
 def test_snapshot_says_what_it_wrote(fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     target = str(tmp_path / "bert.json")
     assert main(["snapshot", "bert", "-o", target]) == ExitCode.OK
-    assert capsys.readouterr().out.startswith(f"{target}: 0 tensors of bert")
+    assert capsys.readouterr().out.startswith(f"wrote {target}: 0 tensors of bert")
     assert main(["snapshot", "bert", "-o", target, "--json"]) == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["output"] == target
     assert main(["snapshot", "bert", "-o", target, "-q"]) == ExitCode.OK
@@ -419,7 +419,51 @@ def test_env_tells_settings_and_no_secret(capsys: pytest.CaptureFixture[str], mo
     assert settings["hf_endpoint"] == "https://***@hub.example"
     assert "secret" not in out
     assert main(["env"]) == ExitCode.OK
-    assert "token_set        yes" in capsys.readouterr().out
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert shown["token_set"] == "yes"
+    assert {"torchvision", "peft", "transformers"} < shown.keys()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "inspect bert",
+        "inspect bert --json",
+        "diff-weights bert",
+        "diagram bert",
+        "diagram bert --format text",
+        "env",
+        "explain CLS",
+        "explain",
+    ],
+)
+def test_a_file_that_was_written_is_named_but_not_with_q(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str
+) -> None:
+    target = tmp_path / "out.txt"
+    main([*words.split(), "-o", str(target)])
+    out, err = capsys.readouterr()
+    assert (out, err.splitlines()[-1:]) == ("", [f"wrote {target}"])
+    assert target.read_text(encoding="utf-8")
+    if words.split()[0] not in {"env", "explain"}:
+        main([*words.split(), "-q", "-o", str(target)])
+        assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("command", ["inspect", "diff-weights", "diagram", "forward"])
+def test_two_models_are_compared(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "first", "the second", "--offline"]) == ExitCode.USAGE
+    assert "headscope compare first 'the second'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "other"),
+    [("verify a b", "check"), ("snapshot a b -o x", "scan"), ("heads a b", "--help"), ("env a", "--help")],
+)
+def test_words_that_are_too_many_get_a_next_step(words: str, other: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == ExitCode.USAGE
+    error, hint = capsys.readouterr().err.splitlines()
+    assert words.split()[0] in error and other in hint
 
 
 def test_no_command_shows_the_help_as_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

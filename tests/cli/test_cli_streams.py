@@ -57,5 +57,5 @@ def test_a_stream_that_takes_nothing_is_reported_in_a_sentence(line: str, code: 
 def test_a_file_of_the_report_is_not_written_into_a_closed_stdout(tmp_path: Path) -> None:
     """The first file that a process opens takes the lowest free descriptor, which would be that of stdout."""
     ran = shell(f"headscope explain HS101 -o {tmp_path}/out.txt >&-")
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (ran.returncode, ran.stderr) == (0, f"wrote {tmp_path}/out.txt\n")
     assert (tmp_path / "out.txt").read_text(encoding="utf-8").startswith("HS101")

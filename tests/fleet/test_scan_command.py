@@ -76,7 +76,7 @@ def test_a_wrong_row_does_not_follow_the_schema(ran: Ran, change: dict[str, Any]
 def test_the_summary_is_on_stdout_and_in_every_file(ran: Ran) -> None:
     folder, done = ran
     assert done.returncode == 1
-    assert done.stderr == ""
+    assert done.stderr.splitlines() == [f"wrote {name}" for name in ("s.txt", "s.md", "s.html", "s.json", "rows.jsonl")]
     assert done.stdout.startswith("4 checkpoints: 1 passed, 1 failed, 2 not determined\n")
     assert (folder / "s.txt").read_text() == done.stdout
     assert "| 1 | `GPT2ForSequenceClassification` |" in (folder / "s.md").read_text()

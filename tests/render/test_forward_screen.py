@@ -6,7 +6,7 @@ import pytest
 from reports import roberta
 
 from headscope.facts.results.forward import ForwardReport, LabelScore, Scored, SeenStage, Statistics
-from headscope.render.screens.forward import forward_screen
+from headscope.render.screens.forward import forward_screen, forward_verdict
 from headscope.render.text.console import plain_text
 
 NOTE = "the scores mean nothing yet"
@@ -47,6 +47,12 @@ def test_without_scores_the_remarks_come_last() -> None:
     text = plain_text(forward_screen(forwarded(None, None, scored=False)), 80)
     assert text.index("logits") < text.index(NOTE)
     assert text.count(NOTE) == 1
+
+
+def test_q_shows_the_best_label_of_each_input_or_the_shape() -> None:
+    scored = plain_text(forward_verdict(forwarded(VALUES, VALUES)), 80)
+    assert scored.splitlines() == ["a text: good 0.7500", NOTE]
+    assert plain_text(forward_verdict(forwarded(None, scored=False)), 80) == "logits [2, 3]\n"
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])

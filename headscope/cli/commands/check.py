@@ -197,7 +197,7 @@ def _keep_baseline(file: Path, results: "Sequence[CheckResult]", *, is_told: boo
     from headscope.facts.counting import counted
     from headscope.render.text.safe import safe
 
-    write_file(file, baseline_text(results))
+    write_file(file, baseline_text(results), quiet=True)
     if is_told:
         found = counted(sum(len(result.findings) for result in results), "finding")
         write_stderr(f"baseline: {found} of {counted(len(results), 'model')} written to {safe(str(file))}\n")

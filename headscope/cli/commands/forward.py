@@ -52,7 +52,8 @@ def forward_command(  # noqa: PLR0917  Typer passes every option by name
             **source.keywords(),
             **options,
         )
-    from headscope.render.screens.forward import forward_document, forward_screen
+    from headscope.render.screens.forward import forward_document, forward_screen, forward_verdict
 
-    write_report(output, lambda: forward_screen(report), lambda: forward_document(report))
+    screen = forward_verdict if output.quiet else forward_screen
+    write_report(output, lambda: screen(report), lambda: forward_document(report))
     return ExitCode.UNDETERMINED if report.not_determined else ExitCode.OK

@@ -28,7 +28,7 @@ from headscope.cli.options import (
     Token,
     option,
 )
-from headscope.cli.output import check_output, print_screen, write_file, write_stderr, write_stdout
+from headscope.cli.output import check_output, print_screen, tell_written, write_file, write_stderr, write_stdout
 from headscope.cli.progress import is_watched
 from headscope.errors import ExitCode, UsageError
 
@@ -228,8 +228,10 @@ def scan_command(
             **given,
         )
     for path in table.summary or ():
-        write_file(path, _FORMATS[path.suffix.lower()](found))
+        write_file(path, _FORMATS[path.suffix.lower()](found), quiet=table.quiet)
     _show(found, table)
+    if table.place and not table.quiet:
+        tell_written(table.place)
     code = exit_code_of(one.name for one in found.verdicts)
     if not stdout.is_cut:
         return code

@@ -46,6 +46,17 @@ def forward_screen(report: ForwardReport) -> RenderableType:
     )
 
 
+def forward_verdict(report: ForwardReport) -> RenderableType:
+    """The best label of each input with what makes it doubtful, or the shape of the scores: what `-q` shows."""
+    best = (f"{scored.input}: {scored.scores[0].label} {_chance(scored.scores[0])}" for scored in report.scored)
+    shape = f"logits {_shape(report.logits_shape)}"
+    doubts = (
+        *(report.notes if report.scored else ()),
+        *(f"{gap.topic}: {gap.reason}" for gap in report.not_determined),
+    )
+    return Group(*(Paragraph(label(line)) for line in (*(best if report.scored else (shape,)), *doubts)))
+
+
 @dataclass(frozen=True)
 class _Stages:
     """The stages in aligned columns: the values of each beside its shape, or below it where the line is too narrow."""

@@ -150,4 +150,6 @@ def snapshot_sentence(manifest: CheckpointManifest, output: str) -> str:
     """What `snapshot` wrote, and where."""
     size = f"{bytes_of(manifest.bytes_read)} read of {bytes_of(manifest.bytes_total)}"
     gaps = "".join(f"\nnot determined: {safe(gap.topic)}: {safe(gap.reason)}" for gap in manifest.gaps)
-    return f"{safe(output)}: {counted(len(manifest.tensors), 'tensor')} of {safe(manifest.reference)}, {size}{gaps}"
+    return (
+        f"wrote {safe(output)}: {counted(len(manifest.tensors), 'tensor')} of {safe(manifest.reference)}, {size}{gaps}"
+    )
