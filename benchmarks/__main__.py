@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from benchmarks import (
+    bench_first,
     bench_help,
     bench_hub,
     bench_inspect_7b,
@@ -26,6 +27,7 @@ from benchmarks.record import recording
 
 BENCHMARKS = {
     "help": bench_help,
+    "first": bench_first,
     "bert": bench_inspect_bert,
     "trace": bench_trace,
     "repeat": bench_repeat,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I64": 8, "BOOL": 1, "F64": 8, "I32": 4, "U8": 1}
-_NAMES = {
+NAMES = {
     "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "bool": "BOOL", "float64": "F64",
     "int32": "I32", "uint8": "U8",
 }  # fmt: skip
@@ -90,7 +90,7 @@ def _checkpoint(name: str, config: Any, model: Any) -> Checkpoint:
         if id(tensor) in tied:
             continue
         tied.add(id(tensor))
-        tensors[key] = (_NAMES[str(tensor.dtype).removeprefix("torch.")], tuple(tensor.shape))
+        tensors[key] = (NAMES[str(tensor.dtype).removeprefix("torch.")], tuple(tensor.shape))
     settings = json.loads(config.to_json_string(use_diff=True)) | {"architectures": [name]}
     return Checkpoint(name, _of_few_layers(settings, type(config)().to_dict()), tensors)
 

@@ -1,5 +1,6 @@
 """The project as a whole: its modules, pins and version, and that the files beside the code say the same of it."""
 
+import ast
 import fnmatch
 import importlib
 import importlib.util
@@ -65,6 +66,21 @@ def modules() -> list[Path]:
 def test_a_module_says_in_its_first_line_what_it_knows(path: Path) -> None:
     first = path.read_text(encoding="utf-8").splitlines()[0]
     assert re.match(r'"""\S.{8,}', first), "the first line is no docstring that says something"
+
+
+def texts_of(call: ast.expr | None) -> list[str]:
+    """The literal arguments of a call, with their values left out."""
+    given = call.args if isinstance(call, ast.Call) else []
+    parts = [item.values if isinstance(item, ast.JoinedStr) else [item] for item in given]
+    return ["".join(str(part.value) for part in found if isinstance(part, ast.Constant)) for found in parts]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_messages_and_hints_begin_and_end_alike(path: Path) -> None:
+    raised = (item.exc for item in ast.walk(ast.parse(path.read_text())) if isinstance(item, ast.Raise))
+    for message, hint in (texts for call in raised if len(texts := texts_of(call)) == 2):
+        assert not message.endswith(".") or message.endswith("..."), message
+        assert not re.match(r"[A-Z][a-z]+ |.*[^.]\.$", hint), hint
 
 
 def test_every_dependency_is_pinned_to_a_version_that_it_admits() -> None:

@@ -1,35 +1,40 @@
-"""The use cases, one file each. Importing them imports neither torch nor transformers."""
+"""The use cases, one file each. A command imports only its own, and none imports torch or transformers."""
 
-from headscope.api.arguments import DeviceName, DrawingName, ProfileName, SeverityName
-from headscope.api.atlas import heads
-from headscope.api.checking import check
-from headscope.api.comparing import compare
-from headscope.api.drawing import diagram
-from headscope.api.explaining import explain
-from headscope.api.forward_pass import forward
-from headscope.api.inspection import inspect
-from headscope.api.loaded.save_verification import verify_save
-from headscope.api.loaded.verification import verify
-from headscope.api.many.batches import scan_batch
-from headscope.api.many.scanning import scan
-from headscope.api.probing import probe
-from headscope.api.results.shown import (
-    Checked,
-    Compared,
-    Examination,
-    Explained,
-    Forwarded,
-    Heads,
-    Probed,
-    Snapshot,
-    Verified,
-)
-from headscope.api.snapshots import snapshot
-from headscope.api.weight_diff import diff_weights
-from headscope.checks import Ignore
-from headscope.examination.base.environment import environment, surroundings
-from headscope.examination.base.request import Progress, Request
-from headscope.facts.results.scan import ScanRow
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headscope.api.arguments import DeviceName, DrawingName, ProfileName, SeverityName
+    from headscope.api.atlas import heads
+    from headscope.api.checking import check
+    from headscope.api.comparing import compare
+    from headscope.api.drawing import diagram
+    from headscope.api.explaining import explain
+    from headscope.api.forward_pass import forward
+    from headscope.api.inspection import inspect
+    from headscope.api.loaded.save_verification import verify_save
+    from headscope.api.loaded.verification import verify
+    from headscope.api.many.batches import scan_batch
+    from headscope.api.many.scanning import scan
+    from headscope.api.probing import probe
+    from headscope.api.results.shown import (
+        Checked,
+        Compared,
+        Examination,
+        Explained,
+        Forwarded,
+        Heads,
+        Probed,
+        Snapshot,
+        Verified,
+    )
+    from headscope.api.snapshots import snapshot
+    from headscope.api.weight_diff import diff_weights
+    from headscope.checks import Ignore
+    from headscope.examination.base.environment import environment, surroundings
+    from headscope.examination.base.request import Progress, Request
+    from headscope.facts.results.scan import ScanRow
 
 __all__ = [
     "Checked",
@@ -66,3 +71,36 @@ __all__ = [
     "verify",
     "verify_save",
 ]
+
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name
+    _NAMES_OF = {
+        "api.arguments": "DeviceName DrawingName ProfileName SeverityName",
+        "api.atlas": "heads",
+        "api.checking": "check",
+        "api.comparing": "compare",
+        "api.drawing": "diagram",
+        "api.explaining": "explain",
+        "api.forward_pass": "forward",
+        "api.inspection": "inspect",
+        "api.loaded.save_verification": "verify_save",
+        "api.loaded.verification": "verify",
+        "api.many.batches": "scan_batch",
+        "api.many.scanning": "scan",
+        "api.probing": "probe",
+        "api.results.shown": "Checked Compared Examination Explained Forwarded Heads Probed Snapshot Verified",
+        "api.snapshots": "snapshot",
+        "api.weight_diff": "diff_weights",
+        "checks": "Ignore",
+        "examination.base.environment": "environment surroundings",
+        "examination.base.request": "Progress Request",
+        "facts.results.scan": "ScanRow",
+    }
+    _MODULE_OF = {name: f"headscope.{module}" for module, names in _NAMES_OF.items() for name in names.split()}
+
+    def __getattr__(name: str) -> object:
+        """A public name, imported on first use."""
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'headscope.api' has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(_MODULE_OF[name]), name)

@@ -8,17 +8,21 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.arguments import use_case
 from headscope.api.results.shown import Heads
 from headscope.errors import UsageError, did_you_mean
+from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Progress
+from headscope.examination.base.shipped import is_current, shipped
 from headscope.facts import PoolingKind, Task
 from headscope.facts.counting import few_of
 from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.heads.head import parse_pooling
 from headscope.facts.heads.tasks import parse_task
+from headscope.facts.plain import from_dict
 from headscope.fleet.processes import Workers, begin_worker, results
 from headscope.upstream.imports import fault_of_import
 
@@ -50,11 +54,13 @@ def heads(
     pooling: str | None = None,
     operation: str | None = None,
     workers: int | None = None,
+    cache: bool = False,
     progress: Progress | None = None,
 ) -> Heads:
     """Traces the heads of the installed Transformers, without checkpoints.
 
-    Each class is built at its default configuration, with few layers: heads don't depend on the depth.
+    Each class is built at its default configuration, with few layers: heads don't depend on the depth. A class whose
+    own name is `pattern` comes first.
 
     Args:
         pattern: Part of a class name or model type, or a whole one with wildcards (`Luke*`), in any case (default: all
@@ -63,6 +69,7 @@ def heads(
         pooling: Only heads with this pooling, such as `masked_mean`.
         operation: Only heads that run this operation, such as `tanh`.
         workers: Number of processes (default: one per core).
+        cache: Take what headscope ships of the classes whose sources are the installed ones, and trace the others.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -81,9 +88,10 @@ def heads(
     tell = progress or (lambda sentence: None)
     kind = None if pooling is None else parse_pooling(pooling)
     task = None if task is None else parse_task(task).value
-    tell("importing transformers")
-    _refuse_unknown_operation(operation)
-    targets = _targets(pattern, task)
+    known = _Known(shipped("atlas.json") if cache and open_cache(wanted=True).is_open else None, tell)
+    if operation is not None and operation not in known.operations:
+        _refuse_unknown_operation(operation)
+    targets = _targets(known, pattern, task)
     if not targets:
         if os.path.lexists(pattern):
             raise UsageError(
@@ -91,22 +99,64 @@ def heads(
                 f"run `headscope inspect {pattern}` for the head of a checkpoint",
             )
         where = f" for {task}" if task else ""
-        raise UsageError(f"no class matches {pattern!r}{where}", _nearest(pattern, task))
-    found = _trace_all(targets, workers or os.cpu_count() or 1, tell)
+        raise UsageError(f"no class matches {pattern!r}{where}", _nearest(known, pattern, task))
+    shown = {target: known.entry(target) for target in targets}
+    unknown = [target for target, entry in shown.items() if entry is None]
+    traced = _trace_all(unknown, workers or os.cpu_count() or 1, tell) if unknown else []
+    found = [*filter(None, shown.values()), *traced]
     found = [entry for entry in found if _matches(entry, kind, operation)]
     order = {item: number for number, item in enumerate(Task)}
-    return Heads(sorted(found, key=lambda entry: (order[entry.task], entry.class_name, entry.model_type)))
+    return Heads(
+        sorted(
+            found,
+            key=lambda entry: (order[entry.task], entry.class_name != pattern, entry.class_name, entry.model_type),
+        )
+    )
 
 
-def _targets(pattern: str, task: str | None) -> list[_Target]:
-    from headscope.model.classes.catalogue import all_classes_of_task
+class _Known:
+    """The classes of the installed Transformers: those of the shipped atlas, or found by importing it."""
 
-    wanted = tuple(Task) if task is None else (Task(task),)
+    def __init__(self, atlas: dict[str, Any] | None, tell: Callable[[str], None]) -> None:
+        self._atlas, self._tell = atlas, tell
+        entries = atlas["heads"] if atlas is not None else ()
+        self._entries = {_Target(item["class"], item["model_type"], Task(item["task"])): item for item in entries}
+        self.operations = {stage["operation"] for item in entries if item["head"] for stage in item["head"]["stages"]}
+
+    def targets(self) -> Iterable[_Target]:
+        """Every class, with its model type and task."""
+        if self._atlas is not None:
+            return self._entries
+        from headscope.model.classes.catalogue import all_classes_of_task
+
+        self._tell("importing transformers")
+        return [_Target(name, kind, task) for task in Task for kind, name in all_classes_of_task(task)]
+
+    def others(self) -> dict[str, str]:
+        """The classes whose task headscope doesn't know, with the auto classes that map them, by model type."""
+        if self._atlas is not None:
+            return dict(self._atlas["others"])
+        from headscope.model.classes.catalogue import every_other_class
+
+        return every_other_class()
+
+    def entry(self, target: _Target) -> HeadEntry | None:
+        """What is shipped of a class; None where it has to be traced."""
+        item = self._entries.get(target)
+        if self._atlas is None or item is None or not is_current(self._atlas["folders"][target.name]):
+            return None
+        if not item["traced"] and any(map(find_spec, self._atlas["absent"])):
+            return None
+        return from_dict(HeadEntry, item)
+
+
+def _targets(known: _Known, pattern: str, task: str | None) -> list[_Target]:
+    wanted = None if task is None else Task(task)
     return [
-        _Target(name, model_type, item)
-        for item in wanted
-        for model_type, name in all_classes_of_task(item)
-        if _fits(pattern.lower(), name.lower()) or _fits(pattern.lower(), model_type.lower())
+        target
+        for target in known.targets()
+        if wanted in (None, target.task)
+        and (_fits(pattern.lower(), target.name.lower()) or _fits(pattern.lower(), target.model_type.lower()))
     ]
 
 
@@ -115,37 +165,26 @@ def _fits(pattern: str, name: str) -> bool:
     return fnmatchcase(name, pattern) if _WILDCARDS & set(pattern) else pattern in name
 
 
-def _nearest(pattern: str, task: str | None) -> str:
+def _nearest(known: _Known, pattern: str, task: str | None) -> str:
     """The hint for a pattern that fits nothing: the nearest model type or class, or where else it fits."""
-    if task is not None and _targets(pattern, None):
-        tasks = dict.fromkeys(target.task.value for target in _targets(pattern, None))
+    if task is not None and _targets(known, pattern, None):
+        tasks = dict.fromkeys(target.task.value for target in _targets(known, pattern, None))
         return f"it has classes for {', '.join(tasks)}"
-    others = _others(pattern)
+    wanted = pattern.lower()
+    others = [item for item, kind in known.others().items() if _fits(wanted, item.lower()) or wanted == kind]
     if others:
         return f"{few_of(others)}: for a task that headscope doesn't know"
-    every = _targets("", task)
-    spelled = {name.lower(): name for target in every for name in (target.name, target.model_type)}
-    near = get_close_matches(pattern.lower(), list(spelled), n=1)
+    spelled = {name.lower(): name for target in _targets(known, "", task) for name in (target.name, target.model_type)}
+    near = get_close_matches(wanted, list(spelled), n=3)
     return (
-        f"did you mean {spelled[near[0]]}?"
+        f"did you mean {' or '.join(spelled[name] for name in near)}?"
         if near
         else "try a part of a class name, such as bert; * and ? stand for any characters"
     )
 
 
-def _others(pattern: str) -> list[str]:
-    """The classes like `pattern` whose task headscope doesn't know, with the auto classes that map them."""
-    from headscope.model.classes.catalogue import other_classes
-    from headscope.upstream.transformers import config_classes
-
-    every = {item: kind for kind in config_classes() for item in other_classes(kind)}
-    return [item for item, kind in every.items() if _fits(pattern.lower(), item.lower()) or pattern.lower() == kind]
-
-
-def _refuse_unknown_operation(operation: str | None) -> None:
+def _refuse_unknown_operation(operation: str) -> None:
     """Raises UsageError for an operation that no head can run, before any head is traced: that takes minutes."""
-    if operation is None:
-        return
     from headscope.trace.slice.stages import function_operations, module_operations
 
     functions = function_operations()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING, Unpack, overload
 
-from headscope.api.arguments import CheckpointOptions, LoadedOptions, use_case
+from headscope.api.arguments import CachedOptions, LoadedOptions, use_case
 from headscope.api.options import make_request, module_options
 from headscope.api.results.shown import Examination, shown
 from headscope.examination.base.request import ModuleRequest, Progress, is_in_memory
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class DiffOptions(CheckpointOptions, LoadedOptions, total=False):
+class DiffOptions(CachedOptions, LoadedOptions, total=False):
     """The options of `diff_weights`: for a checkpoint, and for a model in memory."""
 
 
@@ -24,7 +24,7 @@ def diff_weights(
     reference: str | PathLike[str],
     *,
     progress: Progress | None = None,
-    **options: Unpack[CheckpointOptions],
+    **options: Unpack[CachedOptions],
 ) -> Examination: ...
 @overload
 def diff_weights(

@@ -1,6 +1,6 @@
 """From a subject and a selection to a verdict."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from headscope.checks.rule import NotApplicable, NotKnown, Rule
@@ -44,10 +44,21 @@ def judge(subject: Subject, selection: Selection) -> CheckResult:
         not_applicable=tuple(gathered.inapplicable),
         rules=tuple(rule.id for rule in selection.rules),
         not_read=_not_read(subject),
-        notices=subject.report.checkpoint.notices,
+        notices=(*subject.report.checkpoint.notices, *_ended(selection, findings, reference)),
         report=subject.report,
         data=subject.data,
     )
+
+
+def _ended(selection: Selection, findings: Iterable[Finding], reference: str) -> Iterator[str]:
+    """A sentence on each ignore past its date that covered one of the findings, which now counts."""
+    for item in selection.expired:
+        if any(item.covers(finding, reference) for finding in findings):
+            why = f" ({item.reason})" if item.reason else ""
+            yield (
+                f"the ignore of {item.rule}{why} ended on {item.until}: review the finding, then remove the ignore or "
+                "set a later date"
+            )
 
 
 def _not_read(subject: Subject) -> tuple[str, ...]:
@@ -60,11 +71,15 @@ def _not_read(subject: Subject) -> tuple[str, ...]:
 
 def unused_ignores(selection: Selection, results: tuple[CheckResult, ...]) -> tuple[Ignore, ...]:
     """The ignores that no finding of any result needed."""
-    used = [(item.finding, result.reference) for result in results for item in result.ignored]
+    found = [
+        (finding, result.reference)
+        for result in results
+        for finding in (*result.findings, *(item.finding for item in result.ignored))
+    ]
     return tuple(
         ignore
-        for ignore in selection.ignores
-        if not any(ignore.covers(finding, reference) for finding, reference in used)
+        for ignore in (*selection.ignores, *selection.expired)
+        if not any(ignore.covers(finding, reference) for finding, reference in found)
     )
 
 

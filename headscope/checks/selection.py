@@ -30,6 +30,7 @@ class Selection:
     """What a check asks. `baseline` holds the findings of an earlier run, which do not count again.
 
     `is_named`: somebody named the rules. Only then is a rule listed that asks for something that was not given.
+    `expired` are ignores past their date: the findings that they covered count.
     """
 
     rules: tuple[Rule, ...]
@@ -37,6 +38,7 @@ class Selection:
     fail_on: Severity = Severity.ERROR
     baseline: frozenset[tuple[str, str, tuple[str, ...]]] = field(default=frozenset())
     is_named: bool = False
+    expired: tuple[Ignore, ...] = ()
 
 
 def select(
@@ -50,20 +52,21 @@ def select(
 ) -> Selection:
     """The selection for rule ids or names or beginnings of ids (`HS3`); all rules where none is named.
 
-    `command` asks only its own rules. Raises UsageError for unknown rules, for those of another command, for
-    contradictions and for ignores past their date.
+    `command` asks only its own rules. Raises UsageError for unknown rules, for those of another command, and for
+    contradictions.
     """
-    names, ignored = tuple(wanted), tuple(ignores)
-    for name in (*names, *(item.rule for item in ignored)):
+    names, given, now = tuple(wanted), tuple(ignores), today or date.today()
+    for name in (*names, *(item.rule for item in given)):
         _check_known(name)
+    ignored = tuple(item for item in given if item.until is None or item.until >= now)
     _check_contradiction(names, ignored)
-    _check_dates(ignored, today or date.today())
     every = [RULES[identifier] for identifier in sorted(RULES) if RULES[identifier].command == command]
     chosen = tuple(rule for rule in every if not names or any(_names(name, rule) for name in names))
     if not chosen:
         others = sorted({rule.command for rule in RULES.values() if any(_names(name, rule) for name in names)})
         raise UsageError(f"{command} has no rule {', '.join(names)}", f"headscope {' and '.join(others)} runs it")
-    return Selection(chosen, ignored, _severity(fail_on), baseline, is_named=bool(names))
+    expired = tuple(item for item in given if item not in ignored)
+    return Selection(chosen, ignored, _severity(fail_on), baseline, is_named=bool(names), expired=expired)
 
 
 def named_in(command: str, wanted: Iterable[str]) -> tuple[str, ...]:
@@ -88,16 +91,6 @@ def _check_contradiction(names: tuple[str, ...], ignores: tuple[Ignore, ...]) ->
     both = {name.upper() for name in names} & {item.rule.upper() for item in ignores if item.model == "*"}
     if both:
         raise UsageError(f"{', '.join(sorted(both))} is both selected and ignored", "leave out one of the two")
-
-
-def _check_dates(ignores: tuple[Ignore, ...], today: date) -> None:
-    for item in ignores:
-        if item.until is not None and item.until < today:
-            why = f" ({item.reason})" if item.reason else ""
-            raise UsageError(
-                f"the ignore of {item.rule}{why} ended on {item.until}",
-                "review the finding, then remove the ignore or set a later date",
-            )
 
 
 def _severity(name: str) -> Severity:

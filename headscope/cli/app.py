@@ -78,9 +78,7 @@ _COMMANDS: dict[str, _Entry] = {
             "headscope check ./my-checkpoint --data test.csv --label-column label",
         ),
     ),
-    "verify": _Entry(
-        verify_command, _PIPELINE, ("headscope verify ./my-checkpoint", "headscope verify ./my-adapter --with peft")
-    ),
+    "verify": _Entry(verify_command, _PIPELINE, ("headscope verify ./my-checkpoint", "headscope verify ./my-adapter")),
     "scan": _Entry(
         scan_command,
         _MANY,
@@ -234,9 +232,9 @@ def _run(arguments: list[str]) -> int:
 
 
 def _sentence(error: typer.TyperException) -> str:
-    """Typer's message on one line, as a sentence."""
+    """Typer's message on one line, begun and ended as those of headscope are."""
     message = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
-    return message if message.endswith((".", "?")) else f"{message}."
+    return f"{message[:1].lower()}{message[1:]}".removesuffix(".")
 
 
 _OF_SEVERAL = {
@@ -264,7 +262,7 @@ def _hint_on_words(error: TooManyWords, given: Sequence[str]) -> str:
 def _usage_hint(arguments: Sequence[str]) -> str:
     named = next((word.replace("_", "-") for word in arguments if not word.startswith("-")), "")
     command = f"headscope {named}" if named in _COMMANDS else "headscope"
-    return f"Try '{command} --help'."
+    return f"try `{command} --help`"
 
 
 def _tolerate_any_encoding() -> None:

@@ -56,13 +56,17 @@ def task_option(help: str, *, panel: str | None = None) -> Any:
     return option("--task", help, "TASK", panel=panel, autocompletion=complete_task, callback=_task)
 
 
+def model_argument(more: str) -> Any:
+    """The argument MODEL, with the kinds of reference that a command takes besides those of every command."""
+    kinds = f"A Hub ID, id@revision, hf:// URI, Hub URL, folder, {more}."
+    return typer.Argument(metavar="MODEL", help=kinds, show_default=False)
+
+
 Model = Annotated[
     str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A Hub ID, id@revision, hf:// URI, Hub URL, folder, weight file, PEFT adapter or snapshot file. Where no "
-        "weights are needed, also a class such as BertForSequenceClassification.",
-        show_default=False,
+    model_argument(
+        "weight file, PEFT adapter or snapshot file. Where no weights are needed, also a class such as "
+        "BertForSequenceClassification"
     ),
 ]
 NumLabels = Annotated[
@@ -111,7 +115,7 @@ FailOnMissing = Annotated[
 def check_timeout(seconds: float | None) -> None:
     """Raises UsageError for no time at all."""
     if seconds is not None and seconds <= 0:
-        raise UsageError(f"--timeout must be more than 0 seconds, not {seconds:g}.", "Leave it out for 120.")
+        raise UsageError(f"--timeout must be more than 0 seconds, not {seconds:g}", "leave it out for 120")
 
 
 @dataclass(frozen=True)
@@ -224,9 +228,9 @@ def split_labels(joined: str | None) -> tuple[str, ...] | None:
         return None
     names = tuple(name.strip() for name in joined.split(","))
     if not all(names):
-        raise UsageError(f"--labels {joined!r} has an empty name.", "Write the names as A,B,C.")
+        raise UsageError(f"--labels {joined!r} has an empty name", "write the names as A,B,C")
     if len(set(names)) < len(names):
-        raise UsageError(f"--labels {joined!r} names a class twice.", "Give every class a different name.")
+        raise UsageError(f"--labels {joined!r} names a class twice", "give every class a different name")
     return names
 
 
@@ -234,13 +238,13 @@ def check_num_labels(num_labels: int | None, labels: tuple[str, ...] | None) -> 
     """Raises UsageError if `num_labels` is not a count of classes, or not that of `labels`."""
     if num_labels is not None and num_labels < 1:
         raise UsageError(
-            f"--num-labels must be at least 1, not {num_labels}.",
-            "1 means regression, 2 or more are classes.",
+            f"--num-labels must be at least 1, not {num_labels}",
+            "1 means regression, 2 or more are classes",
         )
     if num_labels is not None and labels is not None and num_labels != len(labels):
         raise UsageError(
-            f"--num-labels {num_labels} contradicts --labels, which names {len(labels)}.",
-            "Leave one of them out.",
+            f"--num-labels {num_labels} contradicts --labels, which names {len(labels)}",
+            "leave one of them out",
         )
 
 

@@ -100,9 +100,9 @@ def check_output(path: Path | None, option: str = "-o") -> None:
     if path is None:
         return
     if path.is_dir():
-        raise UsageError(f"{option} {path} is a folder.", "Name a file.")
+        raise UsageError(f"{option} {path} is a folder", "name a file")
     if not path.parent.is_dir():
-        raise UsageError(f"{option} {path}: there is no folder {path.parent}.", "Make the folder first.")
+        raise UsageError(f"{option} {path}: there is no folder {path.parent}", "make the folder first")
 
 
 def write_file(path: Path, text: str, *, quiet: bool = False) -> None:
@@ -123,13 +123,13 @@ def write_file(path: Path, text: str, *, quiet: bool = False) -> None:
     except OSError as err:
         if err.errno in FULL:
             raise unwritten(str(path), err) from err
-        raise UsageError(f"-o {path} cannot be written: {err.strerror}.", "Name a file you may write to.") from err
+        raise UsageError(f"-o {path} cannot be written: {err.strerror}", "name a file you may write to") from err
     if not quiet:
         tell_written(str(path))
 
 
 def tell_written(name: str) -> None:
-    """Says on stderr which file was written."""
+    """Writes to stderr which file was written."""
     from headscope.render.text.safe import safe
 
     write_stderr(f"wrote {safe(name)}\n")

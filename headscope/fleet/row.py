@@ -14,6 +14,7 @@ from headscope.examination.checkpoint.findings import likely_profile
 from headscope.examination.checkpoint.structure import ReportMemory
 from headscope.examination.evidence.gathering import gather
 from headscope.facts import CheckpointKind, ParameterStatus, Profile, Report, Severity
+from headscope.facts.counting import told_gaps
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.scan import Cause, ScanRow
 from headscope.facts.stored.states import error_line
@@ -107,7 +108,7 @@ def _ids(result: CheckResult) -> tuple[str, ...]:
 def _reason(result: CheckResult) -> str:
     """What decided: the gaps of what isn't determined, the first failing finding of what failed."""
     if result.verdict is Verdict.NOT_DETERMINED:
-        return "; ".join(f"{gap.topic}: {gap.reason}" for gap in result.not_determined)
+        return "; ".join(told_gaps(result.not_determined))
     if result.verdict is Verdict.FAILED:
         return next((item.message for item in result.findings), "")
     return ""

@@ -97,12 +97,14 @@ def _peft(wanted: LoadRequest) -> Any:
     if config is None:
         raise Unsupported(f"{wanted.reference} is not a PEFT adapter", "name the adapter, or add --adapter")
     kind = _TASK_CLASSES.get(str(config.get("task_type")), "AutoModelForSequenceClassification")
+    adapted = kind.replace("AutoModel", "AutoPeftModel")
+    trained = (config.get("auto_mapping") or {}).get("base_model_class", "")
+    if not config.get("task_type") and hasattr(transformers, trained):
+        kind, adapted = trained, "AutoPeftModel"
     if wanted.adapter is not None:
         base = getattr(transformers, kind).from_pretrained(wanted.reference, **_counted(wanted), **wanted.keywords)
         return peft.PeftModel.from_pretrained(base, wanted.adapter)
-    return getattr(peft, kind.replace("AutoModel", "AutoPeftModel")).from_pretrained(
-        wanted.reference, **_counted(wanted)
-    )
+    return getattr(peft, adapted).from_pretrained(wanted.reference, **_counted(wanted))
 
 
 def _sentence_transformers(wanted: LoadRequest) -> Any:

@@ -130,8 +130,24 @@ def test_a_table_has_no_spaces_at_its_ends_no_two_empty_lines_and_whole_names(
         assert "\n\n\n" not in shown
         assert "…" not in shown
         assert [line for line in shown.splitlines() if line != line.rstrip()] == []
+    assert "592,130 new" in shown
+    assert main(["compare", *models, "--offline", "--details"]) == 0
+    shown = capsys.readouterr().out
+    assert [line for line in shown.splitlines() if line != line.rstrip()] == []
     assert "classifier.out_proj.weight 2x768 new" in shown
     assert "bert.pooler.dense.weight 768x768 loaded" in shown
+
+
+def test_three_models_are_compared_in_24_lines_that_hold_what_a_wide_screen_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = {}
+    for width in ("80", "200"):
+        monkeypatch.setenv("COLUMNS", width)
+        assert main(["compare", "roberta-base", "bert-base-uncased", "gpt2", "--offline"]) == 0
+        shown[width] = capsys.readouterr().out
+    assert len(shown["80"].splitlines()) <= 24
+    assert {word for word in shown["200"].split() if word not in shown["80"]} <= {"the", "same"}
 
 
 def test_one_model_is_not_enough(capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,5 +198,5 @@ def test_models_have_columns_where_there_is_room(
 def test_what_is_the_same_stands_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for width in ("80", "160"):
         monkeypatch.setenv("COLUMNS", width)
-        assert main(["compare", "bert-base-uncased", "bert-base-uncased", "--offline"]) == 0
+        assert main(["compare", "bert-base-uncased", "bert-base-uncased", "--offline", "--details"]) == 0
         assert capsys.readouterr().out.count("bert.pooler.dense.weight") == 1

@@ -18,7 +18,7 @@ RESULTS = {
     ),
     "compare": (
         'compare("bert-base-uncased", "roberta-base", offline=True)',
-        "compare bert-base-uncased roberta-base --offline",
+        "compare bert-base-uncased roberta-base --offline --details",
     ),
     "forward": ('forward("bert-base-uncased", offline=True)', "forward bert-base-uncased --offline"),
     "heads": ('heads("AlbertForSequenceClassification")', "heads AlbertForSequenceClassification"),

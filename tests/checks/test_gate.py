@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -82,7 +81,8 @@ def test_what_cannot_be_meant_is_refused(arguments: list[str], sentence: str, ga
         ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", reason = "x", until = 2999-01-01 }]', 0),
         ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", model = "roberta-*" }]', 0),
         ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", model = "bert-*" }]', 1),
-        ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", until = 2020-01-01 }]', 2),
+        ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", until = 2020-01-01 }]', 1),
+        ('[tool.headscope]\nfor = "training"\nignore = [{ rule = "HS102", until = 2020-01-01 }]', 0),
         ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", until = "soon" }]', 2),
         ('[tool.headscope]\nfor = "inference"\nignore = [{ reason = "x" }]', 2),
         ('[tool.headscope]\nfor = "inference"\nignore = "HS102"', 2),
@@ -129,11 +129,18 @@ def test_the_command_line_goes_before_the_settings(gate: Gate) -> None:
     assert gate("roberta-base", "--for", "training", settings='[tool.headscope]\nfor = "inference"')[0] == 0
 
 
-def test_an_expired_ignore_says_why_it_was_there(gate: Gate) -> None:
+def test_a_finding_whose_ignore_ended_counts_and_says_why_it_was_ignored(gate: Gate) -> None:
     ignore = '{ rule = "HS102", reason = "trained next week", until = 2020-01-01 }'
-    _, _, err = gate("roberta-base", settings=f"[tool.headscope]\nignore = [{ignore}]")
-    assert "trained next week" in err
-    assert "2020-01-01" in err
+    settings = f'[tool.headscope]\nfor = "inference"\nignore = [{ignore}]'
+    code, out, _ = gate("roberta-base", "--json", settings=settings)
+    result = json.loads(out)
+    assert (code, result["ignored"]) == (1, [])
+    assert "HS102" in [item["id"] for item in result["findings"]]
+    (notice,) = (text for text in result["notices"] if "HS102" in text)
+    assert "trained next week" in notice
+    assert "2020-01-01" in notice
+    assert "HS102 was not needed" not in gate("roberta-base", settings=settings)[1]
+    assert "HS102 was not needed" in gate(SST2, settings=settings)[1]
 
 
 def test_an_ignored_finding_is_shown_with_its_reason(gate: Gate) -> None:
@@ -186,18 +193,16 @@ def test_quiet_is_one_line_a_model(gate: Gate) -> None:
     assert len(gate(SST2, "roberta-base", "--for", "inference", "-q")[1].splitlines()) == 2
 
 
-def test_a_finding_takes_two_lines_and_its_message_stands_with_details(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("columns", ["60", "80", "100", "120", "200"])
+def test_a_finding_names_its_tensors_before_its_remedy_at_every_width(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    _, short, _ = gate("roberta-base", "--for", "inference")
-    _, full, _ = gate("roberta-base", "--for", "inference", "--details")
-    assert "classifier.out_proj.bias" not in short
-    assert "classifier.out_proj.bias" in full
-    assert "skipped" in full
-    lines = short.split("\n\n")[1].splitlines()
-    findings = [at for at, line in enumerate(lines) if line.startswith(("error", "warning", "rules"))]
-    assert all(later - sooner <= 2 for sooner, later in pairwise(findings))
+    monkeypatch.setenv("COLUMNS", columns)
+    _, text, _ = gate("roberta-base", "--for", "inference")
+    names = [text.find(f"classifier.{name}") for name in ("dense.weight", "dense.bias", "out_proj.weight")]
+    assert -1 < min(names) < max(names) < text.index("classifier.out_proj.bias") < text.index("Train it first.")
+    assert "skipped     HS" not in text
+    assert "skipped     HS" in gate("roberta-base", "--for", "inference", "--details")[1]
 
 
 def test_rules_that_were_named_and_skipped_say_why(gate: Gate) -> None:

@@ -242,33 +242,33 @@ def test_options_take_hyphens_and_underscores(fake: FakeApi, line: str, wanted: 
 
 
 USAGE = (
-    (["inspect"], "Missing argument 'MODEL'.", "Try 'headscope inspect --help'."),
-    (["inspect", "bert", "--bogus"], "No such option: --bogus.", "Try 'headscope inspect --help'."),
-    (["inspct", "bert"], "No such command 'inspct'. Did you mean 'inspect'?", "Try 'headscope --help'."),
+    (["inspect"], "missing argument 'MODEL'", "try `headscope inspect --help`"),
+    (["inspect", "bert", "--bogus"], "no such option: --bogus", "try `headscope inspect --help`"),
+    (["inspct", "bert"], "no such command 'inspct'. Did you mean 'inspect'?", "try `headscope --help`"),
     (
         ["inspect", "bert", "--num-labels", "0"],
-        "--num-labels must be at least 1, not 0.",
-        "1 means regression, 2 or more are classes.",
+        "--num-labels must be at least 1, not 0",
+        "1 means regression, 2 or more are classes",
     ),
     (
         ["inspect", "bert", "--num-labels", "-3"],
-        "--num-labels must be at least 1, not -3.",
-        "1 means regression, 2 or more are classes.",
+        "--num-labels must be at least 1, not -3",
+        "1 means regression, 2 or more are classes",
     ),
     (
         ["diff-weights", "bert", "--num-labels", "3", "--labels", "a,b"],
-        "--num-labels 3 contradicts --labels, which names 2.",
-        "Leave one of them out.",
+        "--num-labels 3 contradicts --labels, which names 2",
+        "leave one of them out",
     ),
     (
         ["inspect", "bert", "--labels", "a,,b"],
-        "--labels 'a,,b' has an empty name.",
-        "Write the names as A,B,C.",
+        "--labels 'a,,b' has an empty name",
+        "write the names as A,B,C",
     ),
     (
         ["inspect", "bert", "--labels", "a,a"],
-        "--labels 'a,a' names a class twice.",
-        "Give every class a different name.",
+        "--labels 'a,a' names a class twice",
+        "give every class a different name",
     ),
 )
 
@@ -330,6 +330,17 @@ def test_a_link_is_followed(fake: FakeApi, tmp_path: Path) -> None:
     assert main(["inspect", "bert", "-o", str(link)]) == ExitCode.OK
     assert link.is_symlink()
     assert "Head partly new: classifier" in target.read_text()
+
+
+def test_whoever_watches_is_told_which_file_was_written(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headscope.cli.output.is_watched", lambda: True)
+    for line in ("inspect bert", "inspect bert --json", "diagram bert"):
+        assert main([*line.split(), "-o", str(tmp_path / "a.svg")]) == 0
+        assert capsys.readouterr() == ("", f"wrote {tmp_path}/a.svg\n")
+        assert main([*line.split(), "-q", "-o", str(tmp_path / "a.svg")]) == 0
+        assert capsys.readouterr() == ("", "")
 
 
 def test_a_file_that_fails_keeps_its_old_content(

@@ -33,6 +33,18 @@ def test_no_flag_and_no_argument_shows_a_type(name: str, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
+    ("name", "kinds"),
+    [("inspect", {"adapter", "snapshot"}), ("check", set()), ("verify", {"adapter"}), ("probe", set())],
+)
+def test_only_what_a_command_takes_is_offered_as_a_model(
+    name: str, kinds: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    model = next(line for line in shown(capsys, name).splitlines() if "MODEL" in line and "  " in line.strip())
+    assert {kind for kind in ("adapter", "snapshot") if kind in model} == kinds
+
+
+@pytest.mark.parametrize(
     ("name", "usage"),
     [
         ("inspect", "headscope inspect [OPTIONS] MODEL "),

@@ -241,8 +241,8 @@ def test_stdout_tells_that_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 WRONG = {
     ("gpt2", "--summary", "s.pdf"): "--summary s.pdf: the format of a summary follows from the name of its file",
-    ("gpt2", "--summary", "none/s.md"): "--summary none/s.md: there is no folder none.",
-    ("gpt2", "--summary", "there.md"): "--summary there.md is a folder.",
+    ("gpt2", "--summary", "none/s.md"): "--summary none/s.md: there is no folder none",
+    ("gpt2", "--summary", "there.md"): "--summary there.md is a folder",
     ("gpt2", "-o", "a.json", "--summary", "./a.json"): "--summary a.json is the file of the rows",
     ("gpt2", "--resume"): "a table on stdout can't be continued",
     ("gpt2", "-o", "rows.csv"): "rows.csv: a table is written as JSON lines or as Parquet, not as .csv",
@@ -254,9 +254,9 @@ WRONG = {
     ("gpt2", "-o", "a.parquet", "--summary", "a.parquet/s.md"): "--summary a.parquet/s.md is in the folder of the rows",
     ("--from", "list.txt", "--summary", "./list.txt"): "--summary list.txt is the list of models",
     ("gpt2", "-o", ""): "the name of the table is empty",
-    ("gpt2", "--from", ""): "The value of --from is empty.",
-    ("gpt2", "--folder", ""): "The value of --folder is empty.",
-    ("gpt2", "--author", ""): "The value of --author is empty.",
+    ("gpt2", "--from", ""): "the value of --from is empty",
+    ("gpt2", "--folder", ""): "the value of --folder is empty",
+    ("gpt2", "--author", ""): "the value of --author is empty",
     ("gpt2", "--task", "bogus"): "no such task: bogus",
     ("gpt2", "--num-labels", "0"): "the number of labels must be at least 1, not 0",
     ("gpt2", "--timeout", "-1"): "the timeout must be a number above 0, not -1.0",

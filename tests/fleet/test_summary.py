@@ -38,6 +38,7 @@ def rows_of_many() -> list[ScanRow]:
             ScanRow(
                 f"owner/model-{number}",
                 verdict,
+                profile="training" if number % 4 else "inference",
                 class_name=draw.choice(classes),
                 pooling_kind=draw.choice(["first_token", "masked_mean", "last_non_pad_token"]),
                 findings=tuple(draw.sample(sorted(RULES)[:14], draw.choice([0, 1, 2]))),
@@ -85,6 +86,7 @@ def test_the_counts_are_those_of_the_rows() -> None:
     assert {one.name: one.count for one in found.verdicts} == Counter(row.verdict.value for row in rows)
     assert {one.name: one.count for one in found.classes} == Counter(row.class_name for row in rows)
     assert {one.name: one.count for one in found.poolings} == Counter(row.pooling_kind for row in rows)
+    assert {one.name: one.count for one in found.profiles} == Counter(row.profile for row in rows)
     assert {one.id: one.count for one in found.findings} == Counter(rule for row in rows for rule in row.findings)
     assert {one.name: one.count for one in found.causes} == Counter(
         row.not_determined for row in rows if row.not_determined

@@ -32,13 +32,13 @@ def of_classes(*numbers: int) -> Comparison:
 
 def test_models_with_one_value_share_a_line() -> None:
     text = plain_text(compare_screen(of_classes(3, 2, 3, 3, 5)), 80)
-    assert "classes\n  A C D 3\n  B     2\n  E     5\n" in text
+    assert "classes       A C D  3\n              B      2\n              E      5\n" in text
 
 
 def test_the_signs_of_very_many_models_have_a_line_before_their_value() -> None:
     text = plain_text(compare_screen(of_classes(*[3] * 8, 2)), 80)
-    assert "classes\n  A B C D E F G H\n    3\n  I 2\n" in text
+    assert "classes       A B C D E F G H\n                 3\n              I  2\n" in text
 
 
 def test_two_models_have_a_line_each() -> None:
-    assert "classes\n  A 3\n  B 2\n" in plain_text(compare_screen(of_classes(3, 2)), 80)
+    assert "classes       A  3\n              B  2\n" in plain_text(compare_screen(of_classes(3, 2)), 80)

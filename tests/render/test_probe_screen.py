@@ -40,7 +40,7 @@ RESULT = ProbeResult(
     reference="model",
     data="rows.csv",
     texts=2000,
-    available=5000,
+    available=3000,
     distinct=2000,
     classes=(ProbeClass("a", 1500), ProbeClass("b", 500)),
     folds=5,
@@ -104,19 +104,23 @@ def test_the_answer_says_what_the_numbers_say(name: str) -> None:
     assert probe_answer(result) == sentence
 
 
-@pytest.mark.parametrize(("details", "height"), [(False, 7), (True, 9)])
+def test_the_answer_begins_with_the_rows_it_rests_on_where_most_were_left_out() -> None:
+    assert probe_answer(replace(RESULT, available=4001)).startswith("Only 2,000 of 4,001 labeled rows were used. Mean")
+    assert probe_answer(replace(RESULT, available=4000)).startswith("Mean")
+
+
 @pytest.mark.parametrize("layers", [2, 7, 25, 80, 200])
-def test_the_curve_fits_any_depth(layers: int, details: bool, height: int) -> None:
+def test_the_curve_fits_any_depth(layers: int) -> None:
     curve = tuple(
         replace(MEAN, name=f"{kind.value}-{layer}", layer=layer, pooling=kind, mean=0.5 + 0.4 * layer / layers)
         for kind in (Vector.FIRST_TOKEN, Vector.MASKED_MEAN)
         for layer in range(layers)
     )
     screen = plain_text(
-        probe_screen(replace(RESULT, candidates=(*curve, HEAD), best=curve[-1].name), details=details), 100
+        probe_screen(replace(RESULT, candidates=(*curve, HEAD), best=curve[-1].name), details=True), 100
     )
     plot = [line for line in screen.splitlines() if "│" in line or "┤" in line]
-    assert len(plot) == height
+    assert len(plot) == 9
     assert max(map(len, plot)) <= 80
     assert sum(line.count("*") for line in plot) >= min(layers, 3) - 1
 
@@ -187,7 +191,7 @@ def test_a_regression_is_shown_with_its_numbers(details: bool) -> None:
     assert "logistic" not in screen
 
 
-def test_the_first_screen_fits_a_terminal_of_40_lines() -> None:
+def test_the_first_screen_fits_a_terminal_of_24_lines() -> None:
     layers = range(7)
     of_layers = tuple(
         replace(MEAN, name=f"{kind.value}-{layer}", layer=layer, pooling=kind, mean=0.5 + layer / 20)
@@ -208,13 +212,13 @@ def test_the_first_screen_fits_a_terminal_of_40_lines() -> None:
         probe_first=ProbeFirst(Advised.YES, "a reason of its own"),
         notes=("the base model was frozen; full fine-tuning can remove the advantage", "2 rows left out", "1 cut"),
     )
-    screen = plain_text(probe_screen(told), 80)
-    assert len(screen.splitlines()) <= 39
+    screen = plain_text(probe_screen(replace(told, available=5000)), 80)
+    assert len(screen.splitlines()) <= 24
     assert max(map(len, screen.splitlines())) <= 80
-    assert "--details: 1 suspect row, reasons" in screen
+    assert "--details: 6 more vectors, 1 suspect row, each layer, reasons" in screen
     assert "2 rows left out; 1 cut" in screen
     whole = plain_text(probe_screen(told, details=True), 80)
-    for words in ("row 17", "a reason of its own", "output of the pooler", "method"):
+    for words in ("row 17", "a reason of its own", "output of the pooler", "method", "maximum over tokens"):
         assert words in whole
         assert words not in screen
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from reports import roberta
 
-from headscope.facts import ModelFacts, PoolingKind, Task
-from headscope.facts.counting import list_of
+from headscope.facts import Gap, ModelFacts, PoolingKind, Task
+from headscope.facts.counting import list_of, told_gaps
 from headscope.render.text.words import POOLING, axes_of, bytes_of, loss_of, share_of, size_of
 
 BYTES = (
@@ -23,6 +23,11 @@ BYTES = (
 @pytest.mark.parametrize(("number", "words"), BYTES)
 def test_bytes_are_told_in_three_digits(number: int, words: str) -> None:
     assert bytes_of(number) == words
+
+
+def test_a_reason_is_told_once_with_what_it_concerns() -> None:
+    gaps = [*(Gap(f"HS{number}", "no head path") for number in range(101, 114)), Gap("labels", "no file")]
+    assert list(told_gaps(gaps)) == ["HS101, HS102, HS103, HS104 and 9 more: no head path", "labels: no file"]
 
 
 def about(**changes: object) -> ModelFacts:

@@ -212,7 +212,8 @@ def test_an_adapter_is_loaded_with_the_classes_of_its_head(count: int, folder: P
     settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], modules_to_save=["classifier", "pooler"])
     peft.get_peft_model(model, settings).save_pretrained(folder / "adapter")
     assert headscope.verify(folder / "adapter", loader="peft").verdict is Verdict.PASSED
-    assert headscope.verify(folder / "adapter", loader="peft", num_labels=count).verdict is Verdict.PASSED
+    found = headscope.verify(folder / "adapter", num_labels=count)
+    assert (found.verdict, found.loader) == (Verdict.PASSED, "peft")
     with pytest.raises(Unsupported, match="size mismatch"):
         headscope.verify(folder / "adapter", loader="peft", num_labels=count + 1)
     assert main(["verify", "adapter", "--with", "peft", "--num-labels", str(count)]) == 0
@@ -225,8 +226,10 @@ def test_an_adapter_and_what_was_merged_of_it(folder: Path) -> None:
     where = adapted(folder / "adapter", folder / "bert", target_modules=["query"])
     settings = where / "adapter_config.json"
     settings.write_text(settings.read_text().replace(str(folder / "bert"), "bert"))
-    assert headscope.verify(where, loader="peft").verdict is Verdict.PASSED
-    assert headscope.verify("bert", adapter=where).verdict is Verdict.PASSED
+    assert headscope.verify(where).verdict is Verdict.PASSED
+    found = headscope.verify("bert", adapter=where)
+    assert (found.verdict, found.loader) == (Verdict.PASSED, "peft")
+    assert headscope.verify("bert", adapter=where, loader="transformers").verdict is Verdict.PASSED
     merged = peft.PeftModel.from_pretrained(BertForSequenceClassification.from_pretrained("bert"), where)
     merged.merge_and_unload().save_pretrained("merged")
     result = headscope.verify("merged", "bert", adapter=where)

@@ -42,7 +42,7 @@ def verify(
     model: str | PathLike[str],
     against: str | PathLike[str] | None = None,
     *,
-    loader: str = "transformers",
+    loader: str | None = None,
     head: bool = False,
     num_labels: int | None = None,
     progress: Progress | None = None,
@@ -65,8 +65,9 @@ def verify(
         model: A model in memory, which stays untouched; or a checkpoint, which is loaded in a separate process.
         against: The checkpoint to compare with: everything that `inspect` takes except a snapshot (default: the
             checkpoint that `model` names).
-        loader: What loads the model: `transformers` (the default), `peft`, `sentence-transformers`, `trl`, `setfit`, or
-            `module:function`, which is called with the path or Hub ID. For a checkpoint only.
+        loader: What loads the model: `transformers`, `peft`, `sentence-transformers`, `trl`, `setfit`, or
+            `module:function`, which is called with the path or Hub ID (default: `peft` for an adapter, otherwise
+            `transformers`). For a checkpoint only.
         head: Compare only the tensors of the head and those of an adapter. Default: every tensor and buffer.
         num_labels: Number of classes to load a checkpoint with (default: from an adapter's own head, or the config).
         options: See `VerifyOptions`.
@@ -104,10 +105,9 @@ def verify(
 
         request = make_request(against, place)
         return _result(compare_with_checkpoint(model, request, head_only=head, progress=progress), "memory", selection)
-    chosen = loader or "transformers"
     source = make_request(model, place if against is None else options_of(CacheOptions, options))
     stored = make_request(model if against is None else against, place)
-    return _result(_loaded_apart(source, stored, chosen, head_only=head, progress=progress), chosen, selection)
+    return _result(*_loaded_apart(source, stored, loader, head_only=head, progress=progress), selection)
 
 
 def _result(compared: ModelComparison, loader: str, selection: Selection) -> Verified:
@@ -138,10 +138,11 @@ def judged(
 
 
 def _loaded_apart(
-    source: Request, against: Request, loader: str, *, head_only: bool, progress: Progress | None
-) -> ModelComparison:
-    """The comparison made in a separate process: a loader may print, take all memory, or crash."""
-    (progress or (lambda sentence: None))(f"loading with {loader} in a separate process")
+    source: Request, against: Request, loader: str | None, *, head_only: bool, progress: Progress | None
+) -> tuple[ModelComparison, str]:
+    """The comparison made in a separate process, and the loader: it may print, take all memory, or crash."""
+    by = f" with {loader}" if loader else ""
+    (progress or (lambda sentence: None))(f"loading{by} in a separate process")
     with tempfile.TemporaryFile() as said, Worker(stderr=said) as worker:
         try:
             return worker.call(_load_and_compare, source, against, loader, head_only)
@@ -153,7 +154,7 @@ def _loaded_apart(
         except Exception as err:
             ended, words = "failed", [f"{type(err).__name__}: {err}"]
     raise Unsupported(
-        f"the process that loaded with {loader} {': '.join((ended, *words))}",
+        f"the process that loaded{by} {': '.join((ended, *words))}",
         "a signal 9 is often too little memory; load it by hand to see more",
     )
 
@@ -163,7 +164,9 @@ def _end_of(file: IO[bytes], most: int = 10_000) -> str:
     return file.read().decode("utf-8", errors="replace")
 
 
-def _load_and_compare(source: Request, against: Request, loader: str, head_only: bool) -> ModelComparison:
+def _load_and_compare(
+    source: Request, against: Request, loader: str | None, head_only: bool
+) -> tuple[ModelComparison, str]:
     """The work of the separate process.
 
     A loader of the user is also looked for in the current folder. That comes last, and for such a loader only: a
@@ -171,6 +174,7 @@ def _load_and_compare(source: Request, against: Request, loader: str, head_only:
     """
     from headscope.examination.stored.verification import compare_with_checkpoint, load_model_with
 
-    if ":" in loader:
+    if loader and ":" in loader:
         sys.path.append(str(Path.cwd()))
-    return compare_with_checkpoint(load_model_with(source, loader), against, head_only=head_only)
+    model, used = load_model_with(source, loader)
+    return compare_with_checkpoint(model, against, head_only=head_only), used

@@ -14,7 +14,7 @@ from headscope.checks.rule import (
 )
 from headscope.facts import ModelFacts, Profile, Severity, Task
 from headscope.facts.counting import counted, few_of
-from headscope.facts.heads.tasks import WITHOUT_CLASSES
+from headscope.facts.heads.tasks import NOT_DETERMINED, WITHOUT_CLASSES
 from headscope.facts.results.check import Subject
 
 _LOSS_OF = {
@@ -157,7 +157,7 @@ def problem_type(this: Rule, subject: Subject) -> Findings:
             "of them.",
             "Set problem_type to single_label_classification if the names are classes.",
         )
-    is_open = model.loss == "not determined" and model.task not in WITHOUT_CLASSES
+    is_open = model.loss == NOT_DETERMINED and model.task not in WITHOUT_CLASSES
     if is_open and model.num_labels > 1 and subject.profile is Profile.TRAINING:
         raise NotKnown(_NO_LOSS)
 
@@ -180,7 +180,7 @@ def _softmax_over_one(this: Rule, subject: Subject) -> Findings:
             "the loss is 0.",
             "Use num_labels=2, or problem_type regression or multi_label_classification.",
         )
-    elif model.loss == "not determined":
+    elif model.loss == NOT_DETERMINED:
         raise NotKnown(_NO_LOSS)
     elif model.loss == "CrossEntropyLoss":
         yield this.find(
@@ -198,7 +198,7 @@ def one_label(this: Rule, subject: Subject) -> Findings:
     model = subject.report.model
     if model.num_labels != 1 or model.task not in _CLASSIFIED_WHOLE or subject.config.problem_type is not None:
         return
-    if model.loss == "not determined":
+    if model.loss == NOT_DETERMINED:
         raise NotKnown(_NO_LOSS)
     if model.loss != "MSELoss":
         return

@@ -185,8 +185,8 @@ def _project_models(gate: "Gate") -> "Sequence[str]":
     """The models of `[tool.headscope]`. Raises UsageError without any."""
     if not gate.models:
         raise UsageError(
-            "check needs at least one model.",
-            'Name a MODEL, or set models = ["..."] in [tool.headscope] of pyproject.toml.',
+            "check needs at least one model",
+            'name a MODEL, or set models = ["..."] in [tool.headscope] of pyproject.toml',
         )
     return gate.models
 
@@ -239,7 +239,7 @@ def rule_names(joined: str | None, example: str = "HS101,HS202") -> tuple[str, .
         return None
     names = tuple(name.strip() for name in joined.split(",") if name.strip())
     if not names:
-        raise UsageError(f"{joined!r} names no rule.", f"Write rules as {example}.")
+        raise UsageError(f"{joined!r} names no rule", f"write rules as {example}")
     return names
 
 

@@ -26,6 +26,7 @@ class CompareGroup:
 
     values: Annotated[bool, option("--values", "Also compare the stored numbers of the head.")] = False
     exit_code: Annotated[bool, option("--exit-code", "Exit with 1 if the heads differ.")] = False
+    details: Annotated[bool, option("--details", "Show sizes, every stage and every weight.")] = False
 
 
 def compare_command(models: Models, compared: CompareGroup, wanted: Wanted, reach: Reach, output: Output) -> int:
@@ -38,8 +39,11 @@ def compare_command(models: Models, compared: CompareGroup, wanted: Wanted, reac
         comparison = api.compare(*models, values=compared.values, progress=tell, **options)
     from headscope.render.screens.compare import compare_screen, compare_verdict
 
-    screen = compare_verdict if output.quiet else compare_screen
-    write_report(output, lambda: screen(comparison), comparison.to_dict)
+    write_report(
+        output,
+        lambda: compare_verdict(comparison) if output.quiet else compare_screen(comparison, details=compared.details),
+        comparison.to_dict,
+    )
     if not comparison.is_determined:
         return ExitCode.UNDETERMINED
     if compared.values and any(item.identical is None for item in comparison.values):

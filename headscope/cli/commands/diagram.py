@@ -80,7 +80,7 @@ def _drawing_of(output: Path | None) -> Drawing:
         return Drawing.mermaid
     if suffix not in _SUFFIXES:
         raise UsageError(
-            f"-o {output}: headscope draws no {suffix} files.",
-            f"Use one of {', '.join(_SUFFIXES)}, or name the format with --format.",
+            f"-o {output}: headscope draws no {suffix} files",
+            f"use one of {', '.join(_SUFFIXES)}, or name the format with --format",
         )
     return _SUFFIXES[suffix]

@@ -19,7 +19,7 @@ def diff_weights_command(
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
-        report = api.diff_weights(source.model, progress=tell, **source.uncached(), **options)
+        report = api.diff_weights(source.model, progress=tell, **source.keywords(), **options)
     from headscope.render.parts.verdict import verdict_screen
     from headscope.render.screens.diff import diff_screen
     from headscope.render.text.document import diff_document

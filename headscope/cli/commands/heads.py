@@ -37,15 +37,27 @@ def heads_command(  # noqa: PLR0917  Typer passes every option by name
         str | None, option("--operation", "Only heads that run this operation, such as tanh.", "NAME")
     ] = None,
     workers: Workers = None,
+    no_cache: Annotated[bool, option("--no-cache", "Trace every class, whatever is known of it.")] = False,
 ) -> int:
     """List every classification class of the installed Transformers; needs no checkpoint."""
     check_output(output.output)
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
-        found = api.heads(pattern, task=task, pooling=pooling, operation=operation, workers=workers, progress=tell)
+        found = api.heads(
+            pattern,
+            task=task,
+            pooling=pooling,
+            operation=operation,
+            workers=workers,
+            cache=not no_cache,
+            progress=tell,
+        )
     from headscope.render.screens.heads import heads_document, heads_names, heads_screen
 
-    screen = heads_names if output.quiet else heads_screen
-    write_report(output, lambda: screen(found), lambda: heads_document(found))
+    write_report(
+        output,
+        lambda: heads_names(found) if output.quiet else heads_screen(found, pattern),
+        lambda: heads_document(found),
+    )
     return 0

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from headscope.cli.commands.check import Split, TextColumns
 from headscope.cli.options import (
     CacheDir,
-    Model,
     ModelClass,
     Offline,
     Output,
@@ -19,6 +18,7 @@ from headscope.cli.options import (
     TrustRemoteCode,
     Variant,
     check_timeout,
+    model_argument,
     option,
 )
 from headscope.cli.output import check_output, write_report, write_text
@@ -83,7 +83,10 @@ Device = Annotated[str, option("--device", "Where the model runs: cpu, cuda, ...
 
 Details = Annotated[
     bool,
-    option("--details", "Show everything: rows that may be labeled wrongly, reasons, second opinions, the method."),
+    option(
+        "--details",
+        "Show everything: every vector, the curve over the layers, rows that may be labeled wrongly, the reasons.",
+    ),
 ]
 
 
@@ -177,7 +180,7 @@ class Scores:
 class PlaceGroup:
     """The checkpoint and how to reach it."""
 
-    model: Model
+    model: Annotated[str, model_argument("or weight file")]
     model_class: ModelClass = None
     trust_remote_code: TrustRemoteCode = False
     revision: Revision = None
@@ -219,7 +222,7 @@ def probe_command(  # noqa: PLR0917  Typer passes them by name
         if is_asked
     ]
     if len(kinds) > 1:
-        raise UsageError(f"{kinds[0]} and {kinds[1]} are different formats.", "Leave one of them out.")
+        raise UsageError(f"{kinds[0]} and {kinds[1]} are different formats", "leave one of them out")
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
@@ -232,7 +235,7 @@ def _drawing_of(path: Path | None) -> str:
     """The format of a picture that the suffix of a file says, "" for text. Raises UsageError for other pictures."""
     suffix = path.suffix.lower().removeprefix(".") if path is not None else ""
     if suffix in _OTHER_PICTURES:
-        raise UsageError(f"-o {path}: probe draws .svg and .html.", "Give the file one of these endings.")
+        raise UsageError(f"-o {path}: probe draws .svg and .html", "give the file one of these endings")
     return {"svg": "svg", "html": "html", "htm": "html"}.get(suffix, "")
 
 

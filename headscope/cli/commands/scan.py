@@ -99,11 +99,11 @@ class SourceOptions:
         searched = {"author": self.author, "filters": self.filters, "search": self.search}
         given = {name: value for name, value in searched.items() if value}
         if self.collection and given:
-            raise UsageError("--collection lists its own models.", "Leave out --author, --filter and --search.")
+            raise UsageError("--collection lists its own models", "leave out --author, --filter and --search")
         if self.collection:
             given["collection"] = self.collection
         if self.limit and not given:
-            raise UsageError("--limit is for models from the Hub.", "Add --author, --filter, --search or --collection.")
+            raise UsageError("--limit is for models from the Hub", "add --author, --filter, --search or --collection")
         return given | {"limit": self.limit} if given else None
 
     def _check_values(self) -> None:
@@ -113,7 +113,7 @@ class SourceOptions:
         values = {name: [value] for name, value in one.items()} | many
         for name in values:
             if "" in values[name]:
-                raise UsageError(f"The value of {name} is empty.", f"Leave out {name}, or give it a value.")
+                raise UsageError(f"the value of {name} is empty", f"leave out {name}, or give it a value")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ Silent = Annotated[bool, option("-q --quiet", "Print nothing and show no progres
 def snapshot_command(source: Source, output: SnapshotFile, json: Json = False, quiet: Silent = False) -> int:
     """Save the config and tensor headers in one small file that every command accepts as MODEL."""
     if str(output) == "-":
-        raise UsageError("-o -: a snapshot is written atomically, which stdout can't guarantee.", "Name a file.")
+        raise UsageError("-o -: a snapshot is written atomically, which stdout can't guarantee", "name a file")
     check_output(output)
     with telling_progress(quiet) as tell:
         from headscope import api

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, cast
 
 from headscope.cli.commands.check import Written, exit_code, rule_names
-from headscope.cli.options import Model, NumLabels, Reach, check_num_labels, option
+from headscope.cli.options import NumLabels, Reach, check_num_labels, model_argument, option
 from headscope.cli.output import check_output, write_screen, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import UsageError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _RULES = "Rules"
 _EXAMPLE = "HS701,HS702"
 
+WithWeights = Annotated[str, model_argument("weight file, or PEFT adapter")]
 Select = Annotated[str | None, option("--select", "Run only these rules.", "IDS", panel=_RULES)]
 IgnoreRules = Annotated[
     str | None, option("--ignore", "Rules whose findings don't fail the verification.", "IDS", panel=_RULES)
@@ -28,13 +29,14 @@ class Compare:
     """What loads the model, and what it is compared with."""
 
     loader: Annotated[
-        str,
+        str | None,
         option(
             "--with",
-            "What loads MODEL: transformers, peft, sentence-transformers, trl, setfit, or MODULE:FUNCTION.",
+            "What loads MODEL: transformers, peft, sentence-transformers, trl, setfit, or MODULE:FUNCTION (default: "
+            "peft for an adapter, otherwise transformers).",
             "LOADER",
         ),
-    ] = "transformers"
+    ] = None
     against: Annotated[
         str | None,
         option("--against", "The checkpoint to compare with (default: MODEL). --adapter belongs to it.", "MODEL"),
@@ -53,7 +55,7 @@ class Asked:
     fail_on: FailOn = "error"
 
 
-def verify_command(model: Model, compare: Compare, reach: Reach, asked: Asked, written: Written) -> int:
+def verify_command(model: WithWeights, compare: Compare, reach: Reach, asked: Asked, written: Written) -> int:
     """Load a model for real and compare it with the stored bytes of its checkpoint."""
     check_output(written.output)
     check_num_labels(compare.num_labels, None)

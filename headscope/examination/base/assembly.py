@@ -26,7 +26,7 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.heads.tasks import TEXT_TASKS, activation_for
+from headscope.facts.heads.tasks import NOT_DETERMINED, TEXT_TASKS, activation_for
 from headscope.facts.results.environment import tool_version
 
 if TYPE_CHECKING:
@@ -64,6 +64,25 @@ def assemble(  # noqa: PLR0917 - each is what one step came to
         ),
         adapter=_adapter_facts(manifest, loaded, head),
         repaired=_repaired(diagnosis, traced.trace),
+    )
+
+
+def without_head(report: Report) -> Report:
+    """A report as it is without a trace of the head: what only the forward tells is not determined."""
+    model, whole = report.model, report.model.parameters
+    own = sum(item.count for item in report.weights.parameters if not (item.in_base or item.is_buffer))
+    return replace(
+        report,
+        head=None,
+        model=replace(
+            model,
+            problem_type=None if model.problem_type_implied else model.problem_type,
+            problem_type_implied=False,
+            loss=NOT_DETERMINED,
+            activation=NOT_DETERMINED,
+            parameters=ParameterCounts(whole.total, whole.total - own, own, 0, 0),
+            reads_problem_type=None,
+        ),
     )
 
 
@@ -138,8 +157,8 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
         labels=labels,
         labels_are_placeholders=are_placeholders(labels),
         **problem_type_of(choice.config.problem_type, trace, len(labels)),
-        loss=loss or "not determined",
-        activation=_activation(choice, loss) if trace else "not determined",
+        loss=loss or NOT_DETERMINED,
+        activation=_activation(choice, loss) if trace else NOT_DETERMINED,
         parameters=parameter_counts(loaded.model, head, loaded.diff),
         dtype=str(loaded.model.dtype).removeprefix("torch."),
         quantization=_quantization(loaded, head),

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
+from typing import Any
 
 from headscope.errors import HeadscopeError, UsageError, did_you_mean
+from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Request
+from headscope.examination.base.shipped import shipped_class
 from headscope.facts import CheckpointKind, CheckpointManifest, Task, WeightsFormat
 from headscope.facts.counting import few_of
 
@@ -15,10 +19,13 @@ _ANY_CASE = re.compile(r"\w*(for|model)\w*", re.IGNORECASE | re.ASCII)
 _OF_CHECKPOINTS = ("revision", "subfolder", "variant")
 
 
-def is_class_name(reference: str) -> bool:
-    """Whether a reference is the name of a class of Transformers; a path of that name on this machine comes first."""
+def is_class_name(request: Request) -> bool:
+    """Whether a request names a class of Transformers; a path of that name on this machine comes first."""
+    reference = request.reference
     if not _LIKE_A_CLASS.fullmatch(reference) or os.path.lexists(reference):
         return False
+    if _shipped(request) is not None:
+        return True
     from headscope.model.classes.catalogue import is_known_class
 
     return is_known_class(reference)
@@ -29,24 +36,35 @@ def read_default_class(request: Request) -> CheckpointManifest:
 
     Raises UsageError for a class without a head, and for options that only a checkpoint has.
     """
+    name = request.reference
+    _check_options(request)
+    known = _shipped(request)
+    if known is not None:
+        return _manifest(name, known["config"] | known["rest"], known["notices"])
     from headscope.model.classes.catalogue import family_of_class, task_of_class
     from headscope.model.classes.defaults import default_values
 
-    name = request.reference
-    _check_options(request)
     family = family_of_class(name)
     if family is None or not (task_of_class(name) or request.task or request.tokens):
         raise UsageError(f"{name} has no head that scores classes", _with_head(family))
     values, filled = default_values(family)
     notices = (f"the default configuration leaves {few_of(filled)} open; set here to run the class",) if filled else ()
+    return _manifest(name, {**values, "architectures": [name]}, notices)
+
+
+def _shipped(request: Request) -> Any:
+    return shipped_class(request.reference) if open_cache(request.cache).is_open else None
+
+
+def _manifest(name: str, config: dict[str, Any], notices: Iterable[str]) -> CheckpointManifest:
     return CheckpointManifest(
         reference=name,
         kind=CheckpointKind.CLASS,
         format=WeightsFormat.NONE,
-        parsed_config={**values, "architectures": [name]},
+        parsed_config=config,
         tensors=(),
         files=(),
-        notices=notices,
+        notices=tuple(notices),
     )
 
 

@@ -25,7 +25,7 @@ def read_checkpoint(request: Request, progress: Progress | None, *, takes_class:
     """The manifest of the checkpoint that a request names; with `takes_class`, a class of Transformers is one too."""
     from headscope.checkpoints import read_manifest
 
-    if is_class_name(request.reference):
+    if is_class_name(request):
         if not takes_class:
             raise without_checkpoint(request.reference)
         return read_default_class(request)

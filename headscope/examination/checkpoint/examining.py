@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headscope.examination.base.assembly import assemble
+from headscope.examination.base.assembly import assemble, without_head
 from headscope.examination.base.cache import key_of, open_cache
 from headscope.examination.base.configuration import built_facts, with_purpose, with_tables
 from headscope.examination.base.diagnosis import diagnose
@@ -16,7 +16,8 @@ from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.token_rows import tokens_of
 from headscope.examination.base.tracing import Traced, trace_checkpoint
 from headscope.examination.checkpoint.loading import load_checkpoint
-from headscope.examination.checkpoint.structure import ReportMemory, renewed, structure_of
+from headscope.examination.checkpoint.shipped_structures import shipped_examination
+from headscope.examination.checkpoint.structure import Remembered, ReportMemory, renewed, structure_of
 from headscope.facts import CheckpointManifest, Report
 from headscope.facts.heads.head import classifier_weight
 from headscope.facts.results.check import BuiltFacts
@@ -25,6 +26,7 @@ from headscope.facts.results.health import InitialSpread
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from headscope.checkpoints.contents.tokenizer_file import FirstToken
     from headscope.model.classes.model_request import Choice
     from headscope.trace import HeadProgram
 
@@ -48,19 +50,27 @@ def examine(
     memory = memory or ReportMemory(open_cache(request.cache))
     # With code of the repository, a report also depends on files that no key names.
     if request.trust_remote_code or not memory.is_open:
-        return _examine(command, request, manifest, tracer, progress)
+        return examine_manifest(command, request, manifest, tracer, progress)
     rows = tokens_of(request, manifest)
     key = key_of(manifest, *_identity(request), first, rows) if memory.cache.is_open else ""
     structure = structure_of(manifest, request, first, rows)
-    known = memory.find(structure, manifest, verified=request.verify)
+    known = memory.find(structure, manifest, verified=request.verify) or _shipped(request, manifest, memory, first)
     if known is not None:
         report = renewed(known, structure, manifest, command, verified=request.verify)
         program = partial(memory.program, structure, partial(_program_again, request, manifest, tracer))
         return Examined(report, manifest, known.built, None, None, key, program)
-    examined = _examine(command, request, manifest, tracer, progress)
+    examined = examine_manifest(command, request, manifest, tracer, progress)
     memory.keep(structure, manifest, examined.report, examined.built, verified=request.verify)
     memory.program(structure, examined.program)
     return replace(examined, key=key)
+
+
+def _shipped(
+    request: Request, manifest: CheckpointManifest, memory: ReportMemory, first: FirstToken | None
+) -> Remembered | None:
+    """What headscope ships of the structure; None where it doesn't, or where the cache is not wanted."""
+    found = shipped_examination(request, manifest, first) if memory.cache.is_open else None
+    return None if found is None or (request.verify and not found.verified) else found
 
 
 def _program_again(request: Request, manifest: CheckpointManifest, tracer: Tracer) -> HeadProgram | None:
@@ -75,8 +85,13 @@ def _identity(request: Request) -> tuple[object, ...]:
 
 
 def examine_weights(request: Request, progress: Progress | None) -> Report:
-    """The examination without a trace of the head."""
-    return _examine("diff-weights", request, read_checkpoint(request, progress), None, progress).report
+    """The examination without a trace of the head; that of a shipped structure is its report without one."""
+    manifest = read_checkpoint(request, progress)
+    memory = ReportMemory(open_cache(request.cache))
+    known = None if request.trust_remote_code else _shipped(request, manifest, memory, None)
+    if known is None or known.report.notes or known.report.not_determined:  # some may be those of the trace
+        return examine_manifest("diff-weights", request, manifest, None, progress).report
+    return without_head(replace(known.report, command="diff-weights"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +115,10 @@ class Examined:
 Tracer = Callable[["PreTrainedModel", "Choice"], Traced]
 
 
-def _examine(
+def examine_manifest(
     command: str, request: Request, manifest: CheckpointManifest, tracer: Tracer | None, progress: Progress | None
 ) -> Examined:
+    """The examination of a checkpoint that was read; without a `tracer` the head is left out."""
     tell = progress or (lambda sentence: None)
     tell("importing torch and transformers")
     choice, loaded = load_checkpoint(request, manifest, tell)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -56,7 +56,7 @@ def structure_of(manifest: CheckpointManifest, request: Request, *parts: object)
     asked = (request.num_labels, request.labels, request.task, request.model_class)
     config = manifest.config
     has_numbers = "label2id" in config
-    labels = None if request.num_labels is not None or request.labels else _plain_labels(config)
+    labels = None if request.num_labels is not None or request.labels else plain_labels(config)
     if isinstance(config.get(_VERSION), str):
         config[_VERSION] = ""
     if isinstance(config.get(_NAME), str):
@@ -84,7 +84,7 @@ def structure_of(manifest: CheckpointManifest, request: Request, *parts: object)
     return Structure(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40], labels)
 
 
-def _plain_labels(config: dict[str, Any]) -> tuple[str, ...] | None:
+def plain_labels(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The label names in order, if they are numbered from 0 and `label2id` says the same; None for anything else."""
     names, numbers = config.get("id2label"), config.get("label2id")
     if not isinstance(names, dict) or not names:

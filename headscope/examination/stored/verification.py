@@ -265,8 +265,11 @@ def _beyond(manifest: CheckpointManifest, checks: Iterable[TensorCheck]) -> Iter
         yield Gap(few_of(dropped), "config.json names no class, so whether the load dropped a head is not known")
 
 
-def load_model_with(request: Request, loader: str) -> nn.Module:
-    """The model that a loader makes of the checkpoint that a request names. Raises a HeadscopeError."""
+def load_model_with(request: Request, named: str | None) -> tuple[nn.Module, str]:
+    """The model that a loader makes of the checkpoint that a request names, and the loader.
+
+    Where none is named, PEFT loads an adapter and Transformers everything else. Raises a HeadscopeError.
+    """
     from headscope.upstream.loaders import LoadRequest, load_with
 
     manifest = read_checkpoint(request, None)
@@ -277,6 +280,7 @@ def load_model_with(request: Request, loader: str) -> nn.Module:
         )
     place = loadable(request, manifest)
     adapter = manifest.adapter
+    loader = named or ("peft" if adapter else "transformers")
     if loader != "transformers":
         place = _as_path(request, place, loader)
     variant = {"variant": place.variant} if place.variant else {}
@@ -292,7 +296,7 @@ def load_model_with(request: Request, loader: str) -> nn.Module:
             num_labels=_class_count(request, manifest),
         ),
     )
-    return made
+    return made, loader
 
 
 def _class_count(request: Request, manifest: CheckpointManifest) -> int | None:

@@ -4,6 +4,9 @@ from enum import StrEnum
 
 from headscope.errors import UsageError, did_you_mean
 
+NOT_DETERMINED = "not determined"
+"""The loss, and what makes probabilities of the scores, where no forward told."""
+
 
 class Task(StrEnum):
     """A classification task of Transformers."""
@@ -78,4 +81,4 @@ _ACTIVATIONS = {
 
 def activation_for(loss: str) -> str:
     """The function that turns the scores into probabilities under `loss`; `not determined` for an unknown loss."""
-    return _ACTIVATIONS.get(loss, "not determined")
+    return _ACTIVATIONS.get(loss, NOT_DETERMINED)

@@ -243,7 +243,7 @@ class CheckResult:
     """Findings that were ignored, each with the reason given for it."""
     not_determined: tuple[Gap, ...]
     not_applicable: tuple[Gap, ...]
-    """Rules that this kind of checkpoint gives nothing to look at, each with the reason."""
+    """The rules that were skipped, each with the reason: this kind of checkpoint gives them nothing to look at."""
     rules: tuple[str, ...]
     """The IDs of the rules that ran."""
     not_read: tuple[str, ...] = ()

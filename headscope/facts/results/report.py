@@ -165,6 +165,8 @@ class Report:
     its keys can't be read. All other fields show what `from_pretrained` really loads."""
     health: HeadHealth | None = None
     """Whether the classifier was ever trained; null without `--health`."""
+    is_shipped: bool = False
+    """Whether the structure is one whose facts headscope ships, so that nothing was traced."""
     schema_version: str = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class ScanRow:
     findings: tuple[str, ...] = ()
     """IDs of the rules that found something, errors first, each once."""
     not_checked: tuple[str, ...] = ()
-    """IDs of the rules that had nothing to look at: a scan doesn't read the base model's numbers."""
+    """IDs of the rules that were skipped: a scan doesn't read the base model's numbers, for example."""
     not_determined: str | None = None
     """Why there is no verdict, in a word; null with a verdict."""
     reason: str = ""
@@ -203,9 +203,11 @@ class ScanSummary:
     slowest: tuple[Slow, ...]
     """The rows that took longest."""
     not_checked: tuple[Count, ...] = ()
-    """The rules that had nothing to look at in some rows."""
+    """The rules that were skipped in some rows."""
     requests: int = 0
     """Number of requests to the Hub, of all rows."""
+    profiles: tuple[Count, ...] = ()
+    """Rows by what their findings are weighed for; a row without an examination has none."""
     bytes_read: int = 0
     """Bytes read, of all rows."""
     seconds: float = 0.0
@@ -230,7 +232,7 @@ class Tally:
         self.rows = 0
         self._counts: dict[str, Counter[str]] = {
             name: Counter()
-            for name in ("verdict", "not_determined", "findings", "not_checked", "class", "pooling_kind")
+            for name in ("verdict", "not_determined", "findings", "not_checked", "class", "pooling_kind", "profile")
         }
         self._slowest: list[tuple[float, str]] = []
         self._durations = [0] * (len(_EDGES) + 1)
@@ -264,6 +266,7 @@ class Tally:
             durations=self._intervals(),
             slowest=tuple(Slow(reference, taken) for taken, reference in self._slowest),
             not_checked=ordered["not_checked"],
+            profiles=ordered["profile"],
             requests=self._requests,
             bytes_read=self._bytes,
             seconds=round(seconds, 3),

@@ -132,6 +132,11 @@ def other_classes(model_type: str) -> tuple[str, ...]:
     return tuple(f"{name} ({auto})" for name, auto in sorted(found.items()))
 
 
+def every_other_class() -> dict[str, str]:
+    """What `other_classes` gives for every family: its model type by the text on the class."""
+    return {item: kind for kind in config_classes() for item in other_classes(kind)}
+
+
 def _generates(name: str) -> bool:
     try:
         return bool(getattr(transformers, name).can_generate())

@@ -12,6 +12,11 @@ def labels_in(config: Any) -> tuple[str, ...]:
     return tuple(str(labels[index]) for index in sorted(labels))
 
 
+def placeholders(count: int) -> tuple[str, ...]:
+    """The names that Transformers gives labels that nobody named."""
+    return tuple(f"LABEL_{number}" for number in range(count))
+
+
 def are_placeholders(labels: tuple[str, ...]) -> bool:
     """Whether nobody named the labels: `LABEL_0`, `LABEL_1`, ..."""
     return bool(labels) and all(_PLACEHOLDER.fullmatch(label) for label in labels)

@@ -36,15 +36,11 @@ IDLE_OPERATIONS = frozenset({"dropout", "view", "reshape", "squeeze", "unsqueeze
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What a line shows: the source's `file` name or its line only, if `source`; an `arrow` before the shape.
-
-    Without `detail`, an operation is its name alone.
-    """
+    """How a line is written: the source with its `file` name, or below it; an `arrow` before the shape; in columns."""
 
     file: bool = False
     arrow: bool = False
-    source: bool = True
-    detail: bool = True
+    source_below: bool = False
     aligned: bool = True
 
 
@@ -52,11 +48,10 @@ _LAYOUTS = (
     _Layout(file=True, arrow=True),
     _Layout(arrow=True),
     _Layout(),
-    _Layout(source=False),
-    _Layout(source=False, detail=False),
-    _Layout(source=False, aligned=False),
+    _Layout(source_below=True),
+    _Layout(arrow=True, aligned=False),
 )
-"""From roomy to narrow; the first that fits is taken."""
+"""From roomy to narrow; the first that fits is taken. All say the same: lines of the last one may wrap."""
 
 
 @dataclass(frozen=True)
@@ -73,25 +68,21 @@ class HeadPath:
         lines: list[Text] = []
         layout = _LAYOUTS[-1]
         for layout in _LAYOUTS:
-            lines = self._lines(shown, layout)
-            if all(line.cell_len <= room for line in lines):
+            rows = [self._row(stage, layout) for stage in shown]
+            lines = align(rows) if layout.aligned else [line for row in rows for line in align([row])]
+            needed = align([row[:-1] for row in rows]) if layout.source_below else lines
+            if all(line.cell_len <= room for line in needed):
                 break
         yield self._grown(lines, shown, layout)
-
-    def _lines(self, shown: Sequence[Stage], layout: _Layout) -> list[Text]:
-        rows = [self._row(stage, layout) for stage in shown]
-        return align(rows) if layout.aligned else [line for row in rows for line in align([row])]
 
     def _row(self, stage: Stage, layout: _Layout) -> list[Text]:
         is_pooling = stage.index == pooling_stage(self.head)
         return [
-            label(operation_of(stage) if layout.detail else stage.operation, OPERATION),
+            label(operation_of(stage), OPERATION),
             label(module_of(stage), MODULE),
             Text(f"{'-> ' if layout.arrow else ''}{axes_of(stage.output_shape)}"),
             Text("pooling", POOLING) if is_pooling else _weights(self.head, stage),
-            linked_source(stage, self.version, short=not layout.file and bool(common_file(self.head)))
-            if layout.source
-            else Text(),
+            linked_source(stage, self.version, short=not layout.file and bool(common_file(self.head))),
         ]
 
     def _grown(self, lines: Sequence[Text], shown: Sequence[Stage], layout: _Layout) -> Tree:
@@ -105,7 +96,7 @@ class HeadPath:
         return tree
 
     def _root(self, layout: _Layout) -> Text:
-        file = common_file(self.head) if layout.source and not layout.file else ""
+        file = common_file(self.head) if not layout.file else ""
         return path_root(self.head, self.model_type, file)
 
     def _logits(self, shown: Sequence[Stage]) -> Text:

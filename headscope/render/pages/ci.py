@@ -6,6 +6,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from headscope.facts import Finding, Severity
+from headscope.facts.counting import merged_gaps, told_gaps
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.environment import documentation_address, tool_version
 from headscope.render.parts.explain import topics
@@ -28,7 +29,7 @@ def _annotations(result: CheckResult) -> Iterable[str]:
     for finding in result.findings:
         title = f"{finding.id} {finding.title} ({result.reference})"
         yield _command(_GITHUB[finding.severity], title, f"{finding.message} {finding.remedy}")
-    for gap in result.not_determined:
+    for gap in merged_gaps(result.not_determined):
         yield _command(
             "notice" if result.verdict is Verdict.PASSED else "error",
             f"not determined: {gap.topic} ({result.reference})",
@@ -177,7 +178,7 @@ def markdown_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
             f"- **{item.severity.value}** {item.id} {plain(item.title)}: {plain(item.message)} {plain(item.remedy)}"
             for item in result.findings
         ]
-        lines += [f"- **not determined** {plain(gap.topic)}: {plain(gap.reason)}" for gap in result.not_determined]
+        lines += [f"- **not determined** {plain(gap)}" for gap in told_gaps(result.not_determined)]
     return "\n".join(lines) + "\n"
 
 

@@ -17,6 +17,7 @@ from rich.style import Style
 from rich.text import Text
 
 from headscope.facts import Finding, HeadParameter, ParameterStatus, Report, Severity
+from headscope.facts.counting import told_gaps
 from headscope.facts.results.check import CheckResult
 from headscope.facts.results.comparison import Comparison
 from headscope.render.diagram.markup import element, escaped, lines
@@ -101,8 +102,8 @@ def _origin(item: HeadParameter) -> str:
 def _check(result: CheckResult) -> Iterator[str]:
     yield element("p", _spans(headline(result)))
     yield from map(_finding, result.findings)
-    yield from (element("p", _spans(label(f"not determined: {gap.topic}: {gap.reason}", TONE[Tone.WARNING])))
-                for gap in result.not_determined)  # fmt: skip
+    yield from (element("p", _spans(label(f"not determined: {gap}", TONE[Tone.WARNING])))
+                for gap in told_gaps(result.not_determined))  # fmt: skip
     if result.report is not None:
         yield _folded("The head", _drawing(result.report))
     yield _folded("As text", _screen(result_screen(result)))

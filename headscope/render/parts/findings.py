@@ -1,4 +1,4 @@
-"""A finding on a screen, in two lines as far as they reach, or whole; a repair in a sentence and in code."""
+"""A finding on a screen: what is wrong, then what to do; a repair in a sentence and in code."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,23 +15,26 @@ from headscope.render.text.lines import Paragraph, align
 from headscope.render.text.safe import label, safe
 
 MARGIN = 12
-_LINES = 2
+_MOST_CHARACTERS = 480
+"""So long is a message that names all it has to; a longer one lists what a repair or another setting explains."""
 
 
 @dataclass(frozen=True)
 class FindingLines:
-    """A rule's ID, what is wrong and what to do; with `whole`, or where two lines hold it, the full message too."""
+    """A rule's ID and what is wrong, then what to do in a line below: the same at every width.
+
+    Only `whole` shows a message to its end that is longer than some lines.
+    """
 
     finding: Finding
     whole: bool = False
     margin: int = MARGIN
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = _LINES * (options.max_width - self.margin) - _LINES
-        full = finding_text(self.finding)
-        body = full if self.whole or full.cell_len <= room else finding_text(self.finding, with_message=False)
         severity = self.finding.severity
-        yield Paragraph(body, Text(severity.value, SEVERITY[severity]), self.margin)
+        yield Paragraph(_fact_of(self.finding, whole=self.whole), Text(severity.value, SEVERITY[severity]), self.margin)
+        if self.finding.remedy:
+            yield Paragraph(label(self.finding.remedy), Text(), self.margin)
         for line in code_of(self.finding):
             yield Paragraph(line, Text(), self.margin)
 
@@ -43,11 +46,18 @@ def note_line(notes: Iterable[Finding], margin: int = MARGIN) -> Paragraph:
     return Paragraph(label(", ".join(named)), word, margin)
 
 
-def finding_text(finding: Finding, *, with_message: bool = True) -> Text:
-    """`HS202 The classes have no names. The 3 classes ... Set id2label ...`, with or without the message."""
-    body = label(f"{finding.id} {finding.title}.", STRONG)
-    body.append(f" {safe(finding.message)}" if with_message and finding.message else "")
-    return body.append(f" {safe(finding.remedy)}" if finding.remedy else "", QUIET)
+def _fact_of(finding: Finding, *, whole: bool) -> Text:
+    """`HS202 The classes have no names. The 3 classes ...`."""
+    title = label(f"{finding.id} {finding.title}.", STRONG)
+    message = label(finding.message if whole else _beginning_of(finding.message))
+    return Text.assemble(title, " " if message else "", message, overflow="fold")
+
+
+def _beginning_of(message: str) -> str:
+    """A message that is not too long, or its first words and where the others are."""
+    if len(message) <= _MOST_CHARACTERS:
+        return message
+    return f"{message[:_MOST_CHARACTERS].rpartition(' ')[0]} ... (--details shows all of it)"
 
 
 def repaired_sentence(repaired: Repaired) -> Text:

@@ -1,12 +1,13 @@
 """The facts of a report as lines, each with a word at the margin: what `inspect --details` shows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from rich.text import Text
 
 from headscope.facts import (
     CheckpointFacts,
+    Gap,
     Head,
     HeadHealth,
     HeadParameter,
@@ -23,7 +24,7 @@ from headscope.facts import (
     UnusedGroup,
     WeightsFormat,
 )
-from headscope.facts.counting import counted, list_of
+from headscope.facts.counting import counted, list_of, told_gaps
 from headscope.facts.heads.tasks import TEXT_TASKS, WITHOUT_CLASSES
 from headscope.render.head.stages import fate_of
 from headscope.render.parts.findings import repaired_sentence
@@ -177,6 +178,13 @@ def loss_facts(report: Report) -> Facts:
     if problem:
         yield "problem", label(problem)
     yield "loss", label(loss_of(report.model))
+
+
+def source_facts(report: Report) -> Facts:
+    """Whether anything was traced for this report."""
+    if report.is_shipped:
+        version = report.environment.transformers
+        yield "traced", label(f"when headscope was made, with the same Transformers {version}; --no-cache traces again")
 
 
 def _unnamed(model: ModelFacts) -> str:
@@ -386,7 +394,7 @@ def _of_pickle(head: PickledHead | None) -> str:
 
 
 def adapter_lines(report: Report) -> Facts:
-    """What the adapter is, what it leaves out, and the setting that would save it."""
+    """What the adapter is and what it gives; what it leaves out is a finding."""
     facts = report.adapter
     if facts is None:
         return
@@ -395,14 +403,6 @@ def adapter_lines(report: Report) -> Facts:
     body = f"{facts.method}{task} on {facts.base}, {counted(facts.tensors, 'tensor')}; {saved}"
     body += f"; changes {', '.join(facts.adapted)} of the head" if facts.adapted else ""
     yield "adapter", label(body)
-    if facts.promised:
-        sentence = f"PeftModel.from_pretrained raises KeyError: the file lacks weights of {', '.join(facts.promised)}"
-        yield "error", label(sentence, "bold red")
-    if facts.not_carried:
-        lost = label(f"random at every load, not carried: {', '.join(fold_keys(facts.not_carried))}. ", "bold red")
-        if facts.modules_to_save:
-            lost.append(f"Train again with modules_to_save={list(map(safe, facts.modules_to_save))}", "default")
-        yield "error", lost
 
 
 def repair_facts(report: Report) -> Facts:
@@ -413,10 +413,15 @@ def repair_facts(report: Report) -> Facts:
 
 def notice_facts(report: Report) -> Facts:
     """What stood in for the checkpoint, and what could not be determined."""
-    for notice in report.checkpoint.notices:
+    return remarks_of(report.checkpoint.notices, report.not_determined)
+
+
+def remarks_of(notices: Iterable[str], gaps: Iterable[Gap]) -> Facts:
+    """Sentences a reader must see, and what could not be determined: under the same words on all screens."""
+    for notice in notices:
         yield "notice", label(notice, "yellow")
-    for gap in report.not_determined:
-        yield "unknown", label(f"{gap.topic}: {gap.reason}", "yellow")
+    for gap in told_gaps(gaps):
+        yield "unknown", label(gap, "yellow")
 
 
 def note_facts(report: Report) -> Facts:

@@ -81,7 +81,7 @@ def _adapter_clauses(report: Report) -> list[str]:
     if report.adapter.promised:
         clauses.append(f"PEFT cannot load the adapter, which lacks {_names(report.adapter.promised)}")
     if report.adapter.not_carried:
-        clauses.append(f"random at every load: the adapter does not carry {_names(report.adapter.not_carried)}")
+        clauses.append("the adapter does not carry what is new")
     return clauses
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from headscope.facts.counting import counted, few_of
+from headscope.facts.counting import counted, few_of, told_gaps
 from headscope.facts.results.probe import Advised, Opinion, OpinionKind, ProbeResult, Problem, Start, StartingLoss
 from headscope.facts.results.probe_data import Precision, Suspect, VectorNumbers
 from headscope.render.probing.words import beats_constant, candidate_words, input_words
@@ -87,8 +87,8 @@ def _on_head(result: ProbeResult) -> Iterator[Fact]:
 
 def _open(result: ProbeResult) -> Iterator[Fact]:
     """What could not be determined."""
-    for gap in result.not_determined:
-        yield "open", f"not determined: {safe(gap.topic)}: {safe(gap.reason)}"
+    for gap in told_gaps(result.not_determined):
+        yield "unknown", safe(gap)
 
 
 def _numbers(result: ProbeResult) -> Iterator[Fact]:

@@ -23,7 +23,8 @@ from headscope.render.text.lines import GAP, Paragraph, align
 from headscope.render.text.safe import label
 
 _MARGIN = 12
-_TALL, _LOW = 9, 7
+_HEIGHT = 9
+_MOST_ROWS = 6
 _MOST_COLUMNS = 64
 _WIDEST_STEP = 4
 _FEWEST_LAYERS = 2
@@ -42,26 +43,35 @@ def probe_verdict(result: ProbeResult) -> RenderableType:
 
 
 def probe_screen(result: ProbeResult, *, details: bool = False) -> RenderableType:
-    """The answer, the scores, the curve, and what to know about them; `details` adds all else that was measured."""
+    """The answer, the best scores, and what to know of them, in 24 lines; `details` adds all else that was measured."""
     facts = [_line(*fact) for fact in (detailed_facts if details else first_facts)(result)]
-    scores = (*probe_table(result, details=details), *probe_curve(result, _TALL if details else _LOW))
+    scores = (*probe_table(result, details=details), *(probe_curve(result) if details else ()))
     return Group(probe_verdict(result), Text(), *scores, Text(), *facts, *(() if details else (_hint(result),)))
 
 
 def _hint(result: ProbeResult) -> Paragraph:
     """Where the rest is."""
-    suspects = suspects_of(result)
-    rows = f"{counted(len(suspects), 'suspect row')}, " if suspects else ""
-    return Paragraph(label(f"--details: {rows}reasons, all measurements; --json: every candidate", QUIET))
+    suspects, hidden = suspects_of(result), len(rows_of(result)) - len(_first_rows(result))
+    more = [counted(hidden, "more vector")] if hidden else []
+    more += [counted(len(suspects), "suspect row")] if suspects else []
+    return Paragraph(label(f"--details: {', '.join((*more, 'each layer, reasons'))}; --json: all", QUIET))
+
+
+def _first_rows(result: ProbeResult) -> list[Candidate | Baseline]:
+    """The best rows of the table, with the head's input and the baselines in any case.
+
+    What has the same numbers as the head's input is shown with it.
+    """
+    twin = None if result.head is None else result.candidate(result.head).same_as
+    rows = [item for item in rows_of(result) if item.name != twin or item.name == result.best]
+    kept = [item for item in rows if isinstance(item, Baseline) or item.name in {result.best, result.head}]
+    kept += [item for item in rows if item not in kept][: max(0, _MOST_ROWS - len(kept))]
+    return [item for item in rows if item in kept]
 
 
 def probe_table(result: ProbeResult, *, details: bool = False) -> Iterator[RenderableType]:
-    """Each pooling once, at its best layer, with the baselines between; the best first.
-
-    Without `details`, what has the same numbers as the head's input is shown with it.
-    """
-    twin = None if details or result.head is None else result.candidate(result.head).same_as
-    rows = [item for item in rows_of(result) if item.name != twin or item.name == result.best]
+    """Each pooling once, at its best layer, with the baselines between, the best first; all of them with `details`."""
+    rows = rows_of(result) if details else _first_rows(result)
     second = next((item.metric for item in rows[0].others), None)
     more = (METRICS[second],) if second else ()
     titles = (METRICS[rows[0].metric], "95% interval", *more, "size", "vector at its best layer, or baseline")
@@ -81,8 +91,8 @@ def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
     return [label(f"{item.mean:.3f}", style), span, *more, label(str(item.size), QUIET), label(words, style)]
 
 
-def probe_curve(result: ProbeResult, height: int = _TALL) -> Iterator[RenderableType]:
-    """First token, mean and last token over the layers, as letters in a plot of `height` lines."""
+def probe_curve(result: ProbeResult) -> Iterator[RenderableType]:
+    """First token, mean and last token over the layers, as letters in a plot."""
     points = [item for item in result.candidates if item.pooling in _CURVES and item.layer is not None]
     layers = sorted({item.layer for item in points if item.layer is not None})
     if len(layers) < _FEWEST_LAYERS:
@@ -91,16 +101,16 @@ def probe_curve(result: ProbeResult, height: int = _TALL) -> Iterator[Renderable
     step = max(1, min(_WIDEST_STEP, _MOST_COLUMNS // len(layers)))
     column = {layer: place // every * step for place, layer in enumerate(layers) if place % every == 0}
     low, high = min(item.mean for item in points), max(item.mean for item in points)
-    grid = [[" "] * (max(column.values()) + 1) for _ in range(height)]
+    grid = [[" "] * (max(column.values()) + 1) for _ in range(_HEIGHT)]
     for item in points:
         if item.layer in column:
-            line = grid[round((high - item.mean) / (high - low or 1) * (height - 1))]
+            line = grid[round((high - item.mean) / (high - low or 1) * (_HEIGHT - 1))]
             at = column[item.layer]
             line[at] = _CURVES[item.pooling] if line[at] in (" ", _CURVES[item.pooling]) else _SEVERAL
     yield Text()
     for number, line in enumerate(grid):
-        value = high - (high - low) * number / (height - 1)
-        edge = f"{value:.3f} ┤" if number in (0, height // 2, height - 1) else "      │"
+        value = high - (high - low) * number / (_HEIGHT - 1)
+        edge = f"{value:.3f} ┤" if number in (0, _HEIGHT // 2, _HEIGHT - 1) else "      │"
         yield Text(f"{edge} {''.join(line)}".rstrip(), overflow="fold")
     yield Text(f"      └{'─' * (max(column.values()) + 2)}", overflow="fold")
     yield Text(f"layer   {_ticks(column)}", overflow="fold")

@@ -1,4 +1,4 @@
-"""The result of `probe` in words: the answer in one to three sentences, and the names of vectors and baselines."""
+"""The result of `probe` in words: the answer in one to four sentences, and the names of vectors and baselines."""
 
 from collections.abc import Sequence
 
@@ -44,8 +44,14 @@ METRICS = {Metric.ACCURACY: "accuracy", Metric.MACRO_F1: "macro F1", Metric.R2: 
 
 
 def probe_answer(result: ProbeResult) -> str:
-    """The answer in one to three sentences: what `-q` shows."""
-    return " ".join(filter(None, (_on_head(result), _on_constant(result), _on_words(result))))
+    """The answer in one to four sentences: what `-q` shows."""
+    return " ".join(filter(None, (_on_rows(result), _on_head(result), _on_constant(result), _on_words(result))))
+
+
+def _on_rows(result: ProbeResult) -> str:
+    """How many rows the answer rests on, where these are the smaller part of the data."""
+    is_most = 2 * result.texts >= result.available
+    return "" if is_most else f"Only {result.texts:,} of {result.available:,} labeled rows were used."
 
 
 def _on_head(result: ProbeResult) -> str:

@@ -6,12 +6,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headscope.facts import CheckpointKind, Finding, Profile, Severity
-from headscope.facts.counting import counted, list_of, shortened, verb
+from headscope.facts import CheckpointKind, Finding, Gap, Profile, Severity
+from headscope.facts.counting import counted, few_of, list_of, shortened, verb
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.labeled import Accuracy, DataFacts, LabelKind, Order, Predictions
 from headscope.facts.results.verification import VerifyResult
 from headscope.render.parts.findings import FindingLines, repaired_sentence
+from headscope.render.parts.report_facts import remarks_of
 from headscope.render.text.console import QUIET, STRONG, VERDICT
 from headscope.render.text.fold import fold_keys
 from headscope.render.text.lines import Paragraph
@@ -41,7 +42,8 @@ def check_verdicts(results: Sequence[CheckResult]) -> RenderableType:
 def verdict_words(result: CheckResult) -> str:
     """The verdict in one sentence: `Failed for inference: 1 error, 2 warnings`."""
     tally = counts_of(result.findings)
-    gaps = f"; not determined: {', '.join(gap.topic for gap in result.not_determined)}" if result.not_determined else ""
+    open_topics = few_of(dict.fromkeys(gap.topic for gap in result.not_determined))
+    gaps = f"; not determined: {open_topics}" if open_topics else ""
     ignored = f"; {counted(len(result.ignored), 'finding')} ignored" if result.ignored else ""
     return f"{WORDS[result.verdict]} for {result.profile.value}: {tally}{gaps}{ignored}{_unread(result)}"
 
@@ -76,11 +78,10 @@ def _result(result: CheckResult, *, details: bool) -> Iterator[RenderableType]:
     yield from _data(result)
     yield from open_lines(result)
     if result.not_applicable and (details or not result.asked):
-        yield Paragraph(label(_left_out(result), QUIET), Text("skipped", QUIET), _MARGIN)
-    body = f"{_tally(result)} checked; more: {'' if details else '--details, '}`headscope explain ID`"
+        yield Paragraph(label(_skipped(result), QUIET), Text("skipped", QUIET), _MARGIN)
+    body = f"{_tally(result)}; more: {'' if details else '--details, '}`headscope explain ID`"
     yield Paragraph(label(body, QUIET), Text("rules", QUIET), _MARGIN)
-    for notice in result.notices:
-        yield Paragraph(label(notice, "yellow"), Text("notice", STRONG), _MARGIN)
+    yield from _remarks(result.notices)
 
 
 def finding_lines(result: CheckResult | VerifyResult, *, whole: bool = True) -> Iterator[RenderableType]:
@@ -94,17 +95,20 @@ def open_lines(result: CheckResult | VerifyResult) -> Iterator[RenderableType]:
     for item in result.ignored:
         body = label(f"{item.finding.id} {item.finding.title} ({item.reason})", QUIET)
         yield Paragraph(body, Text("ignored", QUIET), _MARGIN)
-    for gap in result.not_determined:
-        yield Paragraph(label(f"{gap.topic}: {gap.reason}", "yellow"), Text("unknown", "yellow"), _MARGIN)
+    yield from _remarks((), result.not_determined)
+
+
+def _remarks(notices: Sequence[str], gaps: Sequence[Gap] = ()) -> Iterator[RenderableType]:
+    return (Paragraph(body, Text(word, STRONG), _MARGIN) for word, body in remarks_of(notices, gaps))
 
 
 def _tally(result: CheckResult) -> str:
-    """How many rules ran, of how many that were selected."""
-    asked, selected = len(result.asked), counted(len(result.rules), "rule")
-    return selected if asked == len(result.rules) else f"{asked} of {selected}"
+    """How many rules had something to look at, and how many had nothing."""
+    skipped = f", {len(result.not_applicable)} skipped" if result.not_applicable else ""
+    return f"{len(result.asked)} checked{skipped}"
 
 
-def _left_out(result: CheckResult) -> str:
+def _skipped(result: CheckResult) -> str:
     """Rules with nothing to look at, by reason; one reason that all of them share needs no list."""
     by_reason: dict[str, list[str]] = {}
     for gap in result.not_applicable:

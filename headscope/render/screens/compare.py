@@ -1,4 +1,4 @@
-"""The screen of `compare`: the differences first, then the heads stage by stage, side by side."""
+"""The screen of `compare`: the differences, and with details the heads stage by stage, side by side."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,30 +8,53 @@ from string import ascii_uppercase
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from headscope.facts import Head, HeadParameter, ParameterStatus, Report, Stage
-from headscope.facts.counting import counted
+from headscope.facts import Gap, Head, HeadParameter, ParameterStatus, Report, Stage
+from headscope.facts.counting import counted, list_of, told_gaps
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
 from headscope.facts.results.comparison import PARAMETER, Comparison, SameValues, role_of
 from headscope.render.head.stages import own_parameters
 from headscope.render.parts.export import export_lines, export_verdict
+from headscope.render.parts.report_facts import Facts, remarks_of
 from headscope.render.text.console import QUIET, STATUS, STRONG, TONE, Tone
+from headscope.render.text.fold import fold_keys
 from headscope.render.text.lines import GAP, Paragraph, wrapped
 from headscope.render.text.safe import label, safe
-from headscope.render.text.words import axes_of, size_of
+from headscope.render.text.words import POOLING, axes_of, size_of
 
 _MARGIN = 14
 _NARROW = 4
 _DIFFERS = "yellow"
 
 
-def compare_screen(comparison: Comparison) -> RenderableType:
-    """The whole comparison as a Rich renderable."""
-    parts: list[RenderableType] = [compare_verdict(comparison), Text(), _Heads(comparison)]
+def compare_screen(comparison: Comparison, *, details: bool = False) -> RenderableType:
+    """What differs, then what to know of the files; `details` adds sizes, every stage and every weight."""
+    parts: list[RenderableType] = [compare_verdict(comparison), Text(), _Heads(comparison, details)]
     for export in comparison.exports:
         parts += [Text(), *export_lines(export)]
     if comparison.values:
-        parts += [Text(), *_values(comparison.values)]
+        parts += [Text(), *_values(comparison.values, details=details)]
+    parts += [Paragraph(body, Text(word, STRONG), _MARGIN) for word, body in _remarks(comparison.reports)]
+    if not details:
+        parts.append(Paragraph(label("--details: sizes, every stage and weight; --json: everything", QUIET)))
     return Group(*parts)
+
+
+def _remarks(reports: Sequence[Report]) -> Facts:
+    """Each notice and each gap once, with the models that it concerns where these are not all."""
+    every = [set(report.checkpoint.notices) for report in reports]
+    common = [text for text in reports[0].checkpoint.notices if all(text in notices for notices in every)]
+    others = (
+        Gap(report.checkpoint.reference, text)
+        for report in reports
+        for text in report.checkpoint.notices
+        if text not in common
+    )
+    gaps = (
+        Gap(f"{report.checkpoint.reference} ({gap.topic})", gap.reason)
+        for report in reports
+        for gap in report.not_determined
+    )
+    return remarks_of((*common, *told_gaps(others)), gaps)
 
 
 def compare_verdict(comparison: Comparison) -> RenderableType:
@@ -73,35 +96,31 @@ def _sentence(values: Sequence[SameValues]) -> str:
         return f"; the numbers of all {counted(same, 'tensor')} are identical, bit by bit"
     clauses = [f"the numbers of {other} of {counted(len(values), 'tensor')} differ"] if other else []
     clauses += [f"{same} are identical"] if same else []
-    clauses += [f"{unread} were not read"] if unread else []
+    clauses += [f"{counted(unread, 'tensor')} not read"] if unread else []
     return "; " + ", ".join(clauses)
 
 
 @dataclass(frozen=True)
 class _Heads:
-    """What differs and the stages: a column for each model from WIDE_ENOUGH on, otherwise one below the other."""
+    """The rows: a column for each model from WIDE_ENOUGH on, otherwise one below the other."""
 
     comparison: Comparison
+    details: bool
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        count = len(self.comparison.reports)
-        width = (options.max_width - _MARGIN) // max(count, 1) - GAP
-        if options.max_width >= _WIDE_ENOUGH and 1 < count <= _MOST_COLUMNS:
-            yield Group(*_table(self.comparison, width))
+        models = [report.checkpoint.reference for report in self.comparison.reports]
+        rows = list((_rows if self.details else _brief_rows)(self.comparison))
+        width = (options.max_width - _MARGIN) // max(len(models), 1) - GAP
+        if options.max_width >= _WIDE_ENOUGH and 1 < len(models) <= _MOST_COLUMNS:
+            yield from _lines("", [label(name, STRONG) for name in models], width)
+            for name, cells in rows:
+                yield from _lines(name, cells, width)
         else:
-            yield Group(*_stacked(self.comparison))
+            yield from _stacked(models, rows)
 
 
 _WIDE_ENOUGH = 120
 _MOST_COLUMNS = 4
-
-
-def _table(comparison: Comparison, width: int) -> Iterator[RenderableType]:
-    """A column for each model, at most `width` wide."""
-    models = [label(report.checkpoint.reference, STRONG) for report in comparison.reports]
-    yield from _lines("", models, width)
-    for name, cells in _rows(comparison):
-        yield from _lines(name, cells, width)
 
 
 def _lines(name: str, cells: Sequence[Text], width: int) -> Iterator[RenderableType]:
@@ -116,24 +135,26 @@ def _lines(name: str, cells: Sequence[Text], width: int) -> Iterator[RenderableT
         yield Paragraph(line, label("" if number else name, STRONG), _MARGIN)
 
 
-def _stacked(comparison: Comparison) -> Iterator[RenderableType]:
+def _stacked(models: Sequence[str], rows: Sequence[tuple[str, list[Text]]]) -> Iterator[RenderableType]:
     """The same rows with a line for each value, behind the signs of the models that have it."""
-    rows = [(name, _by_value(cells)) for name, cells in _rows(comparison)]
-    widths = [len(signs) for _, groups in rows for signs, _ in groups if len(signs) <= _MOST_SIGNS]
-    indent = max([_NARROW, *(len(_LEAD) + width + 1 for width in widths)])
-    for at, report in enumerate(comparison.reports):
-        yield Paragraph(label(report.checkpoint.reference, STRONG), Text(_sign(at), STRONG), _NARROW)
-    for name, groups in rows:
-        yield Paragraph(label(name, STRONG))
-        for signs, cell in groups:
-            sign = Text(f"{_LEAD}{signs}", QUIET)
-            if sign.cell_len >= indent:
-                yield Paragraph(sign)
-            yield Paragraph(cell, sign if sign.cell_len < indent else Text(), indent)
+    listed = [(name, _by_value(cells)) for name, cells in rows]
+    indent = _MARGIN + GAP + max([1, *(len(signs) for _, groups in listed for signs, _ in groups if _is_short(signs))])
+    for at, name in enumerate(models):
+        yield Paragraph(label(name, STRONG), Text(_sign(at), STRONG), _NARROW)
+    for name, groups in listed:
+        for number, (signs, cell) in enumerate(groups):
+            margin = Text.assemble(((name if not number else "").ljust(_MARGIN), STRONG), (signs, QUIET))
+            if not _is_short(signs):
+                yield Paragraph(margin)
+            yield Paragraph(cell, margin if _is_short(signs) else Text(), indent)
 
 
-_LEAD = "  "
 _MOST_SIGNS = 9
+
+
+def _is_short(signs: str) -> bool:
+    """Whether the signs of a value have room before it."""
+    return len(signs) <= _MOST_SIGNS
 
 
 def _by_value(cells: Sequence[Text]) -> list[tuple[str, Text]]:
@@ -153,12 +174,9 @@ def _sign(at: int) -> str:
 
 def _rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
     """The differences but those of single parameters, which stand with their stages; then the stages by role."""
-    differing = {item.what for item in comparison.differences}
-    for name, read in _ALWAYS.items():
-        if name not in differing:
-            yield name, _folded([label(read(report)) for report in comparison.reports])
+    yield from _always(comparison)
     for item in comparison.differences:
-        if not item.what.startswith(PARAMETER) and item.what != "operations":
+        if not item.what.startswith(PARAMETER) and item.what not in {*_ALWAYS, "operations"}:
             yield item.what, _folded([label(value, _DIFFERS) for value in item.values])
     for row in comparison.stages:
         role = next(role_of(stage.operation) for stage in row if stage is not None)
@@ -167,9 +185,47 @@ def _rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
         yield role, _folded(cells)
 
 
+def _always(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
+    """The rows that stand first even if all models say the same."""
+    differing = {item.what: item.values for item in comparison.differences}
+    for name, read in _ALWAYS.items():
+        values = differing.get(name) or tuple(map(read, comparison.reports))
+        yield name, _folded([label(value, _DIFFERS if name in differing else "") for value in values])
+
+
+def _brief_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
+    """The differences but those of sizes and of single parameters; what is known of the weights in numbers."""
+    yield from _always(comparison)
+    differing = {item.what: item.values for item in comparison.differences}
+    for name, values in differing.items():
+        if name not in _ALWAYS and name not in _SIZES and not name.startswith(PARAMETER):
+            brief = tuple(_BRIEF[name](report) for report in comparison.reports) if name in _BRIEF else values
+            shown = brief if len(set(brief)) > 1 else values
+            yield name, _folded([label(value, _DIFFERS) for value in shown])
+    yield "weights", _folded([_amounts(report.head) for report in comparison.reports])
+
+
+_SIZES = frozenset({"model size", "head size"})
+_BRIEF: dict[str, Callable[[Report], str]] = {
+    "pooling": lambda report: POOLING[report.head.pooling.kind] if report.head else "not determined",
+    "operations": lambda report: " > ".join(item.operation for item in report.head.stages) if report.head else "",
+}
+"""What says less of an aspect, and enough where it tells models apart."""
+
+
+def _amounts(head: Head | None) -> Text:
+    """How many numbers of the head have which status: `590,592 loaded, 1,538 new`."""
+    totals: dict[ParameterStatus, int] = {}
+    for item in head.parameters if head else ():
+        totals[item.status] = totals.get(item.status, 0) + item.count
+    found = [Text.assemble(f"{count:,} ", (status.value, STATUS[status])) for status, count in totals.items()]
+    return Text(", ").join(found) if found else Text("none" if head else "not determined")
+
+
 _ALWAYS: dict[str, Callable[[Report], str]] = {
     "class": lambda report: report.model.class_name,
     "classes": lambda report: WITHOUT_CLASSES.get(report.model.task, f"{report.model.num_labels:,}"),
+    "formula": lambda report: (report.head.formula if report.head else "") or "not determined",
 }
 """What the table shows even if it is the same."""
 
@@ -206,12 +262,21 @@ def _parameter(item: HeadParameter) -> Text:
     return Text.assemble(f"{safe(item.name)} {size} ", (item.status.value, STATUS[item.status]))
 
 
-def _values(values: Sequence[SameValues]) -> Iterator[RenderableType]:
+def _values(values: Sequence[SameValues], *, details: bool) -> Iterator[RenderableType]:
+    """What the stored numbers are; without `details`, names that share a word and a reason stand together."""
     words = {True: ("identical", "yellow"), False: ("different", "green"), None: ("not read", "magenta")}
+    groups: dict[object, list[SameValues]] = {}
     for item in values:
-        word, style = words[item.identical]
-        body = label(f"{item.parameter}{f': {item.reason}' if item.reason else _how_far(item)}")
+        groups.setdefault(item.parameter if details else (item.identical, item.reason), []).append(item)
+    for items in groups.values():
+        word, style = words[items[0].identical]
+        furthest = max(items, key=lambda item: item.largest_difference or 0)
+        names = list_of(fold_keys([item.parameter for item in items]), _MOST_NAMES)
+        body = label(f"{names}{f': {furthest.reason}' if furthest.reason else _how_far(furthest)}")
         yield Paragraph(body, Text(word, style), _MARGIN)
+
+
+_MOST_NAMES = 6
 
 
 def _how_far(item: SameValues) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts import (
@@ -19,11 +19,12 @@ from headscope.facts import (
     WeightDiff,
 )
 from headscope.facts.counting import counted
-from headscope.render.parts.findings import repaired_sentence
+from headscope.render.parts.findings import MARGIN, repaired_sentence
+from headscope.render.parts.report_facts import notice_facts
 from headscope.render.parts.verdict import verdict_screen
-from headscope.render.text.console import QUIET, STATUS
+from headscope.render.text.console import QUIET, STATUS, STRONG
 from headscope.render.text.fold import FoldedRow, fold_keys, fold_rows
-from headscope.render.text.lines import GAP, Paragraph, align
+from headscope.render.text.lines import GAP, FittedRows, Paragraph
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import size_of
 
@@ -50,15 +51,9 @@ def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
         parts += [Text(), *_tables(rows)]
     if report.repaired is not None:
         parts += [Text(), Paragraph(repaired_sentence(report.repaired))]
-    notices = [*report.checkpoint.notices, *_gaps(report)]
-    if notices:
-        parts += [Text(), *(Paragraph(label(notice, "yellow")) for notice in notices)]
+    notices = [Paragraph(body, Text(word, STRONG), MARGIN) for word, body in notice_facts(report)]
+    parts += [Text(), *notices] if notices else []
     return Group(*parts)
-
-
-def _gaps(report: Report) -> Iterator[str]:
-    for gap in report.not_determined:
-        yield f"not determined: {gap.topic}: {gap.reason}"
 
 
 def _adapter(facts: AdapterFacts, diff: WeightDiff) -> str:
@@ -214,15 +209,6 @@ def _loaded_rows(diff: WeightDiff) -> Iterator[FoldedRow]:
             yield _row((origin.name,), _status_line("loaded", origin))
 
 
-def _tables(rows: Sequence[FoldedRow]) -> Iterator["Table"]:
-    """One table for each status, so that long names of one kind do not push the others apart."""
-    lines = [(_line_of(row), row) for row in rows]
-    margin = max(len(line.status) for line, _ in lines) + GAP
-    for status, group in groupby(lines, key=lambda pair: pair[0].status):
-        pairs = list(group)
-        yield Table(Text(status, pairs[0][0].style), margin, tuple(_cells(line, row) for line, row in pairs))
-
-
 def _line_of(row: FoldedRow) -> Line:
     line = row.same[0]
     assert isinstance(line, Line)
@@ -243,27 +229,13 @@ def _cells(line: Line, row: FoldedRow) -> tuple[Text, ...]:
 
 _INLINE = (5, 4, 1)
 """How many cells are on a row's own line, from wide to narrow; the others go below it."""
+_AS_STORED = {"tied", "renamed", "loaded"}
 
 
-@dataclass(frozen=True)
-class Table:
-    """Rows of one status in aligned columns; what does not fit the width goes below each row."""
-
-    status: Text
-    margin: int
-    rows: tuple[tuple[Text, ...], ...]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = options.max_width - self.margin
-        inline = next((count for count in _INLINE if self._width(count) <= room), _INLINE[-1])
-        for row, line in zip(self.rows, self._lines(inline), strict=True):
-            yield Paragraph(line, self.status, self.margin)
-            below = Text(", ").join(cell for cell in row[inline:] if cell.cell_len)
-            if below.cell_len:
-                yield Paragraph(below, Text(), self.margin + GAP)
-
-    def _lines(self, inline: int) -> list[Text]:
-        return align([row[:inline] for row in self.rows])
-
-    def _width(self, inline: int) -> int:
-        return max(line.cell_len for line in self._lines(inline))
+def _tables(rows: Sequence[FoldedRow]) -> Iterator[FittedRows]:
+    """One table for what differs, one for what has another name, and one for what is plainly loaded."""
+    lines = [(_line_of(row), row) for row in rows]
+    margin = max(len(line.status) for line, _ in lines) + GAP
+    for _, group in groupby(lines, key=lambda pair: pair[0].status in _AS_STORED and pair[0].status):
+        cells = ((Text(line.status, line.style), *_cells(line, row)) for line, row in group)
+        yield FittedRows(tuple(cells), _INLINE, margin, margin + GAP)

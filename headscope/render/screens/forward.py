@@ -9,6 +9,7 @@ from rich.text import Text
 from headscope.facts import Shape
 from headscope.facts.counting import counted
 from headscope.facts.results.forward import ForwardReport, LabelScore, Scored, SeenStage, Statistics
+from headscope.render.parts.report_facts import remarks_of
 from headscope.render.text.console import MODULE, OPERATION, QUIET, STRONG, TONE, Tone
 from headscope.render.text.document import Document
 from headscope.render.text.lines import Paragraph, align
@@ -58,27 +59,23 @@ def forward_verdict(report: ForwardReport) -> RenderableType:
 
 @dataclass(frozen=True)
 class _Stages:
-    """The stages in aligned columns: the values of each beside its shape, or below it where the line is too narrow.
-
-    Before they go below, the arguments of the operations are left out.
-    """
+    """The stages in aligned columns: the values of each beside its shape, or below it where the line is too narrow."""
 
     stages: Sequence[SeenStage]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for detail in (True, False):
-            table = self._table(detail=detail)
-            if all(line.cell_len <= options.max_width for line in table):
-                yield from map(Paragraph, table)
-                return
+        table = self._table()
+        if all(line.cell_len <= options.max_width for line in table):
+            yield from map(Paragraph, table)
+            return
         named = [_named(stage.statistics) for stage in self.stages]
         for line, below in zip(align([_row(stage) for stage in self.stages]), align(named), strict=True):
             yield Paragraph(line)
             if below:
                 yield Paragraph(below, indent=_BELOW)
 
-    def _table(self, *, detail: bool) -> list[Text]:
-        rows = [(*_row(stage, detail=detail), *_values(stage.statistics)) for stage in self.stages]
+    def _table(self) -> list[Text]:
+        rows = [(*_row(stage), *_values(stage.statistics)) for stage in self.stages]
         if any(stage.statistics for stage in self.stages):
             rows.insert(0, (Text(), Text(), Text(), *(Text(name, QUIET) for name in _NAMES), Text()))
         return align(rows, right=_NUMBERS)
@@ -99,10 +96,10 @@ def _shape(shape: Shape) -> str:
     return f"[{', '.join(str(size) for size in shape)}]"
 
 
-def _row(seen: SeenStage, *, detail: bool = True) -> tuple[Text, ...]:
+def _row(seen: SeenStage) -> tuple[Text, ...]:
     stage = seen.stage
     return (
-        Text(f"{stage.operation} {safe(stage.detail) if detail else ''}".strip(), OPERATION),
+        Text(f"{stage.operation} {safe(stage.detail)}".strip(), OPERATION),
         Text(safe(stage.module) or "in forward", MODULE),
         Text(_shape(seen.shape)),
     )
@@ -152,10 +149,7 @@ def _chance(score: LabelScore) -> str:
 
 
 def _remarks(report: ForwardReport) -> Iterator[RenderableType]:
-    remarks = [
-        *report.checkpoint.notices,
-        *report.notes,
-        *(f"{gap.topic}: {gap.reason}" for gap in report.not_determined),
-    ]
-    for remark in remarks:
-        yield Paragraph(label(remark), Text("note", TONE[Tone.WARNING]), _MARGIN)
+    for word, body in remarks_of(report.checkpoint.notices, report.not_determined):
+        yield Paragraph(body, Text(word, STRONG), _MARGIN)
+    for note in report.notes:
+        yield Paragraph(label(note), Text("note", STRONG), _MARGIN)

@@ -1,10 +1,9 @@
 """The screens of the atlas: a line for each class, and their names alone."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts.counting import counted
@@ -13,7 +12,7 @@ from headscope.facts.plain import to_dict
 from headscope.render.head.head_path import IDLE_OPERATIONS
 from headscope.render.text.console import MODULE, OPERATION, POOLING, QUIET, STRONG, TONE, Tone
 from headscope.render.text.document import Document, opening
-from headscope.render.text.lines import GAP, Paragraph, align
+from headscope.render.text.lines import GAP, FittedRows, Paragraph
 from headscope.render.text.safe import label, safe
 
 
@@ -22,12 +21,20 @@ def heads_document(entries: Sequence[HeadEntry]) -> Document:
     return {**opening("heads"), "heads": [to_dict(entry) for entry in entries]}
 
 
-def heads_screen(entries: Sequence[HeadEntry]) -> RenderableType:
-    """A line for each class by task, what could not be traced, and counts at the end."""
-    parts: list[RenderableType] = []
+def heads_screen(entries: Sequence[HeadEntry], pattern: str = "") -> RenderableType:
+    """A line for each class by task, what could not be traced, and counts at the end.
+
+    Where a class has `pattern` as its name, the others, whose names only hold it, follow below a heading.
+    """
+    named = [entry for entry in entries if entry.class_name == pattern]
+    others = [entry for entry in entries if entry.class_name != pattern]
+    parts = [*_by_task(named), *([label(f"names that hold {pattern}"), Text()] if named and others else ())]
+    return Group(*parts, *_by_task(others), *_untraced(entries), _counts(entries))
+
+
+def _by_task(entries: Sequence[HeadEntry]) -> Iterable[RenderableType]:
     for task, group in groupby(entries, key=lambda entry: entry.task):
-        parts += [Text(task.value, STRONG), _Table(tuple(group)), Text()]
-    return Group(*parts, *_untraced(entries), _counts(entries))
+        yield from (Text(task.value, STRONG), _table(tuple(group)), Text())
 
 
 def heads_names(entries: Sequence[HeadEntry]) -> RenderableType:
@@ -35,50 +42,20 @@ def heads_names(entries: Sequence[HeadEntry]) -> RenderableType:
     return Text("\n".join(safe(name) for name in dict.fromkeys(entry.class_name for entry in entries)))
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A line for each class, with as many columns as fit the width."""
-
-    entries: tuple[HeadEntry, ...]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        traced = [(entry, entry.head) for entry in self.entries if entry.head]
-        names = [Text(f"  {safe(entry.class_name)}", MODULE) for entry, _ in traced]
-        margin = max((name.cell_len for name in names), default=0) + GAP
-        lines: list[Text] = []
-        for columns in _COLUMNS:
-            lines = align([[column(entry, head) for column in columns] for entry, head in traced]) if traced else []
-            if all(line.cell_len + margin <= options.max_width for line in lines):
-                break
-        for name, line in zip(names, lines, strict=True):
-            yield Paragraph(line, name, margin)
+def _table(entries: Sequence[HeadEntry]) -> FittedRows:
+    """A line for each class: its pooling, its operations, what is new."""
+    rows = tuple(_cells(entry, entry.head) for entry in entries if entry.head)
+    margin = max((row[0].cell_len for row in rows), default=0) + GAP
+    return FittedRows(rows, (3, 2, 1), margin, 2 * GAP)
 
 
-def _kind(entry: HeadEntry, head: AtlasHead) -> Text:
-    return Text(head.pooling.kind.value, POOLING)
-
-
-def _operations(entry: HeadEntry, head: AtlasHead) -> Text:
-    return label(operations_of(head), OPERATION)
-
-
-def _new(entry: HeadEntry, head: AtlasHead) -> Text:
-    return label(new_in_words(entry), QUIET)
-
-
-def _new_in_short(entry: HeadEntry, head: AtlasHead) -> Text:
-    return label(new_in_words(entry).partition(" after ")[0], QUIET)
-
-
-_Column = Callable[[HeadEntry, AtlasHead], Text]
-_COLUMNS: tuple[tuple[_Column, ...], ...] = (
-    (_kind, _operations, _new),
-    (_kind, _operations, _new_in_short),
-    (_kind, _operations),
-    (_kind, _new_in_short),
-    (_kind,),
-)
-"""What follows the name of a class, from wide to narrow."""
+def _cells(entry: HeadEntry, head: AtlasHead) -> tuple[Text, ...]:
+    return (
+        Text(f"  {safe(entry.class_name)}", MODULE),
+        Text(head.pooling.kind.value, POOLING),
+        label(operations_of(head), OPERATION),
+        label(new_in_words(entry), QUIET),
+    )
 
 
 def operations_of(head: AtlasHead) -> str:

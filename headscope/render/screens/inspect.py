@@ -31,6 +31,7 @@ from headscope.render.parts.report_facts import (
     quantized_facts,
     repair_facts,
     score_head_facts,
+    source_facts,
     unused_facts,
     verified_facts,
 )
@@ -113,7 +114,7 @@ def _details(report: Report) -> Sequence[Section]:
     first = (formula_facts, loss_facts) if plain_words(report) else ()
     return (
         *first, evidence_facts, model_facts, parameter_facts, unused_facts, beside_facts, checkpoint_lines,
-        note_facts,
+        source_facts, note_facts,
     )  # fmt: skip
 
 

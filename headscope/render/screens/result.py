@@ -38,7 +38,7 @@ def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for eac
         case CheckResult():
             return check_screen([result], details=True)
         case Comparison():
-            return compare_screen(result)
+            return compare_screen(result, details=True)
         case VerifyResult():
             return verification_screen(result)
         case ProbeResult():

@@ -49,11 +49,11 @@ def effort_sentences(found: ScanSummary) -> tuple[str, ...]:
     each = found.written / found.seconds if found.seconds else 0.0
     rate = f" ({each:,.1f}/s)" if each >= 1 else f" ({each:.2g}/s)" if each else ""
     run = f"This run wrote {counted(found.written, 'row')} in {found.seconds:,.1f} s{rate}."
-    skipped = f"It skipped {counted(found.skipped, 'checkpoint')} that the table already holds."
+    held = f"The table already held {counted(found.skipped, 'checkpoint')}."
     read = f"All rows: {bytes_of(found.bytes_read)} read, {counted(found.requests, 'request')} to the Hub."
     unseen = ", ".join(f"{one.name} ({one.count:,})" for one in found.not_checked)
-    unchecked = f"Not checked, with the number of rows: {unseen}. Run `headscope check` on a checkpoint for all rules."
-    return (run, *((skipped,) if found.skipped else ()), read, *((unchecked,) if unseen else ()))
+    unchecked = f"Skipped rules, with the number of rows: {unseen}. `headscope check` runs all on one checkpoint."
+    return (run, *((held,) if found.skipped else ()), read, *((unchecked,) if unseen else ()))
 
 
 def sections(found: ScanSummary, most: int = _MOST) -> tuple[Section, ...]:
@@ -61,6 +61,7 @@ def sections(found: ScanSummary, most: int = _MOST) -> tuple[Section, ...]:
     slowest = tuple(CountLine(f"{one.seconds:,.2f} s", one.reference) for one in found.slowest)
     every = (
         Section("verdicts", "verdict", _verdicts(found)),
+        _counted("judged for", "profile", found.profiles, most),
         _counted("not determined", "cause", found.causes, most),
         _counted("findings", "rule", found.findings, most),
         _counted("classes", "class", found.classes, most),

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts import Profile
-from headscope.facts.counting import counted, list_of
+from headscope.facts.counting import counted, list_of, told_gaps
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.verification import TensorCheck, TensorStatus, VerifyResult
 from headscope.render.screens.check import finding_lines, open_lines
@@ -133,7 +133,7 @@ def save_sentence(result: VerifyResult) -> str:
     """A result on a save in a few lines: the verdict, the findings, and what stayed open."""
     lines = [f"headscope: {result.reference}: {_words_on(result)}{_scope_of(result)}"]
     lines += [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
-    lines += [f"not determined: {gap.topic}: {gap.reason}" for gap in result.not_determined]
+    lines += [f"not determined: {gap}" for gap in told_gaps(result.not_determined)]
     return "\n".join(safe(line) for line in lines)
 
 

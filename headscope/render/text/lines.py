@@ -104,6 +104,31 @@ def align(rows: Sequence[Sequence[Text]], right: frozenset[int] = frozenset()) -
     return [_line(row, widths, right) for row in rows]
 
 
+@dataclass(frozen=True)
+class FittedRows:
+    """Rows in aligned columns, each behind its first cell; cells that have no room on a line go below it, whole.
+
+    `inline` is how many cells may follow the first, from roomy to narrow; the first number that fits is taken.
+    """
+
+    rows: tuple[tuple[Text, ...], ...]
+    inline: tuple[int, ...]
+    margin: int
+    below: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines, count = [Text()] * len(self.rows), 0
+        for count in self.inline:
+            lines = align([row[1 : count + 1] for row in self.rows])
+            if all(line.cell_len + self.margin <= options.max_width for line in lines):
+                break
+        for row, line in zip(self.rows, lines, strict=True):
+            yield Paragraph(line, row[0], self.margin)
+            rest = Text(", ").join(cell for cell in row[count + 1 :] if cell.cell_len)
+            if rest.cell_len:
+                yield Paragraph(rest, indent=self.below)
+
+
 def _line(row: Sequence[Text], widths: Sequence[int], right: frozenset[int]) -> Text:
     line = Text(overflow="fold")
     for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
