@@ -13,7 +13,7 @@ from pathlib import Path
 from headscope.facts.heads.atlas import ClassSource
 
 _FILES = {
-    "transformers": ("models/*/modeling_*.py", "*.py", "integrations/*.py"),
+    "transformers": ("models/*/modeling_*.py", "models/*/configuration_*.py", "*.py", "integrations/*.py"),
     "torch": ("nn/modules/*.py",),
 }
 _CLASS = re.compile(r"^class (\w+)\b", re.MULTILINE)
