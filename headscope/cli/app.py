@@ -6,6 +6,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, NamedTuple
 
@@ -260,9 +261,16 @@ def _hint_on_words(error: TooManyWords, given: Sequence[str]) -> str:
 
 
 def _usage_hint(arguments: Sequence[str]) -> str:
-    named = next((word.replace("_", "-") for word in arguments if not word.startswith("-")), "")
-    command = f"headscope {named}" if named in _COMMANDS else "headscope"
-    return f"try `{command} --help`"
+    words = [word for word in arguments if not word.startswith("-")]
+    named = words[0].replace("_", "-") if words else ""
+    if named in _COMMANDS:
+        return f"try `headscope {named} --help`"
+    if named == "version":
+        return "try `headscope --version`"
+    if named == "help":
+        return _usage_hint(words[1:])
+    is_command = not words or bool(get_close_matches(named, _COMMANDS))
+    return "try `headscope --help`" if is_command else f"a command comes first: `headscope inspect {shlex.join(words)}`"
 
 
 def _tolerate_any_encoding() -> None:

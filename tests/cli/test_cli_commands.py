@@ -244,6 +244,13 @@ def test_options_take_hyphens_and_underscores(fake: FakeApi, line: str, wanted: 
 USAGE = (
     (["inspect"], "missing argument 'MODEL'", "try `headscope inspect --help`"),
     (["inspect", "bert", "--bogus"], "no such option: --bogus", "try `headscope inspect --help`"),
+    (["version"], "no such command 'version'. Did you mean 'verify'?", "try `headscope --version`"),
+    (["help", "inspect"], "no such command 'help'", "try `headscope inspect --help`"),
+    (
+        ["bert-base-uncased", "--offline"],
+        "no such command 'bert-base-uncased'",
+        "a command comes first: `headscope inspect bert-base-uncased`",
+    ),
     (["inspct", "bert"], "no such command 'inspct'. Did you mean 'inspect'?", "try `headscope --help`"),
     (
         ["inspect", "bert", "--num-labels", "0"],
@@ -330,17 +337,6 @@ def test_a_link_is_followed(fake: FakeApi, tmp_path: Path) -> None:
     assert main(["inspect", "bert", "-o", str(link)]) == ExitCode.OK
     assert link.is_symlink()
     assert "Head partly new: classifier" in target.read_text()
-
-
-def test_whoever_watches_is_told_which_file_was_written(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headscope.cli.output.is_watched", lambda: True)
-    for line in ("inspect bert", "inspect bert --json", "diagram bert"):
-        assert main([*line.split(), "-o", str(tmp_path / "a.svg")]) == 0
-        assert capsys.readouterr() == ("", f"wrote {tmp_path}/a.svg\n")
-        assert main([*line.split(), "-q", "-o", str(tmp_path / "a.svg")]) == 0
-        assert capsys.readouterr() == ("", "")
 
 
 def test_a_file_that_fails_keeps_its_old_content(

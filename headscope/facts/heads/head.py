@@ -38,7 +38,7 @@ class PoolingKind(StrEnum):
 
 def parse_pooling(name: str) -> PoolingKind:
     """The pooling of that name; `-` and `_` are one. Raises UsageError with the nearest name for an unknown one."""
-    spelled = str(name).strip().lower().replace("-", "_")
+    spelled = str(name).strip().lower().replace("-", "_").replace(" ", "_")
     known = [kind.value for kind in PoolingKind]
     if spelled not in known:
         hint = did_you_mean(spelled, known, f"poolings: {', '.join(known)}")

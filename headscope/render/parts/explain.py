@@ -12,6 +12,7 @@ from rich.text import Text
 
 from headscope.errors import UsageError
 from headscope.facts import Profile, Severity
+from headscope.facts.counting import few_of
 from headscope.facts.plain import to_dict
 from headscope.facts.results.check import Severities, severities_of
 from headscope.render.text.console import SEVERITY, STRONG
@@ -135,8 +136,9 @@ def _names_of(topic: Topic) -> tuple[str, ...]:
 
 def _unknown(name: str, by_name: dict[str, Topic]) -> UsageError:
     wanted = _plain(name)
+    begun = sorted(known for known in by_name if wanted and known.startswith(wanted))
     inside = [known for known in by_name if wanted and (wanted in known.split() or known in wanted.split())]
-    close = [*get_close_matches(wanted, by_name, n=_NEAR, cutoff=_ALIKE), *inside] or get_close_matches(
+    close = [*begun, *get_close_matches(wanted, by_name, n=_NEAR, cutoff=_ALIKE), *inside] or get_close_matches(
         wanted, by_name, n=1, cutoff=_SOMEWHAT_ALIKE
     )
     near = list(dict.fromkeys(by_name[known].id for known in close if wanted))[:_NEAR]
@@ -151,7 +153,7 @@ def _plain(name: str) -> str:
 
 def topic_screen(topic: Topic) -> RenderableType:
     """A topic as a Rich renderable."""
-    also = f" ({', '.join(topic.names)})" if topic.names else ""
+    also = f" ({few_of(topic.names)})" if topic.names else ""
     heading = Paragraph(Text(f"{topic.id}{also}: {topic.title}", STRONG))
     before, serving = (severity_words(severities_for(topic, profile)) for profile in Profile)
     finds = f"Severity: {before}" if before == serving else f"Severity: training {before}; inference {serving}"
