@@ -5,7 +5,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from textwrap import dedent, wrap
-from typing import Any, get_args, get_args, get_overloads
+from typing import Any, get_args, get_overloads
 
 import headscope
 from headscope import errors
