@@ -13,7 +13,7 @@ from pathlib import Path
 from headscope.facts.heads.atlas import ClassSource
 
 _FILES = {
-    "transformers": ("models/*/modeling_*.py", "*.py", "integrations/*.py"),
+    "transformers": ("models/*/modeling_*.py", "models/*/configuration_*.py", "*.py", "integrations/*.py"),
     "torch": ("nn/modules/*.py",),
 }
 _CLASS = re.compile(r"^class (\w+)\b", re.MULTILINE)
@@ -38,12 +38,8 @@ def _files() -> Iterator[tuple[str, str]]:
     """The files that define classes, each with its path from the package and its text."""
     for package, patterns in _FILES.items():
         folder = _folder_of(package)
-        paths = [path for pattern in patterns for path in sorted(folder.glob(pattern))] if folder else []
-        for path in paths:
-            yield (
-                path.relative_to(path.parents[len(path.relative_to(folder).parts)]).as_posix(),
-                path.read_text("utf-8"),
-            )
+        for path in (path for pattern in patterns for path in sorted(folder.glob(pattern))) if folder else ():
+            yield f"{package}/{path.relative_to(folder or path).as_posix()}", path.read_text("utf-8")
 
 
 @cache
@@ -63,7 +59,16 @@ def _source_of(name: str, file: str, text: str, start: int) -> ClassSource:
     if not isinstance(parsed, ast.ClassDef):
         return ClassSource(name, file, text[:start].count("\n") + 1)
     methods = (item for item in parsed.body if isinstance(item, ast.FunctionDef) and item.name == "forward")
-    forward = next((ast.get_source_segment(body, item, padded=True) or "" for item in methods), "")
-    return ClassSource(
-        name, file, text[:start].count("\n") + 1, ast.get_docstring(parsed) or "", textwrap.dedent(forward)
-    )
+    forward = next((_code_of(body, item) for item in methods), "")
+    return ClassSource(name, file, text[:start].count("\n") + 1, ast.get_docstring(parsed) or "", forward)
+
+
+def _code_of(text: str, function: ast.FunctionDef) -> str:
+    """The source of a function without its docstring."""
+    lines = text.splitlines()
+    first, last = function.lineno - 1, function.end_lineno
+    said = function.body[0] if ast.get_docstring(function) is not None else None
+    if said is None:
+        return textwrap.dedent("\n".join(lines[first:last]))
+    rest = "\n".join(lines[said.end_lineno : last]).lstrip("\n")
+    return textwrap.dedent("\n".join([*lines[first : said.lineno - 1], rest]))

@@ -27,7 +27,9 @@ class PlainCommand(TyperCommand):
         if rest and not ctx.resilient_parsing:
             arguments = [item for item in self.params if item.param_type_name == "argument"]
             taken = tuple(ctx.params[item.name] for item in arguments if isinstance(ctx.params.get(item.name), str))
-            raise TooManyWords(str(ctx.info_name), " ".join(item.metavar for item in arguments), taken, tuple(rest))
+            raise TooManyWords(
+                str(ctx.info_name), " ".join(str(item.metavar) for item in arguments), taken, tuple(rest)
+            )
         return rest
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

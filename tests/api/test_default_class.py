@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import transformers
 import headscope
 from headscope import api
 from headscope.cli import main
-from headscope.errors import Offline, UsageError
+from headscope.errors import Offline, Unsupported, UsageError
 from headscope.facts import CheckpointKind, ParameterStatus
 from headscope.upstream.torch import on_meta
 
@@ -84,11 +85,13 @@ def test_a_folder_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.M
     assert api.inspect("BertForSequenceClassification").checkpoint.kind is CheckpointKind.LOCAL
 
 
-@pytest.mark.parametrize("name", ["BertModel", "BertConfig", "AutoModelForSequenceClassification"])
+@pytest.mark.parametrize(
+    "name", ["BertModel", "BertConfig", "AutoModelForSequenceClassification", "BertPooler", "Linear"]
+)
 def test_a_class_without_a_head_is_refused_with_those_that_have_one(name: str) -> None:
     with pytest.raises(UsageError, match="no head") as caught:
         api.inspect(name)
-    assert "Classification" in caught.value.hint
+    assert "Classification" in caught.value.hint or f"headscope explain {name}" in caught.value.hint
 
 
 def test_a_name_with_an_underscore_is_a_class_too() -> None:
@@ -120,3 +123,18 @@ def test_another_task_than_that_of_the_class_is_refused() -> None:
 def test_json_says_what_kind_of_thing_was_examined(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "BertForSequenceClassification", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["checkpoint"]["kind"] == "class"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("PerceiverForImageClassificationFourier", "must be divisible"),  # at its own defaults
+        ("LayoutLMv2ForSequenceClassification", "detectron2"),
+    ],
+)
+def test_a_class_that_cannot_be_built_says_why(name: str, reason: str) -> None:
+    if reason == "detectron2" and find_spec(reason):
+        pytest.skip("detectron2 is installed")
+    with pytest.raises(Unsupported, match=reason) as caught:
+        api.inspect(name)
+    assert "config.json" not in caught.value.message + caught.value.hint

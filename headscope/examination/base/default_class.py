@@ -20,15 +20,16 @@ _OF_CHECKPOINTS = ("revision", "subfolder", "variant")
 
 
 def is_class_name(request: Request) -> bool:
-    """Whether a request names a class of Transformers; a path of that name on this machine comes first."""
+    """Whether a request names a class of Transformers or PyTorch; a path of that name on this machine comes first.
+
+    It is looked up in their files: neither is imported.
+    """
     reference = request.reference
     if not _LIKE_A_CLASS.fullmatch(reference) or os.path.lexists(reference):
         return False
-    if _shipped(request) is not None:
-        return True
-    from headscope.model.classes.catalogue import is_known_class
+    from headscope.upstream.class_sources import find_class_source
 
-    return is_known_class(reference)
+    return find_class_source(reference) is not None
 
 
 def read_default_class(request: Request) -> CheckpointManifest:
@@ -46,7 +47,7 @@ def read_default_class(request: Request) -> CheckpointManifest:
 
     family = family_of_class(name)
     if family is None or not (task_of_class(name) or request.task or request.tokens):
-        raise UsageError(f"{name} has no head that scores classes", _with_head(family))
+        raise UsageError(f"{name} has no head that scores classes", _with_head(family, name))
     values, filled = default_values(family)
     notices = (f"the default configuration leaves {few_of(filled)} open; set here to run the class",) if filled else ()
     return _manifest(name, {**values, "architectures": [name]}, notices)
@@ -71,7 +72,7 @@ def _manifest(name: str, config: dict[str, Any], notices: Iterable[str]) -> Chec
 def without_checkpoint(name: str) -> UsageError:
     """The error for a class where weights are needed."""
     return UsageError(
-        f"{name} is a class of Transformers, not a checkpoint: it has no weights to look at",
+        f"{name} is a class, not a checkpoint: it has no weights to look at",
         f"give the folder or the Hub ID of a checkpoint; `headscope inspect {name}` shows the class in its default "
         "configuration",
     )
@@ -99,11 +100,11 @@ def _check_options(request: Request) -> None:
         raise UsageError(f"{request.reference} and {request.model_class} are two classes", "name one of them")
 
 
-def _with_head(family: str | None) -> str:
-    """Which classes of a family have a head."""
+def _with_head(family: str | None, name: str) -> str:
+    """Which classes of a family have a head, or where the class is explained."""
     from headscope.model.classes.catalogue import classes_of_family
 
     found = [item.name for item in classes_of_family(family)] if family else []
     if found:
         return f"{family} has {few_of(found)}"
-    return "name a classification class such as BertForTokenClassification; `headscope heads` lists them"
+    return f"`headscope heads` lists the classes that have one; `headscope explain {name}` shows the code of this one"

@@ -69,12 +69,23 @@ def _telling_contents(manifest: CheckpointManifest) -> Iterator[None]:
     try:
         yield
     except HeadscopeError as err:
+        if manifest.kind is CheckpointKind.CLASS and not isinstance(err, UsageError):
+            raise _unbuildable(manifest.reference, err) from err
         if _lacks_timm(manifest) and not isinstance(err, UsageError):
             raise _needs_timm(manifest) from err
         if not isinstance(err, Unsupported):
             raise
         err.contents = err.contents or _contents(manifest)
         raise
+
+
+def _unbuildable(name: str, err: HeadscopeError) -> HeadscopeError:
+    """The error for a class that can't be built from its defaults: it lacks a package, or its defaults don't fit."""
+    cause = err.__cause__
+    if cause is None or isinstance(cause, HeadscopeError):
+        return err
+    hint = "install it" if isinstance(cause, ImportError) else "name a checkpoint instead, which has other settings"
+    return Unsupported(f"{name} can't be built in its default configuration: {' '.join(str(cause).split())}", hint)
 
 
 def _refuse_timm(manifest: CheckpointManifest) -> None:

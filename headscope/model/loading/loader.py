@@ -29,6 +29,7 @@ from headscope.model.classes.unexpected_keys import describe_unused, find_droppe
 from headscope.model.loading.origins import header_only_tensors, origin_of
 from headscope.model.loading.quantized import quantization_config, unpack, with_packed_names
 from headscope.model.quiet import quiet
+from headscope.upstream.imports import fault_of_import
 from headscope.upstream.torch import buffers_of, on_meta, parameters_of, without_subclasses
 from headscope.upstream.transformers import LoadingInfo, load_on_meta, tied_names
 
@@ -76,6 +77,8 @@ def _load(choice: Choice, manifest: CheckpointManifest) -> Loaded:
     try:
         model, info = _run_loader(choice, header_only_tensors(manifest))
     except Unsupported as err:
+        if isinstance(err.__cause__, ImportError):
+            raise
         more = diagnose_by_building(choice.cls, choice.config, manifest.config)
         if not more:
             raise
@@ -95,11 +98,18 @@ def _run_loader(choice: Choice, state_dict: dict[str, torch.Tensor]) -> tuple[Pr
             return load_on_meta(choice.cls, choice.config, state_dict)
     except HeadscopeError:
         raise
+    except ImportError as err:
+        raise fault_of_import(err) or _needs_package(choice.cls, err) from err
     except Exception as err:
         raise Unsupported(
             f"Transformers cannot load this checkpoint into {choice.cls.__name__}: {type(err).__name__}: {err}",
             "check config.json against the weights, or name another class with --model-class",
         ) from err
+
+
+def _needs_package(cls: type[PreTrainedModel], err: ImportError) -> Unsupported:
+    """The error for a class that needs a package that is not installed; Transformers' message says how to get it."""
+    return Unsupported(f"{cls.__name__} cannot be built: {' '.join(str(err).split())}", "install it, then try again")
 
 
 def _read_diff(model: PreTrainedModel, info: LoadingInfo, manifest: CheckpointManifest) -> WeightDiff:
