@@ -99,7 +99,7 @@ def _results() -> Iterator[str]:
     for name in _RESULTS:
         kind = getattr(headscope, name)
         fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-        named = ", ".join(f"`{field.name}`" for field in fields) or "a tuple of `headscope.facts.HeadEntry`"
+        named = ", ".join(f"`{field.name}`" for field in fields) or _items(kind)
         yield f"| `headscope.{name}` | {_joined((inspect.getdoc(kind) or '').splitlines()[0])} | {named} |"
     yield from ("", "| method | gives |", "|---|---|")
     for name in _RESULTS:
@@ -107,6 +107,13 @@ def _results() -> Iterator[str]:
             call = f"{name}.{method.__name__}{_arguments(method)}"
             yield f"| `{call}` | {_joined(inspect.getdoc(method) or '')} |"
     yield ""
+
+
+def _items(kind: Any) -> str:
+    """What a result that is a tuple holds."""
+    item = next(argument for base in kind.__orig_bases__ for argument in get_args(base))
+    is_fact = getattr(item, "__module__", "").startswith("headscope.facts")
+    return f"a tuple of `headscope.facts.{item.__name__}`" if is_fact else "a tuple"
 
 
 def _methods(kind: type) -> Iterator[Callable[..., Any]]:

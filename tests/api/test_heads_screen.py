@@ -33,8 +33,8 @@ def test_what_has_no_room_beside_a_class_stands_below_it(squeezebert: Heads, wid
 @pytest.mark.parametrize(
     ("pattern", "task", "hint"),
     [
-        ("robrta", None, "did you mean roberta?"),
-        ("RobertaForSequenceClasification", None, "did you mean RobertaForSequenceClassification?"),
+        ("robrta", None, "did you mean roberta"),
+        ("RobertaForSequenceClasification", None, "did you mean RobertaForSequenceClassification"),
         ("squeezebert", "image-classification", "it has classes for sequence-classification"),
         ("zzzzzz", None, "try a part of a class name, such as bert; * and ? stand for any characters"),
     ],
