@@ -256,8 +256,8 @@ def _hint_on_words(error: TooManyWords, given: Sequence[str]) -> str:
     if other is None:
         return _usage_hint(given)
     if other == "compare":
-        return f"Run `headscope compare {shlex.join((*error.taken, *error.words))}` to see them side by side."
-    return f"Run {error.command} once for each model; `headscope {other}` takes several."
+        return f"run `headscope compare {shlex.join((*error.taken, *error.words))}` to see them side by side"
+    return f"run {error.command} once for each model; `headscope {other}` takes several"
 
 
 def _usage_hint(arguments: Sequence[str]) -> str:
