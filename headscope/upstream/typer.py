@@ -12,7 +12,7 @@ class TooManyWords(UsageError):
 
     def __init__(self, command: str, usage: str, taken: tuple[str, ...], words: tuple[str, ...]) -> None:
         super().__init__(
-            f"{command} takes {f'one {usage}' if usage else 'no arguments'}; got {' '.join(taken + words)}."
+            f"{command} takes {f'one {usage}' if usage else 'no arguments'}; got {' '.join(taken + words)}"
         )
         self.command, self.taken, self.words = command, taken, words
 
