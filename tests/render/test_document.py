@@ -21,7 +21,7 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.results.check import Verdict
-from headscope.facts.results.environment import Settings, Surroundings
+from headscope.facts.results.environment import OtherPackages, Settings, Surroundings
 from headscope.facts.results.scan import ScanRow, Tally
 from headscope.render.text.document import (
     Document,
@@ -69,7 +69,7 @@ DOCUMENTS: dict[str, Document] = {
     "inspect without a head": inspect_document(replace(bert(), head=None)),
     "diff, every weight": diff_document(as_diff(bert()), every=True),
     "error": error_document(NotFound("no such thing: \ud800", "look elsewhere")),
-    "env": environment_document(Surroundings(ENVIRONMENT, SETTINGS)),
+    "env": environment_document(Surroundings(ENVIRONMENT, SETTINGS, OtherPackages(*["1.0"] * 6))),
     "snapshot": snapshot_document(MANIFEST, "bert.json"),
     "scan": scan_document(scanned().summary(written=1, skipped=0, seconds=1.0, rules={"HS102": ("head-new", "New")})),
 }
