@@ -22,6 +22,8 @@ from transformers import (
     BertForSequenceClassification,
     BertForTokenClassification,
     BertModel,
+    MixtralConfig,
+    MixtralForSequenceClassification,
     ResNetConfig,
     ResNetForImageClassification,
     TrainerControl,
@@ -38,10 +40,11 @@ from headscope.examination.evidence.base_numbers import live_base_numbers
 from headscope.examination.evidence.stored_tensors import open_stored_files
 from headscope.examination.memory.live_tensors import tensors_of
 from headscope.examination.stored.pairing import StoredPairing
-from headscope.examination.stored.tensor_checks import against_saved, checked, open_gaps, unchecked
+from headscope.examination.stored.tensor_checks import IN_A_PICKLE, against_saved, checked, open_gaps, unchecked
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.verification import TensorStatus
 from headscope.facts.stored.location import Location
+from headscope.facts.stored.sentence import SentencePipeline
 from headscope.facts.stored.weights import DroppedGroup
 from headscope.model.classes.unexpected_keys import describe_unused, find_dropped
 from tests.edits import edit_json, edit_tensors
@@ -614,7 +617,9 @@ LOADED: dict[str, Case] = {  # stored, live, a buffer, and what a load of it is
     "a vector of zeros": (ROW[0], ROW[0] * 0, False, DIFFERENT, float(ROW[0].abs().max()), ""),
     "no elements": (ROW, ROW[:0], False, EMPTY, None, "ZeRO-3"),
     "no elements as stored": (ROW[:0], ROW[:0], False, EQUAL, 0.0, ""),
+    "rounded by a save": (SHORT, ROW, False, DIFFERENT, ROUNDING, ""),
     "another shape": (ROW, ROW[:1], False, DIFFERENT, None, "2x2, another shape"),
+    "without an axis": (ROW[0, 0], ROW[0, :1], False, DIFFERENT, None, "one number, another shape"),
     "no numbers": (ROW, ROW.to("meta"), False, UNKNOWN, None, "meta device"),
     "whole numbers as a matrix": (ROW.to(torch.int8), ROW.to(torch.int8).float(), False, UNKNOWN, None, "as int8 "),
     "whole numbers": (ROW.long(), ROW.long(), True, EQUAL, 0.0, ""),
@@ -637,11 +642,19 @@ SAVED: dict[str, tuple[TensorStatus, float | None, str]] = {  # where a save of 
     "zeros for numbers": (DIFFERENT, 5.0, ""),
     "zeros as stored, rounded": (CAST, 0.0, "stored as float32"),
     "no elements": (DIFFERENT, None, "the save holds 2x2"),
+    "rounded by a save": (CAST, ROUNDING, "stored as bfloat16"),
     "another shape": (DIFFERENT, None, "the save holds 2x2"),
+    "without an axis": (DIFFERENT, None, "the save holds one number"),
     "whole numbers as a matrix": (CAST, 0.0, "stored as int8"),
     "floats of 8 bits, widened": (CAST, 0.0, "stored as float8_e4m3fn"),
     "whole numbers, widened": (CAST, 0.0, "stored as int8"),
 }
+
+
+def paired(module: Any, folder: Path) -> StoredPairing:
+    request = Request(Location(str(folder)))
+    manifest = read_manifest(request.location)
+    return StoredPairing(module, manifest, open_stored_files(request, manifest))
 
 
 def one_tensor(folder: Path, stored: dict[str, torch.Tensor], live: torch.Tensor, is_buffer: bool) -> Any:
@@ -653,9 +666,7 @@ def one_tensor(folder: Path, stored: dict[str, torch.Tensor], live: torch.Tensor
         module.register_buffer("w", live)
     else:
         module.register_parameter("w", nn.Parameter(live, requires_grad=False))
-    request = Request(Location(str(folder)))
-    manifest = read_manifest(request.location)
-    return StoredPairing(module, manifest, open_stored_files(request, manifest)), next(tensors_of(module))
+    return paired(module, folder), next(tensors_of(module))
 
 
 @pytest.mark.parametrize("case", LOADED)
@@ -701,10 +712,58 @@ def test_one_tensor_that_cannot_be_compared(
     )
 
 
-def test_a_buffer_without_numbers_is_not_compared_with_the_computed_one(tmp_path: Path) -> None:
-    pairing, item = one_tensor(tmp_path, {"other": ROW}, ROW.to("meta"), True)
-    found = checked(item, pairing, is_head=False, is_live=True)
-    assert (found.status, "meta device" in found.reason) == (UNKNOWN, True)
+def test_one_packed_tensor_is_compared_where_the_model_holds_it_packed(tmp_path: Path) -> None:
+    packed = ROW.to(torch.float8_e4m3fn)
+    pairing, item = one_tensor(tmp_path, {"w": packed, "w_scale": ROW}, packed.clone(), False)
+    assert checked(item, pairing, is_head=True, is_live=True).status is EQUAL
+
+
+def test_one_tensor_whose_file_is_gone_or_beside_a_pickle_is_unknown(tmp_path: Path) -> None:
+    pairing, item = one_tensor(tmp_path, {"w": ROW}, ROW.clone(), False)
+    pair = pairing.pair(item)
+    (tmp_path / "model.safetensors").unlink()
+    lost = checked(item, pairing, is_head=True, is_live=True)
+    unsaved = against_saved(unchecked("w", item.tensor), item.tensor, pair.place, pair.headers[0])
+    assert [(found.status, found.keys, bool(found.reason)) for found in (lost, unsaved)] == [
+        (UNKNOWN, ("w",), True)
+    ] * 2
+    for classifier, status in (("model_head.pkl", UNKNOWN), ("", TensorStatus.RANDOM)):
+        pairing.manifest = replace(pairing.manifest, sentence=SentencePipeline((), classifier=classifier))
+        found = checked(replace(item, name="head"), pairing, is_head=True, is_live=True)
+        assert (found.status, found.reason == IN_A_PICKLE) == (status, bool(classifier))
+
+
+def test_one_tensor_that_the_loader_makes_of_several(tmp_path: Path) -> None:
+    config = MixtralConfig(**TINY, num_key_value_heads=2, num_local_experts=2)
+    MixtralForSequenceClassification(config).save_pretrained(tmp_path)
+    model = MixtralForSequenceClassification.from_pretrained(tmp_path)
+    pairing = paired(model, tmp_path)
+    item = next(item for item in tensors_of(model) if item.name.endswith("0.mlp.experts.down_proj"))
+    made = item.tensor.detach()
+    for tensor, status in (
+        (made, TensorStatus.TRANSFORMED), (made.bfloat16(), TensorStatus.TRANSFORMED), (made + 1, DIFFERENT),
+        (made[:1], DIFFERENT), (made * 0, EMPTY),
+    ):  # fmt: skip
+        found = checked(replace(item, tensor=tensor), pairing, is_head=False, is_live=True)
+        assert (found.status, len(found.keys)) == (status, 2)
+        assert ("another shape" in found.reason) is (tensor.shape != made.shape)
+
+
+def test_one_tensor_that_follows_from_an_adapter(saved: Path, tmp_path: Path) -> None:
+    """PEFT stores neither AdaLoRA's ranks nor its copies of the rows that it trains."""
+    for number, name in ((4, "ranknum"), (2, "trainable_tokens_original")):
+        folder = tmp_path / name
+        model = peft.get_peft_model(BertForSequenceClassification.from_pretrained(saved), deepcopy(METHODS[number]))
+        model.save_pretrained(folder)
+        live = peft.PeftModel.from_pretrained(BertForSequenceClassification.from_pretrained(saved), folder)
+        pairing = paired(live, folder)
+        item = next(item for item in tensors_of(live) if name in item.name)
+        for tensor, status in (
+            (item.tensor, TensorStatus.COMPUTED if name == "ranknum" else EQUAL), (item.tensor + 1, DIFFERENT),
+            (item.tensor.to("meta"), UNKNOWN),
+        ):  # fmt: skip
+            found = checked(replace(item, tensor=tensor), pairing, is_head=False, is_live=True)
+            assert (found.status, "computed" in found.reason) == (status, status is TensorStatus.COMPUTED)
 
 
 def test_one_weight_against_what_peft_merges(tmp_path: Path) -> None:
@@ -713,14 +772,12 @@ def test_one_weight_against_what_peft_merges(tmp_path: Path) -> None:
     base = BertForSequenceClassification.from_pretrained(tmp_path / "base")
     before = deepcopy(base.state_dict())
     live = peft.PeftModel.from_pretrained(base, adapter)
-    request = Request(Location(str(adapter)))
-    manifest = read_manifest(request.location)
     beside = StoredPairing(live, read_manifest(Location(str(tmp_path / "base"))), [])
     lost = next(item for item in tensors_of(live) if "lora_A" in item.name)
     found = checked(lost, beside, is_head=True, is_live=True)
     assert (found.status, found.is_live, "adapter=" in found.reason) == (UNKNOWN, False, True)
     merged = live.merge_and_unload()
-    pairing = StoredPairing(merged, manifest, open_stored_files(request, manifest))
+    pairing = paired(merged, adapter)
     items = {item.name: item for item in tensors_of(merged)}
     name = "bert.encoder.layer.0.attention.self.query.weight"
     made = items[name].tensor.detach()
@@ -736,19 +793,51 @@ def test_one_weight_against_what_peft_merges(tmp_path: Path) -> None:
         assert (reason in found.reason) if reason else not found.reason
 
 
+@pytest.mark.parametrize(
+    ("lost", "number", "dtype", "expected"),
+    [("adapter", NAN, torch.float32, (EMPTY, "NaN")), ("base", NAN, torch.float32, (EMPTY, "NaN")),
+     ("adapter", 1e6, torch.float16, (DIFFERENT, "too large for float16"))],
+)  # fmt: skip
+def test_one_merge_that_is_not_finite_is_none(
+    lost: str, number: float, dtype: torch.dtype, expected: tuple[TensorStatus, str], tmp_path: Path
+) -> None:
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(base)
+    adapted(adapter, base)
+    name = "bert.encoder.layer.0.attention.self.query.weight"
+    file = {"base": base / "model.safetensors", "adapter": adapter / "adapter_model.safetensors"}[lost]
+    key = name if lost == "base" else f"base_model.model.{name.replace('weight', 'lora_B.weight')}"
+    edit_tensors(file, lambda state: state | {key: torch.full_like(state[key], number)})
+    model = BertForSequenceClassification.from_pretrained(base)
+    merged = model if lost == "base" else peft.PeftModel.from_pretrained(model, adapter).merge_and_unload().to(dtype)
+    assert not merged.get_parameter(name).isfinite().all()
+    pairing = paired(merged, adapter)
+    item = next(item for item in tensors_of(merged) if item.name == name)
+    found = checked(item, pairing, is_head=False, is_live=True)
+    assert (found.status, len(found.keys), expected[1] in found.reason) == (expected[0], 3, True)
+
+
 @pytest.mark.parametrize(("change", "computed"), [(1.0, True), (1 + 2**-22, True), (1.01, False), (NAN, None)])
 def test_one_buffer_against_the_one_that_the_class_computes(
     change: float, computed: bool | None, tmp_path: Path
 ) -> None:
     model = FAMILIES["llama"].build("LlamaModel")
     model.save_pretrained(tmp_path)
-    request = Request(Location(str(tmp_path)))
-    manifest = read_manifest(request.location)
-    pairing = StoredPairing(model, manifest, open_stored_files(request, manifest))
+    pairing = paired(model, tmp_path)
     item = next(item for item in tensors_of(model) if item.name == "rotary_emb.inv_freq")
     found = checked(replace(item, tensor=item.tensor * change), pairing, is_head=False, is_live=True)
     assert found.status is (EMPTY if computed is None else TensorStatus.COMPUTED if computed else DIFFERENT)
-    assert checked(replace(item, tensor=item.tensor[:1]), pairing, is_head=False, is_live=True).status is UNKNOWN
+    for other, reason in ((item.tensor[:1], "no such buffer"), (item.tensor.to("meta"), "meta device")):
+        found = checked(replace(item, tensor=other), pairing, is_head=False, is_live=True)
+        assert (found.status, reason in found.reason) == (UNKNOWN, True)
+
+
+def test_one_buffer_of_whole_numbers_against_the_one_that_the_class_computes(saved: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained(saved)
+    pairing = paired(model, saved)
+    item = next(item for item in tensors_of(model) if item.name == "bert.embeddings.position_ids")
+    for tensor, status in ((item.tensor, TensorStatus.COMPUTED), (item.tensor + 1, DIFFERENT)):
+        assert checked(replace(item, tensor=tensor), pairing, is_head=False, is_live=True).status is status
 
 
 def test_unused_keys_are_those_of_the_classes_that_have_them() -> None:

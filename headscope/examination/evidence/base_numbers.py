@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class _Extremes:
 
 def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Gap:
     """What the numbers outside the head are; why there are none to read. Raises a HeadscopeError for a broken file."""
-    wanted = _wanted(examined.report)
+    wanted = _wanted(examined.report, stored=True)
     dtypes = {name: dtype for name, dtype, _ in wanted.values()}
     found: dict[str, _Extremes] = {}
     for place in open_stored_files(request, examined.manifest):
@@ -60,7 +61,7 @@ def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Gap
         return Gap("numbers", "the checkpoint holds no numbers of a base model")
     choice = examined.choice or choose_class(request, examined.manifest)
     return _judged(
-        found, dtypes, wanted, partial(_silencing, choice), lambda: _answers_loaded(examined, request, choice)
+        found, dtypes, wanted, partial(_silences, choice), lambda: _answers_loaded(examined, request, choice)
     )
 
 
@@ -76,35 +77,37 @@ def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:
     from headscope.model.classes.model_request import Choice
 
     choice = Choice(type(module), report.model.task, module.config) if isinstance(module, PreTrainedModel) else None
-    return _judged(found, dtypes, wanted, partial(_silencing, choice), lambda: _answers(module, report.model.task))
+    return _judged(found, dtypes, wanted, partial(_silences, choice), lambda: _answers(module, report.model.task))
 
 
 def _judged(
     found: Mapping[str, _Extremes],
     dtypes: Mapping[str, str],
     wanted: Mapping[str, tuple[str, str, int]],
-    silencing: Callable[[Sequence[str]], tuple[str, ...]],
+    silences: Callable[[Sequence[str]], bool],
     run: Callable[[], bool | None],
 ) -> BaseNumbers:
     """What the extremes mean; the model is run only where tensors of zeros leave it open whether it answers.
 
-    A vector may hold zeros (a bias, a scale that opens with training): `silencing` gives those that could matter.
+    A vector may hold zeros (a bias, a scale that opens with training): `silences` tells whether these could matter.
     """
     import torch
 
     largest = {name: torch.finfo(getattr(torch, dtype)).max for name, dtype in dtypes.items() if "float" in dtype}
-    broken = tuple(name for name, item in found.items() if item.over(largest.get(name, 0.0)))
+    broken = tuple(name for name, item in found.items() if item.over(largest.get(name, math.inf)))
+    if broken:
+        return BaseNumbers(len(found), broken)
     axes = {name: count for name, _, count in wanted.values()}
     zeros = [name for name, item in found.items() if name in axes and item == _Extremes(0.0, 0.0)]
-    vectors = silencing([name for name in zeros if axes[name] == 1]) if not broken else ()
-    doubtful = (*(name for name in zeros if axes[name] > 1), *vectors)
-    return BaseNumbers(len(found), broken, doubtful, run() if doubtful and not broken else None)
+    vectors = [name for name in zeros if axes[name] == 1]
+    doubtful = (*(name for name in zeros if axes[name] > 1), *(vectors if vectors and silences(vectors) else ()))
+    return BaseNumbers(len(found), (), doubtful, run() if doubtful else None)
 
 
-def _silencing(choice: Choice | None, names: Sequence[str]) -> tuple[str, ...]:
-    """Those tensors without which a small random model of the class gives every input the same scores.
+def _silences(choice: Choice | None, names: Sequence[str]) -> bool:
+    """Whether a small random model of the class gives every input the same scores without these tensors.
 
-    Zeros in one layer are tried in every layer of the small model, so the real model may still give an answer. None
+    Zeros in one layer are tried in every layer of the small model, so the real model may still give an answer. False
     where such a model can't be run.
     """
     import torch
@@ -114,23 +117,22 @@ def _silencing(choice: Choice | None, names: Sequence[str]) -> tuple[str, ...]:
     from headscope.trace.record.randomness import OwnRandomness
     from headscope.trace.slice.invariance import depends_on_inputs
 
-    if not names or choice is None:
-        return ()
+    if choice is None:
+        return False
     kinds = set(map(of_any_layer, names))
     try:
         with quiet(), OwnRandomness(), torch.no_grad():
             small = small_model(choice)
-            if not depends_on_inputs(small, choice.task):
-                return ()
+            is_usual = depends_on_inputs(small, choice.task)
             for name, item in small.named_parameters():
                 if of_any_layer(name) in kinds:
                     item.zero_()
-            return () if depends_on_inputs(small, choice.task) else tuple(names)
+            return is_usual and not depends_on_inputs(small, choice.task)
     except Exception:  # a class that cannot be built small, or run, shows nothing
-        return ()
+        return False
 
 
-def _wanted(report: Report, *, stored: bool = True) -> dict[str, tuple[str, str, int]]:
+def _wanted(report: Report, *, stored: bool) -> dict[str, tuple[str, str, int]]:
     """By checkpoint key (by name where nothing is stored): a tensor outside the head, its dtype, its number of axes."""
     head = report.head
     apart = {item.name for item in head.tensors} | set(head.not_live) if head else set()
@@ -148,9 +150,9 @@ def _read_place(
     place: StoredFiles, wanted: Mapping[str, tuple[str, str, int]], *, is_adapter: bool
 ) -> dict[str, _Extremes]:
     """The extremes of the tensors of one place by the names of their parameters."""
-    floats = [item for item in place.manifest.tensors if "float" in item.dtype and (is_adapter or item.key in wanted)]
+    headers = [item for item in place.manifest.tensors if is_adapter or item.key in wanted]
     found: dict[str, list[_Extremes]] = {}
-    for header, numbers in place.stream(floats):
+    for header, numbers in place.stream(headers):
         name = header.key if is_adapter else wanted[header.key][0]
         found.setdefault(name, []).append(_extremes_of(numbers))
     return {name: _joined(parts) for name, parts in found.items()}
@@ -161,7 +163,8 @@ def _extremes_of(numbers: torch.Tensor) -> _Extremes:
 
     if not numbers.numel():
         return _Extremes(0.0, 0.0)
-    low, high = torch.aminmax(numbers.float() if numbers.dtype.itemsize == 1 else numbers)
+    is_ordinary = numbers.is_floating_point() and numbers.dtype.itemsize > 1
+    low, high = torch.aminmax(numbers if is_ordinary else numbers.real.float())
     return _Extremes(float(low), float(high))
 
 
@@ -200,7 +203,7 @@ def _answers(module: nn.Module, task: Task) -> bool | None:
 
 def _answers_loaded(examined: Examined, request: Request, choice: Choice) -> bool | None:
     """Whether the scores of the model depend on its inputs, loaded and run; None where it can't be."""
-    if sum(file.size or 0 for file in examined.manifest.files) > _MOST_TO_RUN or examined.manifest.adapter is not None:
+    if examined.manifest.bytes_total > _MOST_TO_RUN or examined.manifest.adapter is not None:
         return None
     from headscope.model.loading.inference import check_device, load_model
 

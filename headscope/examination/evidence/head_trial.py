@@ -136,8 +136,8 @@ def _picks_one(bench: _Bench, scores: torch.Tensor) -> bool:
 
 def _winner(bench: _Bench, scores: torch.Tensor) -> int | None:
     """The class that wins whatever the input; None where an input was found for which another one does."""
-    first = int(scores[0].argmax())
-    if bool((scores.argmax(1) != first).any()):
+    first, *others = scores.argmax(1).unique().tolist()
+    if others:
         return None
     margin = (scores - scores[:, first : first + 1]).amax(0)
     margin[first] = -torch.inf

@@ -107,11 +107,9 @@ def _judged(bare: TensorCheck, tensor: torch.Tensor, found: NumberDifference) ->
     is_matrix = tensor.dim() > 1
     if found.has_nan:
         return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=largest, reason="it holds NaN")
-    if found.has_infinite and not bare.is_buffer and (found.equal or (found.cast and not found.overflows)):
+    if found.has_infinite and not bare.is_buffer and found.cast and not found.overflows:
         return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=0.0, reason="it holds infinite numbers")
-    if (
-        found.zeros and is_matrix and not (found.equal or found.cast)
-    ):  # zeros that are stored are the checkpoint's own: HS502
+    if found.zeros and is_matrix and not found.cast:  # zeros that are stored are the checkpoint's own: HS502
         return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=largest, reason="it holds zeros throughout")
     if found.equal:
         return replace(bare, status=TensorStatus.EQUAL, max_error=0.0)
@@ -119,11 +117,11 @@ def _judged(bare: TensorCheck, tensor: torch.Tensor, found: NumberDifference) ->
     if found.cast and not is_lost:
         return replace(bare, status=TensorStatus.CAST, max_error=largest)
     reason = "" if largest is not None else "finite numbers are where the other has none"
-    if found.through and not found.cast:
-        shorter = " or ".join(str(way).removeprefix("torch.") for way in found.through)
-        reason = f"rounded to {shorter}, which neither the file nor the model has"
     if found.cast:
         reason = f"it holds infinite numbers: those of the checkpoint are too large for {bare.dtype}"
+    elif found.through:
+        shorter = " or ".join(str(way).removeprefix("torch.") for way in found.through)
+        reason = f"rounded to {shorter}, which neither the file nor the model has"
     return replace(bare, status=TensorStatus.DIFFERENT, max_error=largest, reason=reason)
 
 
@@ -131,13 +129,13 @@ def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pa
     """A weight against what PEFT would merge; where it is the base model's, the reason names that."""
     from headscope.model.tensors.numbers import compare_numbers, merge_lora
 
-    adapter = pairing.adapter.manifest
-    assert pairing.adapter_files is not None and adapter is not None  # a change comes from an adapter
-    changes = {name: pairing.adapter_files.whole(header) for name, header in pair.change.items()}
+    adapter = pairing.adapter_files
+    assert adapter is not None  # a change comes from an adapter
+    changes = {name: adapter.whole(header) for name, header in pair.change.items()}
     layer = pairing.module.get_submodule(bare.name.rpartition(".")[0])
     path = plain_name(bare.name).rpartition(".")[0]
     base = pair.place.whole(pair.headers[0])
-    merge = merge_lora(base, changes, path, adapter.config, layer)
+    merge = merge_lora(base, changes, path, adapter.manifest.config, layer)
     found = compare_numbers(tensor, merge.merged)
     keyed = replace(bare, keys=(*bare.keys, *(header.key for header in pair.change.values())))
     if not found.has_nan and not found.overflows and merge.made(tensor):
@@ -156,7 +154,7 @@ def _against_conversion(
 
     made = pairing.converted(bare.name, tensor.dtype) if pair.is_converted else None
     if made is None or made.shape != tensor.shape:
-        shapes = few_of("x".join(map(str, header.shape)) for header in pair.headers)
+        shapes = few_of(_in_words(header.shape) for header in pair.headers)
         reason = f"the checkpoint holds {shapes}, another shape, which no load puts here"
         return replace(bare, status=TensorStatus.DIFFERENT, reason=reason)
     judged = _judged(bare, tensor, compare_numbers(tensor, made))
@@ -164,20 +162,26 @@ def _against_conversion(
     return replace(judged, status=TensorStatus.TRANSFORMED) if is_same else judged
 
 
+def _in_words(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "one number"
+
+
 def _computed(bare: TensorCheck, item: LiveTensor, pairing: StoredPairing) -> TensorCheck:
     """A buffer that is stored nowhere, against the one that the class computes again."""
     from headscope.model.tensors.numbers import compare_numbers, why_not_comparable
 
     reason = why_not_comparable(item.tensor)
-    rows = None if reason else pairing.rows_behind(item)
+    if reason:
+        return replace(bare, reason=reason)
+    rows = pairing.rows_behind(item)
     if rows is not None:
         return _judged(bare, item.tensor, compare_numbers(item.tensor, rows))
     fresh = pairing.computed(item)
-    if reason or fresh is None or fresh.shape != item.tensor.shape:
-        return replace(bare, reason=reason or "the checkpoint does not hold it, and the class computes no such buffer")
+    if fresh is None or fresh.shape != item.tensor.shape:
+        return replace(bare, reason="the checkpoint does not hold it, and the class computes no such buffer")
     found = compare_numbers(item.tensor, fresh)
-    judged = _judged(replace(bare, reason="computed, not stored"), item.tensor, found)
-    is_same = found.equal or found.cast or _is_close(item.tensor, found)
+    judged = _judged(bare, item.tensor, found)
+    is_same = found.cast or _is_close(item.tensor, found)
     return replace(judged, status=TensorStatus.COMPUTED, reason="computed, not stored") if is_same else judged
 
 
@@ -190,8 +194,7 @@ def against_saved(bare: TensorCheck, tensor: torch.Tensor, place: StoredFiles, h
     """A live tensor against the one that a save holds under its name."""
     keyed = replace(bare, keys=(header.key,))
     if header.shape != bare.shape:
-        shape = "x".join(map(str, header.shape)) or "one number"
-        return replace(keyed, status=TensorStatus.DIFFERENT, reason=f"the save holds {shape}")
+        return replace(keyed, status=TensorStatus.DIFFERENT, reason=f"the save holds {_in_words(header.shape)}")
     try:
         return _judged_save(keyed, tensor, place, header)
     except HeadscopeError as err:
