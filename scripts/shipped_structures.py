@@ -337,7 +337,7 @@ def _common(counts: list[int], values: list[Any]) -> Any:
         return _line(counts, values)
     if all(isinstance(value, str) for value in values):
         parts = [re.split(r"(\d+)", value) for value in values]
-        if len({len(item) for item in parts}) > 1:
+        if len({tuple(item[::2]) for item in parts}) > 1:
             raise Unfit
         rows = [[int(text) if at % 2 else text for at, text in enumerate(item)] for item in parts]
         return {"": [_common(counts, [row[at] for row in rows]) for at in range(len(rows[0]))]}

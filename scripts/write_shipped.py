@@ -9,12 +9,12 @@ import itertools
 import json
 import multiprocessing
 import sys
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zipfile import ZIP_LZMA, ZipFile, ZipInfo
 
 from write_atlas import read_atlas
@@ -31,6 +31,7 @@ from headscope.upstream.sources import EVERYWHERE, folder_digest, folder_of_tran
 from headscope.upstream.torch import on_meta
 from headscope.upstream.transformers import folder_of_type, tokenizer_of_type
 
+Item, Result = TypeVar("Item"), TypeVar("Result")
 _OPTIONAL = ("detectron2", "natten", "timm")
 """The packages that some classes need, none of which may be installed where the atlas is made."""
 
@@ -62,10 +63,10 @@ def shipped_members() -> dict[str, Any]:
     for entry in atlas["heads"]:
         families.setdefault(entry["model_type"], []).append(entry["class"])
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        classes = dict(zip(families, pool.map(classes_of_family, families.values()), strict=True))
-        snapshots = pool.map(structures_of_snapshot, bundled_snapshots())
-        for name, entry in itertools.chain(*snapshots, *pool.map(structures_of, SIZES)):
+        found = [*_told(pool, structures_of_snapshot, bundled_snapshots()), *_told(pool, structures_of, SIZES)]
+        for name, entry in itertools.chain(*found):
             structures.setdefault(name, []).append(entry)
+        classes = dict(zip(families, _told(pool, classes_of_family, families.values()), strict=True))
     print(f"{sum(len(part) for part in structures.values())} structures of {len(SIZES)} configurations")
     print(f"{sum(len(found) for found in classes.values())} classes in their default configuration")
     every = [*itertools.chain(*structures.values()), *itertools.chain(*(found.values() for found in classes.values()))]
@@ -77,6 +78,15 @@ def shipped_members() -> dict[str, Any]:
         **structures,
     }
     return with_sources(members, folders.union(*(entry["folders"] for entry in every)))
+
+
+def _told(pool: ProcessPoolExecutor, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """What a function gives for each item, in order; each is named when it is done."""
+    waiting = {pool.submit(function, item): item for item in items}
+    for number, future in enumerate(as_completed(waiting), 1):
+        future.result()
+        print(f"{number} of {len(waiting)}: {waiting[future]}"[:100], flush=True)
+    return [future.result() for future in waiting]
 
 
 def with_sources(members: dict[str, Any], folders: Iterable[str]) -> dict[str, Any]:
