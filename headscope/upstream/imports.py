@@ -6,6 +6,7 @@ from importlib import metadata
 from types import TracebackType
 
 from headscope.errors import HeadscopeError, Unsupported, first_line
+from headscope.facts.results.environment import package_version
 
 _PIN = re.compile(r"(?P<package>[\w.-]+)\s*\(?==\s*(?P<version>[\d.]+)\)?\s*(;.*)?")
 _OURS = "headscope"
@@ -47,10 +48,10 @@ def _frames(found: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _broken(package: str, err: BaseException) -> Unsupported:
-    version = _version(package)
+    version = package_version(package)
     reason = first_line(err) if isinstance(err, ImportError) else f"{type(err).__name__}: {first_line(err)}"
     message = f"{package} {version} cannot be imported ({reason})".replace("  ", " ")
-    unmet = [(name, pin, found) for name, pin in _pins(package) if not _fits(found := _version(name), pin)]
+    unmet = [(name, pin, found) for name, pin in _pins(package) if not _fits(found := package_version(name), pin)]
     if unmet:
         name, pin, found = unmet[0]
         message += f": it was built for {name} {pin}, and {name} {found or '(none)'} is installed"
@@ -88,10 +89,3 @@ def _required(package: str) -> list[str]:
         return metadata.requires(package) or []
     except metadata.PackageNotFoundError:
         return []
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""

@@ -230,7 +230,7 @@ def test_a_model_that_cannot_be_examined_is_undetermined(
 
     monkeypatch.setattr("headscope.integrations.gate.check", fail)
     assert train(model, tmp_path, headscope.HeadscopeCallback()) == 1
-    assert "no head (look)" in caplog.text
+    assert "no head; look" in caplog.text
     with pytest.raises(Unsupported, match="no head"):
         train(model, tmp_path, headscope.HeadscopeCallback(on_undetermined="raise"))
 

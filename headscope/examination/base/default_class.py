@@ -27,6 +27,8 @@ def is_class_name(request: Request) -> bool:
     reference = request.reference
     if not _LIKE_A_CLASS.fullmatch(reference) or os.path.lexists(reference):
         return False
+    if _shipped(request) is not None:
+        return True
     from headscope.upstream.class_sources import find_class_source
 
     return find_class_source(reference) is not None
