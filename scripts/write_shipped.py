@@ -31,7 +31,8 @@ from headscope.upstream.sources import EVERYWHERE, folder_digest, folder_of_tran
 from headscope.upstream.torch import on_meta
 from headscope.upstream.transformers import folder_of_type, tokenizer_of_type
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 _OPTIONAL = ("detectron2", "natten", "timm")
 """The packages that some classes need, none of which may be installed where the atlas is made."""
 
