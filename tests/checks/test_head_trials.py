@@ -157,6 +157,25 @@ def test_a_nearly_winning_bias_is_beaten_by_an_input_that_no_random_one_comes_ne
     assert int((best @ weight.T + shift).argmax()) != 1
 
 
+def test_a_rival_that_trails_by_a_constant_does_not_hide_one_that_can_win() -> None:
+    given = numbers(bias=lambda _: torch.tensor([30.0, 29.0, 0.0]))
+    dense, _, weight, _ = given.values()
+    given["classifier.weight"] = torch.stack([weight[0], weight[0], -weight[0]])
+    given["bert.pooler.dense.bias"] = torch.zeros(SIZE)
+    best = torch.tanh(torch.linalg.solve(dense, weight[0].sign() * -4) @ dense.T)
+    assert int((best @ given["classifier.weight"].T + given["classifier.bias"]).argmax()) == 2
+    assert tried(given) == ANSWERS
+
+
+def test_scores_that_only_the_dtype_of_the_head_can_not_hold_are_not_finite() -> None:
+    halved = program("BertForSequenceClassification", torch.float16)
+    given = numbers(weight=lambda weight: weight.clamp(-2, 2) * 30_000)
+    assert tried(given) == ANSWERS
+    given = {name: value.half() for name, value in given.items()}
+    assert all(bool(value.isfinite().all()) for value in given.values())
+    assert try_head(halved, given, Task.SEQUENCE_CLASSIFICATION, None) == HeadTrial(finite=False)
+
+
 def test_numbers_that_the_head_does_not_read_change_nothing() -> None:
     assert tried(numbers() | {"bert.embeddings.weight": torch.full((2, 2), float("nan"))}) == ANSWERS
 
@@ -196,23 +215,64 @@ def test_every_token_is_an_input(name: str, task: Task, layer: str, wins: bool) 
     for numbers, shift, expected in (
         (weight, bias, ANSWERS), (weight, torch.tensor([1e4, 0]), HeadTrial(winner=0 if wins else None)),
         (torch.stack([weight[0], torch.zeros(SIZE)]), bias, HeadTrial(stuck=(1,))),
+        (torch.stack([weight[0], -weight[0]]), torch.tensor([1300.0, 0]), ANSWERS),
         (torch.zeros(2, SIZE), bias, HeadTrial(moves=False)), (weight * float("nan"), bias, HeadTrial(finite=False)),
     ):  # fmt: skip
         given = {f"{layer}.weight": numbers, f"{layer}.bias": shift}
         assert try_head(recorded, given, task, None) == expected
 
 
-def test_rows_of_a_few_tokens_stand_at_the_end_of_the_vocabulary(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["Llama", "Phi"])
+def test_rows_of_a_few_tokens_stand_at_the_end_of_the_vocabulary(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(**{**TEXT, "vocab_size": 300})
-    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    config = getattr(transformers, f"{name}Config")(**{**TEXT, "vocab_size": 300})
+    model = getattr(transformers, f"{name}ForCausalLM")(config)
+    model.save_pretrained(tmp_path)
+    shift = {} if model.lm_head.bias is None else {"lm_head.bias": torch.zeros(2)}
     recorded = examine("check", Request(Location(str(tmp_path)), tokens=("id:5", "id:9")), None).program()
     assert recorded is not None
     rows = torch.randn(2, SIZE)
     for number, expected in ((0.0, HeadTrial(stuck=(1,))), (float("nan"), HeadTrial(finite=False))):
-        assert try_head(recorded, {"lm_head.weight": torch.cat([rows[:1], torch.full((1, SIZE), number)])},
+        assert try_head(recorded, shift | {"lm_head.weight": torch.cat([rows[:1], torch.full((1, SIZE), number)])},
                         Task.SEQUENCE_CLASSIFICATION, None) == expected  # fmt: skip
-    assert try_head(recorded, {"lm_head.weight": rows}, Task.SEQUENCE_CLASSIFICATION, None) == ANSWERS
+    assert try_head(recorded, shift | {"lm_head.weight": rows}, Task.SEQUENCE_CLASSIFICATION, None) == ANSWERS
+
+
+class Ordered(nn.Module):
+    """Scores that a buffer of whole numbers puts in order, and one number scales."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.score = nn.Embedding(60, SIZE), nn.Linear(SIZE, CLASSES)
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.register_buffer("order", torch.tensor([2, 0, 1]))
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.score(self.embed(input_ids)[:, 0])
+        return scores[:, self.order] * self.scale
+
+
+class Uneven(Ordered):
+    """Two tensors of scores, for different numbers of classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Linear(SIZE, CLASSES + 2)
+
+    def forward(self, input_ids: torch.Tensor) -> Any:
+        first = self.embed(input_ids)[:, 0]
+        return {"start_logits": self.score(first), "end_logits": self.other(first)}
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("kind", [Ordered, Uneven])
+def test_the_head_of_a_module_that_no_library_has_is_judged(kind: type[Ordered], zeros: bool) -> None:
+    model = kind()
+    if zeros:
+        nn.init.zeros_(model.score.weight)
+    found = headscope.check(model, select="HS501", example_inputs={"input_ids": torch.ones(2, 7, dtype=torch.int)})
+    assert [item.id for item in found.findings] == ["HS501"] * zeros
+    assert not found.not_determined
 
 
 class Constant(nn.Module):

@@ -136,7 +136,7 @@ def _picks_one(bench: _Bench, scores: torch.Tensor) -> bool:
 
 def _winner(bench: _Bench, scores: torch.Tensor) -> int | None:
     """The class that wins whatever the input; None where an input was found for which another one does."""
-    first, *others = sorted(set(scores.argmax(1).tolist()))
+    first, *others = set(scores.argmax(1).tolist())
     if others:
         return None
     margin = (scores - scores[:, first : first + 1]).amax(0)
