@@ -27,7 +27,7 @@ def to_json_value(value: Any, opened: Callable[[Any], Any] = to_dict) -> Any:
     match value:
         case Enum():
             return value.value
-        case None | bool() | int() | float() | str():
+        case None | bool() | int() | float() | str() | dict():  # a dict is JSON that was read
             return value
         case tuple():
             return [to_json_value(item, opened) for item in value]
