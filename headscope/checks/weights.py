@@ -393,7 +393,7 @@ def pickled_weights(this: Rule, subject: Subject) -> Findings:
     if subject.report.checkpoint.format is WeightsFormat.TORCH:
         yield this.find(
             Severity.WARNING,
-            "The weights are a pickle. Tools that load it without weights_only=True run it as a program.",
+            "Tools that load the weights without weights_only=True run it as a program.",
             "Save them again with save_pretrained, which writes safetensors.",
             subject.report.checkpoint.files,
         )
