@@ -140,7 +140,8 @@ def _manifest(
     config = make()
     if count is not None:
         # the default names of the default count would not be written
-        config.id2label = dict(enumerate(placeholders(count) if count != config.num_labels else ("no", "yes")))
+        names = placeholders(count) if count != config.num_labels else map("class {}".format, range(count))
+        config.id2label = dict(enumerate(names))
         config.label2id = {name: number for number, name in config.id2label.items()}
     if problem is not None:
         config.problem_type = problem
@@ -188,7 +189,7 @@ def _entries(makers: Sequence[Any], *, asked: bool = False) -> Iterator[tuple[st
         few = (1, 2, *(MANY if token is None else MANY[:2]))
         stated = [_examined(item, Request(Location("shipped"), verify=True), token) for item in manifests]
         answers += _answers("stated", dict(zip(counts, stated, strict=True)), token)
-        if asked:
+        if asked and counts == [None]:
             asked_for = {
                 count: _examined(first, Request(Location("shipped"), verify=True, num_labels=count), token)
                 for count in few
@@ -203,6 +204,8 @@ def _entries(makers: Sequence[Any], *, asked: bool = False) -> Iterator[tuple[st
         )
     except Unfit:
         return
+    usual = [key[:2] for key, _ in answers if key[2] is None]
+    answers = [item for item in answers if item[0][:2] in usual]  # two counts alone prove no rule
     if not answers:
         return
     base = answers[0][1]
@@ -251,8 +254,10 @@ def _answers(form: str, found: dict[int | None, Remembered], first: FirstToken |
     """The answers by kind of count, as templates."""
     groups: dict[str, dict[int, Any]] = {}
     for count, item in found.items():
-        groups.setdefault(ClassCount(form, count).kind, {})[count or 0] = _document(item)
+        groups.setdefault(ClassCount(form, count).kind, {})[count or 0] = _document(item, is_default=count is None)
     for kind, documents in groups.items():
+        if kind == "many" and len(documents) < len(MANY[:2] if first else MANY):
+            continue
         for is_verified in (True, False):
             wanted = documents if is_verified else {count: _unverified(item) for count, item in documents.items()}
             try:
@@ -265,11 +270,12 @@ def _answers(form: str, found: dict[int | None, Remembered], first: FirstToken |
 _REPORT, _VERIFIED, _HEAD, _MODEL, _LABELS, _PROOF, _PADDING = 0, 2, 6, 4, 3, 7, "padding"
 
 
-def _document(found: Remembered) -> list[Any]:
-    """What is stored of an examination, without what is each checkpoint's own."""
+def _document(found: Remembered, *, is_default: bool) -> list[Any]:
+    """What is stored of an examination, without what is each checkpoint's own: labels too, unless the class names them."""
     document: list[Any] = store(found)
     document[_REPORT][:4] = [None] * 4
-    document[_REPORT][_MODEL][_LABELS] = []
+    if found.report.model.labels_are_placeholders or not is_default:
+        document[_REPORT][_MODEL][_LABELS] = []
     return document
 
 

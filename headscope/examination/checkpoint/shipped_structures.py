@@ -91,6 +91,8 @@ def _count(request: Request, config: Mapping[str, Any]) -> ClassCount | None:
     stated = plain_labels(config)
     if stated is None and any(name in config for name in LABEL_FIELDS):
         return None
+    if stated is not None and (request.labels or request.num_labels is not None):
+        return None
     if request.labels:
         return ClassCount("asked", len(request.labels), request.labels)
     if request.num_labels is not None:
@@ -155,7 +157,7 @@ def _remembered(answer: list[Any], manifest: CheckpointManifest, count: ClassCou
     report, *rest = answer
     own = [tool_version(), "inspect", store(environment()), store(checkpoint_facts(manifest))]
     found = restore(Remembered, filled([[*own, *report[len(own) :]], *rest], count.number or 0))
-    labels = count.labels or placeholders(found.report.model.num_labels)
+    labels = count.labels or found.report.model.labels or placeholders(found.report.model.num_labels)
     model = replace(found.report.model, labels=labels, labels_are_placeholders=are_placeholders(labels))
     return replace(found, report=replace(found.report, model=model, is_shipped=True))
 
