@@ -271,7 +271,7 @@ _REPORT, _VERIFIED, _HEAD, _MODEL, _LABELS, _PROOF, _PADDING = 0, 2, 6, 4, 3, 7,
 
 
 def _document(found: Remembered, *, is_default: bool) -> list[Any]:
-    """What is stored of an examination, without what is each checkpoint's own: labels too, unless the class names them."""
+    """What is stored of an examination, without what is each checkpoint's own: no labels but those of the class."""
     document: list[Any] = store(found)
     document[_REPORT][:4] = [None] * 4
     if found.report.model.labels_are_placeholders or not is_default:
