@@ -136,7 +136,7 @@ def test_the_values_of_a_stage_stand_beside_it_or_indented_below(width: int, tmp
     lines = plain_text(forward_screen(report), width).splitlines()
     assert all(line == line.rstrip() and len(line) <= width for line in lines)
     named = [line for line in lines if " mean " in line and "std" in line]
-    beside = width >= 80
+    beside = width >= 100
     assert len(named) == (1 if beside else len(report.stages))
     assert all(line.startswith("    min") is not beside for line in named)
 

@@ -115,9 +115,10 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
 def _faults_of_ids(subject: Subject) -> list[str]:
     entries = subject.config.id2label
     faults = []
-    expected = dict.fromkeys(map(str, range(len(entries))))
-    strange = [key for key, _ in entries if key not in expected]
-    if strange:
+    keys, expected = [key for key, _ in entries], list(map(str, range(len(entries))))
+    if keys != expected:
+        known = set(expected)
+        strange = [key for key in keys if key not in known]
         faults.append(f"id2label has {counted(len(entries), 'entry', 'entries')} and the ids {few_of(strange)}")
     names = [name for _, name in entries]
     repeated = [name for name, count in Counter(names).items() if count > 1] if len(set(names)) < len(names) else []

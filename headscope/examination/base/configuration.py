@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from headscope.facts import CheckpointManifest
@@ -142,4 +143,4 @@ def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
         return ()
     keys = list(map(str, value))
     ordered = sorted(zip(map(len, keys), keys, map(str, value.values()), strict=True))
-    return tuple((key, item) for _, key, item in ordered)
+    return tuple(map(itemgetter(1, 2), ordered))
