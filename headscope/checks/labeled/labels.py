@@ -1,6 +1,7 @@
 """Rules on the classes: how many, what they are called, and what loss they come to."""
 
 from collections import Counter
+from operator import itemgetter
 
 from headscope.checks.rule import (
     Findings,
@@ -131,7 +132,7 @@ def _faults_of_inverse(subject: Subject) -> list[str]:
     forward, back = subject.config.id2label, dict(subject.config.label2id)
     if not forward or not back:
         return []
-    if back == {name: key for key, name in forward}:
+    if back == dict(map(itemgetter(1, 0), forward)):
         return []
     names = {name for _, name in forward}
     wrong = [name for key, name in forward if back.get(name) != key]
