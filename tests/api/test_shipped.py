@@ -167,6 +167,24 @@ def test_without_the_cache_everything_is_traced(place: Path, monkeypatch: pytest
     assert not headscope.inspect(place).is_shipped
 
 
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped"])
+def test_damaged_facts_are_not_used(damage: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = bytearray(PLACE.read_bytes())
+    whole[1577] ^= 4  # in the first part, which is always read
+    other = {"missing": None, "empty": b"", "cut": PLACE.read_bytes()[:-1], "flipped": bytes(whole)}[damage]
+    if other is not None:
+        (tmp_path / "facts.zip").write_bytes(other)
+    entry = first_entry()
+    monkeypatch.setattr(shipped, "PLACE", tmp_path / "facts.zip")
+    shipped._read.cache_clear()
+    try:
+        place.mkdir()
+        write(checkpoint_of(entry, 4, random.Random(1)), place)
+        assert not headscope.inspect(place, cache=True).is_shipped
+    finally:
+        shipped._read.cache_clear()
+
+
 PROCESS = """
 import sys
 from headscope.cli import main
