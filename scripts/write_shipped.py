@@ -27,7 +27,7 @@ from headscope.facts.plain import to_dict
 from headscope.model.classes.catalogue import every_other_class
 from headscope.model.classes.defaults import default_configs
 from headscope.model.quiet import quiet
-from headscope.upstream.sources import EVERYWHERE, folder_digest, folder_of_transformers
+from headscope.upstream.sources import EVERYWHERE, folder_digest, folder_of_package
 from headscope.upstream.torch import on_meta
 from headscope.upstream.transformers import folder_of_type, tokenizer_of_type
 
@@ -156,7 +156,7 @@ def folders_of_type(model_type: str) -> set[str]:
         kind for kind, items in tokenizer_of_type().items() if names & {name.removesuffix("Fast") for name in items}
     ]
     folders = {folder_of_type(kind) for kind in shared}
-    root = folder_of_transformers()
+    root = folder_of_package("transformers")
     assert root is not None
     with_tokenizer = {name for name in folders if (root / "models" / name / f"tokenization_{name}.py").is_file()}
     return {f"models/{name}" for name in {folder_of_type(model_type), *with_tokenizer}}
@@ -167,7 +167,7 @@ def _folders_behind(module: str) -> frozenset[str]:
     """The folder of a module of Transformers' models, and those of the families that it imports."""
     if not module.startswith("transformers.models."):
         return frozenset()
-    root = folder_of_transformers()
+    root = folder_of_package("transformers")
     assert root is not None
     path = root.joinpath(*module.split(".")[1:]).with_suffix(".py")
     imported = _imports(path) if path.is_file() else ()

@@ -1,7 +1,6 @@
 """What a family's tokenizer puts around a text: read off the tokenizer itself, built without a vocabulary."""
 
 import ast
-import importlib.util
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headscope.upstream.python import parse
+from headscope.upstream.sources import folder_of_package
 from headscope.upstream.transformers import folder_of_type, tokenizer_of_type
 
 
@@ -115,10 +115,10 @@ def _tokenizer_class(model_type: str) -> str:
 
 def _candidate_files(class_name: str) -> Iterator[Path]:
     """Source files whose name says that they may define `class_name`, the likeliest first."""
-    spec = importlib.util.find_spec("transformers")
-    if spec is None or spec.origin is None or not class_name:
+    package = folder_of_package("transformers")
+    if package is None or not class_name:
         return
-    models = Path(spec.origin).parent / "models"
+    models = package / "models"
     wanted = class_name.removesuffix("Tokenizer").lower()
     folders = [
         folder_of_type(kind)

@@ -6,11 +6,9 @@ import ast
 import re
 import textwrap
 from collections.abc import Iterator
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 
 from headscope.facts.heads.atlas import ClassSource
+from headscope.upstream.sources import folder_of_package
 
 _FILES = {
     "transformers": ("models/*/modeling_*.py", "models/*/configuration_*.py", "*.py", "integrations/*.py"),
@@ -37,15 +35,9 @@ def class_names_defined() -> frozenset[str]:
 def _files() -> Iterator[tuple[str, str]]:
     """The files that define classes, each with its path from the package and its text."""
     for package, patterns in _FILES.items():
-        folder = _folder_of(package)
+        folder = folder_of_package(package)
         for path in (path for pattern in patterns for path in sorted(folder.glob(pattern))) if folder else ():
             yield f"{package}/{path.relative_to(folder or path).as_posix()}", path.read_text("utf-8")
-
-
-@cache
-def _folder_of(package: str) -> Path | None:
-    spec = find_spec(package)
-    return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
 def _source_of(name: str, file: str, text: str, start: int) -> ClassSource:

@@ -1,17 +1,14 @@
 """Transformers: weight files that a class of configurations names beside the usual ones (since 5.23)."""
 
-from importlib.util import find_spec
-from pathlib import Path
+from headscope.upstream.sources import folder_of_package
 
 _FIELD = "extra_files"
 
 
 def has_extra_files(model_type: str) -> bool:
     """Whether the source of a model type's configuration names such files; nothing is imported for it."""
-    spec = find_spec("transformers")
-    folder = Path(spec.origin or "").parent / "models" if spec else Path()
-    name = model_type.replace("-", "_")
-    files = (folder / name).glob("configuration_*.py") if name.isidentifier() else ()
+    folder, name = folder_of_package("transformers"), model_type.replace("-", "_")
+    files = (folder / "models" / name).glob("configuration_*.py") if folder and name.isidentifier() else ()
     return any(_FIELD in file.read_text(encoding="utf-8", errors="replace") for file in files)
 
 

@@ -12,9 +12,9 @@ EVERYWHERE = ("", "integrations", "loss", "models/auto", "utils")
 """The folders of Transformers whose modules every model uses; "" is the package itself."""
 
 
-def folder_of_transformers() -> Path | None:
-    """Where the installed Transformers lies; None where there is none."""
-    spec = find_spec("transformers")
+def folder_of_package(package: str) -> Path | None:
+    """Where an installed package is, which is not imported; None where there is none."""
+    spec = find_spec(package)
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
@@ -36,7 +36,7 @@ def folder_mentions(folder: str, words: Iterable[bytes]) -> bool:
 
 
 def _sources_in(folder: str) -> Iterator[tuple[str, bytes]]:
-    root = folder_of_transformers()
+    root = folder_of_package("transformers")
     for path in sorted(root.joinpath(folder).glob("*.py")) if root is not None else ():
         yield path.name, path.read_bytes()
 

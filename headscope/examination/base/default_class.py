@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from headscope.errors import HeadscopeError, UsageError, did_you_mean
+from headscope.errors import HeadscopeError, UsageError
 from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Request
 from headscope.examination.base.shipped import shipped_class
@@ -84,13 +84,15 @@ def with_nearest_class(err: HeadscopeError, reference: str) -> HeadscopeError:
     """The error for a reference that nothing was found for; if it looks like the name of a class, with the nearest."""
     if not _ANY_CASE.fullmatch(reference):
         return err
+    from difflib import get_close_matches
+
     from headscope.model.classes.catalogue import all_classes_of_task
 
     names = {name.lower(): name for task in Task for _, name in all_classes_of_task(task)}
-    near = did_you_mean(reference.lower(), names, "").removeprefix("did you mean ").removesuffix("?")
+    near = get_close_matches(reference.lower(), list(names), n=1)
     if not near:
         return err
-    return type(err)(f"{err.message}; Transformers has no class of that name either", f"did you mean {names[near]}?")
+    return type(err)(f"{err.message}; Transformers has no class of that name either", f"did you mean {names[near[0]]}?")
 
 
 def _check_options(request: Request) -> None:

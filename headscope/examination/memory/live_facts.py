@@ -170,7 +170,7 @@ def labels_of(
 
     Raises UsageError for another number of names.
     """
-    from headscope.model.classes.labels import labels_in
+    from headscope.model.classes.labels import labels_in, placeholders
 
     count = (_score_count(trace) or None) if task in _PER_CLASS else None
     if given:
@@ -186,4 +186,4 @@ def labels_of(
     if not named:
         return (), ()
     sentence = f"the configuration names {len(named)} classes, but the model has {count} scores"
-    return tuple(f"LABEL_{number}" for number in range(_score_count(trace))), (sentence,)
+    return placeholders(_score_count(trace)), (sentence,)

@@ -26,6 +26,7 @@ from headscope.facts.results.verification import (
     TensorStatus,
 )
 from headscope.facts.stored.weights import NEW_AT_LOAD
+from headscope.model.classes.labels import placeholders
 from headscope.upstream.peft import key_in_adapter, layer_of, plain_name, state_of_adapter
 
 if TYPE_CHECKING:
@@ -240,4 +241,4 @@ def _named_labels(config: Mapping[str, Any]) -> tuple[str, ...]:
         ordered = tuple(str(given[key]) for key in sorted(given, key=int))
     except (TypeError, ValueError):
         ordered = tuple(str(item) for item in given.values())
-    return () if ordered == tuple(f"LABEL_{number}" for number in range(len(ordered))) else ordered
+    return () if ordered == placeholders(len(ordered)) else ordered
