@@ -110,10 +110,14 @@ class CheckpointOptions(CountOption, LabelOptions, ClassOptions, PlaceOptions, A
     ]
 
 
-class CachedOptions(CheckpointOptions, total=False):
-    """The same where the result is cached."""
+class ReportCacheOption(TypedDict, total=False):
+    """Whether results are kept on disk."""
 
     cache: Annotated[bool, "Read and write the report cache."]
+
+
+class CachedOptions(CheckpointOptions, ReportCacheOption, total=False):
+    """The same where the result is cached."""
 
 
 class LoadedFromOption(TypedDict, total=False):

@@ -118,6 +118,9 @@ def check_timeout(seconds: float | None) -> None:
         raise UsageError(f"--timeout must be more than 0 seconds, not {seconds:g}", "leave it out for 120")
 
 
+NoCache = Annotated[bool, option("--no-cache", "Ignore the report cache.", panel=_WHERE)]
+
+
 @dataclass(frozen=True)
 class Reach:
     """How to reach a checkpoint."""
@@ -132,7 +135,7 @@ class Reach:
         str | None, option("--adapter", "A PEFT adapter to apply to MODEL.", "ADAPTER", panel=_WHERE)
     ] = None
     timeout: Timeout = None
-    no_cache: Annotated[bool, option("--no-cache", "Ignore the report cache.", panel=_WHERE)] = False
+    no_cache: NoCache = False
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api. Raises UsageError for no time at all."""

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from headscope.examination.base.cache import Cache
+from headscope.examination.base.cache import Cache, open_cache
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.structure import ReportMemory, Structures
 from headscope.facts.results.scan import Cause, ScanRow
 from headscope.fleet.hub_budget import SharedBudget
-from headscope.fleet.processes import WorkerEnded, Workers, begin_worker, results
+from headscope.fleet.processes import WorkerEnded, Workers, begin_worker, pause, results
 from headscope.fleet.row import RowOptions, scan_one, unread
 from headscope.fleet.target import Target
+from headscope.upstream.imports import watched_imports
 
 SECONDS = 300.0
 MEMORY = 8 * 1024**3
@@ -51,8 +52,9 @@ def scan_here(targets: Iterable[Target], work: Work, memory: ReportMemory | None
     """The rows of checkpoints, examined in this process, without limits; `memory` keeps structures for later calls."""
     if memory is None:
         memory = memory_for(work)
-    for target in targets:
-        yield _scanned(target, work, memory)
+    with watched_imports():
+        for target in targets:
+            yield _scanned(target, work, memory)
 
 
 def scan_in_pool(targets: Iterable[Target], work: Work, workers: int, limits: Limits) -> Iterator[ScanRow]:
@@ -83,7 +85,7 @@ class Crew(Workers):
 
 
 def _way_of_ending(code: int) -> str:
-    with contextlib.suppress(ValueError):
+    with suppress(ValueError):
         return signal.Signals(-code).name
     return f"exit code {code}"
 
@@ -92,26 +94,40 @@ class _Here:
     """What a worker process keeps between two tasks."""
 
     scan: Callable[[Target], ScanRow]
+    watch: AbstractContextManager[None]
 
 
 def _begin(work: Work, most_memory: int | None) -> None:
     """What a worker does before its first task."""
-    begin_worker()
-    import transformers  # noqa: F401  what libraries take isn't the checkpoint's
-
-    if most_memory is not None:
-        _limit_memory(most_memory)
+    _Here.watch = watched_imports(partial(_importing, most_memory))
+    _Here.watch.__enter__()  # it lasts as long as the process
+    _limit_memory(most_memory)
     _Here.scan = partial(_scanned, work=work, memory=memory_for(work))
 
 
-def _limit_memory(most: int) -> None:
-    """Bounds the address space to what is taken now and `most` bytes more, on systems that bound it."""
+@contextmanager
+def _importing(most_memory: int | None) -> Iterator[None]:
+    """What libraries take isn't the checkpoint's, neither time nor memory."""
+    with pause():
+        _limit_memory(None)
+        try:
+            yield
+            begin_worker()
+        finally:
+            _limit_memory(most_memory)
+
+
+def _limit_memory(most: int | None) -> None:
+    """Bounds the address space to what is taken now and `most` bytes more, on systems that bound it; None: no bound."""
     if sys.platform != "linux":
         return
     import resource
 
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if most is None:
+        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+        return
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     wanted = pages * os.sysconf("SC_PAGE_SIZE") + most
     resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
@@ -121,8 +137,9 @@ def _scan(target: Target) -> ScanRow:
 
 
 def memory_for(work: Work) -> ReportMemory:
-    """A new memory of structures for one process."""
-    return ReportMemory(Cache(work.folder), Structures())
+    """A new memory of structures for one process: the user's cache, or else what the processes of a scan share."""
+    cache = open_cache(work.request.cache)
+    return ReportMemory(cache if cache.is_open else Cache(work.folder), Structures())
 
 
 def _scanned(target: Target, work: Work, memory: ReportMemory) -> ScanRow:

@@ -27,6 +27,7 @@ _SERVE = "from headscope.fleet.processes import serve; serve()"
 _AHEAD = 2
 # A worker is replaced now and then: libraries that are imported, one a family, are never given back.
 _MOST_CALLS = 2_000
+_PAUSE = b"pause"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -82,6 +83,11 @@ class Worker:
             with self._limited(seconds):
                 _send(self._calls, call)
                 answer: bytes = pickle.load(self._answers)
+            while answer == _PAUSE:
+                with preparing():
+                    pickle.load(self._answers)
+                with self._limited(seconds):
+                    answer = pickle.load(self._answers)
         except (OSError, EOFError, ValueError, pickle.UnpicklingError) as err:
             self.end()
             raise TimeoutError if self._is_late else WorkerEnded(self._process.wait()) from err
@@ -126,6 +132,7 @@ def serve() -> None:
     """What a worker does: each call that comes, until its parent ends, however that was."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     incoming, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    _Pauses.answers = answers
     nowhere = os.open(os.devnull, os.O_RDWR)
     for own in (0, 1):  # nothing that a library prints or reads is part of a call
         os.dup2(nowhere, own)
@@ -133,6 +140,22 @@ def serve() -> None:
     threading.Thread(target=_receive, args=(incoming, calls), daemon=True).start()
     while True:
         _send(answers, _answer(calls.get()))
+
+
+class _Pauses:
+    """Where a worker tells that its time doesn't run."""
+
+    answers: BinaryIO
+
+
+@contextmanager
+def pause() -> Iterator[None]:
+    """In a worker, time that is no part of the call: the limit begins again after it."""
+    _send(_Pauses.answers, _PAUSE)
+    try:
+        yield
+    finally:
+        _send(_Pauses.answers, _PAUSE)
 
 
 def _receive(stream: BinaryIO, calls: SimpleQueue[bytes]) -> None:
@@ -194,8 +217,7 @@ class Workers:
             self._dismiss(worker)
 
     def _started(self) -> Worker:
-        """A worker that has imported its libraries: that isn't part of any task's time."""
-        try:
+        with preparing():
             worker = Worker()
             with self._changing:
                 self._running.add(worker)
@@ -203,17 +225,24 @@ class Workers:
             if is_ended:
                 self._dismiss(worker)
             worker.call(self._begin)
-        except Exception as err:
-            raise Unsupported(
-                "a worker process ended before its first checkpoint",
-                "there may be too little memory: use fewer --workers; rows that were written stay",
-            ) from err
         return worker
 
     def _dismiss(self, worker: Worker) -> None:
         with self._changing:
             self._running.discard(worker)
         worker.end()
+
+
+@contextmanager
+def preparing() -> Iterator[None]:
+    """Raises Unsupported for whatever ends a worker that starts or imports its libraries: no task is to blame."""
+    try:
+        yield
+    except Exception as err:
+        raise Unsupported(
+            "a worker process ended before its first checkpoint",
+            "there may be too little memory: use fewer --workers; rows that were written stay",
+        ) from err
 
 
 def results(

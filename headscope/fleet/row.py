@@ -19,7 +19,7 @@ from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.scan import Cause, ScanRow
 from headscope.facts.stored.states import error_line
 from headscope.facts.stored.weights import NEW_AT_LOAD
-from headscope.upstream.imports import fault_of_import
+from headscope.upstream.imports import ImportTime, fault_of_import
 
 _LONGEST_REASON = 2_000
 _GRAVEST_FIRST = tuple(Severity)
@@ -35,7 +35,7 @@ class RowOptions:
 
 def scan_one(make: Callable[[], Request], reference: str, options: RowOptions, memory: ReportMemory) -> ScanRow:
     """The row of a checkpoint; what can't be examined, for whatever reason, is a row that says why."""
-    start = time.perf_counter()
+    start = time.perf_counter() - ImportTime.seconds
     try:
         request = make()
         row = _row(examine("inspect", request, None, memory), request, options)
@@ -46,7 +46,7 @@ def scan_one(make: Callable[[], Request], reference: str, options: RowOptions, m
     except Exception as err:  # one checkpoint costs itself alone
         fault = fault_of_import(err)
         row = _refused(reference, fault) if fault else unread(reference, Cause.CRASH, f"{type(err).__name__}: {err}")
-    return replace(row, reference=reference, seconds=round(time.perf_counter() - start, 4))
+    return replace(row, reference=reference, seconds=round(time.perf_counter() - ImportTime.seconds - start, 4))
 
 
 def _refused(reference: str, err: HeadscopeError) -> ScanRow:

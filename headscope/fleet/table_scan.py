@@ -86,6 +86,8 @@ class TableScan:
         with output.opened(self.tally.add) as table:
             wanted = self._wanted(table)
             skipped = len(self.targets) - len(wanted)
+            tell = output.progress or (lambda so_far: None)
+            tell(Progressed(0, 0, len(wanted)))
             with closing(self.plan.rows(wanted)) as rows:
                 for done, row in enumerate(rows, 1):
                     if table is not None and output.only_new and table.known.holds_commit(row.reference, row.commit):
@@ -98,8 +100,7 @@ class TableScan:
                     if output.write is not None and not output.write(row):
                         break
                     undetermined += row.not_determined is not None
-                    if output.progress is not None:
-                        output.progress(Progressed(done, undetermined, len(wanted)))
+                    tell(Progressed(done, undetermined, len(wanted)))
         return written, skipped
 
     def on_ray(self, workers: int | None) -> tuple[int, int]:

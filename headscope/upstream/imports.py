@@ -1,15 +1,79 @@
-"""An import that fails inside another package: which package it is, what it doesn't fit, and what mends it."""
+"""Imports of other packages: how long the slow ones took, and what a failed one does not fit and what mends it."""
 
 import re
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import metadata
-from types import TracebackType
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType, TracebackType
 
 from headscope.errors import HeadscopeError, Unsupported, first_line
 from headscope.facts.results.environment import package_version
 
 _PIN = re.compile(r"(?P<package>[\w.-]+)\s*\(?==\s*(?P<version>[\d.]+)\)?\s*(;.*)?")
 _OURS = "headscope"
+_SLOW = frozenset({"torch", "transformers"})
+Around = Callable[[], AbstractContextManager[None]]
+
+
+class ImportTime:
+    """What the slow libraries took in this process, in seconds, while their imports were watched."""
+
+    seconds = 0.0
+
+
+@contextmanager
+def watched_imports(around: Around = nullcontext) -> Iterator[None]:
+    """Within it, the import of PyTorch or of Transformers runs inside of `around()`, and its time is taken."""
+    watch = _Watch(around)
+    sys.meta_path.insert(0, watch)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(watch)
+
+
+class _Watch:
+    """A finder of modules, for the slow ones."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Where a module of a slow library is, with a watched loader; None for others, which the next finder takes."""
+        found = PathFinder.find_spec(name, path, target) if name.partition(".")[0] in _SLOW else None
+        if found is not None and found.loader is not None:
+            found.loader = _WatchedLoader(found.loader, self._around)
+        return found
+
+
+class _WatchedLoader(Loader):
+    """The loader of a module; the time of a library that another one imports counts once."""
+
+    _is_inside = False
+
+    def __init__(self, loader: Loader, around: Around) -> None:
+        self._loader, self._around = loader, around
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None  # the import system made it from one
+        module.__loader__ = module.__spec__.loader = self._loader
+        if _WatchedLoader._is_inside:
+            self._loader.exec_module(module)
+            return
+        _WatchedLoader._is_inside, start = True, time.perf_counter()
+        try:
+            with self._around():
+                self._loader.exec_module(module)
+        finally:
+            _WatchedLoader._is_inside = False
+            ImportTime.seconds += time.perf_counter() - start
 
 
 def fault_of_import(err: BaseException) -> HeadscopeError | None:

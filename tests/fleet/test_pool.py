@@ -7,20 +7,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scan_faults import Dies, Fills, Hangs, Leaves, Raises
+from scan_faults import Dies, Fills, Hangs, Leaves, Raises, Told
 from tables import workers_below
 
 import headscope
 from headscope.api.options import make_request
 from headscope.errors import HeadscopeError, Unsupported, UsageError, WithoutConfig
+from headscope.facts.results.check import Verdict
 from headscope.fleet.pool import Limits, Work, scan_in_pool
 from headscope.fleet.processes import Worker, WorkerEnded
 from headscope.fleet.row import RowOptions
 from headscope.fleet.scratch import shared_folder
 from headscope.fleet.target import Target
+from tests.headers_only import Checkpoint, write
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base", "distilbert-base-uncased")
 
@@ -46,6 +49,41 @@ def test_each_culprit_is_named_and_the_others_are_examined() -> None:
     assert found["leaves"] == ("crash", "its worker process ended: exit code 7")
     assert found["fills"] == ("memory", "examining it takes more memory than a worker may use")
     assert found["raises"] == ("crash", "ZeroDivisionError: seven")
+
+
+def test_a_worker_imports_libraries_at_the_first_checkpoint_that_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADSCOPE_NO_CACHE", "")
+    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
+    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], **size}
+    folder = write(Checkpoint("", config, {"classifier.bias": ("F32", (2,))}), tmp_path / "own")
+    mixed = [Target("bert-base-uncased"), Told("before"), Target(str(folder)), Told("after")]
+
+    cached = Work(make_request("", {"offline": True, "cache": True}), RowOptions())
+    first, second = (list(scan_in_pool(mixed, cached, 1, Limits())) for _ in range(2))
+    assert [row.reason for row in first if row.reference == "before"] == ["RuntimeError: neither"]
+    assert [row.reason for row in first if row.reference == "after"] == ["RuntimeError: torch transformers"]
+    assert [row.reason for row in second if row.reference == "after"] == ["RuntimeError: neither"], "all is known now"
+    (slow,), (again,) = ([row for row in rows if row.reference == str(folder)] for rows in (first, second))
+    assert slow.verdict is not Verdict.NOT_DETERMINED
+    assert replace(slow, seconds=0.0) == replace(again, seconds=0.0)
+
+
+def test_the_time_of_an_import_is_not_the_time_of_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import time, transformers; time.sleep(0.3)", encoding="utf-8")
+    (tmp_path / "transformers.py").write_text("import time; time.sleep(0.2)", encoding="utf-8")
+    code = (
+        "from contextlib import contextmanager\nfrom headscope.upstream.imports import ImportTime, watched_imports\n"
+        "@contextmanager\ndef around():\n    print('begin')\n    yield\n    print('end')\n"
+        "with watched_imports(around):\n    import torch, transformers\n"
+        "print(0.5 <= ImportTime.seconds < 5, type(torch.__loader__).__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == ["begin", "end", "True", "SourceFileLoader"]
 
 
 def test_what_hangs_ends_at_its_time_limit() -> None:

@@ -11,6 +11,7 @@ from headscope.api.arguments import (
     CacheOptions,
     CountOption,
     ProfileName,
+    ReportCacheOption,
     RevisionOption,
     RuleOptions,
     TaskOption,
@@ -28,7 +29,7 @@ from headscope.fleet.table_scan import ScanOutput, TableScan
 from headscope.fleet.target import ScanSources, Target
 
 
-class EachOptions(CountOption, TaskOption, RevisionOption, CacheOptions, total=False):
+class EachOptions(CountOption, TaskOption, RevisionOption, CacheOptions, ReportCacheOption, total=False):
     """What each checkpoint is examined as, and how the Hub is reached."""
 
 

@@ -19,6 +19,7 @@ from headscope.cli.commands.check import FailOn, IgnoreRules, ProfileName, Selec
 from headscope.cli.options import (
     CacheDir,
     Format,
+    NoCache,
     NumLabels,
     Offline,
     Quiet,
@@ -137,6 +138,12 @@ class HubReading:
     token: Token = None
     offline: Offline = False
     timeout: Timeout = None
+    no_cache: NoCache = False
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of the api."""
+        given = dict(vars(self))
+        return given | {"cache": not given.pop("no_cache")}
 
 
 @dataclass(frozen=True)
@@ -214,7 +221,7 @@ def scan_command(
 
     check_summaries(table.summary or (), table.place, sources.listed)
     read = ScanSources(sources.models or (), sources.listed, sources.folder or (), sources.on_hub())
-    given = vars(hub) | {name: value for name, value in vars(work).items() if value is not None}
+    given = hub.keywords() | {name: value for name, value in vars(work).items() if value is not None}
     engine, stdout = given.pop("engine"), RowsOnStdout()
     with _ended_by_sigterm(), _progress(table.quiet) as done:
         write = None if table.place else stdout.write

@@ -159,10 +159,6 @@ def _stored_head(
     examined: Examined, request: Request, unknown: list[Gap], inapplicable: list[Gap]
 ) -> _StoredHead | None:
     """The numbers of the head; why there are none goes into one of the lists."""
-    import torch
-
-    from headscope.model.tensors.values import values_of
-
     report = examined.report
     given = list(_given(report))
     if not given:
@@ -181,6 +177,11 @@ def _stored_head(
     if not opened:
         inapplicable.append(Gap("values", "snapshots contain no weights"))
         return None
+
+    import torch
+
+    from headscope.model.tensors.values import values_of
+
     lost = (unread[item.name] or f"{item.name} was not found" for item, _ in given if item.name not in found)
     loaded = {item.name: found[item.name].to(getattr(torch, item.dtype)) for item, _ in given if item.name in found}
     values = (values_of(name, tensor, found[name].dtype) for name, tensor in loaded.items())
