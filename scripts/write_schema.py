@@ -25,7 +25,7 @@ from generated import write_or_compare
 from headscope.facts import SCHEMA_VERSION, CheckpointState, Gap, ParameterOrigin, Report, Stage
 from headscope.facts.exports.export import WeightInventory
 from headscope.facts.heads.atlas import HeadEntry
-from headscope.facts.plain import json_name
+from headscope.facts.plain import derived_names, json_name
 from headscope.facts.results.check import CheckResult
 from headscope.facts.results.comparison import Comparison
 from headscope.facts.results.environment import Surroundings
@@ -60,7 +60,7 @@ def build_schema() -> Schema:
     `heads`, `probe`, `snapshot`, `env`, or an error."""
     definitions: dict[str, Schema] = {}
     documents = {
-        "inspect": _for_command(_object_of(Report, definitions), "inspect"),
+        "inspect": _inspect(definitions),
         "diff-weights": _diff_weights(definitions),
         "check": _check(definitions),
         "check-several": _check_several(definitions),
@@ -142,6 +142,10 @@ def _object_of(fact: type, definitions: dict[str, Schema]) -> Schema:
         for key, name in named
         if key is not None
     }
+    for name in derived_names(fact):
+        getter: Any = getattr(fact, name).fget
+        meaning = " ".join(inspect.cleandoc(getter.__doc__).split())
+        properties[name] = _schema_of(get_type_hints(getter)["return"], definitions) | _said(meaning)
     said = inspect.cleandoc(fact.__doc__ or "").split("\n\n")[0]
     return _object(properties, re.sub(r"\bNone\b", "null", " ".join(said.split())))
 
@@ -184,6 +188,13 @@ def _for_command(schema: Schema, command: str) -> Schema:
     constants = {"command": command, "schema_version": SCHEMA_VERSION}
     schema["properties"] |= {name: {"const": value} | _said(_FRAME[name]) for name, value in constants.items()}
     return schema
+
+
+def _inspect(definitions: dict[str, Schema]) -> Schema:
+    """The report, and its verdict as a sentence."""
+    whole = _object_of(Report, definitions)
+    headline = {"headline": _text("The verdict as a sentence.")}
+    return _for_command(_object(whole["properties"] | headline, whole["description"]), "inspect")
 
 
 def _diff_weights(definitions: dict[str, Schema]) -> Schema:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from headscope.api.arguments import DeviceName, DrawingName, ProfileName, SeverityName
     from headscope.api.atlas import heads
     from headscope.api.checking import check
+    from headscope.api.coding import code
     from headscope.api.comparing import compare
     from headscope.api.drawing import diagram
     from headscope.api.explaining import explain
@@ -55,6 +56,7 @@ __all__ = [
     "Snapshot",
     "Verified",
     "check",
+    "code",
     "compare",
     "diagram",
     "diff_weights",
@@ -77,6 +79,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.arguments": "DeviceName DrawingName ProfileName SeverityName",
         "api.atlas": "heads",
         "api.checking": "check",
+        "api.coding": "code",
         "api.comparing": "compare",
         "api.drawing": "diagram",
         "api.explaining": "explain",

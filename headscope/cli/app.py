@@ -14,6 +14,7 @@ import typer
 from typer.main import get_command
 
 from headscope.cli.commands.check import check_command
+from headscope.cli.commands.code import code_command
 from headscope.cli.commands.compare import compare_command
 from headscope.cli.commands.diagram import diagram_command
 from headscope.cli.commands.diff_weights import diff_weights_command
@@ -87,6 +88,9 @@ _COMMANDS: dict[str, _Entry] = {
     ),
     "probe": _Entry(
         probe_command, _MANY, ("headscope probe roberta-base --data train.csv --text-column text --label-column label",)
+    ),
+    "code": _Entry(
+        code_command, _MANY, ("headscope code roberta-base --num-labels 3 --pooling mean -o classifier.py",)
     ),
     "heads": _Entry(heads_command, _LOOK_UP, ("headscope heads roberta", "headscope heads --pooling masked_mean")),
     "explain": _Entry(explain_command, _LOOK_UP, ("headscope explain HS102", "headscope explain logits")),

@@ -16,9 +16,20 @@ def json_name(field: dataclasses.Field[Any]) -> str | None:
     return name
 
 
+class Derived(property):
+    """A property that JSON shows too, after the fields; it isn't stored."""
+
+
+@cache
+def derived_names(kind: Any) -> tuple[str, ...]:
+    """The derived properties of a dataclass, in order."""
+    return tuple(name for base in kind.__mro__ for name, value in vars(base).items() if isinstance(value, Derived))
+
+
 def to_dict(fact: Any) -> dict[str, Any]:
-    """One dataclass of facts as a dict, in the order of its fields."""
-    named = ((json_name(field), getattr(fact, field.name)) for field in dataclasses.fields(fact))
+    """One dataclass of facts as a dict, in the order of its fields; then what is derived from them."""
+    named = [(json_name(field), getattr(fact, field.name)) for field in dataclasses.fields(fact)]
+    named += [(name, getattr(fact, name)) for name in derived_names(type(fact))]
     return {name: to_json_value(value) for name, value in named if name is not None}
 
 

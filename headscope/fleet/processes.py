@@ -150,7 +150,7 @@ class _Pauses:
 
 @contextmanager
 def pause() -> Iterator[None]:
-    """In a worker, time that is no part of the call: the limit begins again after it."""
+    """In a worker, time that the call's limit doesn't count: it starts again after it."""
     _send(_Pauses.answers, _PAUSE)
     try:
         yield

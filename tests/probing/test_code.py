@@ -6,7 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,6 +14,9 @@ import torch
 from probing import tiny
 from probing.test_features import TEXTS, extracted
 
+import headscope
+from headscope.api.coding import VectorName
+from headscope.errors import HeadscopeError
 from headscope.facts.results.probe import Candidate, Metric, ProbeResult, Problem, Selected, Vector
 from headscope.facts.results.probe_data import HeadInput, Loading, ProbeClass
 from headscope.probing.hidden.candidates import Vectors, list_vectors
@@ -74,6 +77,12 @@ def test_the_features_of_the_module_are_those_of_the_candidate(name: str, tmp_pa
             scores = model(**module.encode(module.load_tokenizer(), texts))["logits"]
         np.testing.assert_allclose(made, item.make(), rtol=0, atol=1e-5, err_msg=item.name)
         assert scores.shape == (len(texts), 3)
+        if item.pooling.value in get_args(VectorName) and item.layer in (None, features.layers - 1):
+            text = headscope.code(folder, pooling=item.pooling.value, labels=LABELS, layer=item.layer)
+            own = imported(text, tmp_path / f"o{number}.py")
+            with torch.no_grad():
+                same = own.Classifier().eval().features(**own.encode(own.load_tokenizer(), texts))
+            np.testing.assert_allclose(same, item.make(), rtol=0, atol=1e-5, err_msg=item.name)
     assert {Vector.FIRST_TOKEN, Vector.MASKED_MEAN, Vector.LAST_NON_PAD_TOKEN, Vector.MAX, Vector.MEAN_AND_MAX} <= seen
     assert (Vector.EOS_TOKEN in seen) is bool(options.get("eos"))
 
@@ -92,6 +101,10 @@ def test_the_class_itself_is_advised_where_its_head_reads_the_best(name: str, cl
         inputs = module.encode(module.load_tokenizer(), [text for (text,) in TEXTS])
         np.testing.assert_allclose(model.features(**inputs), head.make(), rtol=0, atol=1e-5)
         np.testing.assert_allclose(model(**inputs)["logits"], features.scores, rtol=0, atol=1e-5)
+    own = imported(headscope.code(folder), tmp_path / "without.py")
+    assert classifier == own.LAST_LAYER
+    with torch.no_grad():
+        np.testing.assert_allclose(own.Classifier().eval()(**inputs)["logits"], features.scores, rtol=0, atol=1e-5)
     twin = replace(given.candidates[0], name="pooler", pooling=Vector.POOLER)
     both = replace(given, best="pooler", candidates=(twin, replace(given.candidates[0], same_as="pooler")))
     assert probe_code(both) == text
@@ -167,3 +180,26 @@ def test_pairs_are_encoded_as_pairs(tmp_path: Path) -> None:
     with torch.no_grad():
         inputs = module.encode(module.load_tokenizer(), *zip(*pairs, strict=True))
         np.testing.assert_allclose(module.Classifier().eval().features(**inputs), item.make(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "said"),
+    [
+        ("gpt2", {"pooling": "pooler"}, "no such pooling"),
+        ("gpt2", {"pooling": "head", "layer": 3}, "takes no layer"),
+        ("BertForSequenceClassification", {}, "is a class"),
+        ("bert-base-uncased", {"task": "token-classification"}, "classifiers of whole inputs"),
+        ("no/such", {}, "no/such"),
+    ],
+)
+def test_what_no_module_can_be_written_for_is_refused(given: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(HeadscopeError, match=said):
+        headscope.code(given, offline=True, **options)
+
+
+def test_a_module_of_a_hub_checkpoint_names_the_commit_that_was_examined() -> None:
+    report = headscope.inspect("roberta-base", offline=True)
+    text = headscope.code("hf://roberta-base", pooling="cls", offline=True, num_labels=3)
+    assert "CHECKPOINT = 'roberta-base'" in text
+    assert report.checkpoint.commit in text
+    assert "MAX_TOKENS: int | None = 512" in text, "514 positions, of which RoBERTa reserves two"

@@ -23,12 +23,12 @@ from headscope.facts import (
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.environment import OtherPackages, Settings, Surroundings
 from headscope.facts.results.scan import ScanRow, Tally
+from headscope.render.screens.inspect import inspect_document
 from headscope.render.text.document import (
     Document,
     diff_document,
     environment_document,
     error_document,
-    inspect_document,
     json_text,
     scan_document,
     snapshot_document,

@@ -32,7 +32,7 @@ from headscope.facts.results.health import BiasStatistics, MatrixStatistics, Spe
 from headscope.render.head.stages import source_url
 from headscope.render.parts.verdict import verdict_screen
 from headscope.render.screens.diff import diff_screen, name_change
-from headscope.render.screens.inspect import inspect_screen, inspect_verdict
+from headscope.render.screens.inspect import inspect_markdown, inspect_screen, inspect_verdict
 from headscope.render.text.console import open_console, plain_text
 from headscope.render.text.lines import WIDE
 
@@ -66,6 +66,18 @@ SCREENS: dict[str, Callable[[Report], RenderableType]] = {
     "diff": only_differences,
     "diff-all": every_weight,
 }
+
+
+@pytest.mark.parametrize("name", ["roberta", "hostile"])
+def test_markdown_is_as_its_golden_file(name: str, same_as_golden: Callable[[Path, str], bool]) -> None:
+    assert same_as_golden(GOLDEN / f"inspect-{name}.md", inspect_markdown(REPORTS[name]()))
+
+
+def test_nothing_in_a_report_formats_markdown_or_names_anybody() -> None:
+    text = inspect_markdown(hostile())
+    assert not re.search(r"(?<!\\)[<>]|@(?!&#8203;)", re.sub(r"`[^`\n]*`", "", text))
+    assert "\x1b" not in text
+    assert all(row.count("|") - row.count("\\|") in {3, 5} for row in text.splitlines() if row.startswith("|"))
 
 
 @pytest.mark.parametrize("name", REPORTS)

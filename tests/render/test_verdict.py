@@ -21,6 +21,7 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.render.parts.verdict import is_missing_weights, tell_verdict
+from headscope.render.screens.inspect import inspect_document
 from headscope.render.text.console import Tone
 
 
@@ -125,6 +126,27 @@ def test_a_report_gets_the_verdict_it_deserves(make: object, tone: Tone, sentenc
     assert callable(make)
     verdict = tell_verdict(make())
     assert (verdict.tone, verdict.sentence) == (tone, sentence)
+
+
+TYPED = (
+    (roberta, "new", "incomplete"),
+    (bert, "partly_new", "incomplete"),
+    (distilbert_mismatch, "partly_new", "broken"),
+    (pretrained, "loaded", "complete"),
+    (without_base_weights, "new", "broken"),
+    (with_dead_pooler, "loaded", "complete"),
+    (without_weights, "new", "not_determined"),
+    (in_memory, "new", "not_compared"),
+    (with_a_gap, "loaded", "not_determined"),
+)
+
+
+@pytest.mark.parametrize(("make", "status", "verdict"), TYPED, ids=[row[0].__name__ for row in TYPED])
+def test_json_says_the_verdict_the_headline_and_the_status_of_the_head(make: object, status: str, verdict: str) -> None:
+    assert callable(make)
+    document = inspect_document(make())
+    assert (document["head"]["status"], document["verdict"]) == (status, verdict)
+    assert document["headline"] == tell_verdict(make()).sentence
 
 
 MISSING = (

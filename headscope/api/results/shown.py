@@ -53,6 +53,18 @@ class Examination(Shown, Report):
 
     __slots__ = ()
 
+    def to_dict(self) -> dict[str, Any]:
+        """What `inspect --json` prints, as plain JSON values."""
+        from headscope.render.screens.inspect import inspect_document
+
+        return inspect_document(self)
+
+    def to_markdown(self) -> str:
+        """What `inspect --format markdown` prints, for a model card or an issue."""
+        from headscope.render.screens.inspect import inspect_markdown
+
+        return inspect_markdown(self)
+
     def to_pandas(self, table: Literal["parameters", "findings"] = "parameters") -> pandas.DataFrame:
         """The model's parameters and persistent buffers, one per row, or the findings; needs pandas."""
 

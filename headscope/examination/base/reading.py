@@ -77,7 +77,7 @@ def loadable(request: Request, manifest: CheckpointManifest) -> Location:
 
     found = parse_reference(request.reference)
     at_commit = replace(request.location, revision=manifest.revision, commit=manifest.commit)
-    if manifest.kind is CheckpointKind.HUB and isinstance(found, HubReference):
+    if isinstance(found, HubReference):
         return replace(at_commit, reference=found.repo)
     path = Path(request.reference)
     return replace(at_commit, reference=str(path if path.is_dir() else path.parent))

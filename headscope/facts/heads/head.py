@@ -5,9 +5,10 @@ from enum import StrEnum
 
 from headscope.errors import UsageError, did_you_mean
 from headscope.facts.heads.tokens import HiddenSource, Positions
+from headscope.facts.plain import Derived
 from headscope.facts.stored.adapter import Carried
 from headscope.facts.stored.checkpoint import Gap
-from headscope.facts.stored.weights import ParameterStatus
+from headscope.facts.stored.weights import GIVEN_AT_LOAD, ParameterStatus
 
 Shape = tuple[int | str, ...]
 """Axis sizes; the axes that vary carry names: `("batch", "sequence", 768)`."""
@@ -261,6 +262,17 @@ class HeadParameter:
     """`parameter`, or `buffer` for a stored tensor that training does not update, such as a running mean."""
 
 
+class HeadStatus(StrEnum):
+    """What the checkpoint gave of the parameters and buffers that the logits depend on."""
+
+    LOADED = "loaded"
+    NEW = "new"
+    PARTLY_NEW = "partly_new"
+    CHANGED = "changed"
+    UNKNOWN = "unknown"
+    NO_PARAMETERS = "no_parameters"
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """The head of one model with one checkpoint.
@@ -296,6 +308,20 @@ class Head:
     def tensors(self) -> tuple[HeadParameter, ...]:
         """Everything that a checkpoint has to give the head: its parameters, then its buffers."""
         return (*self.parameters, *self.buffers)
+
+    @Derived
+    def status(self) -> HeadStatus:
+        """What the checkpoint gave of what the logits depend on: all (`loaded`), nothing (`new`: every part is newly
+        initialized), or a part (`partly_new`). `changed`: a model in memory holds other numbers than its load gave."""
+        live = [item.status for item in self.tensors if item.live]
+        lost = [status for status in live if status not in GIVEN_AT_LOAD]
+        if not lost:
+            return HeadStatus.LOADED if live else HeadStatus.NO_PARAMETERS
+        if ParameterStatus.UNKNOWN in lost:
+            return HeadStatus.UNKNOWN
+        if all(status is ParameterStatus.CHANGED for status in lost):
+            return HeadStatus.CHANGED
+        return HeadStatus.NEW if len(lost) == len(live) else HeadStatus.PARTLY_NEW
 
 
 def classifier_weight(head: Head) -> HeadParameter | None:

@@ -6,11 +6,11 @@ from typing import Any
 
 from headscope.facts.heads.head import Head, HeadParameter
 from headscope.facts.heads.tasks import Task
-from headscope.facts.plain import to_dict
+from headscope.facts.plain import Derived, to_dict
 from headscope.facts.results.environment import Environment
 from headscope.facts.results.health import HeadHealth
 from headscope.facts.stored.adapter import AdapterFacts
-from headscope.facts.stored.checkpoint import CheckpointFacts, Gap
+from headscope.facts.stored.checkpoint import CheckpointFacts, CheckpointKind, Gap, GapTopic
 from headscope.facts.stored.weights import ParameterStatus, WeightDiff
 
 
@@ -136,6 +136,16 @@ class ModelFacts:
     """Classes that a model in memory was wrapped in, outermost first, such as `OptimizedModule`."""
 
 
+class LoadVerdict(StrEnum):
+    """Whether the checkpoint gives every weight that the logits depend on."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+    BROKEN = "broken"
+    NOT_DETERMINED = "not_determined"
+    NOT_COMPARED = "not_compared"
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """The facts of one examination; `notes` are sentences on what was observed. `to_dict()` is what `--json` prints.
@@ -172,6 +182,37 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values: lists, dicts, strings, numbers."""
         return to_dict(self)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The parameters whose status is not known, because not all of the checkpoint could be read."""
+        return tuple(item.name for item in self.weights.parameters if item.status is ParameterStatus.UNKNOWN)
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether a checkpoint was read, or a model in memory was compared with what its load gave."""
+        is_live = self.checkpoint.kind is CheckpointKind.MEMORY
+        return bool(self.checkpoint.tensors) or (is_live and len(self.unknown) < len(self.weights.parameters))
+
+    @Derived
+    def verdict(self) -> LoadVerdict:
+        """Whether the checkpoint gives every weight that the logits depend on, by keys and shapes. `broken`: what was
+        saved can't be used as it is (other shapes, a base model with gaps, a broken adapter); `incomplete`: parts are
+        newly initialized; `not_compared`: there was no checkpoint. It says nothing about the numbers: see `check`."""
+        if self.head is not None and not self.is_compared:
+            is_without = self.checkpoint.kind in (CheckpointKind.CLASS, CheckpointKind.MEMORY)
+            is_known = is_without and not any(gap.topic == GapTopic.CHECKPOINT for gap in self.not_determined)
+            return LoadVerdict.NOT_COMPARED if is_known else LoadVerdict.NOT_DETERMINED
+        missing = find_missing(self)
+        if (
+            (self.adapter is not None and self.adapter.is_broken)
+            or self.weights.mismatched
+            or (self.head is not None and missing.elsewhere)
+        ):
+            return LoadVerdict.BROKEN
+        if missing.head or missing.elsewhere:
+            return LoadVerdict.INCOMPLETE
+        return LoadVerdict.NOT_DETERMINED if self.not_determined or self.unknown else LoadVerdict.COMPLETE
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,9 @@ class ParameterStatus(StrEnum):
 NEW_AT_LOAD = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
 """The statuses of a parameter that the load initializes at random."""
 
+GIVEN_AT_LOAD = (ParameterStatus.LOADED, ParameterStatus.TIED)
+"""The statuses of a parameter that the checkpoint gives."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mismatch:

@@ -11,7 +11,7 @@ from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.environment import documentation_address, tool_version
 from headscope.render.parts.explain import topics
 from headscope.render.screens.check import WORDS, verdict_words
-from headscope.render.text.safe import code, plain, safe
+from headscope.render.text.safe import code_span, plain, safe
 
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _SARIF = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
@@ -170,7 +170,7 @@ def markdown_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
     lines = ["| model | verdict | findings |", "|---|---|---|"]
     for result in results:
         verdict = f"**{WORDS[result.verdict].lower()}**"
-        lines.append(f"| {code(result.reference)} | {verdict} for {result.profile.value} | {_sentence(result)} |")
+        lines.append(f"| {code_span(result.reference)} | {verdict} for {result.profile.value} | {_sentence(result)} |")
     for result in results:
         if result.findings or result.not_determined:
             lines += ["", f"### {plain(result.reference)}", ""]

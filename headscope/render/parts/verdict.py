@@ -18,15 +18,22 @@ from headscope.facts import (
     TensorKind,
 )
 from headscope.facts.counting import counted, few_of
-from headscope.facts.results.report import find_missing
+from headscope.facts.results.report import LoadVerdict, find_missing
 from headscope.facts.stored.adapter import describe_fault
+from headscope.facts.stored.weights import GIVEN_AT_LOAD
 from headscope.render.text.console import TONE, Tone
 from headscope.render.text.fold import fold_keys
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label
 from headscope.render.text.words import size_of
 
-_GIVEN = {ParameterStatus.LOADED, ParameterStatus.TIED}
+_TONES = {
+    LoadVerdict.COMPLETE: Tone.GOOD,
+    LoadVerdict.INCOMPLETE: Tone.WARNING,
+    LoadVerdict.NOT_DETERMINED: Tone.WARNING,
+    LoadVerdict.NOT_COMPARED: Tone.NOTE,
+    LoadVerdict.BROKEN: Tone.ERROR,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,7 @@ def tell_verdict(report: Report) -> HeadVerdict:
     """The verdict on the head and the base model, or, where no head is known, on all parameters alike."""
     if report.head is None:
         return _tell_whole_verdict(report)
-    if not report.checkpoint.tensors and not _is_compared(report):
+    if not report.is_compared:
         return _verdict_without_weights(report, report.head)
     clauses = [
         _head_clause(report.head) + _from_adapter(report.head),
@@ -55,13 +62,7 @@ def tell_verdict(report: Report) -> HeadVerdict:
         _base_clause(report, report.head),
         *_gap_clauses(report),
     ]
-    return HeadVerdict(_tone(report), "; ".join(clauses))
-
-
-def _is_compared(report: Report) -> bool:
-    """Whether a model in memory was compared with what its load told: then no checkpoint was read."""
-    is_live = report.checkpoint.kind is CheckpointKind.MEMORY
-    return is_live and any(item.status is not ParameterStatus.UNKNOWN for item in report.weights.parameters)
+    return HeadVerdict(_TONES[report.verdict], "; ".join(clauses))
 
 
 def _from_adapter(head: Head) -> str:
@@ -118,7 +119,7 @@ def _tell_whole_verdict(report: Report) -> HeadVerdict:
     missing = (*diff.new, *(item.parameter for item in diff.mismatched))
     total = diff.loaded + len(diff.tied) + len(missing)
     clauses = [f"{len(missing):,} of {counted(total, 'tensor')} newly initialized: {_names(missing)}"]
-    unknown = _unknown(report)
+    unknown = report.unknown
     if not missing and not unknown:
         tied = f", {len(diff.tied):,} tied to {'it' if diff.loaded == 1 else 'them'}" if diff.tied else ""
         given = tuple(item.name for item in diff.parameters if item.adapter is Carried.SAVED)
@@ -132,25 +133,7 @@ def _tell_whole_verdict(report: Report) -> HeadVerdict:
     if diff.mismatched:
         clauses.append(f"{len(diff.mismatched):,} of them because of shape mismatch")
     clauses.append(f"{counted(len(diff.unused), 'checkpoint tensor')} unused")
-    return HeadVerdict(_tone(report), "; ".join([*clauses, *_gap_clauses(report)]))
-
-
-def _unknown(report: Report) -> tuple[str, ...]:
-    """The parameters whose status is not known, because not all of the checkpoint could be read."""
-    return tuple(item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN)
-
-
-def _tone(report: Report) -> Tone:
-    missing = find_missing(report)
-    adapter = report.adapter
-    if (
-        (adapter is not None and adapter.is_broken)
-        or report.weights.mismatched
-        or (report.head is not None and missing.elsewhere)
-    ):
-        return Tone.ERROR
-    unsure = missing.head or missing.elsewhere or report.not_determined or _unknown(report)
-    return Tone.WARNING if unsure else Tone.GOOD
+    return HeadVerdict(_TONES[report.verdict], "; ".join([*clauses, *_gap_clauses(report)]))
 
 
 def _all(total: int) -> str:
@@ -160,7 +143,7 @@ def _all(total: int) -> str:
 def _head_clause(head: Head) -> str:
     live = _live(head)
     changed = [parameter for parameter in live if parameter.status is ParameterStatus.CHANGED]
-    lost = [parameter for parameter in live if parameter.status not in (*_GIVEN, ParameterStatus.CHANGED)]
+    lost = [parameter for parameter in live if parameter.status not in (*GIVEN_AT_LOAD, ParameterStatus.CHANGED)]
     unknown = [parameter for parameter in lost if parameter.status is ParameterStatus.UNKNOWN]
     mismatched = [parameter for parameter in lost if parameter.status is ParameterStatus.MISMATCHED]
     if not live:
@@ -247,7 +230,7 @@ def _names(names: Sequence[str]) -> str:
 def _base_clause(report: Report, head: Head) -> str:
     missing = find_missing(report).elsewhere
     own = {item.name for item in head.tensors}
-    unknown = [name for name in _unknown(report) if name not in own]
+    unknown = [name for name in report.unknown if name not in own]
     if unknown:
         return f"base model not determined: {counted(len(unknown), 'tensor')} not seen: {_names(unknown)}"
     changed = [item.name for item in report.weights.parameters if item.status is ParameterStatus.CHANGED]

@@ -1,9 +1,10 @@
-"""A Python module with the classifier that `probe` advises: which class to load, or which head to write."""
+"""A Python module with a classifier: which class to load, or which head to write."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from headscope.facts.results.probe import Candidate, ProbeResult, Problem, Vector
-from headscope.facts.results.probe_data import Input
+from headscope.facts.results.probe_data import Input, Loading
 from headscope.render.probing.code_media import (
     OWN_MEDIA_FORWARD,
     media_features,
@@ -103,6 +104,11 @@ _SIGNATURE = """
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
     ) -> torch.Tensor:
 """
+_MEASURED = """\
+        with torch.no_grad():
+            size = self.eval().features(**encode(load_tokenizer(), EXAMPLE)).shape[-1]
+        self.train()
+"""
 _OWN_HEAD = '''
 class Classifier(nn.Module):
     """The class of the checkpoint, with its own head."""
@@ -168,12 +174,54 @@ if __name__ == "__main__":
 '''
 
 
+@dataclass(frozen=True, slots=True)
+class ModuleFacts:
+    """What a module is written from: `origin` is its first sentence, `what` the vector in words.
+
+    `layer` is the index of the hidden states, negative from the end; `size` None is measured when the module is built.
+    `classifier` is the last layer of the class's own head, where the vector is the input of that head.
+    """
+
+    origin: str
+    what: str
+    vector: Vector
+    loading: Loading
+    labels: tuple[str, ...]
+    problem: Problem
+    layer: int = -1
+    size: int | None = None
+    max_tokens: int | None = None
+    classifier: str = ""
+
+
 def probe_code(result: ProbeResult) -> str:
+    """The module that `probe` advises."""
+    best, input = _advised(result), input_words(result)
+    is_head = best.pooling is Vector.HEAD
+    what = candidate_words(best, input)
+    above = "The class of the checkpoint: `headscope probe` scored no vector above the input of its head."
+    chosen = f"A linear classifier on the vector that `headscope probe` scored best: {what}."
+    return module_code(
+        ModuleFacts(
+            origin=above if is_head else chosen,
+            what=what,
+            vector=best.pooling,
+            loading=result.loading or Loading(result.reference, None, None, "AutoModel"),
+            labels=tuple(item.label for item in result.classes),
+            problem=result.problem,
+            layer=result.layers if best.layer is None else best.layer,
+            size=best.size,
+            max_tokens=result.numbers.max_tokens if result.numbers is not None else None,
+            classifier=result.head_input.classifier if result.head_input is not None else "",
+        )
+    )
+
+
+def module_code(facts: ModuleFacts) -> str:
     """The module; every name of a file or a class in it is a quoted Python string."""
-    best = _advised(result)
-    if best.pooling is Vector.HEAD:
-        return "".join(_own_class(result))
-    return "".join((_custom_head if input_words(result) is Input.TEXT else _custom_media_head)(result, best))
+    if facts.vector is Vector.HEAD:
+        return "".join(_own_class(facts))
+    return "".join((_custom_head if facts.loading.input is Input.TEXT else _custom_media_head)(facts))
 
 
 def _advised(result: ProbeResult) -> Candidate:
@@ -183,60 +231,49 @@ def _advised(result: ProbeResult) -> Candidate:
     return head if head is not None and head.same_as == best.name else best
 
 
-def _custom_head(result: ProbeResult, best: Candidate) -> Iterator[str]:
-    functions, call = _BODIES.get(best.pooling, ((), ""))
-    yield f'"""A linear classifier on the vector that `headscope probe` scored best: {candidate_words(best)}."""\n'
+def _custom_head(facts: ModuleFacts) -> Iterator[str]:
+    functions, call = _BODIES.get(facts.vector, ((), ""))
+    yield f'"""{facts.origin}"""\n'
     yield "\nfrom collections.abc import Sequence\nfrom inspect import signature\nfrom typing import Any\n"
     yield "\nimport torch\nfrom torch import nn\nfrom transformers import AutoModel, AutoTokenizer\n\n"
-    yield from _constants(result)
-    layer = result.layers if best.layer is None else best.layer
-    yield f"LAYER = {layer}  # 0: the embeddings\n" if "LAYER" in call else ""
-    yield f"LOSS = {_LOSSES[result.problem]}\n\n"
+    yield from _constants(facts)
+    yield f"LAYER = {facts.layer}  # 0: the embeddings; -1: the last\n" if "LAYER" in call else ""
+    yield f"LOSS = {_LOSSES[facts.problem]}\n\n"
     yield from (f"{function}\n" for function in functions)
     yield f"{_TOKENIZER}\n"
     yield '\nclass Classifier(nn.Module):\n    """Scores of texts, from one vector of each."""\n\n'
     yield "    def __init__(self) -> None:\n        super().__init__()\n"
-    inner = ".get_encoder()" if result.loading is not None and result.loading.encoder_decoder else ""
-    yield f"        self.base = AutoModel.from_pretrained(CHECKPOINT, dtype=torch.float32, **LOADING){inner}\n"
-    yield f"        self.classifier = nn.Linear({best.size}, len(LABELS))\n"
-    yield "        self.end = load_tokenizer().eos_token_id\n" if best.pooling is Vector.EOS_TOKEN else ""
-    yield f'{_SIGNATURE}        """The vector of each text: {candidate_words(best)}."""\n'
-    yield _POOLER if best.pooling is Vector.POOLER else _OF_LAYER.format(call=call)
-    yield f"{_RUN}{_FORWARD}\n{_main(result)}"
+    yield "        base = AutoModel.from_pretrained(CHECKPOINT, dtype=torch.float32, **LOADING)\n"
+    yield "        self.base = base.get_encoder() if base.config.is_encoder_decoder else base\n"
+    yield "        self.end = load_tokenizer().eos_token_id\n" if facts.vector is Vector.EOS_TOKEN else ""
+    yield _MEASURED if facts.size is None else ""
+    yield f"        self.classifier = nn.Linear({facts.size or 'size'}, len(LABELS))\n"
+    yield f'{_SIGNATURE}        """The vector of each text: {facts.what}."""\n'
+    yield _POOLER if facts.vector is Vector.POOLER else _OF_LAYER.format(call=call)
+    yield f"{_RUN}{_FORWARD}\n{_main(facts.problem)}"
 
 
-def _custom_media_head(result: ProbeResult, best: Candidate) -> Iterator[str]:
+def _custom_media_head(facts: ModuleFacts) -> Iterator[str]:
     """The module for images or sounds."""
-    input = input_words(result)
-    title = f"The vector of each {input.noun}: {candidate_words(best, input)}."
-    vector = candidate_words(best, input)
-    yield f'"""A linear classifier on the vector that `headscope probe` scored best: {vector}."""\n'
-    name, base = _class_and_base(result)
+    input, loading = facts.loading.input, facts.loading
+    yield f'"""{facts.origin}"""\n'
+    name = _class_name(loading)
     yield media_imports(input, name)
-    yield from _constants(result)
-    yield f"BASE = {base!r}  # the part of the class that makes the hidden states\n" if base else ""
-    yield f"LAYER = {result.layers if best.layer is None else best.layer}\n" if reads_layer(best) else ""
-    yield f"LOSS = {_LOSSES[result.problem]}\n\n"
-    yield from (f"{function}\n" for function in media_functions(best))
+    yield from _constants(facts)
+    yield f"BASE = {loading.base!r}  # the part of the class that makes the hidden states\n" if loading.base else ""
+    yield f"LAYER = {facts.layer}\n" if reads_layer(facts.vector) else ""
+    yield f"LOSS = {_LOSSES[facts.problem]}\n\n"
+    yield from (f"{function}\n" for function in media_functions(facts.vector))
     yield f"{media_reading(input)}\n"
     yield f'\nclass Classifier(nn.Module):\n    """Scores of {input.noun}s, from one vector of each."""\n\n'
     yield "    def __init__(self) -> None:\n        super().__init__()\n"
     yield f"        model = {name}.from_pretrained(\n"
     yield "            CHECKPOINT, ignore_mismatched_sizes=True, dtype=torch.float32, **LOADING\n        )\n"
-    yield f"        self.base = model{'.get_submodule(BASE)' if base else ''}\n"
-    yield f"        self.classifier = nn.Linear({best.size}, len(LABELS))\n"
-    yield f"{media_features(best, title)}\n{media_main(result.problem, _TARGETS[result.problem])}"
-
-
-def _class_and_base(result: ProbeResult) -> tuple[str, str]:
-    """The class that gave the vectors, and its part that makes the hidden states.
-
-    `AutoModel` may load more: both towers of CLIP, or the decoder of Whisper, which need inputs that no file gives.
-    """
-    if result.loading is None:
-        return "AutoModel", ""
-    name = _AUTO[input_words(result)] if result.loading.remote_code else result.loading.model_class
-    return name, result.loading.base
+    # `AutoModel` may load more: both towers of CLIP, or the decoder of Whisper, which need inputs that no file gives.
+    yield f"        self.base = model{'.get_submodule(BASE)' if loading.base else ''}\n"
+    yield f"        self.classifier = nn.Linear({facts.size}, len(LABELS))\n"
+    title = f"The vector of each {input.noun}: {facts.what}."
+    yield f"{media_features(facts.vector, title)}\n{media_main(facts.problem, _TARGETS[facts.problem])}"
 
 
 _AUTO = {
@@ -246,21 +283,23 @@ _AUTO = {
 }
 
 
-def _own_class(result: ProbeResult) -> Iterator[str]:
-    assert result.loading is not None
-    assert result.head_input is not None
-    input, name = input_words(result), result.loading.model_class
-    yield '"""The class of the checkpoint: `headscope probe` scored no vector above the input of its head."""\n'
-    auto = _AUTO[input] if result.loading.remote_code else name
+def _class_name(loading: Loading) -> str:
+    """The class to import: with code of the repository, no name of Transformers is that of the class."""
+    return _AUTO[loading.input] if loading.remote_code else loading.model_class
+
+
+def _own_class(facts: ModuleFacts) -> Iterator[str]:
+    input, auto = facts.loading.input, _class_name(facts.loading)
+    yield f'"""{facts.origin}"""\n'
     yield _text_imports(auto) if input is Input.TEXT else media_imports(input, auto)
-    yield from _constants(result)
-    yield f"LAST_LAYER = {result.head_input.classifier!r}\n"
-    head = _OWN_HEAD.format(model_class=auto, problem=result.problem.value)
+    yield from _constants(facts)
+    yield f"LAST_LAYER = {facts.classifier!r}\n"
+    head = _OWN_HEAD.format(model_class=auto, problem=facts.problem.value)
     if input is Input.TEXT:
-        yield f"\n{_TOKENIZER}\n{head}{_PAD}{_OWN_METHODS}{_OWN_FORWARD}\n{_main(result)}"
+        yield f"\n{_TOKENIZER}\n{head}{_PAD}{_OWN_METHODS}{_OWN_FORWARD}\n{_main(facts.problem)}"
     else:
-        yield f"LOSS = {_LOSSES[result.problem]}\n\n{media_reading(input)}\n"
-        yield f"{head}{_OWN_METHODS}{OWN_MEDIA_FORWARD}\n{media_main(result.problem, _TARGETS[result.problem])}"
+        yield f"LOSS = {_LOSSES[facts.problem]}\n\n{media_reading(input)}\n"
+        yield f"{head}{_OWN_METHODS}{OWN_MEDIA_FORWARD}\n{media_main(facts.problem, _TARGETS[facts.problem])}"
 
 
 def _text_imports(auto: str) -> str:
@@ -271,25 +310,21 @@ def _text_imports(auto: str) -> str:
     )
 
 
-def _constants(result: ProbeResult) -> Iterator[str]:
-    loading = result.loading
-    reference = loading.reference if loading is not None else result.reference
-    options: dict[str, str | bool] = {}
-    if loading is not None:
-        given = {"revision": loading.revision, "subfolder": loading.subfolder}
-        options = {name: value for name, value in given.items() if value}
-        options |= {"trust_remote_code": True} if loading.remote_code else {}
-    limit = result.numbers.max_tokens if result.numbers is not None else None
-    yield f"CHECKPOINT = {reference!r}\n"
+def _constants(facts: ModuleFacts) -> Iterator[str]:
+    loading = facts.loading
+    given = {"revision": loading.revision, "subfolder": loading.subfolder}
+    options: dict[str, str | bool] = {name: value for name, value in given.items() if value}
+    options |= {"trust_remote_code": True} if loading.remote_code else {}
+    yield f"CHECKPOINT = {loading.reference!r}\n"
     yield f"LOADING: dict[str, Any] = {options!r}\n"
-    yield f"LABELS = {tuple(item.label for item in result.classes) or ('value',)!r}\n"
-    if input_words(result) is Input.TEXT:
-        yield f"MAX_TOKENS: int | None = {limit}\n"
+    yield f"LABELS = {facts.labels or ('value',)!r}\n"
+    if loading.input is Input.TEXT:
+        yield f"MAX_TOKENS: int | None = {facts.max_tokens}\n"
         yield 'EXAMPLE = ["A first text.", "A second, longer text."]\n'
 
 
-def _main(result: ProbeResult) -> str:
-    return _MAIN.replace("TARGETS", _TARGETS[result.problem])
+def _main(problem: Problem) -> str:
+    return _MAIN.replace("TARGETS", _TARGETS[problem])
 
 
 _LOSSES = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from headscope.facts.results.probe import Candidate, Problem, Vector
+from headscope.facts.results.probe import Problem, Vector
 from headscope.facts.results.probe_data import Input
 
 _FIRST = '''
@@ -153,15 +153,15 @@ def media_reading(input: Input) -> str:
     return f"{_IMAGES if input is Input.IMAGE else _SOUNDS}{_ENCODE}"
 
 
-def media_functions(best: Candidate) -> Iterator[str]:
+def media_functions(vector: Vector) -> Iterator[str]:
     """The functions that the vector is made with."""
-    yield from _BODIES.get(best.pooling, ((), ""))[0]
+    yield from _BODIES.get(vector, ((), ""))[0]
 
 
-def media_features(best: Candidate, title: str) -> str:
+def media_features(vector: Vector, title: str) -> str:
     """The methods that make the vector of each input from its tensors."""
-    _, call = _BODIES.get(best.pooling, ((), ""))
-    body = _POOLER if best.pooling is Vector.POOLER else _STATES.format(call=call)
+    _, call = _BODIES.get(vector, ((), ""))
+    body = _POOLER if vector is Vector.POOLER else _STATES.format(call=call)
     return f"{_FEATURES.format(title=title)}{body}{_RUN}"
 
 
@@ -178,6 +178,6 @@ def media_main(problem: Problem, targets: str) -> str:
     return _MAIN.replace("TARGETS", targets).replace("ANSWERS", _ANSWERS[problem])
 
 
-def reads_layer(best: Candidate) -> bool:
+def reads_layer(vector: Vector) -> bool:
     """Whether the vector is made of one layer, which the module names."""
-    return "LAYER" in _BODIES.get(best.pooling, ((), ""))[1]
+    return "LAYER" in _BODIES.get(vector, ((), ""))[1]

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts import Finding, Head, PoolingKind, Report, Severity
+from headscope.facts.plain import to_dict
 from headscope.render.head.head_path import HeadPath
 from headscope.render.head.token_strip import TokenStrip
 from headscope.render.head.tree import tree_of
@@ -35,12 +36,14 @@ from headscope.render.parts.report_facts import (
     unused_facts,
     verified_facts,
 )
-from headscope.render.parts.verdict import verdict_screen
+from headscope.render.parts.verdict import tell_verdict, verdict_screen
 from headscope.render.text.console import QUIET, STRONG
+from headscope.render.text.document import Document
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.plain_words import plain_words
-from headscope.render.text.safe import label
+from headscope.render.text.safe import code_span, label, plain
 from headscope.render.text.tokens import token_rows
+from headscope.render.text.words import axes_of
 
 _MARGIN = 12
 
@@ -72,6 +75,42 @@ def inspect_screen(report: Report, *, details: bool = False, words: str | None =
     if words is not None:
         parts.append(NextSteps(next_of_inspect(report, words, details=details)))
     return Group(*parts)
+
+
+def inspect_document(report: Report) -> Document:
+    """The document of `inspect`: the report, and its verdict as a sentence."""
+    return {**to_dict(report), "headline": tell_verdict(report).sentence}
+
+
+def inspect_markdown(report: Report) -> str:
+    """The answer for a model card or an issue: the verdict, the head as a table of its steps, labels, findings."""
+    lines = [f"**{plain(tell_verdict(report).sentence)}**", ""]
+    words = plain_words(report)
+    lines += [plain(words), ""] if words else []
+    lines += ["| | |", "|---|---|", f"| checkpoint | {code_span(report.checkpoint.reference)} |"]
+    lines += [f"| class | {code_span(report.model.class_name)} |"]
+    formula = report.head.formula if report.head is not None else ""
+    lines += [f"| formula | {code_span(formula)} |"] if formula else []
+    facts = (item for section in (pooling_facts, brief_label_facts) for item in section(report))
+    lines += [f"| {name} | {plain(body.plain)} |" for name, body in facts]
+    lines += ["", *_stages_table(report.head)] if report.head is not None else []
+    findings = [item for item in report.findings if item.severity is not Severity.NOTE]
+    told = [f"- **{item.id}** {plain(item.message)} {plain(item.remedy)}" for item in findings]
+    told += [f"- not determined: {plain(gap.topic)}: {plain(gap.reason)}" for gap in report.not_determined]
+    lines += ["", *told] if told else []
+    versions = f"Transformers {report.environment.transformers}"
+    lines += ["", f"_headscope {report.tool_version}, {versions}: keys and shapes; numbers were not compared._"]
+    return "\n".join(lines) + "\n"
+
+
+def _stages_table(head: Head) -> Iterator[str]:
+    status = {item.name: item.status.value for item in head.tensors}
+    yield "| step | module | shape | weights |"
+    yield "|---|---|---|---|"
+    for stage in head.stages:
+        weights = ", ".join(f"{code_span(name)} {status.get(name, '')}".strip() for name in stage.parameters)
+        module = code_span(stage.module) if stage.module else ""
+        yield f"| {plain(stage.operation)} | {module} | {plain(axes_of(stage.output_shape))} | {weights} |"
 
 
 def inspect_facts(report: Report) -> Facts:

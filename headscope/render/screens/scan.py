@@ -12,7 +12,7 @@ from headscope.facts.results.scan import Count, Interval, RuleCount, ScanSummary
 from headscope.render.screens.check import WORDS
 from headscope.render.text.console import QUIET, STRONG
 from headscope.render.text.lines import GAP, Paragraph
-from headscope.render.text.safe import code, label, plain
+from headscope.render.text.safe import code_span, label, plain
 from headscope.render.text.words import bytes_of
 
 _MOST = 10
@@ -141,7 +141,7 @@ def scan_markdown(found: ScanSummary) -> str:
         lines += [f"### {section.title.capitalize()}", "", f"| {' | '.join(head)} |"]
         lines += [f"|---:|{'---|' * (len(head) - 1)}"]
         for line in section.lines:
-            cells = (line.number, code(line.name), *((plain(line.meaning),) if meant else ()))
+            cells = (line.number, code_span(line.name), *((plain(line.meaning),) if meant else ()))
             lines.append(f"| {' | '.join(cells)} |")
         if section.more:
             lines.append(f"| {section.more.number} | {section.more.name} |{' |' if meant else ''}")

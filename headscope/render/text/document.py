@@ -33,11 +33,6 @@ def json_text(document: Document) -> str:
     return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def inspect_document(report: Report) -> Document:
-    """The document of `inspect`: the report as it is."""
-    return report.to_dict()
-
-
 def diff_document(report: Report, *, every: bool = False) -> Document:
     """The document of `diff-weights`; with `every`, `weights.parameters` lists the loaded ones too."""
     whole = report.to_dict()
@@ -70,7 +65,7 @@ def check_document(results: Sequence[CheckResult]) -> Document:
 
 
 def _result(result: CheckResult) -> Document:
-    return {**(result.report.to_dict() if result.report is not None else {}), **result.to_dict()}
+    return {**(to_dict(result.report) if result.report is not None else {}), **result.to_dict()}
 
 
 def scan_document(found: ScanSummary) -> Document:

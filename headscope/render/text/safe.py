@@ -49,7 +49,7 @@ def label(text: str, style: str = "") -> Text:
     return Text(safe(text), style=style, overflow="fold")
 
 
-def code(text: str) -> str:
+def code_span(text: str) -> str:
     """`text` as code, also inside a table."""
     return f"`{safe(text).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
 

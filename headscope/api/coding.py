@@ -1,0 +1,152 @@
+"""`code`: a Python module with a classifier on a checkpoint, written without data."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Literal, Unpack, get_args
+
+from headscope.api.arguments import CachedOptions, use_case
+from headscope.api.options import make_request
+from headscope.errors import Unsupported, UsageError, did_you_mean
+from headscope.examination.base.reading import loadable
+from headscope.examination.base.request import Progress, Request
+from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.facts import CheckpointKind, Report
+from headscope.facts.heads.head import classifier_weight
+from headscope.facts.results.probe import Problem, Vector
+from headscope.facts.results.probe_data import Input, Loading
+from headscope.facts.stored.location import Location
+from headscope.probing.plan import TASK_OF
+
+VectorName = Literal[
+    "head", "first_token", "masked_mean", "last_non_pad_token", "max", "mean_and_max", "first_last_mean",
+    "last_four_concat", "last_four_average",
+]  # fmt: skip
+"""The vectors that a module can be written for without data; the others need a token or a module to be there."""
+
+OTHER_VECTOR_NAMES = {"cls": "first_token", "first": "first_token", "mean": "masked_mean", "last": "last_non_pad_token"}
+"""What people call them."""
+_WITHOUT_LAYER = (Vector.HEAD, Vector.FIRST_LAST_MEAN, Vector.LAST_FOUR_CONCAT, Vector.LAST_FOUR_AVERAGE)
+
+
+@use_case
+def code(
+    reference: str | PathLike[str],
+    *,
+    pooling: str = "head",
+    layer: int | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[CachedOptions],
+) -> str:
+    """Writes a Python module with a classifier: the class of the checkpoint, or a linear layer on another vector.
+
+    The module loads the checkpoint, encodes inputs, gives features and scores, and trains; it needs PyTorch and
+    Transformers, not headscope. No data are read, so nothing says which vector is best: `probe` measures that.
+
+    Args:
+        reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, or a local folder.
+        pooling: `head` (what the class itself reads), or for texts `first_token`, `masked_mean`,
+            `last_non_pad_token`, `max`, `mean_and_max`, `first_last_mean`, `last_four_concat`, `last_four_average`.
+        layer: Index of the hidden states of such a vector; 0 is the embeddings (default: the last).
+        options: See `CachedOptions`.
+        progress: Called with a short sentence before each step.
+
+    Returns:
+        The text of the module. A linear layer that it adds is new, and has to be trained.
+
+    Raises:
+        UsageError: The pooling is unknown, or the layer doesn't apply.
+        HeadscopeError: The checkpoint can't be read, or its head could not be determined.
+
+    Example:
+        >>> import headscope
+        >>> text = headscope.code("roberta-base", pooling="mean", labels=["bad", "good"], offline=True)
+        >>> "def mean(state" in text
+        True
+    """
+    vector = _vector_named(pooling)
+    if layer is not None and vector in _WITHOUT_LAYER:
+        raise UsageError(f"pooling {vector.value} takes no layer", "leave it out")
+    request = make_request(reference, options)
+    examined = examine("inspect", request, progress)
+    report = examined.report
+    place = loadable(request, examined.manifest)
+    _refuse_what_cannot_be_loaded(report, request, place)
+    from headscope.render.probing.code import ModuleFacts, module_code
+    from headscope.render.probing.words import vector_words
+
+    input, weight = _input_of(report, vector), classifier_weight(report.head) if report.head else None
+    if vector is Vector.HEAD and weight is None:
+        raise Unsupported("the last layer of the head could not be determined", "name a vector: --pooling mean")
+    where = "" if vector in _WITHOUT_LAYER else " of the last layer" if layer is None else f" of layer {layer}"
+    what = f"{vector_words(vector, input)}{where}"
+    own = f"{report.model.class_name}, with its own head. `headscope code` wrote it without data."
+    new = f"A new linear layer on a vector: {what}. `headscope code` wrote it without data."
+    return module_code(
+        ModuleFacts(
+            origin=own if vector is Vector.HEAD else new,
+            what=what,
+            vector=vector,
+            loading=Loading(
+                reference=place.reference,
+                revision=place.commit or place.revision,
+                subfolder=place.subfolder,
+                model_class=report.model.class_name,
+                remote_code=request.trust_remote_code,
+                input=input,
+            ),
+            labels=report.model.labels,
+            problem=_problem(report),
+            layer=-1 if layer is None else layer,
+            max_tokens=_most_tokens(examined),
+            classifier=weight.name.rpartition(".")[0] if weight is not None else "",
+        )
+    )
+
+
+def _vector_named(name: str) -> Vector:
+    found = name.strip().lower().replace("-", "_")
+    found = OTHER_VECTOR_NAMES.get(found, found)
+    known = get_args(VectorName)
+    if found not in known:
+        hint = did_you_mean(found, known, f"one of {', '.join(known)}; `headscope probe` scores others on data")
+        raise UsageError(f"no such pooling for code: {name!r}", hint)
+    return Vector(found)
+
+
+def _refuse_what_cannot_be_loaded(report: Report, request: Request, place: Location) -> None:
+    """Raises Unsupported for what the module's `from_pretrained` would not load as it was examined."""
+    kind, hint = report.checkpoint.kind, "give a Hub ID or the folder of a checkpoint"
+    if kind is CheckpointKind.CLASS:
+        raise Unsupported("code needs a checkpoint, and a class has none", hint)
+    if report.adapter is not None or kind is CheckpointKind.ADAPTER:
+        raise Unsupported("code doesn't write modules with a PEFT adapter", "merge it into its base model first")
+    is_file = kind is CheckpointKind.SNAPSHOT and Path(request.reference).exists()
+    if is_file or report.repaired is not None or request.tokens or place.variant:
+        raise Unsupported("code writes modules for checkpoints that from_pretrained loads as they are", hint)
+
+
+def _input_of(report: Report, vector: Vector) -> Input:
+    found = next((input for input, task in TASK_OF.items() if task == report.model.task), None)
+    if found is None:
+        raise Unsupported(
+            f"code writes classifiers of whole inputs, and {report.model.class_name} is for {report.model.task}",
+            "name a class or a task: --task sequence-classification",
+        )
+    if vector is not Vector.HEAD and found is not Input.TEXT:
+        raise Unsupported(
+            f"without data, code knows only the head's own vector for {found.noun}s", "use --pooling head, or probe"
+        )
+    return found
+
+
+def _problem(report: Report) -> Problem:
+    if report.model.problem_type in {item.value for item in Problem}:
+        return Problem(report.model.problem_type)
+    return Problem.REGRESSION if report.model.num_labels == 1 else Problem.SINGLE_LABEL
+
+
+def _most_tokens(examined: Examined) -> int | None:
+    positions = examined.built.positions
+    return positions if positions and positions < 100_000 else None
