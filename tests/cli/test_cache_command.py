@@ -10,8 +10,7 @@ from headscope.cli import main
 from headscope.errors import ExitCode
 from headscope.examination.base.cache import Cache, StoredFile
 from headscope.examination.checkpoint.structure import Remembered
-from headscope.examination.evidence.base_numbers import BaseNumbers
-from headscope.examination.evidence.gathering import RuleEvidence
+from headscope.facts.results.check import BaseNumbers, RuleEvidence
 from headscope.facts.stored.tokenizer import TokenizerFacts
 
 REPORT = f"{'a' * 40}-remembered.json"

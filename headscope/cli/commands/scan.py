@@ -147,7 +147,8 @@ class TableOptions:
         str | None,
         option(
             "-o --output",
-            "Append each row to OUT: a file of JSON lines, or Parquet in FOLDER/ or NAME.parquet (default: stdout).",
+            "Append each row to OUT: a file of JSON lines, NAME.csv, or Parquet in FOLDER/ or NAME.parquet "
+            "(default: JSON lines on stdout).",
             "OUT",
             panel=_TABLE,
         ),
