@@ -162,7 +162,7 @@ def test_the_screen_names_the_folder_and_what_was_not_looked_at(
     assert main(["cache"]) == ExitCode.OK
     out = capsys.readouterr().out
     assert out.startswith("The cache holds 6 files, 182 bytes\n")
-    assert str(full) in out.replace("\n            ", "")
+    assert str(full) in out.replace("\n             ", "")
     assert "`hf cache ls`" in out and "HEADSCOPE_NO_CACHE is set" in out
     assert max(map(len, out.splitlines())) <= 80
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headscope.cli.commands.check import FailOn, IgnoreRules, ProfileName, Select, exit_code_of, rule_names
+from headscope.cli.completion import complete_checkpoint
 from headscope.cli.options import (
     CacheDir,
     Format,
@@ -42,7 +43,12 @@ _WORK = "Workers"
 
 Models = Annotated[
     list[str] | None,
-    typer.Argument(metavar="MODEL", help="Checkpoints, each as for inspect.", show_default=False),
+    typer.Argument(
+        metavar="MODEL",
+        help="Checkpoints, each as for inspect.",
+        show_default=False,
+        autocompletion=complete_checkpoint,
+    ),
 ]
 Limit = Annotated[int | None, option("--limit", "At most N models from the Hub.", "N", panel=_SOURCES, min=1)]
 For = Annotated[

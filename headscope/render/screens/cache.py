@@ -12,7 +12,7 @@ from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import bytes_of
 
-_MARGIN = 12
+_MARGIN = 13
 _KINDS = {
     "reports": "examined checkpoints",
     "evidence": "what the rules read beside a report",
@@ -54,4 +54,4 @@ def _lines(usage: DiskUsage) -> Iterator[tuple[str, Text]]:
     for gap in usage.not_determined:
         yield "unknown", label(f"{gap.topic}: {gap.reason}", "yellow")
     for number, gap in enumerate(usage.not_read):
-        yield "" if number else "not read", label(f"{gap.topic}: {gap.reason}")
+        yield "" if number else "not counted", label(f"{gap.topic}: {gap.reason}")
