@@ -49,8 +49,8 @@ summary:focus-visible {{ outline: 2px solid var(--accent-line); outline-offset: 
   font-weight: 600; padding: 0 6px }}
 .cell.not-read {{ color: var(--quiet) }}
 .cell.not-told {{ border: 1px dashed var(--unknown-line); color: var(--unknown-text) }}
-dl {{ display: grid; grid-template-columns: fit-content(30%) minmax(0, 1fr); gap: 2px 16px; margin: 0; padding: 8px 12px;
-  border-top: 1px solid var(--plain-line) }}
+dl {{ display: grid; grid-template-columns: fit-content(30%) minmax(0, 1fr); gap: 2px 16px; margin: 0;
+  padding: 8px 12px; border-top: 1px solid var(--plain-line) }}
 dd {{ margin: 0; overflow-wrap: anywhere; white-space: pre-wrap }}
 .arrow {{ grid-column: 1; justify-self: center; position: relative; border-left: 2px solid var(--quiet);
   margin-bottom: 5px }}
