@@ -28,6 +28,7 @@ from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.plain import derived_names, json_name
 from headscope.facts.results.check import CheckResult
 from headscope.facts.results.comparison import Comparison
+from headscope.facts.results.disk_usage import DiskUsage
 from headscope.facts.results.environment import Surroundings
 from headscope.facts.results.forward import ForwardReport, SeenStage
 from headscope.facts.results.probe import ProbeResult
@@ -57,7 +58,7 @@ _PLAIN = {str: "string", int: "integer", bool: "boolean", float: "number", NoneT
 
 def build_schema() -> Schema:
     """The schema of all documents: one of `inspect`, `diff-weights`, `check`, `forward`,
-    `heads`, `probe`, `snapshot`, `env`, or an error."""
+    `heads`, `probe`, `snapshot`, `env`, `cache`, or an error."""
     definitions: dict[str, Schema] = {}
     documents = {
         "inspect": _inspect(definitions),
@@ -75,6 +76,7 @@ def build_schema() -> Schema:
         "explain-list": _explain_list(),
         "snapshot": _snapshot(definitions),
         "env": _environment(definitions),
+        "cache": _cache(definitions),
         "error": _error(definitions),
     }
     every = {**documents, **dict(sorted(definitions.items()))}
@@ -304,6 +306,11 @@ def _explain_list() -> Schema:
 def _environment(definitions: dict[str, Schema]) -> Schema:
     parts = _object_of(Surroundings, definitions)
     return _opened("env", parts["properties"], parts["description"])
+
+
+def _cache(definitions: dict[str, Schema]) -> Schema:
+    parts = _object_of(DiskUsage, definitions)
+    return _opened("cache", parts["properties"], parts["description"])
 
 
 def _error(definitions: dict[str, Schema]) -> Schema:

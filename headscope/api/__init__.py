@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headscope.api.checking import check
     from headscope.api.coding import code
     from headscope.api.comparing import compare
+    from headscope.api.disk import disk_usage
     from headscope.api.drawing import diagram
     from headscope.api.explaining import explain
     from headscope.api.forward_pass import forward
@@ -60,6 +61,7 @@ __all__ = [
     "compare",
     "diagram",
     "diff_weights",
+    "disk_usage",
     "environment",
     "explain",
     "forward",
@@ -81,6 +83,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.checking": "check",
         "api.coding": "code",
         "api.comparing": "compare",
+        "api.disk": "disk_usage",
         "api.drawing": "diagram",
         "api.explaining": "explain",
         "api.forward_pass": "forward",

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.main import get_command
 
+from headscope.cli.commands.cache import cache_command
 from headscope.cli.commands.check import check_command
 from headscope.cli.commands.code import code_command
 from headscope.cli.commands.compare import compare_command
@@ -96,6 +97,7 @@ _COMMANDS: dict[str, _Entry] = {
     "explain": _Entry(explain_command, _LOOK_UP, ("headscope explain HS102", "headscope explain logits")),
     "snapshot": _Entry(snapshot_command, _LOOK_UP, ("headscope snapshot roberta-base -o roberta.json",)),
     "env": _Entry(env, _LOOK_UP, ("headscope env --json",)),
+    "cache": _Entry(cache_command, _LOOK_UP, ("headscope cache", "headscope cache --clear")),
 }
 
 app = typer.Typer(

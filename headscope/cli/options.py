@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headscope.cli.completion import complete_checkpoint, complete_class, complete_model, complete_task
 from headscope.errors import UsageError
 
 _WHAT = "What to examine"
@@ -34,13 +35,6 @@ def _task(given: str | None) -> str | None:
     return parse_task(given).value
 
 
-def complete_task(incomplete: str) -> list[str]:
-    """The tasks that begin so."""
-    from headscope.facts.heads.tasks import OTHER_NAMES, Task
-
-    return [name for name in (*Task, *OTHER_NAMES) if name.startswith(incomplete)]
-
-
 def _file(path: Path | None) -> Path | None:
     """The file to write to; None for `-`, which is stdout as everywhere."""
     return None if path == Path("-") else path
@@ -56,17 +50,18 @@ def task_option(help: str, *, panel: str | None = None) -> Any:
     return option("--task", help, "TASK", panel=panel, autocompletion=complete_task, callback=_task)
 
 
-def model_argument(more: str) -> Any:
+def model_argument(more: str, *, complete: Callable[..., list[str]] = complete_checkpoint) -> Any:
     """The argument MODEL, with the kinds of reference that a command takes besides those of every command."""
     kinds = f"A Hub ID, id@revision, hf:// URI, Hub URL, folder, {more}."
-    return typer.Argument(metavar="MODEL", help=kinds, show_default=False)
+    return typer.Argument(metavar="MODEL", help=kinds, show_default=False, autocompletion=complete)
 
 
 Model = Annotated[
     str,
     model_argument(
         "weight file, PEFT adapter or snapshot file. Where no weights are needed, also a class such as "
-        "BertForSequenceClassification"
+        "BertForSequenceClassification",
+        complete=complete_model,
     ),
 ]
 NumLabels = Annotated[
@@ -78,7 +73,14 @@ TaskName = Annotated[
     task_option("The task, such as token-classification or ner (default: from the checkpoint).", panel=_WHAT),
 ]
 ModelClass = Annotated[
-    str | None, option("--model-class", "A model class of Transformers (default: from the task).", "CLASS", panel=_WHAT)
+    str | None,
+    option(
+        "--model-class",
+        "A model class of Transformers (default: from the task).",
+        "CLASS",
+        panel=_WHAT,
+        autocompletion=complete_class,
+    ),
 ]
 Timeout = Annotated[
     float | None, option("--timeout", "Total time limit for Hub requests (default: 120).", "SECONDS", panel=_WHERE)

@@ -1,16 +1,20 @@
-"""The table of a scan by its name: JSON lines, a folder of Parquet files, or a folder with a URL (`s3://...`)."""
+"""The table of a scan by its name: JSON lines, CSV, a folder of Parquet files, or a folder with a URL (`s3://...`)."""
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
 
-from headscope.errors import UsageError, first_line
-from headscope.fleet.output import Known, Row, RowFile, Seen, leads_to_stream
+from headscope.errors import HeadscopeError, UsageError, first_line
+from headscope.facts.results.scan import ScanRow, columns
+from headscope.fleet.output import ANOTHER, Known, Row, RowFile, Seen, exists_already, leads_to_stream
 from headscope.fleet.parquet import RowFolder, rows_of_part, schema
+from headscope.render.text.cells import csv_cells
 from headscope.upstream.optional.ray import FILE
 
 
@@ -75,27 +79,113 @@ def _system(url: str) -> tuple[Any, str]:
     return system, path.rstrip("/")
 
 
-_OTHERS = {".csv", ".tsv", ".xlsx", ".arrow", ".feather", ".db", ".gz", ".zst", ".bz2", ".xz", ".zip"}
+class RowSheet:
+    """A CSV file for spreadsheets, and the JSON lines behind it: `NAME.csv.jsonl`, which stays.
+
+    As for Parquet, each row goes to the lines immediately. Where a scan ends in any way but a kill, all of them are
+    written as CSV, into a new file that takes the place of the old one. After a kill, the next run does that.
+    """
+
+    def __init__(self, path: Path, *, go_on: bool = False, seen: Seen | None = None) -> None:
+        """Opens the lines; with `go_on` they may hold rows already, and `seen` is called with each.
+
+        Raises UsageError for a file that can't be written, is written by another process, or holds something else.
+        """
+        self.path = path
+        log = path.with_name(f"{path.name}{_LOG}")
+        if leads_to_stream(path) or path.is_dir():
+            raise UsageError(f"{path} isn't a file, and CSV is written to one at the end of a scan", "name a file")
+        if path.exists():
+            if not go_on:
+                raise exists_already(path)
+            _check_sheet(path)
+            if not log.exists():
+                raise UsageError(f"{path} can't be continued without the rows in {log.name}", ANOTHER)
+        self._log = RowFile(log, go_on=go_on, seen=seen)
+        self.known = self._log.known
+
+    def __enter__(self) -> RowSheet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._write_sheet()
+        except HeadscopeError:
+            if error is None:
+                raise
+        finally:
+            self._log.close()
+
+    def write(self, row: ScanRow) -> None:
+        """Adds a row to the lines: whole, or not at all. Raises HeadscopeError where the disk takes no more."""
+        self._log.write(row)
+
+    def _write_sheet(self) -> None:
+        """Writes the lines as CSV; a file without lines is removed, as nothing was written."""
+        if not self._log.size:
+            self._log.path.unlink(missing_ok=True)
+            return
+        target = Path(os.path.realpath(self.path))
+        new = target.with_name(f"{target.name}{_LOG}.new")
+        try:
+            with new.open("w", encoding="utf-8-sig", newline="") as stream:  # the mark without which Excel guesses
+                writer = csv.writer(stream, lineterminator="\n")
+                writer.writerow(columns())
+                writer.writerows(map(csv_cells, self._log.rows()))
+                stream.flush()
+                os.fsync(stream.fileno())
+            new.replace(target)
+        except OSError as err:
+            raise HeadscopeError(
+                f"{self.path} can't be written: {err.strerror}; {self._log.path.name} keeps the rows",
+                "make room, and run the same command with --resume",
+            ) from err
+        finally:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
 
 
-RowTable = RowFile | RowFolder
+_LOG = ".jsonl"
+
+
+def _check_sheet(path: Path) -> None:
+    """Raises UsageError for a file that no scan has written."""
+    heading = ",".join(columns())
+    try:
+        with path.open("rb") as stream:
+            found = stream.readline(len(heading) + 9).decode("utf-8-sig", "replace").rstrip("\r\n")
+    except OSError as err:
+        raise UsageError(f"{path} can't be read: {err.strerror}", "name another file with -o") from err
+    if found != heading:
+        raise UsageError(f"{path} isn't the table of a scan", ANOTHER)
+
+
+_OTHERS = {".tsv", ".xlsx", ".arrow", ".feather", ".db", ".gz", ".zst", ".bz2", ".xz", ".zip"}
+
+
+RowTable = RowFile | RowFolder | RowSheet
 """Where this process writes the rows of a scan."""
 SharedTable = RowFolder | RemoteFolder
 """What the workers of a cluster write, each its own files."""
 
 
 def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = None) -> RowTable:
-    """The table of this name: Parquet for `FOLDER/` and `NAME.parquet`, otherwise a file of JSON lines.
+    """The table of this name: Parquet for `FOLDER/` and `NAME.parquet`, CSV for `NAME.csv`, otherwise JSON lines.
 
     With `go_on` it may hold rows already, and `seen` is called with each. Raises UsageError where it can't be written.
     """
     path = _path_of(name)
     if _is_folder(name):
         return RowFolder(path, go_on=go_on, seen=seen)
+    if path.suffix.lower() == ".csv":
+        return RowSheet(path, go_on=go_on, seen=seen)
     if path.suffix.lower() in _OTHERS:
+        names = [path.with_suffix(suffix).name for suffix in (".jsonl", ".parquet", ".csv")]
         raise UsageError(
-            f"{path}: a table is written as JSON lines or as Parquet, not as {path.suffix}",
-            f"name it {path.with_suffix('.jsonl').name} or {path.with_suffix('.parquet').name}",
+            f"{path}: a table is written as JSON lines, Parquet or CSV, not as {path.suffix}",
+            f"name it {', '.join(names[:-1])} or {names[-1]}",
         )
     return RowFile(path, go_on=go_on, seen=seen)
 

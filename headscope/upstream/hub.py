@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,28 @@ def commit_in_cache(path: Path) -> str | None:
 
 
 def cached_repositories(cache_dir: str | None) -> tuple[str, ...]:
-    """The IDs of the models in the client's cache: `models--OWNER--NAME` is the folder of one."""
+    """The IDs of the models in the client's cache."""
     from huggingface_hub import constants
 
-    folder = Path(cache_dir or constants.HF_HUB_CACHE)
+    return repositories_in(Path(cache_dir or constants.HF_HUB_CACHE))
+
+
+def repositories_in(folder: Path) -> tuple[str, ...]:
+    """The IDs of the models in a cache: `models--OWNER--NAME` is the folder of one."""
     try:
         names = sorted(entry.name for entry in folder.iterdir())
     except OSError:
         return ()
     return tuple(name.removeprefix(_MODELS).replace("--", "/") for name in names if name.startswith(_MODELS))
+
+
+def client_cache(cache_dir: str | None) -> Path:
+    """Where the client's cache is, without importing the client: a shell waits for a completion."""
+    home = _named("HF_HOME") or Path(os.getenv("XDG_CACHE_HOME", "~/.cache"), "huggingface").expanduser()
+    return Path(cache_dir) if cache_dir else _named("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE") or home / "hub"
+
+
+def _named(*variables: str) -> Path | None:
+    """The path in the first of these environment variables that is set."""
+    found = next((os.environ[name] for name in variables if name in os.environ), None)
+    return None if found is None else Path(os.path.expandvars(found)).expanduser()

@@ -39,6 +39,8 @@ LIGHT: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
     (("compare", "gpt2", "gpt2", "--task", "token-classifcation"), {}),
     (("heads", "--pooling", "meen"), {}),
     (("check", "BertForSequenceClassification"), {}),
+    (("cache",), {}),
+    (("cache", "--json"), {}),
     ((), {"_HEADSCOPE_COMPLETE": "complete_bash", "COMP_WORDS": "headscope inspect --ta", "COMP_CWORD": "2"}),
     (
         (),

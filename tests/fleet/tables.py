@@ -1,6 +1,7 @@
 """Rows for tests of tables, readers that aren't ours, and a process that writes them until it is killed."""
 
 import contextlib
+import csv
 import json
 import random
 import subprocess
@@ -31,7 +32,10 @@ def row(name: str, number: int = 0, **fields: object) -> ScanRow:
 
 
 def rows_in(path: Path) -> list[dict[str, Any]]:
-    """The rows of a table, by readers that accept nothing but whole lines of JSON, or whole Parquet files."""
+    """The rows of a table, by readers that accept nothing but whole lines of JSON, CSV, or whole Parquet files."""
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            return list(csv.DictReader(stream, strict=True))
     if path.is_file():
         return [json.loads(line) for line in path.read_bytes().decode().split("\n")[:-1]]
     return list(dataset.dataset(path, partitioning="hive").to_table().to_pylist()) if files_in(path, ".parquet") else []

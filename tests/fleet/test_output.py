@@ -37,7 +37,7 @@ class Killed(BaseException):
 # Kills
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
 def test_no_kill_loses_a_row_or_writes_it_twice(tmp_path: Path, name: str) -> None:
     path, reported = tmp_path / name, list[str]()
     for seconds in random_seconds(8):
@@ -97,7 +97,7 @@ def test_what_a_lost_current_leaves_is_cut_off(tmp_path: Path) -> None:
 # What the file holds
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
 def test_a_table_with_rows_needs_a_word_to_go_on(tmp_path: Path, name: str) -> None:
     with open_table(tmp_path / name) as table:
         table.write(row("a"))
@@ -178,7 +178,7 @@ def test_every_row_that_the_file_holds_is_seen(tmp_path: Path) -> None:
     assert list(seen[0]) == list(columns())
 
 
-@pytest.mark.parametrize("file", ["rows.jsonl", "rows.parquet"])
+@pytest.mark.parametrize("file", ["rows.jsonl", "rows.parquet", "rows.csv"])
 def test_a_name_that_is_not_utf8_is_known_again_and_any_reader_can_decode_it(tmp_path: Path, file: str) -> None:
     name, path = os.fsdecode(b"bad\xffname"), tmp_path / file
     with open_table(path) as table:
@@ -258,13 +258,14 @@ except HeadscopeError as err:
     [
         ("rows.jsonl", 100, "rows.jsonl can't be written any more: File too large; it holds every row so far"),
         ("rows.parquet", 100, "_rows.jsonl can't be written any more: File too large; it holds every row so far"),
+        ("rows.csv", 100, "rows.csv.jsonl can't be written any more: File too large; it holds every row so far"),
         ("rows.parquet", 4, "can't be written any more: [errno 27] File too large; _rows.jsonl in it keeps the rows"),
     ],
 )
 def test_a_disk_that_is_full_keeps_every_row_so_far(tmp_path: Path, name: str, rows: int, kept: str) -> None:
     """Where the rows don't fit, and where the Parquet files that are made of them don't."""
     path = tmp_path / name
-    log = path / ROW_LOG if name == "rows.parquet" else path
+    log = {"rows.parquet": path / ROW_LOG, "rows.csv": tmp_path / "rows.csv.jsonl"}.get(name, path)
     command = [sys.executable, "-c", _FULL, str(Path(__file__).parent), str(path), str(rows)]
     *reported, sentence = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert names_in(log) == reported
@@ -368,7 +369,7 @@ def hold(path: Path, ready: Event, done: Event) -> None:
         done.wait(60)
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
 def test_a_second_scan_is_refused_until_the_first_ends(tmp_path: Path, name: str) -> None:
     context = multiprocessing.get_context("spawn")
     ready, done = context.Event(), context.Event()
@@ -385,8 +386,8 @@ def test_a_second_scan_is_refused_until_the_first_ends(tmp_path: Path, name: str
         pass
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl.gz", "rows.arrow", "ROWS.XLSX"])
+@pytest.mark.parametrize("name", ["rows.tsv", "rows.jsonl.gz", "rows.arrow", "ROWS.XLSX"])
 def test_a_name_of_another_format_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="a table is written as JSON lines or as Parquet"):
+    with pytest.raises(UsageError, match="a table is written as JSON lines, Parquet or CSV"):
         open_table(tmp_path / name)
     assert not (tmp_path / name).exists()

@@ -245,7 +245,7 @@ WRONG = {
     ("gpt2", "--summary", "there.md"): "--summary there.md is a folder",
     ("gpt2", "-o", "a.json", "--summary", "./a.json"): "--summary a.json is the file of the rows",
     ("gpt2", "--resume"): "a table on stdout can't be continued",
-    ("gpt2", "-o", "rows.csv"): "rows.csv: a table is written as JSON lines or as Parquet, not as .csv",
+    ("gpt2", "-o", "rows.tsv"): "rows.tsv: a table is written as JSON lines, Parquet or CSV, not as .tsv",
     ("gpt2", "-o", "none/rows.jsonl"): "none/rows.jsonl can't be written: there is no folder none",
     ("gpt2", "-o", "there.md", "--resume"): "there.md holds notes.txt, which isn't part of a scan's table",
     ("gpt2", "-o", "picture.png", "--resume"): "line 1 of picture.png isn't a row of a scan",

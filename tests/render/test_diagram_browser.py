@@ -1,7 +1,7 @@
-"""SVG and HTML in a real browser: text stays in its box, nothing is loaded, pointing at a box shows what is known."""
+"""SVG and HTML in a real browser: text stays in its box, nothing is loaded, a box opens on a click and by key."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ from headscope.render.diagram import diagram_text
 
 _OUTSIDE = """() => {
   const found = [];
-  for (const group of document.querySelectorAll('g.node')) {
-    const box = group.querySelector('rect.box').getBoundingClientRect();
-    for (const text of group.querySelectorAll('text')) {
+  for (const group of document.querySelectorAll('g.node, main .box')) {
+    const box = (group.querySelector('rect.box') ?? group).getBoundingClientRect();
+    for (const text of group.querySelectorAll('text, span, p, dt, dd')) {
+      if (!text.checkVisibility()) continue;
       const own = text.getBoundingClientRect();
       if (own.left < box.left || own.right > box.right || own.top < box.top || own.bottom > box.bottom)
         found.push(text.textContent);
@@ -61,23 +62,61 @@ def test_text_stays_in_its_box_and_nothing_is_loaded(browser: Any, tmp_path: Pat
     page.close()
 
 
-def test_pointing_at_a_box_or_reaching_it_by_key_shows_what_is_known(browser: Any, tmp_path: Path) -> None:
-    path = tmp_path / "head.html"
-    path.write_text(diagram_text(PICTURES["bert"](), "html"), encoding="utf-8")
-    page, _ = page_with(browser, path, 1300)
-    assert page.locator("section:visible").count() == 0
-    page.hover(".to-stage1")
-    assert page.locator("section:visible").get_attribute("id") == "about-stage1"
-    page.mouse.move(1, 1)
+@pytest.fixture
+def head(browser: Any, tmp_path: Path) -> Callable[[str, int], Any]:
+    """Opens the page of a picture at a width."""
+
+    def opened(name: str, width: int) -> Any:
+        path = tmp_path / "head.html"
+        path.write_text(diagram_text(PICTURES[name](), "html"), encoding="utf-8")
+        return page_with(browser, path, width)[0]
+
+    return opened
+
+
+Head = Callable[[str, int], Any]
+
+
+def test_a_box_opens_on_a_click_and_by_key(head: Head) -> None:
+    page = head("bert", 1300)
+    facts = page.locator("dl:visible")
+    assert facts.count() == 0
+    page.click("#stage1 .side")
+    assert facts.count() == 1
+    assert "modeling_bert.py:461" in facts.inner_text()
+    page.click("#stage1 summary")
+    assert facts.count() == 0
     page.keyboard.press("Tab")
-    assert page.locator("section:visible").get_attribute("id") == "about-base"
+    page.keyboard.press("Enter")
+    assert page.locator("details[open]").get_attribute("id") == "stage2"
     page.close()
 
 
-def test_on_a_narrow_screen_all_is_listed_below(browser: Any, tmp_path: Path) -> None:
-    path = tmp_path / "head.html"
-    path.write_text(diagram_text(PICTURES["bert"](), "html"), encoding="utf-8")
-    page, _ = page_with(browser, path, 600)
-    assert page.locator("section:visible").count() == page.locator("section").count() > 5
-    assert page.evaluate("document.documentElement.scrollWidth") <= 600
+@pytest.mark.parametrize("width", [390, 700, 1100, 1900])
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_page_uses_its_width_and_never_more(head: Head, name: str, width: int) -> None:
+    page = head(name, width)
+    for box in page.locator("details").all():
+        box.evaluate("box => box.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(_OUTSIDE) == []
+    used = page.evaluate("document.querySelector('.path').getBoundingClientRect().width")
+    assert used >= min(0.9 * width, 1_600)
+    page.close()
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_wires_begin_and_end_at_the_boxes_that_they_join(head: Head, is_open: bool) -> None:
+    page = head("branched", 800)
+    page.evaluate("is_open => document.querySelectorAll('details').forEach(box => box.open = is_open)", is_open)
+
+    def place(of: str) -> Any:
+        return page.evaluate("of => document.querySelector(of).getBoundingClientRect()", of)
+
+    wires = page.evaluate("[...document.querySelectorAll('.wire')].map(wire => wire.getBoundingClientRect())")
+    for wire, target in zip(wires, ("#stage2", "#stage3"), strict=True):
+        source, end = place("#stage0"), place(target)
+        assert source["top"] < wire["top"] < source["bottom"]
+        assert end["top"] < wire["bottom"] < end["bottom"]
+        assert abs(wire["left"] - source["right"]) < 1
     page.close()

@@ -21,11 +21,13 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.results.check import Verdict
+from headscope.facts.results.disk_usage import DiskUsage, EntryKind, ShippedStore
 from headscope.facts.results.environment import OtherPackages, Settings, Surroundings
 from headscope.facts.results.scan import ScanRow, Tally
 from headscope.render.screens.inspect import inspect_document
 from headscope.render.text.document import (
     Document,
+    cache_document,
     diff_document,
     environment_document,
     error_document,
@@ -39,6 +41,10 @@ SETTINGS = Settings("Linux", "/home/me/.cache/huggingface", "https://huggingface
 MANIFEST = CheckpointManifest(
     "bert", CheckpointKind.HUB, WeightsFormat.SAFETENSORS, "{}",
     (TensorHeader("w", "float32", (2,)),), (WeightFile("model.safetensors", 100),),
+)  # fmt: skip
+USAGE = DiskUsage(
+    "/cache", True, False, 3, 700, (EntryKind("reports", 2, 668), EntryKind("key", 1, 32)), 300, 100_000_000,
+    ShippedStore("/facts.zip", 379, 1_260_937), (Gap("downloads", "elsewhere"),), (Gap("cache", "no"),),
 )  # fmt: skip
 
 
@@ -70,6 +76,7 @@ DOCUMENTS: dict[str, Document] = {
     "diff, every weight": diff_document(as_diff(bert()), every=True),
     "error": error_document(NotFound("no such thing: \ud800", "look elsewhere")),
     "env": environment_document(Surroundings(ENVIRONMENT, SETTINGS, OtherPackages(*["1.0"] * 6))),
+    "cache": cache_document(USAGE),
     "snapshot": snapshot_document(MANIFEST, "bert.json"),
     "scan": scan_document(scanned().summary(written=1, skipped=0, seconds=1.0, rules={"HS102": ("head-new", "New")})),
 }

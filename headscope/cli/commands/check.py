@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headscope.cli.completion import complete_checkpoint, complete_rules, complete_severity
 from headscope.cli.failure import report_failure
 from headscope.cli.options import OutputFile, Quiet, Reach, Wanted, option
 from headscope.cli.output import check_output, write_file, write_screen, write_stderr, write_text
@@ -26,6 +27,11 @@ _LABELLED = "Labeled data"
 _OUTPUT = "Output"
 _TELLING = ("text", "json")
 """Formats with a separate form for failures."""
+
+
+def rules_option(name: str, help: str) -> Any:
+    """An option that takes a list of rules."""
+    return option(name, help, "IDS", panel=_RULES, autocompletion=complete_rules)
 
 
 class CheckFormat(str, Enum):  # noqa: UP042 - StrEnum shows its members differently in Typer's help
@@ -52,6 +58,7 @@ Models = Annotated[
         metavar="MODEL",
         help="One or more models, as for inspect (default: the models in pyproject.toml).",
         show_default=False,
+        autocompletion=complete_checkpoint,
     ),
 ]
 For = Annotated[
@@ -60,12 +67,16 @@ For = Annotated[
 ]
 FailOn = Annotated[
     str | None,
-    option("--fail-on", "Lowest severity that fails: error (default), warning or note.", "SEVERITY", panel=_RULES),
+    option(
+        "--fail-on",
+        "Lowest severity that fails: error (default), warning or note.",
+        "SEVERITY",
+        panel=_RULES,
+        autocompletion=complete_severity,
+    ),
 ]
-Select = Annotated[str | None, option("--select", "Run only these rules: HS101,HS3 or head-new.", "IDS", panel=_RULES)]
-IgnoreRules = Annotated[
-    str | None, option("--ignore", "Rules whose findings don't fail the check.", "IDS", panel=_RULES)
-]
+Select = Annotated[str | None, rules_option("--select", "Run only these rules: HS101,HS3 or head-new.")]
+IgnoreRules = Annotated[str | None, rules_option("--ignore", "Rules whose findings don't fail the check.")]
 Details = Annotated[bool, option("--details", "Show each message in full, and the skipped rules.", panel=_OUTPUT)]
 
 

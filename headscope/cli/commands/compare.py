@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from headscope.cli.completion import complete_model
 from headscope.cli.options import Output, Reach, Wanted, option
 from headscope.cli.output import check_output, write_report
 from headscope.cli.progress import telling_progress
@@ -16,6 +17,7 @@ Models = Annotated[
         metavar="MODEL",
         help="Two or more models, as for inspect, or a checkpoint and its GGUF or ONNX exports.",
         show_default=False,
+        autocompletion=complete_model,
     ),
 ]
 

@@ -4,18 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headscope.cli.completion import complete_topic
 from headscope.cli.options import Pages
 from headscope.cli.output import check_output, write_report
 from headscope.errors import UsageError
 
 if TYPE_CHECKING:
     from headscope.render.parts.explain import Topic
-
-
-def _known(incomplete: str) -> list[str]:
-    from headscope.render.parts.explain import topics
-
-    return [topic.id for topic in topics() if topic.id.lower().startswith(incomplete.lower())]
 
 
 TopicName = Annotated[
@@ -25,7 +20,7 @@ TopicName = Annotated[
         help="A rule (HS102, head-new), a pooling (first_token), an operation, an idea (logits), a word on a screen, "
         "a class (BertPooler).",
         show_default=False,
-        autocompletion=_known,
+        autocompletion=complete_topic,
     ),
 ]
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from headscope.cli.completion import complete_pattern, complete_pooling
 from headscope.cli.options import Output, option, task_option
 from headscope.cli.output import check_output, write_report
 from headscope.cli.progress import telling_progress
@@ -19,7 +20,12 @@ def _pooling(given: str | None) -> str | None:
 
 
 Pattern = Annotated[
-    str, typer.Argument(metavar="PATTERN", help="Part of a class name or model type, or a pattern such as 'Luke*'.")
+    str,
+    typer.Argument(
+        metavar="PATTERN",
+        help="Part of a class name or model type, or a pattern such as 'Luke*'.",
+        autocompletion=complete_pattern,
+    ),
 ]
 Task = Annotated[str | None, task_option("Only heads for this task, such as token-classification or ner.")]
 Workers = Annotated[int | None, option("--workers", "Number of processes (default: one per core).", "N", min=1)]
@@ -31,7 +37,13 @@ def heads_command(  # noqa: PLR0917  Typer passes every option by name
     task: Task = None,
     pooling: Annotated[
         str | None,
-        option("--pooling", "Only heads with this pooling, such as masked_mean.", "KIND", callback=_pooling),
+        option(
+            "--pooling",
+            "Only heads with this pooling, such as masked_mean.",
+            "KIND",
+            callback=_pooling,
+            autocompletion=complete_pooling,
+        ),
     ] = None,
     operation: Annotated[
         str | None, option("--operation", "Only heads that run this operation, such as tanh.", "NAME")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headscope.cli.commands.check import FailOn, IgnoreRules, ProfileName, Select, exit_code_of, rule_names
+from headscope.cli.completion import complete_checkpoint
 from headscope.cli.options import (
     CacheDir,
     Format,
@@ -43,7 +44,12 @@ _WORK = "Workers"
 
 Models = Annotated[
     list[str] | None,
-    typer.Argument(metavar="MODEL", help="Checkpoints, each as for inspect.", show_default=False),
+    typer.Argument(
+        metavar="MODEL",
+        help="Checkpoints, each as for inspect.",
+        show_default=False,
+        autocompletion=complete_checkpoint,
+    ),
 ]
 Limit = Annotated[int | None, option("--limit", "At most N models from the Hub.", "N", panel=_SOURCES, min=1)]
 For = Annotated[
@@ -154,7 +160,8 @@ class TableOptions:
         str | None,
         option(
             "-o --output",
-            "Append each row to OUT: a file of JSON lines, or Parquet in FOLDER/ or NAME.parquet (default: stdout).",
+            "Append each row to OUT: a file of JSON lines, NAME.csv, or Parquet in FOLDER/ or NAME.parquet "
+            "(default: JSON lines on stdout).",
             "OUT",
             panel=_TABLE,
         ),

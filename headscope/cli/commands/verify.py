@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, cast
 
-from headscope.cli.commands.check import Written, exit_code, rule_names
+from headscope.cli.commands.check import Written, exit_code, rule_names, rules_option
+from headscope.cli.completion import complete_severity
 from headscope.cli.options import NumLabels, Reach, check_num_labels, model_argument, option
 from headscope.cli.output import check_output, write_screen, write_text
 from headscope.cli.progress import telling_progress
@@ -17,11 +18,12 @@ _RULES = "Rules"
 _EXAMPLE = "HS701,HS702"
 
 WithWeights = Annotated[str, model_argument("weight file, or PEFT adapter")]
-Select = Annotated[str | None, option("--select", "Run only these rules.", "IDS", panel=_RULES)]
-IgnoreRules = Annotated[
-    str | None, option("--ignore", "Rules whose findings don't fail the verification.", "IDS", panel=_RULES)
+Select = Annotated[str | None, rules_option("--select", "Run only these rules.")]
+IgnoreRules = Annotated[str | None, rules_option("--ignore", "Rules whose findings don't fail the verification.")]
+FailOn = Annotated[
+    str,
+    option("--fail-on", "error, warning or note.", "SEVERITY", panel=_RULES, autocompletion=complete_severity),
 ]
-FailOn = Annotated[str, option("--fail-on", "error, warning or note.", "SEVERITY", panel=_RULES)]
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,13 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,13 +30,16 @@ from headscope.facts.results.environment import package_version, tool_version
 from headscope.whole_file import write_whole
 
 _FORMAT = 3
-_MOST_ENTRIES = 300
-_MOST_BYTES = 100_000_000
+MOST_ENTRIES = 300
+MOST_BYTES = 100_000_000
 _LARGEST_ENTRY = 20_000_000
 _SWITCH = "HEADSCOPE_NO_CACHE"
 _PLACE = "HEADSCOPE_CACHE"
 _KEY, _KEY_BYTES = "key", 32
 _FALSE = {"", "0", "false", "no", "off"}
+_NAME = re.compile(r"[0-9a-f]{40}(?:-[0-9a-f]{16})?(?:-base)?-(?P<kind>[a-z]+)\.json")
+_UNFINISHED = re.compile(rf"\.{_NAME.pattern}\.[a-z0-9_]{{8}}")
+"""How `write_whole` names an entry until it is whole: one that a kill left behind."""
 Fact = TypeVar("Fact")
 
 
@@ -105,10 +111,10 @@ class Cache:
             except OSError:  # another process was faster
                 continue
             entries.append((status.st_mtime_ns, status.st_size, file))
-        room = _MOST_BYTES
+        room = MOST_BYTES
         for place, (_, size, file) in enumerate(sorted(entries, key=lambda entry: entry[0], reverse=True)):
             room -= size
-            if place >= _MOST_ENTRIES or room < 0:
+            if place >= MOST_ENTRIES or room < 0:
                 _remove(file)
 
 
@@ -141,8 +147,13 @@ def open_cache(wanted: bool) -> Cache:
     """The user's cache: `$HEADSCOPE_CACHE`, or the system's place for caches; none under `$HEADSCOPE_NO_CACHE`."""
     if not wanted or os.environ.get(_SWITCH, "").strip().lower() not in _FALSE:
         return Cache(None)
+    return Cache(cache_folder())
+
+
+def cache_folder() -> Path | None:
+    """Where entries are stored, whether or not the cache is in use; None where there is no home folder."""
     place = os.environ.get(_PLACE)
-    return Cache(Path(place) if place else _usual_place())
+    return Path(place) if place else _usual_place()
 
 
 def _usual_place() -> Path | None:
@@ -155,6 +166,62 @@ def _usual_place() -> Path | None:
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "headscope" / "Cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "headscope"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in the folder of the cache: its `kind` of entry, "key", or "" for a file that isn't headscope's."""
+
+    name: str
+    kind: str
+    size: int
+
+
+@contextmanager
+def opened_folder(folder: Path) -> Iterator[int | Path]:
+    """A folder for `stored_files` and `remove_stored`; it stays the same whatever happens to its path.
+
+    Raises OSError, also for a link.
+    """
+    if os.unlink not in os.supports_dir_fd or os.scandir not in os.supports_fd:  # Windows
+        if folder.is_symlink():
+            raise NotADirectoryError(f"{folder} is a link")
+        yield folder
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def stored_files(folder: int | Path) -> list[StoredFile]:
+    """The files in a folder, sorted by name; a link or a folder is never headscope's. Raises OSError."""
+    found = []
+    with os.scandir(folder) as items:
+        for item in items:
+            status = item.stat(follow_symlinks=False)
+            kind = _kind_of(item.name, status.st_size) if stat.S_ISREG(status.st_mode) else ""
+            found.append(StoredFile(item.name, kind, status.st_size))
+    return sorted(found, key=lambda file: file.name)
+
+
+def _kind_of(name: str, size: int) -> str:
+    match = _NAME.fullmatch(name) or _UNFINISHED.fullmatch(name)
+    if match is not None:
+        return match["kind"]
+    return _KEY if name == _KEY and size == _KEY_BYTES else ""
+
+
+def remove_stored(folder: int | Path, file: StoredFile) -> None:
+    """Removes a file of the folder, which may be gone. Raises OSError."""
+    try:
+        if isinstance(folder, int):
+            os.unlink(file.name, dir_fd=folder)
+        else:
+            (folder / file.name).unlink()
+    except FileNotFoundError:
+        return
 
 
 def key_of(manifest: CheckpointManifest, *parts: object) -> str:

@@ -1,19 +1,22 @@
 """The picture in a terminal: boxes below each other, an arrow between them, in characters that draw lines."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture, Tint
+from headscope.render.diagram.picture import STAGE_ID, BoxKind, Edge, Node, Picture, Tint
+from headscope.render.head.tree import LAYOUTS, StageBlock
 from headscope.render.text.console import POOLING, QUIET, STATUS, STRONG, TONE, plain_text
 from headscope.render.text.lines import wrapped
+from headscope.render.text.safe import safe
 from headscope.render.text.tokens import CellRow, row_text
 
 _WIDEST = 96
 _NARROWEST = 20
+_FRAME = len("│  │")
 _ASCII = str.maketrans("┌┐└┘─│┬▼▲╎", "++++-|+v^:")
 _TINTS = {status.value: style for status, style in STATUS.items()} | {Tint.UNUSED.value: QUIET}
 
@@ -47,13 +50,16 @@ class Boxes:
             yield from wrapped(Text(text, style), width)
         yield Text()
         titles = {node.id: node.title for node in picture.nodes}
+        file, blocks = picture.tree.laid_out(width - _FRAME, LAYOUTS[1:]) if picture.tree else ("", {})
+        by_id = {f"{STAGE_ID}{index}": block for index, block in blocks.items()}
         before = ""
         for node in picture.nodes:
             into = [edge for edge in picture.edges if edge.target == node.id]
             straight = next((edge for edge in into if edge.source == before), None)
             yield from _arrow(straight, width) if straight else ([Text()] if before else [])
             others = [titles[edge.source] for edge in into if edge is not straight]
-            yield from _box(node, others, width)
+            lines = [*_contents(node, by_id.get(node.id), file, width - _FRAME), *_also(others, width - _FRAME)]
+            yield from _box(lines, _TINTS.get(node.tint.value, QUIET), width)
             before = node.id
 
 
@@ -66,18 +72,23 @@ def _arrow(edge: Edge, width: int) -> Iterator[Text]:
     yield Text(f"{middle}▼{count}", QUIET)
 
 
-def _box(node: Node, others: list[str], width: int) -> Iterator[Text]:
-    """A frame around the lines of a node; `others` are what it reads beside the box above it."""
-    style = _TINTS.get(node.tint.value, QUIET)
+def _box(lines: Sequence[Text], style: str, width: int) -> Iterator[Text]:
+    """A frame around the lines of a node."""
     yield Text(f"┌{'─' * (width - 2)}┐", style)
-    for line in _contents(node, others, width - 4):
-        gap = " " * (width - 4 - line.cell_len)
+    for line in lines:
+        gap = " " * (width - _FRAME - line.cell_len)
         yield Text.assemble(("│ ", style), line, gap, (" │", style))
     yield Text(f"└{'─' * (width - 2)}┘", style)
 
 
-def _contents(node: Node, others: list[str], width: int) -> Iterator[Text]:
-    yield from _pair(Text(node.title, STRONG), Text(node.beside, QUIET), width)
+def _contents(node: Node, block: StageBlock | None, file: str, width: int) -> Iterator[Text]:
+    """The lines of a node: those of a stage are the tree's; `file` is the source that all stages leave out."""
+    if block is not None:
+        for part in (block.line, *block.leaves):
+            yield from wrapped(part, width)
+        return
+    source = f"  {safe(file)}" if file and node.kind is BoxKind.HIDDEN else ""
+    yield from _pair(Text.assemble((node.title, STRONG), (source, QUIET)), Text(node.beside, QUIET), width)
     for left, right in node.pairs:
         yield from _pair(Text(left), Text(right, QUIET), width)
     for row in node.rows:
@@ -90,8 +101,11 @@ def _contents(node: Node, others: list[str], width: int) -> Iterator[Text]:
         size = weight.size if weight.size == weight.count else f"{weight.size}  {weight.count}"
         named = Text.assemble((weight.word, _TINTS.get(weight.tint.value, "")), f"  {weight.name}")
         yield from _pair(named, Text(f"{size}  {weight.origin}".rstrip(), QUIET), width)
-    if others:
-        yield from wrapped(Text(f"also reads: {', '.join(others)}", QUIET), width)
+
+
+def _also(others: Sequence[str], width: int) -> list[Text]:
+    """What a node reads beside the box above it."""
+    return wrapped(Text(f"also reads: {', '.join(others)}", QUIET), width) if others else []
 
 
 def _pair(left: Text, right: Text, width: int) -> Iterator[Text]:

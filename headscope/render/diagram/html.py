@@ -1,73 +1,194 @@
-"""The picture as one HTML page that loads nothing: the SVG, and beside it what is known of the box pointed at."""
+"""The picture as one HTML page that loads nothing and runs nothing: boxes that use the width they have, and open.
+
+A box is a `<details>`: a click, or Enter on it, shows what else is known. The boxes are in a grid whose rows grow with
+them; wires that skip a box are borders of grid cells beside it, so they follow.
+"""
 
 from collections.abc import Iterator
 
+from headscope.render.diagram.layout import lanes_of, style_of
 from headscope.render.diagram.markup import element, escaped, page
-from headscope.render.diagram.picture import BoxKind, Node, Picture
-from headscope.render.diagram.svg import svg_element
+from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture, Tint, Weight
+from headscope.render.diagram.svg import FONT, color_variables
+from headscope.render.text.tokens import CellRow, cell_text
 
-_STYLE = """\
-:root { color-scheme: light dark; --ink: #1f2530; --soft: #59616d; --ground: #ffffff; --line: #b3bac4 }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e9ee; --soft: #9aa3af; --ground: #0d1117; --line: #4a525e }
-}
-body { margin: 0; padding: 16px; background: var(--ground); color: var(--ink);
-  font: 14px/1.45 system-ui, sans-serif }
-main { max-width: 720px }
-svg { width: 100%; height: auto; display: block }
-svg a:hover .box, svg a:focus .box, svg a:focus-visible .box { stroke-width: 2.6 }
-svg a:focus { outline: none }
-section { border: 1px solid var(--line); border-radius: 7px; padding: 8px 12px; margin: 8px 0; max-width: 694px }
-section:target { border-width: 2px }
-h1 { font-size: 15px; margin: 16px 0 4px } h2 { font-size: 14px; margin: 0 0 4px }
-dl { margin: 0; display: grid; grid-template-columns: max-content 1fr; gap: 2px 12px }
-dt { color: var(--soft) }
-dd { margin: 0; overflow-wrap: anywhere; font: 13px/1.5 ui-monospace, Menlo, Consolas, monospace }
-.hint { display: none; color: var(--soft) }
-@supports selector(:has(a)) {
-  @media screen and (min-width: 1140px) {
-    body { display: grid; grid-template-columns: 720px minmax(360px, 694px); gap: 24px; align-items: start }
-    aside { position: sticky; top: 16px }
-    aside h1, aside section { display: none }
-    aside section:target, .hint { display: block }
-    body:has(svg a:hover) section:target, body:has(svg a:focus-visible) section:target { display: none }
-POINTED  }
-}
+_STRIP = 28
+"""The height at the top of each box in which wires arrive and leave, in pixels."""
+_ARRIVE, _LEAVE, _APART = 7, 21, 5
+_LANE = 18
+_ROOM, _CLOSE = 26, 10
+_STYLE = f"""\
+body {{ margin: 0; padding: 16px; background: var(--ground); color: var(--plain-text); font: 13px/1.5 {FONT} }}
+main {{ max-width: 1700px; margin: 0 auto }}
+h1 {{ font-size: 18px; margin: 0 }} h1, p {{ overflow-wrap: anywhere }} p {{ margin: 0 0 2px }}
+header {{ margin-bottom: 12px }}
+.quiet, .side, dt {{ color: var(--quiet) }}
+.mark {{ color: var(--accent-text) }} .gap {{ color: var(--unknown-text) }}
+.good {{ color: var(--loaded-text) }} .warning {{ color: var(--new-text) }}
+.error {{ color: var(--mismatched-text) }} .note {{ color: var(--tied-text) }}
+.path {{ display: grid }}
+.box {{ grid-column: 1; min-width: 0; border: 1px solid; border-radius: 7px }}
+.dashed {{ border-style: dashed }}
+.face {{ display: grid; gap: 2px 24px; padding: 7px 34px 8px 12px; position: relative; overflow-wrap: anywhere;
+  white-space: pre-wrap }}
+.what, .side {{ display: flex; flex-wrap: wrap; gap: 0 16px }}
+.title {{ font-weight: 600 }} .rest {{ min-width: 0 }} .rest:empty, .side:empty {{ display: none }}
+summary {{ list-style: none; cursor: pointer; border-radius: 6px }}
+summary::-webkit-details-marker {{ display: none }}
+summary::after {{ content: "+"; position: absolute; top: 7px; right: 12px; color: var(--quiet) }}
+details[open] > summary::after {{ content: "\\2212" }}
+summary:hover, details[open] {{ box-shadow: 0 0 0 1px var(--accent-line) }}
+summary:focus-visible {{ outline: 2px solid var(--accent-line); outline-offset: 1px }}
+.weight {{ display: flex; flex-wrap: wrap; gap: 0 8px; align-items: baseline }}
+.weight .quiet {{ margin-left: auto }} .weight span {{ max-width: calc(100% - 18px) }}
+.swatch {{ width: 10px; height: 10px; border-radius: 2px }}
+.cells {{ display: flex; flex-wrap: wrap; gap: 6px; margin: 3px 0 5px }}
+.cell {{ border: 1px solid var(--plain-line); border-radius: 4px; padding: 1px 7px; min-width: 1em; text-align: center;
+  background: var(--plain-fill) }}
+.cell.read {{ border: 2px solid var(--accent-line); background: var(--accent-fill); color: var(--accent-text);
+  font-weight: 600; padding: 0 6px }}
+.cell.not-read {{ color: var(--quiet) }}
+.cell.not-told {{ border: 1px dashed var(--unknown-line); color: var(--unknown-text) }}
+dl {{ display: grid; grid-template-columns: fit-content(30%) minmax(0, 1fr); gap: 2px 16px; margin: 0;
+  padding: 8px 12px; border-top: 1px solid var(--plain-line) }}
+dd {{ margin: 0; overflow-wrap: anywhere; white-space: pre-wrap }}
+.arrow {{ grid-column: 1; justify-self: center; position: relative; border-left: 2px solid var(--quiet);
+  margin-bottom: 5px }}
+.arrow small {{ position: absolute; left: 14px; top: 2px; white-space: nowrap; color: var(--quiet) }}
+.arrow::after, .wire::after {{ content: ""; position: absolute; border: 5px solid transparent }}
+.arrow::after {{ left: -6px; bottom: -9px; border-top: 8px solid var(--quiet) }}
+.wire {{ position: relative; border: 2px solid var(--quiet); border-left: 0 }}
+.wire::after {{ left: -2px; bottom: -6px; border-right: 8px solid var(--quiet); border-left: 0 }}
+.wire.dashed, .arrow.dashed {{ border-style: dashed; border-left-width: 2px }} .wire.dashed {{ border-left: 0 }}
+@media (min-width: 620px) {{
+  .face {{ grid-template-columns: minmax(0, 1fr) auto; padding-right: 40px }}
+  .side {{ text-align: right }} .what, .side {{ flex-direction: column }} .rest {{ grid-column: 1 / 3 }}
+}}
+@media (min-width: 960px) {{
+  .face {{ grid-template-columns: minmax(0, 11fr) minmax(0, 20fr) minmax(0, 14fr) }}
+  .box:not(.stage) .face {{ grid-template-columns: minmax(0, 11fr) minmax(0, 23fr) minmax(0, 11fr) }}
+  .rest {{ grid-column: 2; grid-row: 1 }} .side {{ grid-column: 3; grid-row: 1 }}
+}}
+@media print {{ details::details-content {{ content-visibility: visible; block-size: auto }} }}
 """
-_POINTED = (
-    "    body:has(.to-{id}:hover) #about-{id}, body:has(.to-{id}:focus-visible) #about-{id} {{ display: block }}\n"
-)
+_HINT = "Click a box, or reach it with the Tab key and press Enter, to see what is known of it."
 
 
 def html_text(picture: Picture) -> str:
     """The page."""
-    pointed = "".join(_POINTED.format(id=node.id) for node in picture.nodes)
+    order = {node.id: number for number, node in enumerate(picture.nodes)}
+    lanes = lanes_of(picture.edges, order)
+    rows = [*_rows(picture, order)]
+    columns = f"minmax(0, 1fr) repeat({max(lanes.values()) + 1}, {_LANE}px)" if lanes else "minmax(0, 1fr)"
     body = (
         "<main>",
-        svg_element(picture, linked=True),
+        "<header>",
+        element("h1", escaped(picture.title)),
+        element("p", escaped(picture.subtitle), class_="quiet"),
+        element("p", escaped(picture.verdict), class_=picture.tone.value),
+        *(element("p", escaped(notice), class_="quiet") for notice in picture.notices),
+        element("p", _HINT, class_="quiet hint"),
+        "</header>",
+        f'<div class="path" style="grid-template: {" ".join(rows)} / {columns}">',
+        *(_box(node, order[node.id]) for node in picture.nodes),
+        *_wires(picture.edges, lanes, order),
+        "</div>",
         "</main>",
-        "<aside>",
-        '<p class="hint">Point at a box, or reach it with the Tab key, to see what is known of it.</p>',
-        "<h1>What is known of each box</h1>",
-        *(_section(node) for node in picture.nodes),
-        *(f"<p>{escaped(notice)}</p>" for notice in picture.notices),
-        "</aside>",
     )
-    return page(f"Classification head of {picture.title}", _STYLE.replace("POINTED", pointed), body)
+    return page(f"Classification head of {picture.title}", _colors() + _STYLE, body)
 
 
-def _section(node: Node) -> str:
-    entries = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in _entries(node))
-    inner = f"<h2>{escaped(node.title)}</h2>" + (f"<dl>{entries}</dl>" if entries else "")
-    return element("section", inner, id=f"about-{node.id}")
+def _colors() -> str:
+    light, dark = color_variables()
+    tints = "".join(
+        f".box.{tint.value} {{ background: var(--{tint.value}-fill); border-color: var(--{tint.value}-line) }} "
+        f".swatch.{tint.value} {{ background: var(--{tint.value}-line) }} "
+        f".weight.{tint.value} {{ color: var(--{tint.value}-text) }}\n"
+        for tint in Tint
+    )
+    return (
+        f":root {{ color-scheme: light dark; {light} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n{tints}"
+    )
 
 
-def _entries(node: Node) -> Iterator[tuple[str, str]]:
-    if node.mark:
-        name, _, value = node.mark.partition(": ")
-        yield name, value
-    if node.kind is not BoxKind.STAGE:
-        yield from node.pairs
-    for line in node.lines:
-        yield "", line
-    yield from node.more
+def _rows(picture: Picture, order: dict[str, int]) -> Iterator[str]:
+    """Three rows for each box: its strip, the rest of it, and the room below it, in which an arrow needs more."""
+    straight = {order[edge.source] for edge in picture.edges if order[edge.target] - order[edge.source] == 1}
+    for number in range(len(picture.nodes)):
+        yield f"{_STRIP}px auto {_ROOM if number in straight else _CLOSE}px"
+
+
+def _box(node: Node, number: int) -> str:
+    """A box; one of which no more is known does not open."""
+    dashed = " dashed" if node.kind in {BoxKind.GAP, BoxKind.UNUSED} else ""
+    shared = {
+        "id": node.id,
+        "class_": f"box {node.kind.value} {node.tint.value}{dashed}",
+        "style": f"grid-row: {3 * number + 1} / span 2",
+    }
+    facts = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in _beyond(node))
+    if not facts:
+        return element("div", element("div", _face(node), class_="face"), **shared)
+    return element("details", element("summary", _face(node), class_="face") + element("dl", facts), **shared)
+
+
+def _beyond(node: Node) -> Iterator[tuple[str, str]]:
+    """What is known of a box, without what its face shows."""
+    shown = {text for pair in node.pairs for text in pair}
+    return ((name, value) for name, value in node.more if value not in shown)
+
+
+def _face(node: Node) -> str:
+    """The face of a box: what it is, what belongs to it, and at its side where and on which shapes."""
+    left, right = tuple(zip(*node.pairs, strict=True)) if node.kind is BoxKind.STAGE else ((), ())
+    what = (_span(node.title, "title"), *(_span(text) for text in left))
+    side = (_span(node.beside), *(_span(text) for text in right))
+    others = node.pairs if node.kind is not BoxKind.STAGE else ()
+    rest = (
+        *(_row(row) for row in node.rows),
+        element("p", escaped(node.mark), class_="mark") if node.mark else "",
+        *(element("p", f"{escaped(one)}  {_span(other, 'quiet')}") for one, other in others),
+        *(element("p", escaped(line), class_="gap" if node.kind is BoxKind.GAP else "quiet") for line in node.lines),
+        *(_weight(weight) for weight in node.weights),
+    )
+    parts = (("what", what), ("side", side), ("rest", rest))
+    return "".join(f'<div class="{name}">{"".join(content)}</div>' for name, content in parts)
+
+
+def _span(text: str, kind: str = "") -> str:
+    return "" if not text else element("span", escaped(text), **({"class_": kind} if kind else {}))
+
+
+def _row(row: CellRow) -> str:
+    cells = "".join(
+        element("span", escaped(cell_text(cell)), class_=f"cell {style_of(cell.mark)}") for cell in row.cells
+    )
+    caption = element("p", escaped(row.caption), class_="quiet") if row.caption else ""
+    return caption + element("div", cells, class_="cells")
+
+
+def _weight(weight: Weight) -> str:
+    size = "  ".join(filter(None, (weight.size, "" if weight.size == weight.count else weight.count, weight.origin)))
+    parts = (
+        f'<i class="swatch {weight.tint.value}"></i>',
+        _span(f"{weight.word}  {weight.name}"),
+        _span(size, "quiet"),
+    )
+    return element("div", "".join(parts), class_=f"weight {weight.tint.value}")
+
+
+def _wires(edges: tuple[Edge, ...], lanes: dict[str, int], order: dict[str, int]) -> Iterator[str]:
+    """Arrows in the room between two boxes, and wires beside the boxes for what skips one."""
+    for edge in edges:
+        source, target = order[edge.source], order[edge.target]
+        dashed = "" if edge.is_sure else " dashed"
+        if target - source == 1:
+            note = f"<small>{edge.count} tensors</small>" if edge.count > 1 else ""
+            yield f'<div class="arrow{dashed}" style="grid-row: {3 * source + 3}">{note}</div>'
+            continue
+        rivals = sorted({lanes[one.source] for one in edges if one.target == edge.target and one.source in lanes})
+        arrive = _ARRIVE + _APART * rivals.index(lanes[edge.source])
+        place = f"grid-row: {3 * source + 1} / {3 * target + 2}; grid-column: 2 / {lanes[edge.source] + 3}"
+        inside = f"margin: {_LEAVE}px {_LANE // 3}px {_STRIP - arrive}px 0"
+        yield f'<div class="wire{dashed}" style="{place}; {inside}"></div>'

@@ -152,7 +152,7 @@ class Scene:
 def lay_out(picture: Picture) -> Scene:
     """The scene of `picture`, WIDTH wide and as high as it needs."""
     order = {node.id: number for number, node in enumerate(picture.nodes)}
-    lanes = _lanes(picture.edges, order)
+    lanes = lanes_of(picture.edges, order)
     width = WIDTH - 2 * MARGIN - LANE * (max(lanes.values(), default=-1) + 1)
     heading, y = _heading(picture)
     straight = {(edge.source, edge.target) for edge in picture.edges}
@@ -167,7 +167,7 @@ def lay_out(picture: Picture) -> Scene:
     return Scene(WIDTH, y + MARGIN, heading, tuple(panels), wires)
 
 
-def _lanes(edges: Sequence[Edge], order: dict[str, int]) -> dict[str, int]:
+def lanes_of(edges: Sequence[Edge], order: dict[str, int]) -> dict[str, int]:
     """The lane beside the boxes for each node whose values skip a box: those of one node share it."""
     spans: dict[str, int] = defaultdict(int)
     for edge in edges:

@@ -21,12 +21,15 @@ from headscope.render.head.stages import (
     weight_size,
     weight_status,
 )
+from headscope.render.head.tree import HeadTree, tree_of
 from headscope.render.parts.verdict import tell_verdict
 from headscope.render.text.console import Tone
 from headscope.render.text.safe import safe
 from headscope.render.text.tokens import Cell, CellRow, is_pooling_known, legend_of, token_rows
 from headscope.render.text.words import POOLING, SOURCE, axes_of, loss_of, place_words
 
+STAGE_ID = "stage"
+"""How the id of a stage's node begins; its index follows."""
 _LABELS = 8
 _COMMIT = 12
 
@@ -113,7 +116,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The whole picture; `nodes` are in the order in which they are read."""
+    """The whole picture; `nodes` are in the order in which they are read. `tree` holds the same path as lines."""
 
     title: str
     subtitle: str
@@ -122,6 +125,7 @@ class Picture:
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     notices: tuple[str, ...] = ()
+    tree: HeadTree | None = None
 
 
 def picture_of(report: Report) -> Picture:
@@ -136,6 +140,7 @@ def picture_of(report: Report) -> Picture:
         nodes=nodes,
         edges=_edges(report),
         notices=tuple(safe(text) for text in (*report.checkpoint.notices, *report.notes)),
+        tree=tree_of(report, report.head) if report.head is not None else None,
     )
 
 
@@ -296,7 +301,7 @@ def _worst(tints: Iterable[Tint]) -> Tint:
 
 
 def _stage_id(index: int) -> str:
-    return f"stage{index}"
+    return f"{STAGE_ID}{index}"
 
 
 def _edges(report: Report) -> tuple[Edge, ...]:

@@ -22,9 +22,9 @@ from headscope.render.diagram.markup import (
 from headscope.render.diagram.picture import BoxKind, Node, Picture, Tint
 from headscope.render.text.tokens import row_text
 
-_FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
+FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
 _RULES = f"""\
-text {{ font-family: {_FONT}; fill: var(--plain-text); white-space: pre }}
+text {{ font-family: {FONT}; fill: var(--plain-text); white-space: pre }}
 .ground {{ fill: var(--ground) }}
 .title, .head {{ font-weight: 600 }}
 .quiet {{ fill: var(--quiet) }}
@@ -49,18 +49,13 @@ _ARROW = 5
 
 def svg_text(picture: Picture) -> str:
     """The SVG document."""
-    return f"{svg_element(picture)}\n"
-
-
-def svg_element(picture: Picture, *, linked: bool = False) -> str:
-    """The `<svg>`; with `linked` each box is a link to `#about-ID` in the page around it."""
     about = (
         element("title", escaped(f"Classification head of {picture.title}"), id="title"),
         element("desc", escaped(_description(picture)), id="desc"),
         element("style", f"\n{_colors()}{drawing_rules()}"),
     )
-    role = {"role": "group" if linked else "img", "aria-labelledby": "title desc"}
-    return _drawn(picture, role, about, lambda panel: _panel(panel, linked))
+    role = {"role": "img", "aria-labelledby": "title desc"}
+    return _drawn(picture, role, about, lambda panel: _group(panel, id=panel.node.id)) + "\n"
 
 
 def part_element(picture: Picture) -> str:
@@ -134,12 +129,6 @@ def _rules_of_tints() -> str:
         f".weight.{tint.value} {{ fill: var(--{tint.value}-text) }}\n"
         for tint in Tint
     )
-
-
-def _panel(panel: Panel, linked: bool) -> str:
-    node = panel.node
-    group = _group(panel, id=node.id)
-    return element("a", group, href=f"#about-{node.id}", class_=f"to-{node.id}") if linked else group
 
 
 def _group(panel: Panel, **identity: str) -> str:

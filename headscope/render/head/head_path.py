@@ -24,7 +24,7 @@ from headscope.render.head.stages import (
     pooling_stage,
 )
 from headscope.render.text.console import MODULE, OPERATION, POOLING, QUIET, STATUS
-from headscope.render.text.lines import Paragraph, align
+from headscope.render.text.lines import Paragraph, align, first_fitting
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import axes_of
 
@@ -61,22 +61,22 @@ class HeadPath:
     head: Head
     model_type: str
     version: str = ""
+    is_pooling_known: bool = True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = _shown(self.head)
         room = options.max_width - GUIDE
-        lines: list[Text] = []
-        layout = _LAYOUTS[-1]
-        for layout in _LAYOUTS:
-            rows = [self._row(stage, layout) for stage in shown]
-            lines = align(rows) if layout.aligned else [line for row in rows for line in align([row])]
-            needed = align([row[:-1] for row in rows]) if layout.source_below else lines
-            if all(line.cell_len <= room for line in needed):
-                break
+        lines, layout = first_fitting((self._laid(shown, layout) for layout in _LAYOUTS), room)
         yield self._grown(lines, shown, layout)
 
+    def _laid(self, shown: list[Stage], layout: _Layout) -> tuple[tuple[list[Text], _Layout], list[Text]]:
+        """The lines in a layout, and those that have to fit."""
+        rows = [self._row(stage, layout) for stage in shown]
+        lines = align(rows) if layout.aligned else [line for row in rows for line in align([row])]
+        return (lines, layout), align([row[:-1] for row in rows]) if layout.source_below else lines
+
     def _row(self, stage: Stage, layout: _Layout) -> list[Text]:
-        is_pooling = stage.index == pooling_stage(self.head)
+        is_pooling = self.is_pooling_known and stage.index == pooling_stage(self.head)
         return [
             label(operation_of(stage), OPERATION),
             label(module_of(stage), MODULE),

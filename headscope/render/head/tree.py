@@ -1,6 +1,6 @@
 """The head path as a tree: from the hidden states, stage by stage, to the logits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -24,8 +24,9 @@ from headscope.render.head.stages import (
     weight_size,
 )
 from headscope.render.text.console import MODULE, OPERATION, POOLING, QUIET, STATUS
-from headscope.render.text.lines import Paragraph, align
+from headscope.render.text.lines import Paragraph, align, first_fitting
 from headscope.render.text.safe import label, safe
+from headscope.render.text.tokens import is_pooling_known
 from headscope.render.text.words import POOLING as POOLING_WORDS
 from headscope.render.text.words import axes_of
 
@@ -57,34 +58,51 @@ LAYOUTS = (
 
 @dataclass(frozen=True)
 class HeadTree:
-    """A Rich tree of the head path in the roomiest layout that fits the width."""
+    """A Rich tree of the head path in the roomiest layout that fits the width; the stage `marked` is the pooling."""
 
     head: Head
     model_type: str
     ties: tuple[Tie, ...] = ()
     version: str = ""
+    marked: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        layouts = (lines_of(self.head, layout, self.version) for layout in LAYOUTS)
-        room = options.max_width - GUIDE
-        chosen = next(
-            (lines for lines in layouts if max_width(lines) <= room), lines_of(self.head, LAYOUTS[-1], self.version)
-        )
-        yield self._grown(chosen)
-
-    def _grown(self, lines: "StageLines") -> Tree:
-        tree = Tree(Paragraph(path_root(self.head, self.model_type, lines.file)), guide_style=QUIET)
-        marked = pooling_stage(self.head)
-        sources = {tie.parameter: tie.source for tie in self.ties}
-        for stage, line in zip(self.head.stages, lines.lines, strict=True):
-            branch = tree.add(Paragraph(line))
-            if stage.index == marked:
-                branch.add(Paragraph(label(f"pooling: {POOLING_WORDS[self.head.pooling.kind]}", POOLING)))
-            if not lines.layout.parameters:
-                for leaf in align(_parameter_rows(self.head, stage, sources), right=frozenset({3})):
-                    branch.add(Paragraph(leaf))
+        file, blocks = self.laid_out(options.max_width - GUIDE, LAYOUTS)
+        tree = Tree(Paragraph(path_root(self.head, self.model_type, file)), guide_style=QUIET)
+        for block in blocks.values():
+            branch = tree.add(Paragraph(block.line))
+            for leaf in block.leaves:
+                branch.add(Paragraph(leaf))
         tree.add(Paragraph(path_end(self.head)))
-        return tree
+        yield tree
+
+    def laid_out(self, room: int, layouts: Sequence[Layout]) -> "tuple[str, dict[int, StageBlock]]":
+        """The stages by index in the first layout whose lines fit into `room` cells, and the file that they leave out.
+
+        The tree and the boxes of a picture both show these lines.
+        """
+        each = (lines_of(self.head, layout, self.version) for layout in layouts)
+        chosen = first_fitting(((lines, lines.lines) for lines in each), room)
+        sources = {tie.parameter: tie.source for tie in self.ties}
+        blocks = {
+            stage.index: StageBlock(line, tuple(self._leaves(stage, chosen.layout, sources)))
+            for stage, line in zip(self.head.stages, chosen.lines, strict=True)
+        }
+        return chosen.file, blocks
+
+    def _leaves(self, stage: Stage, layout: Layout, sources: dict[str, str]) -> Iterator[Text]:
+        if stage.index == self.marked:
+            yield label(f"pooling: {POOLING_WORDS[self.head.pooling.kind]}", POOLING)
+        if not layout.parameters:
+            yield from align(_parameter_rows(self.head, stage, sources), right=frozenset({3}))
+
+
+@dataclass(frozen=True)
+class StageBlock:
+    """What is shown of a stage: its line, and below it the pooling and the parameters that the line leaves out."""
+
+    line: Text
+    leaves: tuple[Text, ...]
 
 
 @dataclass(frozen=True)
@@ -94,11 +112,6 @@ class StageLines:
     layout: Layout
     lines: tuple[Text, ...]
     file: str = ""
-
-
-def max_width(lines: StageLines) -> int:
-    """The cells that the longest line takes."""
-    return max((line.cell_len for line in lines.lines), default=0)
 
 
 def lines_of(head: Head, layout: Layout, version: str = "") -> StageLines:
@@ -176,4 +189,6 @@ def _origin_of(parameter: HeadParameter, sources: dict[str, str]) -> Text:
 
 def tree_of(report: Report, head: Head) -> HeadTree:
     """The tree of `report`'s head."""
-    return HeadTree(head, report.checkpoint.model_type or "", report.weights.tied, report.environment.transformers)
+    marked = pooling_stage(head) if is_pooling_known(report) else None
+    model_type, version = report.checkpoint.model_type or "", report.environment.transformers
+    return HeadTree(head, model_type, report.weights.tied, version, marked)

@@ -42,7 +42,7 @@ from headscope.render.text.document import Document
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.plain_words import plain_words
 from headscope.render.text.safe import code_span, label, plain
-from headscope.render.text.tokens import token_rows
+from headscope.render.text.tokens import is_pooling_known, token_rows
 from headscope.render.text.words import axes_of
 
 _MARGIN = 12
@@ -133,7 +133,8 @@ def _answer(report: Report) -> Iterator[RenderableType]:
 
 
 def _path(report: Report, head: Head) -> HeadPath:
-    return HeadPath(head, report.checkpoint.model_type or "", report.environment.transformers)
+    model_type, version = report.checkpoint.model_type or "", report.environment.transformers
+    return HeadPath(head, model_type, version, is_pooling_known(report))
 
 
 def _asked_first(report: Report, *, details: bool) -> Sequence[Section]:

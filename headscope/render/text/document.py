@@ -8,6 +8,7 @@ from headscope.errors import HeadscopeError
 from headscope.facts import SCHEMA_VERSION, CheckpointManifest, Report
 from headscope.facts.plain import to_dict, to_json_value
 from headscope.facts.results.check import CheckResult
+from headscope.facts.results.disk_usage import DiskUsage
 from headscope.facts.results.environment import Surroundings, tool_version
 from headscope.facts.results.scan import ScanSummary
 
@@ -76,6 +77,11 @@ def scan_document(found: ScanSummary) -> Document:
 def environment_document(surroundings: Surroundings) -> Document:
     """The document of `env`."""
     return {**opening("env"), **to_dict(surroundings)}
+
+
+def cache_document(usage: DiskUsage) -> Document:
+    """The document of `cache`."""
+    return {**opening("cache"), **to_dict(usage)}
 
 
 def error_document(error: HeadscopeError) -> Document:

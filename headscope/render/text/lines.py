@@ -1,13 +1,15 @@
 """How text is laid out: paragraphs that wrap, and rows in columns; no line ends in spaces."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+Laid = TypeVar("Laid")
 _LEAST = 24
 WIDE = 200
 """The width of a pipe or a file: wide enough for every row, and no line that a log or an editor would cut."""
@@ -104,6 +106,16 @@ def align(rows: Sequence[Sequence[Text]], right: frozenset[int] = frozenset()) -
     return [_line(row, widths, right) for row in rows]
 
 
+def first_fitting(layouts: Iterable[tuple[Laid, Sequence[Text]]], room: int) -> Laid:
+    """The first layout whose lines all fit, of those from roomy to narrow; the last one where none does."""
+    found: list[Laid] = []
+    for laid, lines in layouts:
+        found.append(laid)
+        if all(line.cell_len <= room for line in lines):
+            break
+    return found[-1]
+
+
 @dataclass(frozen=True)
 class FittedRows:
     """Rows in aligned columns, each behind its first cell; cells that have no room on a line go below it, whole.
@@ -117,11 +129,8 @@ class FittedRows:
     below: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines, count = [Text()] * len(self.rows), 0
-        for count in self.inline:
-            lines = align([row[1 : count + 1] for row in self.rows])
-            if all(line.cell_len + self.margin <= options.max_width for line in lines):
-                break
+        layouts = ((count, align([row[1 : count + 1] for row in self.rows])) for count in self.inline)
+        count, lines = first_fitting(((laid, laid[1]) for laid in layouts), options.max_width - self.margin)
         for row, line in zip(self.rows, lines, strict=True):
             yield Paragraph(line, row[0], self.margin)
             rest = Text(", ").join(cell for cell in row[count + 1 :] if cell.cell_len)

@@ -1,0 +1,100 @@
+"""`cache`: what headscope keeps on disk, and removing it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from headscope.errors import UsageError
+from headscope.examination.base.cache import (
+    MOST_BYTES,
+    MOST_ENTRIES,
+    StoredFile,
+    cache_folder,
+    open_cache,
+    opened_folder,
+    remove_stored,
+    stored_files,
+)
+from headscope.examination.base.shipped import PLACE, shipped_entries
+from headscope.facts import Gap
+from headscope.facts.counting import counted, few_of
+from headscope.facts.results.disk_usage import DiskUsage, EntryKind, ShippedStore
+
+_KINDS = {"remembered": "reports", "ruleevidence": "evidence", "basenumbers": "numbers", "key": "key"}
+_OTHERS = "others"
+_HUB = Gap("downloads", "files from the Hub are in the cache of its client; run `hf cache ls` to list them")
+_TEMPORARY = Gap(
+    "temporary files", "a command removes its own, and the next scan removes those of a scan that was killed"
+)
+
+
+def disk_usage(*, clear: bool = False) -> DiskUsage:
+    """What headscope keeps on disk; with `clear`, the entries of the cache are removed.
+
+    Only files with headscope's names are removed, and no link is followed. What can't be removed is in
+    `not_determined`. Raises UsageError for a cache folder that is a link.
+    """
+    folder = cache_folder()
+    files, gaps = _looked_at(folder, clear=clear)
+    own = [file for file in files if file.kind]
+    kept = [file for file in files if not file.kind]
+    foreign = (Gap("other files", f"{few_of(file.name for file in kept)} may be another program's"),) if kept else ()
+    return DiskUsage(
+        folder=None if folder is None else str(folder),
+        is_on=open_cache(wanted=True).is_open,
+        cleared=clear,
+        entries=len(own),
+        bytes=sum(file.size for file in own),
+        kinds=_by_kind(own),
+        most_entries=MOST_ENTRIES,
+        most_bytes=MOST_BYTES,
+        shipped=_shipped(),
+        not_read=(_HUB, _TEMPORARY, *foreign),
+        not_determined=gaps,
+    )
+
+
+def _looked_at(folder: Path | None, *, clear: bool) -> tuple[list[StoredFile], tuple[Gap, ...]]:
+    """The files in a folder, or with `clear` those that were removed and those of others, and what failed."""
+    if folder is None:
+        return [], ()
+    if clear and folder.is_symlink():
+        raise UsageError(
+            f"the cache folder {folder} is a link, and --clear follows no links",
+            f"set HEADSCOPE_CACHE={folder.resolve()} to clear the folder that it leads to",
+        )
+    try:
+        with opened_folder(folder if clear else folder.resolve()) as place:
+            files = stored_files(place)
+            return (files, ()) if not clear else _removed(place, files)
+    except FileNotFoundError:
+        return [], ()
+    except OSError as err:
+        return [], (Gap("cache", f"{folder} can't be read: {err.strerror or err}"),)
+
+
+def _removed(place: int | Path, files: list[StoredFile]) -> tuple[list[StoredFile], tuple[Gap, ...]]:
+    """Removes headscope's files, the key last. Beside another program's files, the key may be theirs, and stays."""
+    is_shared = any(not file.kind for file in files)
+    foreign = [file for file in files if not file.kind or (is_shared and file.kind == "key")]
+    gone, failed = [], Counter[str]()
+    for file in sorted((one for one in files if one not in foreign), key=lambda one: one.kind == "key"):
+        try:
+            remove_stored(place, file)
+            gone.append(file)
+        except OSError as err:
+            failed[str(err.strerror)] += 1
+    gaps = tuple(Gap("cache", f"{counted(count, 'file')} can't be removed: {why}") for why, count in failed.items())
+    return [*gone, *(StoredFile(file.name, "", file.size) for file in foreign)], gaps
+
+
+def _by_kind(files: list[StoredFile]) -> tuple[EntryKind, ...]:
+    sizes: dict[str, list[int]] = {name: [] for name in (*_KINDS.values(), _OTHERS)}
+    for file in files:
+        sizes[_KINDS.get(file.kind, _OTHERS)].append(file.size)
+    return tuple(EntryKind(name, len(each), sum(each)) for name, each in sizes.items() if each)
+
+
+def _shipped() -> ShippedStore:
+    return ShippedStore(str(PLACE), shipped_entries(), PLACE.stat().st_size if PLACE.exists() else 0)

@@ -1,0 +1,27 @@
+"""`headscope cache`."""
+
+from typing import Annotated
+
+from headscope.cli.options import Output, option
+from headscope.cli.output import check_output, write_report
+from headscope.errors import ExitCode
+
+Clear = Annotated[
+    bool, option("--clear", "Remove the entries of headscope's cache; what the Hub's client keeps stays.")
+]
+
+
+def cache_command(output: Output, clear: Clear = False) -> int:
+    """Show what headscope keeps on disk, or remove it."""
+    check_output(output.output)
+    from headscope import api
+    from headscope.render.screens.cache import cache_screen, cache_verdict
+    from headscope.render.text.document import cache_document
+
+    usage = api.disk_usage(clear=clear)
+    write_report(
+        output,
+        lambda: cache_verdict(usage) if output.quiet else cache_screen(usage),
+        lambda: cache_document(usage),
+    )
+    return ExitCode.UNDETERMINED if usage.not_determined else ExitCode.OK
