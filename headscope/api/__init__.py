@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headscope.api.arguments import DeviceName, DrawingName, ProfileName, SeverityName
-    from headscope.api.atlas import heads
     from headscope.api.checking import check
     from headscope.api.coding import code
     from headscope.api.comparing import compare
-    from headscope.api.disk import disk_usage
     from headscope.api.drawing import diagram
-    from headscope.api.explaining import explain
     from headscope.api.forward_pass import forward
     from headscope.api.inspection import inspect
     from headscope.api.loaded.save_verification import verify_save
     from headscope.api.loaded.verification import verify
+    from headscope.api.lookup.atlas import heads
+    from headscope.api.lookup.disk import disk_usage
+    from headscope.api.lookup.explaining import explain
+    from headscope.api.lookup.snapshots import snapshot
     from headscope.api.many.batches import scan_batch
     from headscope.api.many.scanning import scan
     from headscope.api.probing import probe
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
         Snapshot,
         Verified,
     )
-    from headscope.api.snapshots import snapshot
     from headscope.api.weight_diff import diff_weights
     from headscope.checks import Ignore
     from headscope.examination.base.environment import environment, surroundings
@@ -79,13 +79,13 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name
     _NAMES_OF = {
         "api.arguments": "DeviceName DrawingName ProfileName SeverityName",
-        "api.atlas": "heads",
+        "api.lookup.atlas": "heads",
         "api.checking": "check",
         "api.coding": "code",
         "api.comparing": "compare",
-        "api.disk": "disk_usage",
+        "api.lookup.disk": "disk_usage",
         "api.drawing": "diagram",
-        "api.explaining": "explain",
+        "api.lookup.explaining": "explain",
         "api.forward_pass": "forward",
         "api.inspection": "inspect",
         "api.loaded.save_verification": "verify_save",
@@ -94,7 +94,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.many.scanning": "scan",
         "api.probing": "probe",
         "api.results.shown": "Checked Compared Examination Explained Forwarded Heads Probed Snapshot Verified",
-        "api.snapshots": "snapshot",
+        "api.lookup.snapshots": "snapshot",
         "api.weight_diff": "diff_weights",
         "checks": "Ignore",
         "examination.base.environment": "environment surroundings",

@@ -13,20 +13,20 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.main import get_command
 
-from headscope.cli.commands.cache import cache_command
 from headscope.cli.commands.check import check_command
 from headscope.cli.commands.code import code_command
 from headscope.cli.commands.compare import compare_command
 from headscope.cli.commands.diagram import diagram_command
 from headscope.cli.commands.diff_weights import diff_weights_command
-from headscope.cli.commands.env import env
-from headscope.cli.commands.explain import explain_command
 from headscope.cli.commands.forward import forward_command
-from headscope.cli.commands.heads import heads_command
 from headscope.cli.commands.inspect import inspect_command
+from headscope.cli.commands.lookup.cache import cache_command
+from headscope.cli.commands.lookup.env import env
+from headscope.cli.commands.lookup.explain import explain_command
+from headscope.cli.commands.lookup.heads import heads_command
+from headscope.cli.commands.lookup.snapshot import snapshot_command
 from headscope.cli.commands.probe import probe_command
 from headscope.cli.commands.scan import scan_command
-from headscope.cli.commands.snapshot import snapshot_command
 from headscope.cli.commands.verify import verify_command
 from headscope.cli.failure import Bug, Interrupted, asks_for_a_screen, asks_for_json, report_failure
 from headscope.cli.options import with_option_groups

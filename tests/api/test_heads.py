@@ -177,7 +177,7 @@ def test_filters_keep_what_they_name() -> None:
 def test_an_unknown_operation_is_refused_before_any_head_is_traced(
     unknown: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.api.atlas._trace_all", lambda *given: pytest.fail("heads were traced"))
+    monkeypatch.setattr("headscope.api.lookup.atlas._trace_all", lambda *given: pytest.fail("heads were traced"))
     with pytest.raises(UsageError, match="no such operation") as failure:
         api.heads(operation=unknown, workers=1)
     assert hint in failure.value.hint

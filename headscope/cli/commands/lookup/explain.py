@@ -32,7 +32,7 @@ def _found(words: list[str]) -> "tuple[Topic, ...]":
     try:
         return find_topics(words)
     except UsageError:
-        from headscope.api.explaining import topics_named
+        from headscope.api.lookup.explaining import topics_named
 
         return topics_named(words)
 
