@@ -29,6 +29,7 @@ from headscope.facts.plain import derived_names, json_name
 from headscope.facts.results.check import CheckResult
 from headscope.facts.results.comparison import Comparison
 from headscope.facts.results.disk_usage import DiskUsage
+from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.environment import Surroundings
 from headscope.facts.results.forward import ForwardReport, SeenStage
 from headscope.facts.results.probe import ProbeResult
@@ -66,6 +67,7 @@ def build_schema() -> Schema:
         "check": _check(definitions),
         "check-several": _check_several(definitions),
         "compare": _for_command(_object_of(Comparison, definitions), "compare"),
+        "engines": _for_command(_object_of(EnginesReport, definitions), "engines"),
         "verify": _for_command(_object_of(VerifyResult, definitions), "verify"),
         "verify-save": _for_command(_object_of(VerifyResult, definitions), "verify-save"),
         "forward": _forward(definitions),

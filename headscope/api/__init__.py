@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headscope.api.coding import code
     from headscope.api.comparing import compare
     from headscope.api.drawing import diagram
+    from headscope.api.engine_heads import engines
     from headscope.api.forward_pass import forward
     from headscope.api.inspection import inspect
     from headscope.api.loaded.save_verification import verify_save
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from headscope.api.results.shown import (
         Checked,
         Compared,
+        Engines,
         Examination,
         Explained,
         Forwarded,
@@ -43,6 +45,7 @@ __all__ = [
     "Compared",
     "DeviceName",
     "DrawingName",
+    "Engines",
     "Examination",
     "Explained",
     "Forwarded",
@@ -62,6 +65,7 @@ __all__ = [
     "diagram",
     "diff_weights",
     "disk_usage",
+    "engines",
     "environment",
     "explain",
     "forward",
@@ -85,6 +89,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.comparing": "compare",
         "api.lookup.disk": "disk_usage",
         "api.drawing": "diagram",
+        "api.engine_heads": "engines",
         "api.lookup.explaining": "explain",
         "api.forward_pass": "forward",
         "api.inspection": "inspect",
@@ -93,7 +98,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.many.batches": "scan_batch",
         "api.many.scanning": "scan",
         "api.probing": "probe",
-        "api.results.shown": "Checked Compared Examination Explained Forwarded Heads Probed Snapshot Verified",
+        "api.results.shown": "Checked Compared Engines Examination Explained Forwarded Heads Probed Snapshot Verified",
         "api.lookup.snapshots": "snapshot",
         "api.weight_diff": "diff_weights",
         "checks": "Ignore",

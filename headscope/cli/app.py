@@ -18,6 +18,7 @@ from headscope.cli.commands.code import code_command
 from headscope.cli.commands.compare import compare_command
 from headscope.cli.commands.diagram import diagram_command
 from headscope.cli.commands.diff_weights import diff_weights_command
+from headscope.cli.commands.engines import engines_command
 from headscope.cli.commands.forward import forward_command
 from headscope.cli.commands.inspect import inspect_command
 from headscope.cli.commands.lookup.cache import cache_command
@@ -80,6 +81,11 @@ _COMMANDS: dict[str, _Entry] = {
             "headscope check ./my-checkpoint --for inference",
             "headscope check ./my-checkpoint --data test.csv --label-column label",
         ),
+    ),
+    "engines": _Entry(
+        engines_command,
+        _PIPELINE,
+        ("headscope engines ./my-checkpoint", "headscope engines ./my-checkpoint --engine vllm"),
     ),
     "verify": _Entry(verify_command, _PIPELINE, ("headscope verify ./my-checkpoint", "headscope verify ./my-adapter")),
     "scan": _Entry(

@@ -29,7 +29,8 @@ def derived_names(kind: Any) -> tuple[str, ...]:
 def to_dict(fact: Any) -> dict[str, Any]:
     """One dataclass of facts as a dict, in the order of its fields; then what is derived from them."""
     named = [(json_name(field), getattr(fact, field.name)) for field in dataclasses.fields(fact)]
-    named += [(name, getattr(fact, name)) for name in derived_names(type(fact))]
+    kind: Any = type(fact)
+    named += [(name, getattr(fact, name)) for name in derived_names(kind)]
     return {name: to_json_value(value) for name, value in named if name is not None}
 
 

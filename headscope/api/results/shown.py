@@ -11,6 +11,7 @@ from headscope.facts import CheckpointManifest, Finding, Report
 from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.results.check import CheckResult
 from headscope.facts.results.comparison import Comparison
+from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.forward import ForwardReport
 from headscope.facts.results.probe import ProbeResult
 from headscope.facts.results.verification import VerifyResult
@@ -101,6 +102,12 @@ class Forwarded(Shown, ForwardReport):
 
 class Verified(Shown, VerifyResult):
     """The result of `verify`."""
+
+    __slots__ = ()
+
+
+class Engines(Shown, EnginesReport):
+    """The result of `engines`."""
 
     __slots__ = ()
 

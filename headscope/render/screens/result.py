@@ -10,6 +10,7 @@ from headscope.facts import CheckpointManifest, Report
 from headscope.facts.counting import counted
 from headscope.facts.results.check import CheckResult
 from headscope.facts.results.comparison import Comparison
+from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.forward import ForwardReport
 from headscope.facts.results.probe import ProbeResult
 from headscope.facts.results.verification import VerifyResult
@@ -20,6 +21,7 @@ from headscope.render.probing.words import probe_answer
 from headscope.render.screens.check import check_screen, verdict_words
 from headscope.render.screens.compare import compare_screen, compare_verdict
 from headscope.render.screens.diff import diff_screen
+from headscope.render.screens.engines import engines_screen, engines_verdict
 from headscope.render.screens.forward import forward_screen
 from headscope.render.screens.heads import heads_screen
 from headscope.render.screens.inspect import inspect_screen
@@ -45,6 +47,8 @@ def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for eac
             return probe_screen(result, details=True)
         case ForwardReport():
             return forward_screen(result)
+        case EnginesReport():
+            return engines_screen(result, details=True)
         case Report():
             is_diff = result.command == "diff-weights"
             return diff_screen(result) if is_diff else inspect_screen(result, details=True)
@@ -80,6 +84,8 @@ def _line(result: Any) -> str:  # noqa: PLR0911
             return f"compare of {names}: {plain_text(compare_verdict(result)).strip()}"
         case ProbeResult():
             return f"probe of {safe(result.reference)}: {probe_answer(result)}"
+        case EnginesReport():
+            return f"engines of {safe(result.reference)}: {plain_text(engines_verdict(result)).strip()}"
         case ForwardReport():
             name = safe(result.checkpoint.reference)
             return f"forward of {name}: logits {axes_of(result.logits_shape)} on {safe(result.device)}"

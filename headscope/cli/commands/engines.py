@@ -1,0 +1,50 @@
+"""`headscope engines MODEL`."""
+
+from typing import Annotated
+
+from headscope.cli.options import Output, Source, option
+from headscope.cli.output import check_output, write_report
+from headscope.cli.progress import telling_progress
+from headscope.errors import ExitCode, UsageError
+
+
+def complete_engine(incomplete: str) -> list[str]:
+    """The engines that begin so."""
+    from headscope.serving.cited import engine_names
+
+    return [name for name in engine_names() if name.startswith(incomplete)]
+
+
+def engines_command(
+    source: Source,
+    output: Output,
+    engine: Annotated[
+        str | None,
+        option(
+            "--engine",
+            "One engine, such as vllm, or vllm@0.33.0 (default: all).",
+            "NAME",
+            autocompletion=complete_engine,
+        ),
+    ] = None,
+    details: Annotated[bool, option("--details", "Show where each row was read, precision, what is cut.")] = False,
+) -> int:
+    """Compare the heads that inference engines run with that of Transformers (exit code 1: different)."""
+    check_output(output.output)
+    with telling_progress(output.quiet) as tell:
+        from headscope import api
+
+        given = source.keywords()
+        if given.pop("adapter") is not None:
+            raise UsageError("the facts on engines don't cover PEFT adapters", "merge the adapter first")
+        found = api.engines(source.model, engine=engine, progress=tell, **given)
+    from headscope.facts.results.engines import EngineVerdict
+    from headscope.render.screens.engines import engines_screen, engines_verdict
+
+    write_report(
+        output,
+        lambda: engines_verdict(found) if output.quiet else engines_screen(found, details=details),
+        found.to_dict,
+    )
+    codes = {EngineVerdict.SAME: ExitCode.OK, EngineVerdict.DIFFERENT: ExitCode.FINDINGS}
+    return codes.get(found.verdict, ExitCode.UNDETERMINED)

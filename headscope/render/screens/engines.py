@@ -1,0 +1,115 @@
+"""The screen of `engines`: one line or two for each engine, differences first; with details where each was read."""
+
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.facts.counting import counted, list_of
+from headscope.facts.results.engines import EngineHead, EnginesReport, EngineVerdict
+from headscope.render.text.console import QUIET, STRONG, TONE, Tone
+from headscope.render.text.lines import Paragraph
+from headscope.render.text.safe import label
+
+_MARGIN = 27
+_ORDER = (EngineVerdict.DIFFERENT, EngineVerdict.NOT_DETERMINED, EngineVerdict.SAME, EngineVerdict.NO_SCORES)
+_TONES = {
+    EngineVerdict.SAME: Tone.GOOD,
+    EngineVerdict.DIFFERENT: Tone.ERROR,
+    EngineVerdict.NO_SCORES: Tone.NOTE,
+    EngineVerdict.NOT_DETERMINED: Tone.WARNING,
+}
+_BRIEF = (EngineVerdict.NOT_DETERMINED, EngineVerdict.NO_SCORES)
+"""What is told in one line without details."""
+_WORDS = {
+    EngineVerdict.DIFFERENT: "other scores",
+    EngineVerdict.SAME: "the same",
+    EngineVerdict.NO_SCORES: "no scores",
+    EngineVerdict.NOT_DETERMINED: "not determined",
+}
+_LIMITS = "Read in the engines' sources at the version shown. No engine was run, and no numbers were compared."
+
+
+def engines_screen(report: EnginesReport, *, details: bool = False) -> RenderableType:
+    """The verdict, the head as Transformers computes it, and what each engine does."""
+    parts: list[RenderableType] = [engines_verdict(report), Text()]
+    known = report.formula or "head not determined"
+    function = "raw logits" if report.activation == "none" else report.activation
+    parts.append(Paragraph(label(f"{known}, then {function}"), Text("Transformers", STRONG), _MARGIN))
+    ordered = sorted(report.engines, key=lambda item: _ORDER.index(item.verdict))
+    brief = () if details or report.is_one else _BRIEF
+    for item in ordered:
+        parts += () if item.verdict in brief else _lines(item, details=details)
+    for kind in brief:
+        parts += _together([item for item in ordered if item.verdict is kind])
+    parts += [Text(), Paragraph(label(_LIMITS, QUIET))]
+    if not details:
+        parts.append(
+            Paragraph(label("--details: reasons, file and line, how to get logits, precision, truncation", QUIET))
+        )
+    return Group(*parts)
+
+
+def engines_verdict(report: EnginesReport) -> RenderableType:
+    """One sentence: all that `-q` shows."""
+    found = [item.verdict for item in report.engines]
+    if report.is_one:
+        item = report.engines[0]
+        return Paragraph(label(f"{item.title} {item.version}: {_sentence(item)}", TONE[_TONES[item.verdict]]))
+    told = ", ".join(f"{found.count(kind)} {word}" for kind, word in _WORDS.items() if kind in found)
+    return Paragraph(label(f"{counted(len(found), 'engine')}: {told}", TONE[_TONES[report.verdict]]))
+
+
+def _together(items: Sequence[EngineHead]) -> Iterator[RenderableType]:
+    """Engines of one verdict in one line; a reason that is that of all with them."""
+    if not items:
+        return
+    names = list_of([f"{item.title} ({_short(item.version)})" for item in items], len(items))
+    reasons = {item.reason for item in items}
+    reason = f": {reasons.pop().removesuffix('.')}" if len(reasons) == 1 else ""
+    verdict = items[0].verdict
+    yield Paragraph(label(f"{names}{reason}", TONE[_TONES[verdict]]), Text(_WORDS[verdict], STRONG), _MARGIN)
+
+
+def _lines(item: EngineHead, *, details: bool) -> Iterator[RenderableType]:
+    told = label(f"{_sentence(item)} ({_short(item.version)})", TONE[_TONES[item.verdict]])
+    yield Paragraph(told, label(item.title, STRONG), _MARGIN)
+    if not details:
+        return
+    facts = {
+        "reads": item.positions,
+        "ignores": list_of(item.drops, len(item.drops)) if item.drops else "",
+        "logits": item.logits if item.runs else "",
+        "precision": item.dtype if item.runs else "",
+        "read in": item.source,
+        "not covered": list_of(item.not_looked_at, len(item.not_looked_at)) if item.runs else "",
+    }
+    for word, text in facts.items():
+        if text:
+            yield Paragraph(label(text), Text(f"  {word}", QUIET), _MARGIN)
+    for note in item.notes:
+        yield Paragraph(label(note), Text("  also", QUIET), _MARGIN)
+
+
+def _short(version: str) -> str:
+    """A version, or the beginning of a commit."""
+    return version if "." in version else version[:7]
+
+
+def _sentence(item: EngineHead) -> str:
+    """What an engine does, in one sentence."""
+    function = "raw logits" if item.activation == "none" else item.activation or "an unknown function"
+    head = "the same head" if item.same_head else "head not determined"
+    match item.verdict:
+        case EngineVerdict.SAME:
+            return f"{head}, then {function}"
+        case EngineVerdict.NO_SCORES:
+            return f"no scores. {item.reason.removesuffix('.')}"
+        case EngineVerdict.NOT_DETERMINED:
+            return f"not determined: {item.reason.removesuffix('.') or 'the source does not tell'}"
+        case EngineVerdict.DIFFERENT if item.same_head is False:
+            return f"another head: {item.formula}, then {function}. {item.reason.removesuffix('.')}"
+        case EngineVerdict.DIFFERENT:
+            return f"{head}, then {function} by default"
+    assert_never(item.verdict)

@@ -1,0 +1,121 @@
+"""Writes docs/engines.md: what each engine does with the classes of Transformers, from the facts on engines."""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from pages import write_or_compare
+
+import headscope
+from headscope.facts.results.engines import EngineVerdict
+from headscope.serving.cited import EngineFacts, Served, engine_names, facts_on, first_that_fits
+
+_PAGE = Path(__file__).parents[1] / "docs" / "engines.md"
+_TASKS = ("sequence-classification", "token-classification")
+_LABELS = 3
+_CELLS = {None: "?", True: "same", False: "**other**"}
+_INTRO = f"""\
+# Which head does the server run?
+
+`headscope engines MODEL` compares the head that an inference engine runs for a checkpoint with the head that Transformers runs:
+
+```bash
+headscope engines distilbert-base-uncased-finetuned-sst-2-english
+```
+
+It reports for each engine whether it computes scores at all, whether it runs the same head, and which function it applies to the scores by default. `--details`
+adds where it pools, what it drops, how to get logits, and the file and line that this was read in. `--engine vllm` shows one engine, `--engine vllm@0.33.0` one
+version of it. The exit code is 0 if nothing differs, 1 for another head or another function, and 3 if the facts don't say.
+
+**What it looks at.** `config.json`, the class that it names, and the pooling files of sentence-transformers beside it. The answers come from facts that were
+read in the sources of the engines. They hold for the versions below only: with another version, the answer is "not determined". If the engine is
+installed beside headscope, its version counts.
+
+**What it doesn't look at.** No engine is run or imported, and no numbers are compared. The layers below the head aren't compared either: an engine can
+run the right head on hidden states that differ. Quantized checkpoints and adapters are not determined.
+
+## Engines
+
+| engine | facts hold for | read at | default precision | how to get logits |
+|---|---|---|---|---|
+"""
+_TABLE = f"""
+## Classes
+
+For each class of the installed Transformers whose scores belong to a text or its tokens: what an engine does with a checkpoint whose `config.json` has {_LABELS}
+labels and sets no other field that the facts depend on. `same`: the same head; `other`: another head; `none`: no scores; `?`: not determined. The word
+behind it is the function that is applied to the scores by default. Every cell is cited, none was run. Classes that are not listed are not determined for all
+engines but the pipeline of Transformers.
+
+"""
+_DIFFERENCES = """
+## Differences
+
+Every other head, what the engine computes, and where that was read.
+
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the page, or says whether it is as it would be written."""
+    facts = [facts_on(name) for name in engine_names()]
+    lines = [_INTRO.rstrip("\n")]
+    lines += [
+        f"| {item.title} | `{item.versions}` | {item.read_at[:12]} | {_cell(item.dtype)} | {_cell(item.logits)} |"
+        for item in facts
+    ]
+    lines += [_TABLE, *_classes(facts), _DIFFERENCES, *_differences(facts)]
+    return write_or_compare(_PAGE, "\n".join(lines) + "\n", arguments)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _classes(facts: list[EngineFacts]) -> Iterator[str]:
+    """Classes with equal cells share a row."""
+    rows: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for entry in headscope.heads(cache=True):
+        if entry.task in _TASKS:
+            rows[tuple(_told(item, entry.class_name) for item in facts)].append(entry.class_name)
+    titles = [item.title for item in facts]
+    yield f"| class | {' | '.join(titles)} |"
+    yield "|---|" + "---|" * len(titles)
+    named = {name: cells for cells, names in rows.items() for name in names}
+    told = [cells for cells in rows if sum(cell != "?" for cell in cells) > len(_GENERAL)]
+    for cells in sorted(told, key=lambda cells: rows[cells][0]):
+        yield f"| {', '.join(f'`{name}`' for name in rows[cells])} | {' | '.join(cells)} |"
+    assert named, "the installed Transformers has no classification classes"
+
+
+_GENERAL = ("onnx-runtime", "sentence-transformers", "transformers-pipeline", "sglang", "llama-cpp")
+"""Engines whose facts have a row for every class."""
+
+
+def _told(facts: EngineFacts, name: str) -> str:
+    served = Served(name, {}, _LABELS, frozenset())
+    row, _ = first_that_fits(facts.heads, served)
+    if row is None:
+        return "?"
+    if not row["runs"]:
+        return "none"
+    score, _ = first_that_fits(facts.scores, served)
+    function = {"none": "logits"}.get(score["activation"], score["activation"]) if score else "?"
+    return f"{_CELLS[row.get('same_head')]}, {function}"
+
+
+def _differences(facts: list[EngineFacts]) -> Iterator[str]:
+    yield "| engine | classes | computes | why | read in |"
+    yield "|---|---|---|---|---|"
+    for item in facts:
+        for row in item.heads:
+            if row["runs"] and row.get("same_head") is False:
+                names = ", ".join(f"`{name}`" for name in row["architectures"])
+                where = f"`{row['file']}`, line {row['line']}"
+                yield f"| {item.title} | {names} | `{row['formula']}` | {_cell(row['reason'])} | {where} |"
+
+
+if __name__ == "__main__":
+    assert EngineVerdict.SAME.value == "same"
+    sys.exit(main(sys.argv[1:]))
