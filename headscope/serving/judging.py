@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from headscope.errors import UsageError
 from headscope.facts import CheckpointManifest, Report
-from headscope.facts.results.engines import EngineHead, EnginesReport, Evidence
+from headscope.facts.results.engines import EngineHead, EnginesReport, EngineEvidence
 from headscope.facts.results.environment import package_version, tool_version
 from headscope.serving.cited import EngineFacts, Served, engine_names, facts_on, first_that_fits
 
@@ -80,7 +80,7 @@ def _told(
         positions=given.get("positions", ""),
         drops=tuple(given.get("drops", ())),
         dtype=facts.dtype,
-        evidence=Evidence.CITED if "file" in given else None,
+        evidence=EngineEvidence.CITED if "file" in given else None,
         source=facts.source_of(given) if "file" in given else "",
         reason=given.get("reason", ""),
         notes=tuple(note["says"] for note in facts.notes) if given.get("runs") else (),
@@ -89,7 +89,7 @@ def _told(
 
 
 def _installed(facts: EngineFacts) -> str:
-    """The version that is installed beside headscope; "" for none, and for what is no Python package."""
+    """The version that is installed beside headscope; "" for none, and for what isn't a Python package."""
     is_python = facts.package and ":" not in facts.package
     return (package_version(facts.package) or "") if is_python else ""
 
