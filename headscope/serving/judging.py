@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from headscope.errors import UsageError
 from headscope.facts import CheckpointManifest, Report
-from headscope.facts.results.engines import EngineHead, EnginesReport, EngineEvidence
+from headscope.facts.results.engines import EngineEvidence, EngineHead, EnginesReport
 from headscope.facts.results.environment import package_version, tool_version
 from headscope.serving.cited import EngineFacts, Served, engine_names, facts_on, first_that_fits
 
@@ -78,8 +78,10 @@ def _told(
         same_activation=None if is_open else activation == report.model.activation,
         logits=facts.logits,
         positions=given.get("positions", ""),
+        reads_padding=given.get("reads_padding", False),
         drops=tuple(given.get("drops", ())),
         dtype=facts.dtype,
+        float32_becomes=facts.float32_becomes,
         evidence=EngineEvidence.CITED if "file" in given else None,
         source=facts.source_of(given) if "file" in given else "",
         reason=given.get("reason", ""),

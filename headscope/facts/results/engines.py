@@ -57,10 +57,14 @@ class EngineHead:
     """How to get logits."""
     positions: str
     """Where it pools, in words; empty where the source has no pooling."""
+    reads_padding: bool
+    """Whether it reads the last token even if that is the padding token."""
     drops: tuple[str, ...]
     """Layers, biases and settings of the checkpoint that it ignores."""
     dtype: str
     """Its default precision, in words."""
+    float32_becomes: str
+    """What it computes a float32 checkpoint in by default; empty if in float32, or if that depends on the device."""
     evidence: EngineEvidence | None
     """How this is known; null if it isn't."""
     source: str
