@@ -17,6 +17,7 @@ from headscope.api.arguments import (
     RuleOptions,
     use_case,
 )
+from headscope.api.engine_heads import engines_for
 from headscope.api.options import make_request, module_options, options_of, read_names, read_path, read_selection
 from headscope.api.results.shown import Checked, fields_of, shown
 from headscope.checks import judge
@@ -31,7 +32,6 @@ from headscope.facts import Gap, Profile
 from headscope.facts.results.check import CheckResult, Subject
 from headscope.facts.results.labeled import Predictions
 from headscope.serving.cited import facts_on
-from headscope.serving.judging import judge_engines
 
 if TYPE_CHECKING:
     import torch
@@ -186,7 +186,7 @@ def check_one(
     (progress or (lambda sentence: None))("running the checks")
     subject = gather(examined, request, profile)
     if request.engine is not None:
-        subject = replace(subject, engine=judge_engines(examined.report, examined.manifest, request.engine).engines[0])
+        subject = replace(subject, engine=engines_for(request, examined, request.engine).engines[0])
     return _judged(with_data(subject, labeled, lambda data: _predicted(examined, request, data, progress)), selection)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from os import PathLike
+from pathlib import Path
 from typing import Unpack
 
 from headscope.api.arguments import PlaceOptions, ReportCacheOption, use_case
 from headscope.api.options import make_request
 from headscope.api.results.shown import Engines, fields_of
 from headscope.errors import UsageError
-from headscope.examination.base.request import Progress, is_in_memory
-from headscope.examination.checkpoint.examining import examine
+from headscope.examination.base.request import Progress, Request, is_in_memory
+from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.facts import CheckpointKind
+from headscope.facts.results.engines import EnginesReport
 from headscope.serving.cited import facts_on
 from headscope.serving.judging import judge_engines
 
@@ -57,5 +60,21 @@ def engines(
         raise UsageError("engines load checkpoints, and a model in memory is none", "save it, and give the folder")
     if engine is not None:
         facts_on(engine.partition("@")[0])
-    examined = examine("inspect", make_request(reference, options), progress)
-    return Engines(**fields_of(judge_engines(examined.report, examined.manifest, engine)))
+    request = make_request(reference, options)
+    examined = examine("inspect", request, progress)
+    return Engines(**fields_of(engines_for(request, examined, engine)))
+
+
+def engines_for(request: Request, examined: Examined, engine: str | None) -> EnginesReport:
+    """What the engines, or the named one, do with the head of a checkpoint that was examined."""
+    return judge_engines(examined.report, examined.manifest, engine, _limit(request, examined))
+
+
+def _limit(request: Request, examined: Examined) -> str:
+    """Why the facts don't cover what was named; "" if they do: engines load whole folders and repositories."""
+    is_snapshot = examined.manifest.kind is CheckpointKind.SNAPSHOT
+    if request.location.subfolder or request.location.variant:
+        return "the facts don't cover subfolders and variants"
+    if not is_snapshot and Path(request.reference).is_file():
+        return "one weight file was named, and engines load folders"
+    return ""

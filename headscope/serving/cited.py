@@ -17,17 +17,22 @@ from headscope.errors import UsageError, did_you_mean
 
 _FOLDER = Path(__file__).parent / "facts"
 _FILES, _COUNT, _SCORE_MODULE = "@files", "@num_labels", "@cross_encoder_activation"
+_UNREADABLE = object()
+"""The value of a field inside of something that is not an object."""
+OTHER = "other"
+"""The activation of a row for functions that have no name here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What rows look at: the stored configuration, the class it names, the class count, files beside the weights, and
-    the class of PyTorch that a CrossEncoder's own settings put on its scores, "" for none."""
+    """What rows look at: the stored configuration, the class it names, the class count, files beside the weights (None
+    where they could not be read), and the class of PyTorch that a CrossEncoder's own settings put on its scores, "" for
+    none."""
 
     architecture: str
     config: Mapping[str, Any]
     num_labels: int | None
-    files: frozenset[str]
+    files: frozenset[str] | None
     score_module: str = ""
 
 
@@ -76,37 +81,61 @@ def facts_on(engine: str) -> EngineFacts:
 
 
 def first_that_fits(rows: Sequence[Mapping[str, Any]], served: Served) -> tuple[Mapping[str, Any] | None, str]:
-    """The row that a checkpoint falls under; None with the reason where there is none."""
+    """The row that a checkpoint falls under; None with the reason where there is none.
+
+    A condition on something unknown, or on a value of an unexpected type, ends the search: no later row is for the
+    checkpoints that an earlier one may take.
+    """
     for row in rows:
         if not any(fnmatchcase(served.architecture, pattern) for pattern in row.get("architectures", ("*",))):
             continue
-        if all(_holds(name, condition, served) for name, condition in row.get("when", {}).items()):
+        answers = {name: _holds(name, condition, served) for name, condition in row.get("when", {}).items()}
+        if all(answers.values()):
             return row, ""
+        if False not in answers.values():
+            what = next(name for name, answer in answers.items() if answer is None)
+            return None, _NOT_KNOWN.get(what, f"{what} in config.json has a value that the facts don't cover")
     return None, f"the facts don't cover {served.architecture or 'a checkpoint whose config.json names no class'}"
 
 
-def _holds(name: str, condition: Mapping[str, Any], served: Served) -> bool:
-    """Whether a condition of a row holds."""
+_NOT_KNOWN = {
+    _FILES: "the files of sentence-transformers beside the weights could not be read",
+    _COUNT: "the number of labels is not known",
+}
+
+
+def _holds(name: str, condition: Mapping[str, Any], served: Served) -> bool | None:
+    """Whether a condition of a row holds; None where that is not known."""
     if name == _FILES:
-        return served.files.issuperset(condition["has"])
+        return None if served.files is None else served.files.issuperset(condition["has"])
+    if name == _COUNT and served.num_labels is None:
+        return None
     own = {_COUNT: served.num_labels, _SCORE_MODULE: served.score_module or None}
     found = own[name] if name in own else _field(served.config, name)
+    if found is _UNREADABLE:
+        return None
     if condition.get("absent"):
         return found is None
-    return all(_meets(found, key, wanted) for key, wanted in condition.items())
+    answers = [_meets(found, key, wanted) for key, wanted in condition.items()]
+    return False if False in answers else None if None in answers else True
 
 
-def _meets(found: Any, key: str, wanted: Any) -> bool:
-    """Whether a value meets one part of a condition; one that isn't there meets none."""
+def _meets(found: Any, key: str, wanted: Any) -> bool | None:
+    """Whether a value meets one part of a condition; one that isn't there meets none. None for an unexpected type."""
+    if found is None:
+        return False
+    expected = (int, float) if key in ("min", "max") else tuple({type(item) for item in wanted})
+    if type(found) not in expected:
+        return None
     match key:
         case "is":
-            return any(_same(found, item) for item in wanted)
+            return found in wanted
         case "not":
-            return found is not None and not any(_same(found, item) for item in wanted)
+            return found not in wanted
         case "min":
-            return _is_number(found) and bool(found >= wanted)
+            return bool(found >= wanted)
         case "max":
-            return _is_number(found) and bool(found <= wanted)
+            return bool(found <= wanted)
     raise ValueError(f"no such condition: {key}")
 
 
@@ -114,14 +143,7 @@ def _field(config: Mapping[str, Any], path: str) -> Any:
     """A field of the configuration; a dot leads into a field that is an object."""
     found: Any = config
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
+        if found is not None and not isinstance(found, Mapping):
+            return _UNREADABLE
+        found = None if found is None else found.get(name)
     return found
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two values of JSON are the same: 1 and true are not."""
-    return type(one) is type(other) and bool(one == other)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -9,20 +9,24 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from headscope.errors import UsageError
-from headscope.facts import CheckpointManifest, Report
+from headscope.facts import CheckpointManifest, Report, SentencePipeline
 from headscope.facts.results.engines import EngineEvidence, EngineHead, EnginesReport
 from headscope.facts.results.environment import package_version, tool_version
-from headscope.serving.cited import EngineFacts, Served, engine_names, facts_on, first_that_fits
+from headscope.facts.results.report import find_missing
+from headscope.serving.cited import OTHER, EngineFacts, Served, engine_names, facts_on, first_that_fits
 
 _UNKNOWN = "not determined"
 
 
-def judge_engines(report: Report, manifest: CheckpointManifest, engine: str | None = None) -> EnginesReport:
+def judge_engines(
+    report: Report, manifest: CheckpointManifest, engine: str | None = None, limit: str = ""
+) -> EnginesReport:
     """What the engines, or one of them (`NAME` or `NAME@VERSION`), do with the head of a checkpoint.
 
-    Raises UsageError for an unknown engine or an invalid version.
+    `limit` is why the facts don't cover the files that were named, "" if they do. Raises UsageError for an unknown
+    engine or an invalid version.
     """
-    served = _served(report, manifest)
+    served, limit = _served(report, manifest), limit or _limit_of(report, manifest)
     name, _, version = (engine or "").partition("@")
     names = engine_names() if engine is None else (name,)
     return EnginesReport(
@@ -32,34 +36,64 @@ def judge_engines(report: Report, manifest: CheckpointManifest, engine: str | No
         model_class=report.model.class_name,
         formula=report.head.formula if report.head is not None else "",
         activation=report.model.activation,
-        engines=tuple(_judged(facts_on(item), served, report, version) for item in names),
+        engines=tuple(_judged(facts_on(item), served, report, version, limit) for item in names),
         is_one=engine is not None,
     )
 
 
 def _served(report: Report, manifest: CheckpointManifest) -> Served:
-    sentence = manifest.sentence
-    files = {"modules.json"} if sentence is not None and sentence.modules else set()
-    files |= {"1_Pooling/config.json"} if sentence is not None and sentence.pooling else set()
-    named = report.checkpoint.architectures
+    sentence, named = manifest.sentence, report.checkpoint.architectures
     module = sentence.activation if sentence is not None else ""
-    return Served(named[0] if named else "", manifest.config, report.model.num_labels, frozenset(files), module)
+    architecture = named[0] if named else ""
+    return Served(architecture, manifest.config, report.model.num_labels, _files(sentence), module)
 
 
-def _judged(facts: EngineFacts, served: Served, report: Report, requested: str) -> EngineHead:
+def _files(sentence: SentencePipeline | None) -> frozenset[str] | None:
+    """The files of sentence-transformers beside the weights; None where they could not be read."""
+    if sentence is None:
+        return frozenset()
+    if sentence.reason:
+        return None
+    files = {"modules.json"} if sentence.modules else set()
+    return frozenset(files | ({"1_Pooling/config.json"} if sentence.pooling else set()))
+
+
+def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
+    """Why the facts don't cover a checkpoint, whatever the engine; "" if they do."""
+    named, own = report.checkpoint.architectures, report.model.class_name
+    missing = find_missing(report)
+    limits = {
+        "the facts don't cover PEFT adapters": report.adapter is not None,
+        "the facts don't cover quantized checkpoints": report.model.quantization is not None,
+        "the facts don't cover remote code, which auto_map in config.json names": "auto_map" in manifest.config,
+        f"config.json names several classes: {', '.join(named)}": len(named) > 1,
+        f"config.json names {named[0] if named else ''}, and engines choose by that": bool(named) and named[0] != own,
+        "the facts don't cover damaged weight files": report.repaired is not None,
+        "headscope doesn't know which weights of the model the checkpoint holds": not report.is_compared
+        or bool(report.unknown),
+        "the checkpoint doesn't hold all the weights of the model, and engines differ in what they do then": bool(
+            missing.head or missing.elsewhere or report.weights.mismatched
+        ),
+    }
+    return next((reason for reason, holds in limits.items() if holds), "")
+
+
+def _judged(facts: EngineFacts, served: Served, report: Report, requested: str, limit: str) -> EngineHead:
     version = requested or _installed(facts) or facts.read_at
     row, reason = first_that_fits(facts.heads, served)
     if not _is_covered(facts, version):
         row, reason = None, f"the facts are on {facts.versions}, not on {version}"
-    elif report.adapter is not None:
-        row, reason = None, "the facts don't cover PEFT adapters"
-    elif report.model.quantization is not None:
-        row, reason = None, "the facts don't cover quantized checkpoints"
-    elif served.architecture and served.architecture != report.model.class_name:
-        row, reason = None, f"config.json names {served.architecture}, and engines choose by that"
+    elif limit:
+        row, reason = None, limit
     given = {"reason": reason} if row is None else row
     score, _ = first_that_fits(facts.scores, served) if given.get("runs") else (None, "")
-    return _told(facts, version, given, score["activation"] if score is not None else None, report)
+    activation = score["activation"] if score is not None and score["activation"] != OTHER else None
+    if given.get("same_head") and _UNKNOWN in (activation or _UNKNOWN, report.model.activation):
+        given = {
+            **given,
+            "reason": "the head is the same; the function that it applies to the scores could not be compared",
+        }
+    return _told(facts, version, given, activation, report)
 
 
 def _told(

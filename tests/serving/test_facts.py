@@ -191,7 +191,7 @@ def test_a_difference_is_described_and_what_is_the_same_is_not(facts: dict[str, 
 
 
 def test_activations_and_topics_are_known(facts: dict[str, Any]) -> None:
-    assert {row["activation"] for row in facts["scores"]} <= {"softmax", "sigmoid", "none", "tanh"}
+    assert {row["activation"] for row in facts["scores"]} <= {"softmax", "sigmoid", "none", "tanh", "other"}
     assert {row["about"] for row in facts.get("notes", [])} <= TOPICS
 
 

@@ -1,0 +1,184 @@
+"""The verdicts on engines: nothing is the same that the facts don't support."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from probing import tiny
+from safetensors.torch import load_file, save_file
+
+import headscope
+from headscope.facts.results.engines import EnginesReport, EngineVerdict
+from headscope.serving.cited import Served, engine_names, first_that_fits
+
+SAME, OPEN = EngineVerdict.SAME, EngineVerdict.NOT_DETERMINED
+LABELS = {"0": "a", "1": "b", "2": "c"}
+KNOWN = {"id2label": LABELS, "label2id": {name: int(place) for place, name in LABELS.items()}}
+RELU = "torch.nn.modules.activation.ReLU"
+CLASS = "BertForSequenceClassification"
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place: Path = tiny.save(tmp_path_factory.mktemp("bert") / "model", "bert")
+    return place
+
+
+@pytest.fixture
+def folder(bert: Path, tmp_path: Path) -> Path:
+    shutil.copytree(bert, tmp_path / "model")
+    return configure(tmp_path / "model", **KNOWN)
+
+
+def configure(folder: Path, **fields: Any) -> Path:
+    """Writes fields to config.json; None removes one."""
+    place = folder / "config.json"
+    config = {**json.loads(place.read_text(encoding="utf-8")), **fields}
+    place.write_text(json.dumps({name: value for name, value in config.items() if value is not None}))
+    return folder
+
+
+def without(folder: Path, prefix: str) -> None:
+    place = folder / "model.safetensors"
+    kept = {name: tensor for name, tensor in load_file(place).items() if not name.startswith(prefix)}
+    save_file(kept, place, metadata={"format": "pt"})
+
+
+def verdicts(report: EnginesReport) -> dict[str, EngineVerdict]:
+    return {item.engine: item.verdict for item in report.engines}
+
+
+def test_a_classifier_that_is_known_throughout_is_the_same_in_several_engines(folder: Path) -> None:
+    found = headscope.engines(folder, offline=True)
+    same = {name for name, verdict in verdicts(found).items() if verdict is SAME}
+    assert same == {"infinity", "sglang", "text-embeddings-inference", "transformers-pipeline", "vllm"}
+
+
+UNKNOWN: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no class": (lambda folder: configure(folder, architectures=None), "names no class"),
+    "a class that is a text": (lambda folder: configure(folder, architectures=CLASS), "names no class"),
+    "no classes": (lambda folder: configure(folder, architectures=[]), "names no class"),
+    "several classes": (lambda folder: configure(folder, architectures=[CLASS, "BertModel"]), "several classes"),
+    "another class": (lambda folder: configure(folder, architectures=["BertModel"]), "names BertModel"),
+    "remote code": (
+        lambda folder: configure(folder, auto_map={"AutoModelForSequenceClassification": "modeling.Own"}),
+        "remote code",
+    ),
+    "quantized": (
+        lambda folder: configure(folder, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}),
+        "quantized",
+    ),
+    "no weights of the head": (lambda folder: without(folder, "classifier"), "all the weights"),
+    "no weights of the pooler": (lambda folder: without(folder, "bert.pooler"), "all the weights"),
+    "a gap in the base model": (lambda folder: without(folder, "bert.encoder.layer.0"), "all the weights"),
+    "other shapes": (
+        lambda folder: configure(folder, id2label={"0": "a", "1": "b"}, label2id={"a": 0, "b": 1}),
+        "all the weights",
+    ),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "which weights"),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_no_engine_is_judged_where_the_checkpoint_is_not_what_the_facts_are_on(case: str, folder: Path) -> None:
+    change, reason = UNKNOWN[case]
+    change(folder)
+    found = headscope.engines(folder, offline=True)
+    assert set(verdicts(found).values()) == {OPEN}
+    assert found.verdict is OPEN
+    assert all(reason in item.reason for item in found.engines)
+
+
+def test_a_weight_file_and_a_subfolder_are_not_what_an_engine_loads(folder: Path) -> None:
+    file = headscope.engines(folder / "model.safetensors", offline=True)
+    part = headscope.engines(folder.parent, subfolder="model", offline=True)
+    assert {*verdicts(file).values(), *verdicts(part).values()} == {OPEN}
+    assert "one weight file" in file.engines[0].reason
+    assert "subfolders" in part.engines[0].reason
+
+
+def test_another_version_is_not_determined(folder: Path) -> None:
+    found = headscope.engines(folder, engine="vllm@0.34.0", offline=True)
+    assert found.verdict is OPEN
+    assert "not on 0.34.0" in found.engines[0].reason
+
+
+SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "an activation that has no name here": ({"sentence_transformers": {"activation_fn": RELU}}, {"vllm"}),
+    "the same in the older field": ({"sbert_ce_default_activation_function": RELU}, {"vllm", "sglang"}),
+    "a sigmoid before the softmax of SGLang": (
+        {"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"},
+        {"sglang"},
+    ),
+    "an activation that is not a text": ({"sentence_transformers": {"activation_fn": 5}}, {"vllm"}),
+    "settings that are not an object": ({"sentence_transformers": "5"}, {"vllm"}),
+    "a problem type that does not exist": (
+        {"problem_type": "other"},
+        {"vllm", "infinity", "transformers-pipeline", "sglang", "text-embeddings-inference"},
+    ),
+    "a problem type that is a list": (
+        {"problem_type": ["regression"]},
+        {"vllm", "infinity", "transformers-pipeline", "sglang", "text-embeddings-inference"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SETTINGS)
+def test_a_setting_that_no_row_is_on_leaves_the_engines_that_read_it_open(case: str, folder: Path) -> None:
+    settings, engines = SETTINGS[case]
+    found = headscope.engines(configure(folder, **settings), offline=True)
+    for item in found.engines:
+        if item.engine in engines:
+            assert item.verdict is OPEN, item.engine
+            assert "could not be compared" in item.reason
+
+
+@pytest.mark.parametrize("text", ["[]", "[{", '{"a": 1}', '[{"idx": 0}]'])
+def test_a_module_list_that_cannot_be_read_leaves_open_what_depends_on_it(text: str, folder: Path) -> None:
+    (folder / "modules.json").write_text(text)
+    found = verdicts(headscope.engines(folder, offline=True))
+    assert {found["vllm"], found["sentence-transformers"]} == {OPEN}
+    assert found["text-embeddings-inference"] is SAME
+
+
+def test_every_engine_has_one_entry_and_the_json_names_the_same_verdicts(folder: Path) -> None:
+    found = headscope.engines(folder, offline=True)
+    assert tuple(verdicts(found)) == engine_names()
+    plain = found.to_dict()
+    assert plain["verdict"] == found.verdict.value
+    assert [item["verdict"] for item in plain["engines"]] == [item.verdict.value for item in found.engines]
+
+
+NARROW = {"when": {"field": {"is": [True]}}, "runs": False}
+NUMBER = {"when": {"@num_labels": {"max": 1}}, "runs": False}
+FILES = {"when": {"@files": {"has": ["modules.json"]}}, "runs": False}
+REST = {"runs": True}
+
+
+@pytest.mark.parametrize(
+    ("row", "config", "runs"),
+    [
+        (NARROW, {"field": True}, False),
+        (NARROW, {"field": False}, True),
+        (NARROW, {}, True),
+        (NARROW, {"field": None}, True),
+        (NARROW, {"field": 1}, None),
+        (NARROW, {"field": "true"}, None),
+        (NARROW, {"field": []}, None),
+        ({"when": {"a.b": {"absent": True}}, "runs": False}, {"a": {}}, False),
+        ({"when": {"a.b": {"absent": True}}, "runs": False}, {"a": "b"}, None),
+        ({"when": {"a": {"not": ["x"]}}, "runs": False}, {"a": 5}, None),
+        ({"when": {"a": {"min": 2}}, "runs": False}, {"a": True}, None),
+        ({"when": {"a": {"is": ["x"]}, "b": {"is": ["y"]}}, "runs": False}, {"a": 5, "b": "z"}, True),
+        (NUMBER, {}, None),
+        (FILES, {}, None),
+    ],
+)
+def test_a_row_behind_a_condition_that_is_not_known_is_not_used(row: Any, config: Any, runs: bool | None) -> None:
+    served = Served("BertForSequenceClassification", config, num_labels=None, files=None)
+    found, reason = first_that_fits([row, REST], served)
+    assert (found["runs"] if found is not None else None) is runs
+    assert bool(reason) is (runs is None)
