@@ -11,6 +11,7 @@ from headscope.facts.results.check import CheckResult
 from headscope.facts.results.disk_usage import DiskUsage
 from headscope.facts.results.environment import Surroundings, tool_version
 from headscope.facts.results.scan import ScanSummary
+from headscope.facts.stored.states import whole_hint
 
 Document = dict[str, Any]
 
@@ -88,7 +89,7 @@ def error_document(error: HeadscopeError) -> Document:
     """The document of any command that failed."""
     document: Document = {
         "schema_version": SCHEMA_VERSION,
-        "error": {"code": error.code, "message": error.message, "hint": error.hint},
+        "error": {"code": error.code, "message": error.message, "hint": whole_hint(error)},
     }
     contents = getattr(error, "contents", None)
     beside = {"contents": contents, "state": error.state}
