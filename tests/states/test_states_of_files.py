@@ -19,7 +19,6 @@ from headscope.checkpoints.local import Folder
 from headscope.checkpoints.states.files import find_half_download
 from headscope.checkpoints.states.place import StatePlace, names_below
 from headscope.cli import main
-from headscope.cli.app import main
 from headscope.errors import HeadscopeError, Malformed, NotFound
 from headscope.facts import CheckpointState, Severity, StateKind
 from tests.families import FAMILIES
@@ -503,9 +502,7 @@ def test_the_cache_tells_states_apart(model: Model, tmp_path: Path, monkeypatch:
     assert report.checkpoint.states == () and report.repaired is None
 
 
-def test_the_json_of_a_cut_file_ends_its_hint_in_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_json_of_a_cut_file_ends_its_hint_in_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
     (tmp_path / "model.safetensors").write_bytes((1000).to_bytes(8, "little") + b'{"a":')
     assert main(["inspect", str(tmp_path), "--json"]) == 3
