@@ -127,7 +127,7 @@ class RowFile:
             raise exists_already(self.path)
         with os.fdopen(os.dup(self._file), "rb") as stream:
             stream.seek(0)
-            whole, rest = _rows(stream, self.path, self._counting(seen))
+            whole, rest = _hand_on_rows(stream, self.path, self._counting(seen))
         if rest:
             self._mend(whole, rest, self._counting(seen))
 
@@ -189,7 +189,7 @@ def take_lock(descriptor: int) -> bool | None:
     return True
 
 
-def _rows(stream: BinaryIO, path: Path, seen: Seen) -> tuple[int, bytes]:
+def _hand_on_rows(stream: BinaryIO, path: Path, seen: Seen) -> tuple[int, bytes]:
     """Hands on every row, and returns how many bytes they take and what is behind them. Raises UsageError."""
     whole = 0
     for number, line in enumerate(iter(lambda: stream.readline(_LONGEST), b""), 1):

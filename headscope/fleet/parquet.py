@@ -120,7 +120,7 @@ class RowFolder:
                 file.replace(target)
         except OSError as err:
             raise HeadscopeError(
-                f"{self.path} can't be written any more: {_told(err)}; {ROW_LOG} in it keeps the rows",
+                f"{self.path} can't be written any more: {_system_words(err)}; {ROW_LOG} in it keeps the rows",
                 "make room, and run the same command with --resume",
             ) from err
         finally:
@@ -262,7 +262,7 @@ def rows_of_part(path: PurePath, source: Any) -> Iterator[Row]:
                         raise UsageError(f"{path} has a row that isn't a row of a scan", ANOTHER)
                     yield row
     except (pyarrow.ArrowException, OSError) as err:
-        raise UsageError(f"{path} can't be read: {_told(err)}", ANOTHER) from err
+        raise UsageError(f"{path} can't be read: {_system_words(err)}", ANOTHER) from err
 
 
 def _check_schema(found: pyarrow.Schema, path: PurePath) -> None:
@@ -275,7 +275,7 @@ def _check_schema(found: pyarrow.Schema, path: PurePath) -> None:
         raise UsageError(f"{path} hasn't the columns of schema {SCAN_SCHEMA!r}", ANOTHER)
 
 
-def _told(err: Exception) -> str:
+def _system_words(err: Exception) -> str:
     """What the system said, in one line; Arrow puts that behind its own words."""
     told = err.strerror if isinstance(err, OSError) and err.errno else ""
     return (told or first_line(err)).rpartition("Detail: ")[2]

@@ -93,10 +93,10 @@ def _judged(facts: EngineFacts, served: Served, report: Report, requested: str, 
             **given,
             "reason": "the head is the same; the function that it applies to the scores could not be compared",
         }
-    return _told(facts, version, given, activation, report)
+    return _engine_head(facts, version, given, activation, report)
 
 
-def _told(
+def _engine_head(
     facts: EngineFacts, version: str, given: Mapping[str, Any], activation: str | None, report: Report
 ) -> EngineHead:
     """The entry of an engine; `given` is a row of its facts, or why there is none."""

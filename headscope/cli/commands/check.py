@@ -280,10 +280,10 @@ def _write(written: Written, gated: "GateResult") -> None:
         full = check_screen(gated.results, gated.notes, details=written.details)
         write_screen(written.output, check_verdicts(gated.results) if written.quiet else full, quiet=written.quiet)
     else:
-        write_text(written.output, _text(kind, gated), quiet=written.quiet)
+        write_text(written.output, _written_results(kind, gated), quiet=written.quiet)
 
 
-def _text(kind: str, gated: "GateResult") -> str:
+def _written_results(kind: str, gated: "GateResult") -> str:
     if kind == "json":
         from headscope.render.text.document import check_document, json_text
 

@@ -94,10 +94,10 @@ def _write(written: Written, result: "VerifyResult") -> None:
         screen = verification_verdict if written.quiet else verification_screen
         write_screen(written.output, screen(result), quiet=written.quiet)
     else:
-        write_text(written.output, _text(written.kind, result), quiet=written.quiet)
+        write_text(written.output, _written_result(written.kind, result), quiet=written.quiet)
 
 
-def _text(kind: str, result: "VerifyResult") -> str:
+def _written_result(kind: str, result: "VerifyResult") -> str:
     if kind == "json":
         from headscope.render.text.document import json_text
 

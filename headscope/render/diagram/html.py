@@ -79,7 +79,7 @@ def html_text(picture: Picture) -> str:
     """The page."""
     order = {node.id: number for number, node in enumerate(picture.nodes)}
     lanes = lanes_of(picture.edges, order)
-    rows = [*_rows(picture, order)]
+    rows = [*_grid_rows(picture, order)]
     columns = f"minmax(0, 1fr) repeat({max(lanes.values()) + 1}, {_LANE}px)" if lanes else "minmax(0, 1fr)"
     body = (
         "<main>",
@@ -113,7 +113,7 @@ def _colors() -> str:
     )
 
 
-def _rows(picture: Picture, order: dict[str, int]) -> Iterator[str]:
+def _grid_rows(picture: Picture, order: dict[str, int]) -> Iterator[str]:
     """Three rows for each box: its strip, the rest of it, and the room below it, in which an arrow needs more."""
     straight = {order[edge.source] for edge in picture.edges if order[edge.target] - order[edge.source] == 1}
     for number in range(len(picture.nodes)):
