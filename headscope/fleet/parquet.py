@@ -17,13 +17,12 @@ import shutil
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path, PurePath
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from headscope.errors import HeadscopeError, UsageError, first_line
 from headscope.facts.results.check import Verdict
-from headscope.facts.results.scan import SCAN_SCHEMA, ScanRow, columns, is_row
-from headscope.fleet.output import ANOTHER, Row, RowFile, Seen, exists_already
+from headscope.facts.results.scan import SCAN_SCHEMA, columns, is_row
+from headscope.fleet.output import ANOTHER, LoggedTable, Row, RowFile, Seen, exists_already
 from headscope.upstream.optional.ray import FILE as RAY_FILE
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ _LARGEST = 2**63 - 1
 _MAGIC = b"PAR1"
 
 
-class RowFolder:
+class RowFolder(LoggedTable):
     """A folder that grows by whole rows, whatever ends the process; one process at a time writes it."""
 
     def __init__(self, path: Path, *, go_on: bool = False, seen: Seen | None = None) -> None:
@@ -65,24 +64,6 @@ class RowFolder:
             self._log.close()
             raise
 
-    def __enter__(self) -> RowFolder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._write_parquet()
-        except HeadscopeError:
-            if error is None:
-                raise
-        finally:
-            self._log.close()
-
-    def write(self, row: ScanRow) -> None:
-        """Adds a row to the log: whole, or not at all. Raises HeadscopeError where the disk takes no more."""
-        self._log.write(row)
-
     def added(self) -> tuple[Path, ...]:
         """The whole files that the workers of a Ray cluster have written since the folder was opened."""
         return tuple(file for file in _ray_files(self.path) if _is_whole(file) and file not in self._before)
@@ -103,7 +84,7 @@ class RowFolder:
             file.unlink(missing_ok=True)
         return frozenset(whole)
 
-    def _write_parquet(self) -> None:
+    def _write_out(self) -> None:
         """Writes the log as Parquet; a log without rows, as a scan by Ray leaves it, is removed."""
         new = self.path / _NEW
         if not self._log.size:
