@@ -196,8 +196,10 @@ def test_formats_of_pipelines(profile: str, tmp_path: Path, capsys: pytest.Captu
         code = main(["check", str(tmp_path), "--for", profile, "--format", kind])
         assert code == (1 if profile == "inference" else 0)
         shown[kind] = capsys.readouterr().out
-    document = json.loads(shown["json"])
-    jsonschema.validate(document, SCHEMA)
+    whole = json.loads(shown["json"])
+    jsonschema.validate(whole, SCHEMA)
+    (document,) = whole["results"]
+    assert whole["verdict"] == document["verdict"]
     ids = [item["id"] for item in document["findings"]]
     suite = ElementTree.fromstring(shown["junit"])[0]
     assert len(suite) == int(suite.get("tests", "")) == len(_OF_CHECK - _OF_DATA - _OF_ENGINES)

@@ -57,7 +57,7 @@ def test_a_field_in_the_table_is_in_the_schema(document: str, path: str) -> None
 
 def test_the_table_names_fields_of_every_document_it_should_and_a_wrong_one_is_noticed() -> None:
     assert {document for document, _ in fields()} == {
-        "inspect", "diff-weights", "check", "check-several", "compare", "heads", "error"
+        "inspect", "diff-weights", "check", "engines", "compare", "heads", "error"
     }  # fmt: skip
     with pytest.raises(KeyError):
         field_of("inspect", "head.pooling.sort")

@@ -1,5 +1,6 @@
 """What a check starts from and what it comes to."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -217,6 +218,13 @@ class Subject:
     trial: HeadTrial | None = None
     numbers: BaseNumbers | None = None
     engine: EngineHead | None = None
+
+
+def verdict_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict on several models: failed before not determined, and passed only if all of them did."""
+    found = set(verdicts)
+    order = (Verdict.FAILED, Verdict.NOT_DETERMINED)
+    return next((verdict for verdict in order if verdict in found), Verdict.PASSED)
 
 
 @dataclass(frozen=True, slots=True)
