@@ -16,6 +16,7 @@ from headscope.facts.results.report import find_missing
 from headscope.serving.cited import OTHER, EngineFacts, Served, engine_names, facts_on, first_that_fits
 
 _UNKNOWN = "not determined"
+_SAVE_FIRST = "examine the folder that the trained classifier was saved to"
 
 
 def judge_engines(
@@ -67,7 +68,8 @@ def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
         "the facts don't cover quantized checkpoints": report.model.quantization is not None,
         "the facts don't cover remote code, which auto_map in config.json names": "auto_map" in manifest.config,
         f"config.json names several classes: {', '.join(named)}": len(named) > 1,
-        f"config.json names {named[0] if named else ''}, and engines choose by that": bool(named) and named[0] != own,
+        f"config.json names {named[0] if named else ''}, which is what engines load: {_SAVE_FIRST}": bool(named)
+        and named[0] != own,
         "the facts don't cover damaged weight files": report.repaired is not None,
         "headscope doesn't know which weights of the model the checkpoint holds": not report.is_compared
         or bool(report.unknown),

@@ -11,6 +11,7 @@ from rich.text import Text
 from headscope.facts import (
     AdapterFacts,
     Carried,
+    CheckpointKind,
     ParameterOrigin,
     ParameterStatus,
     Rename,
@@ -40,6 +41,12 @@ class Line:
     note: str = ""
 
 
+_RAISES = (
+    "from_pretrained raises an error because of the mismatched shapes; with ignore_mismatched_sizes=True, "
+    "it initializes these tensors again."
+)
+
+
 def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
     """The table of `report`'s weights as a Rich renderable; with `every`, the plainly loaded ones too."""
     diff = report.weights
@@ -49,6 +56,8 @@ def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
         parts.append(Paragraph(label(_adapter(report.adapter, diff))))
     if rows:
         parts += [Text(), *_tables(rows)]
+    if diff.mismatched and report.checkpoint.kind is not CheckpointKind.MEMORY:
+        parts += [Text(), Paragraph(Text(_RAISES), Text("note", STRONG), MARGIN)]
     if report.repaired is not None:
         parts += [Text(), Paragraph(repaired_sentence(report.repaired))]
     notices = [Paragraph(body, Text(word, STRONG), MARGIN) for word, body in notice_facts(report)]

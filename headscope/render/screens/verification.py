@@ -20,7 +20,7 @@ from headscope.render.text.words import bytes_of, size_of
 SAVES = "verify-save"
 """The name of `verify_save` in results."""
 _MARGIN = 12
-_MOST_NAMES = 6
+_MOST_NAMES, _FEW_NAMES = 6, 3
 _WORDS = {
     Verdict.PASSED: "The loaded model holds what the checkpoint stores",
     Verdict.FAILED: "The loaded model is not what the checkpoint stores",
@@ -113,9 +113,11 @@ def _facts(result: VerifyResult) -> Iterator[RenderableType]:
     yield _fact_line("checkpoint", label(result.reference))
     beside = [item for item in result.tensors if not item.is_head and item.status in _PLAIN]
     if beside:
-        names = list_of(fold_keys([item.name for item in beside]), 3)
+        names = fold_keys([item.name for item in beside])
+        such = ":" if len(names) <= _FEW_NAMES else ", such as"
         outside = " outside the head" if len(beside) < len(result.tensors) else ""
-        yield _fact_line("equal", label(f"{counted(len(beside), 'tensor')}{outside}: {names}"))
+        shown = ", ".join(names[:_FEW_NAMES])
+        yield _fact_line("equal", label(f"{counted(len(beside), 'tensor')}{outside}{such} {shown}"))
     yield from finding_lines(result)
     yield from open_lines(result)
     for note in result.notes:
