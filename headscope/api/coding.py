@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Literal, Unpack, get_args
+from typing import Any, Literal, Unpack, get_args
 
 from headscope.api.arguments import CachedOptions, use_case
 from headscope.api.options import make_request
@@ -12,7 +13,7 @@ from headscope.errors import Unsupported, UsageError, did_you_mean
 from headscope.examination.base.reading import loadable
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined, examine
-from headscope.facts import CheckpointKind, Report
+from headscope.facts import CheckpointKind, Gap, Report
 from headscope.facts.heads.head import classifier_weight
 from headscope.facts.results.probe import Problem, Vector
 from headscope.facts.results.probe_data import Input, Loading
@@ -56,8 +57,9 @@ def code(
         The text of the module. A linear layer that it adds is new, and has to be trained.
 
     Raises:
-        UsageError: The pooling is unknown, or the layer doesn't apply.
-        HeadscopeError: The checkpoint can't be read, or its head could not be determined.
+        UsageError: The pooling is unknown, or there is no such layer.
+        HeadscopeError: The checkpoint can't be read, its head could not be determined, or its folder holds no
+            tokenizer.
 
     Example:
         >>> import headscope
@@ -73,10 +75,14 @@ def code(
     report = examined.report
     place = loadable(request, examined.manifest)
     _refuse_what_cannot_be_loaded(report, request, place)
+    if layer is not None:
+        _check_layer(layer, examined.manifest.config)
     from headscope.render.probing.code import ModuleFacts, module_code
     from headscope.render.probing.words import vector_words
 
     input, weight = _input_of(report, vector), classifier_weight(report.head) if report.head else None
+    if input is Input.TEXT and examined.manifest.kind is CheckpointKind.LOCAL:
+        _check_tokenizer(examined, request)
     if vector is Vector.HEAD and weight is None:
         raise Unsupported("the last layer of the head could not be determined", "name a vector: --pooling mean")
     where = "" if vector in _WITHOUT_LAYER else " of the last layer" if layer is None else f" of layer {layer}"
@@ -101,6 +107,7 @@ def code(
             layer=-1 if layer is None else layer,
             max_tokens=_most_tokens(examined),
             classifier=weight.name.rpartition(".")[0] if weight is not None else "",
+            pooling=report.head.pooling.kind if report.head is not None else None,
         )
     )
 
@@ -122,9 +129,33 @@ def _refuse_what_cannot_be_loaded(report: Report, request: Request, place: Locat
         raise Unsupported("code needs a checkpoint, and a class has none", hint)
     if report.adapter is not None or kind is CheckpointKind.ADAPTER:
         raise Unsupported("code doesn't write modules with a PEFT adapter", "merge it into its base model first")
-    is_file = kind is CheckpointKind.SNAPSHOT and Path(request.reference).exists()
+    is_file = Path(request.reference).is_file()  # of weights: the folder may hold others, which would be loaded
     if is_file or report.repaired is not None or request.tokens or place.variant:
         raise Unsupported("code writes modules for checkpoints that from_pretrained loads as they are", hint)
+
+
+def _check_layer(layer: int, config: Mapping[str, Any]) -> None:
+    """Raises UsageError for a layer that the model doesn't have, where its configuration tells."""
+    from transformers import CONFIG_MAPPING
+
+    from headscope.model.classes.many_labels import build_config
+
+    if type(layer) is not int:
+        raise UsageError(f"layer {layer!r} is not a whole number", "0 is the embeddings, -1 the last layer")
+    model_type = str(config.get("model_type"))
+    built = build_config(CONFIG_MAPPING[model_type], dict(config)) if model_type in CONFIG_MAPPING else None
+    count = getattr(built, "num_hidden_layers", None)
+    if type(count) is int and not -count - 1 <= layer <= count:
+        raise UsageError(f"there is no layer {layer}", f"the last one is {count}; 0 is the embeddings")
+
+
+def _check_tokenizer(examined: Examined, request: Request) -> None:
+    """Raises Unsupported for a folder without a tokenizer: for some families, Transformers makes one without words."""
+    from headscope.examination.evidence.tokenizer import read_tokenizer
+
+    without: list[Gap] = []
+    if read_tokenizer(examined.report, examined.manifest, request, [], without) is None and without:
+        raise Unsupported(f"code needs a tokenizer: {without[0].reason}", "save it to the folder of the checkpoint")
 
 
 def _input_of(report: Report, vector: Vector) -> Input:
@@ -142,6 +173,11 @@ def _input_of(report: Report, vector: Vector) -> Input:
 
 
 def _problem(report: Report) -> Problem:
+    if report.model.problem_type == Problem.SINGLE_LABEL and report.model.num_labels == 1:
+        raise Unsupported(
+            "problem_type is single_label_classification, which needs two labels or more",
+            "give more labels, or save the checkpoint with problem_type regression",
+        )
     if report.model.problem_type in {item.value for item in Problem}:
         return Problem(report.model.problem_type)
     return Problem.REGRESSION if report.model.num_labels == 1 else Problem.SINGLE_LABEL

@@ -39,6 +39,16 @@ def told(folder: Path, rule: str, profile: Any = "inference") -> list[str]:
     return [item.message for item in found.findings]
 
 
+@pytest.mark.parametrize(("value", "shown"), [(5, "5"), (["regression"], '["regression"]'), ({"a": 1}, '{"a": 1}')])
+def test_a_problem_type_that_is_not_a_text_is_shown_as_json(value: Any, shown: str, model: Path) -> None:
+    configure(model, problem_type=value)
+    report = headscope.inspect(model)
+    assert report.model.problem_type == shown
+    assert report.to_dict()["model"]["problem_type"] == shown
+    assert shown in str(report)
+    assert told(model, "HS204")
+
+
 @pytest.mark.parametrize("value", [["regression"], 1, {}, "Regression", True])
 @pytest.mark.parametrize("profile", ["training", "inference"])
 def test_a_problem_type_for_which_the_forward_has_no_loss_is_an_error(value: Any, profile: Any, model: Path) -> None:

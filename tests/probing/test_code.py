@@ -1,6 +1,7 @@
 """The module that probe prints: it runs, its vectors are those of the candidate, and it learns."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from probing.test_features import TEXTS, extracted
 
 import headscope
 from headscope.api.coding import VectorName
+from headscope.cli.commands.code import complete_vector
 from headscope.errors import HeadscopeError
 from headscope.facts.results.probe import Candidate, Metric, ProbeResult, Problem, Selected, Vector
 from headscope.facts.results.probe_data import HeadInput, Loading, ProbeClass
@@ -195,6 +197,70 @@ def test_pairs_are_encoded_as_pairs(tmp_path: Path) -> None:
 def test_what_no_module_can_be_written_for_is_refused(given: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(HeadscopeError, match=said):
         headscope.code(given, offline=True, **options)
+
+
+HEADS = {
+    "xlnet, which reads the last position": ("xlnet", {}),
+    "gpt2": ("gpt2", {"side": "left"}),
+    "llama, whose texts end with the only special token": ("llama", {"pads": False, "eos": True}),
+    "bart": ("bart", {"eos": True}),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_text_in_a_batch_has_the_scores_that_it_has_alone(name: str, tmp_path: Path) -> None:
+    family, options = HEADS[name]
+    folder = tiny.save(tmp_path / "model", family, **options)
+    module = imported(headscope.code(folder, offline=True), tmp_path / "own.py")
+    model, tokenizer = tiny.load(folder, family)
+    texts = [text for (text,) in TEXTS]
+    with torch.no_grad():
+        batch = module.Classifier().eval()(**module.encode(module.load_tokenizer(), texts))["logits"]
+        for text, scores in zip(texts, batch, strict=True):
+            alone = tokenizer([text], return_tensors="pt")
+            if family != "xlnet":
+                alone.pop("token_type_ids", None)
+            np.testing.assert_allclose(model(**alone).logits[0], scores, rtol=0, atol=1e-4)
+
+
+def configured(folder: Path, **fields: Any) -> Path:
+    place = folder / "config.json"
+    place.write_text(json.dumps(json.loads(place.read_text(encoding="utf-8")) | fields))
+    return folder
+
+
+@pytest.mark.parametrize("pooling", ["head", "mean"])
+def test_a_regression_has_a_number_for_each_label(pooling: str, tmp_path: Path) -> None:
+    folder = configured(tiny.save(tmp_path / "model", "bert"), problem_type="regression")
+    module = imported(headscope.code(folder, pooling=pooling, offline=True), tmp_path / "own.py")
+    texts, labels = ["w11", "w12 w13"], [[0.1, 0.2, 0.3], [1.0, 2.0, 3.0]]
+    assert np.isfinite(module.train(module.Classifier(), [texts], labels, epochs=1))
+
+
+@pytest.mark.parametrize("layer", [-4, 3, 10**30, True])
+def test_a_layer_that_the_model_does_not_have_is_refused(layer: int, tmp_path: Path) -> None:
+    folder = tiny.save(tmp_path / "model", "bert")
+    with pytest.raises(HeadscopeError, match=r"no layer|whole number"):
+        headscope.code(folder, pooling="mean", layer=layer, offline=True)
+    for known in (-3, 2):
+        assert f"LAYER = {known} " in headscope.code(folder, pooling="mean", layer=known, offline=True)
+
+
+def test_what_from_pretrained_would_load_otherwise_is_refused(tmp_path: Path) -> None:
+    folder = tiny.save(tmp_path / "model", "bert")
+    with pytest.raises(HeadscopeError, match="loads as they are"):
+        headscope.code(folder / "model.safetensors", offline=True)
+    single = configured(folder, problem_type="single_label_classification")
+    with pytest.raises(HeadscopeError, match="two labels or more"):
+        headscope.code(single, labels=["one"], offline=True)
+    for file in folder.glob("*token*"):
+        file.unlink()
+    with pytest.raises(HeadscopeError, match="needs a tokenizer"):
+        headscope.code(folder, offline=True)
+
+
+def test_completion_offers_the_vectors_that_code_takes() -> None:
+    assert complete_vector("") == list(get_args(VectorName))
 
 
 def test_a_module_of_a_hub_checkpoint_names_the_commit_that_was_examined() -> None:

@@ -14,6 +14,7 @@ from headscope.facts import (
     Gap,
     Head,
     HeadParameter,
+    Mismatch,
     ParameterStatus,
     Report,
     Tie,
@@ -69,7 +70,30 @@ def with_a_gap() -> Report:
     return replace(pretrained(), not_determined=(Gap("model-00002-of-00003.safetensors", "missing"),))
 
 
+def with_a_mismatch_beside() -> Report:
+    report = with_dead_pooler()
+    mismatch = Mismatch("pooler.dense.weight", (3, 3), (768, 768))
+    return replace(report, weights=replace(report.weights, new=(), mismatched=(mismatch,)))
+
+
+def changed_and_new() -> Report:
+    report = roberta()
+    first, *others = head_of(report).parameters
+    return with_head(report, replace(first, status=ParameterStatus.CHANGED), *others)
+
+
+def all_changed() -> Report:
+    changed = (replace(item, status=ParameterStatus.CHANGED) for item in head_of(roberta()).parameters)
+    return with_head(pretrained(), *changed)
+
+
 VERDICTS = (
+    (
+        with_a_mismatch_beside,
+        Tone.ERROR,
+        "Head fully loaded (1 tensor, 2,304 parameters); base model loaded; "
+        "unused by the logits, but of another shape: pooler.dense.weight",
+    ),
     (
         roberta,
         Tone.WARNING,
@@ -138,6 +162,9 @@ TYPED = (
     (without_weights, "new", "not_determined"),
     (in_memory, "new", "not_compared"),
     (with_a_gap, "loaded", "not_determined"),
+    (with_a_mismatch_beside, "loaded", "broken"),
+    (changed_and_new, "partly_new", "incomplete"),
+    (all_changed, "changed", "complete"),
 )
 
 
@@ -154,6 +181,7 @@ MISSING = (
     (bert, True),
     (distilbert_mismatch, True),
     (without_base_weights, True),
+    (with_a_mismatch_beside, True),
     (pretrained, False),
     (with_dead_pooler, False),
 )

@@ -1,6 +1,6 @@
 """`headscope code MODEL`."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 from headscope.cli.options import OutputFile, Quiet, Source, Wanted, option
 from headscope.cli.output import check_output, write_text
@@ -10,9 +10,9 @@ from headscope.errors import ExitCode
 
 def complete_vector(incomplete: str) -> list[str]:
     """The vectors that begin so."""
-    from headscope.facts.results.probe import Vector
+    from headscope.api.coding import VectorName
 
-    return [item.value for item in Vector if item.value.startswith(incomplete)]
+    return [name for name in get_args(VectorName) if name.startswith(incomplete)]
 
 
 def code_command(  # noqa: PLR0917  Typer passes them by name

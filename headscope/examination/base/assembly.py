@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -175,7 +176,11 @@ def _activation(choice: Choice, loss: str) -> str:
 
 
 def problem_type_of(stated: Any, trace: HeadTrace | None, count: int) -> dict[str, Any]:
-    """The problem type of a model, stated or chosen by its forward for one score, and which of both it is."""
+    """The problem type of a model, stated or chosen by its forward for one score, and which of both it is.
+
+    A stated one that is not a text is shown as JSON: no class of Transformers computes a loss for it.
+    """
+    stated = stated if isinstance(stated, str | None) else json.dumps(stated, default=str)
     is_chosen = trace is not None and trace.reads_problem_type and trace.loss == "MSELoss" and count == 1
     implied = "regression" if is_chosen else None
     return {"problem_type": stated or implied, "problem_type_implied": not stated and implied is not None}

@@ -319,9 +319,10 @@ class Head:
             return HeadStatus.LOADED if live else HeadStatus.NO_PARAMETERS
         if ParameterStatus.UNKNOWN in lost:
             return HeadStatus.UNKNOWN
-        if all(status is ParameterStatus.CHANGED for status in lost):
+        fresh = [status for status in lost if status is not ParameterStatus.CHANGED]
+        if not fresh:
             return HeadStatus.CHANGED
-        return HeadStatus.NEW if len(lost) == len(live) else HeadStatus.PARTLY_NEW
+        return HeadStatus.NEW if len(fresh) == len(live) else HeadStatus.PARTLY_NEW
 
 
 def classifier_weight(head: Head) -> HeadParameter | None:

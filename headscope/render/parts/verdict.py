@@ -45,9 +45,9 @@ class HeadVerdict:
 
 
 def is_missing_weights(report: Report) -> bool:
-    """Whether a weight that the logits depend on is new or mismatched, or the adapter is broken: `--exit-code`."""
-    missing = find_missing(report)
-    return bool(missing.head or missing.elsewhere) or (report.adapter is not None and report.adapter.is_broken)
+    """Whether a weight that the logits depend on is new, any is mismatched, or the adapter is broken: `--exit-code`."""
+    missing, is_broken = find_missing(report), report.adapter is not None and report.adapter.is_broken
+    return bool(missing.head or missing.elsewhere or report.weights.mismatched) or is_broken
 
 
 def tell_verdict(report: Report) -> HeadVerdict:
@@ -60,6 +60,7 @@ def tell_verdict(report: Report) -> HeadVerdict:
         _head_clause(report.head) + _from_adapter(report.head),
         *_adapter_clauses(report),
         _base_clause(report, report.head),
+        *_clauses_beside(report),
         *_gap_clauses(report),
     ]
     return HeadVerdict(_TONES[report.verdict], "; ".join(clauses))
@@ -242,6 +243,14 @@ def _base_clause(report: Report, head: Head) -> str:
     base = [item for item in report.weights.parameters if item.in_base and item.name not in own]
     extent = f"{len(missing):,} of {counted(len(base), 'tensor')}" if base else counted(len(missing), "tensor")
     return f"base model incomplete: {extent} newly initialized: {_names(missing)}"
+
+
+def _clauses_beside(report: Report) -> list[str]:
+    """The tensors of another shape that no logit depends on: loading them raises an error all the same."""
+    missing = find_missing(report)
+    counted = {*missing.head, *missing.elsewhere}
+    beside = [item.parameter for item in report.weights.mismatched if item.parameter not in counted]
+    return [f"unused by the logits, but of another shape: {_names(beside)}"] if beside else []
 
 
 def _gap_clauses(report: Report) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headscope.facts.heads.head import PoolingKind
 from headscope.facts.results.probe import Candidate, ProbeResult, Problem, Vector
 from headscope.facts.results.probe_data import Input, Loading
 from headscope.render.probing.code_media import (
@@ -60,11 +61,13 @@ _POOLER = "        return self.run(input_ids, attention_mask, token_type_ids).po
 
 _TOKENIZER = '''
 def load_tokenizer() -> Any:
-    """The checkpoint's tokenizer, with padding behind the texts, where no vector reads it."""
+    """The checkpoint's tokenizer, with padding on the side that is not read."""
     tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT, **LOADING)
-    tokenizer.padding_side = "right"
-    if tokenizer.pad_token is None:  # any token will do: the mask hides it
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    tokenizer.padding_side = "SIDE"
+    if tokenizer.pad_token is None:  # one that ends no text: some heads read the last token that is not this one
+        used, end = tokenizer("a")["input_ids"], tokenizer.eos_token_id
+        spare = (place for place in (end, *range(len(tokenizer))) if place is not None and place not in used)
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(next(spare))
     return tokenizer
 
 
@@ -130,7 +133,7 @@ class Classifier(nn.Module):
 _PAD = "        self.model.config.pad_token_id = load_tokenizer().pad_token_id\n"
 _OWN_METHODS = '''
     def features(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """What the last linear layer of the head reads."""
+        """What the last linear layer of the head reads: for every token, in classes that pool the scores."""
         seen: list[torch.Tensor] = []
         layer = self.model.get_submodule(LAST_LAYER)
         hook = layer.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
@@ -163,7 +166,7 @@ def train(
             loss.backward()
             optimizer.step()
     model.eval()
-    return float(loss)
+    return loss.item()
 
 
 if __name__ == "__main__":
@@ -179,7 +182,8 @@ class ModuleFacts:
     """What a module is written from: `origin` is its first sentence, `what` the vector in words.
 
     `layer` is the index of the hidden states, negative from the end; `size` None is measured when the module is built.
-    `classifier` is the last layer of the class's own head, where the vector is the input of that head.
+    `classifier` is the last layer of the class's own head, where the vector is the input of that head, and `pooling`
+    says how that head pools; None if that is not known.
     """
 
     origin: str
@@ -192,6 +196,7 @@ class ModuleFacts:
     size: int | None = None
     max_tokens: int | None = None
     classifier: str = ""
+    pooling: PoolingKind | None = None
 
 
 def probe_code(result: ProbeResult) -> str:
@@ -213,6 +218,7 @@ def probe_code(result: ProbeResult) -> str:
             size=best.size,
             max_tokens=result.numbers.max_tokens if result.numbers is not None else None,
             classifier=result.head_input.classifier if result.head_input is not None else "",
+            pooling=PoolingKind(result.head_input.pooling) if result.head_input is not None else None,
         )
     )
 
@@ -240,7 +246,7 @@ def _custom_head(facts: ModuleFacts) -> Iterator[str]:
     yield f"LAYER = {facts.layer}  # 0: the embeddings; -1: the last\n" if "LAYER" in call else ""
     yield f"LOSS = {_LOSSES[facts.problem]}\n\n"
     yield from (f"{function}\n" for function in functions)
-    yield f"{_TOKENIZER}\n"
+    yield f"{_tokenizer(None)}\n"
     yield '\nclass Classifier(nn.Module):\n    """Scores of texts, from one vector of each."""\n\n'
     yield "    def __init__(self) -> None:\n        super().__init__()\n"
     yield "        base = AutoModel.from_pretrained(CHECKPOINT, dtype=torch.float32, **LOADING)\n"
@@ -296,10 +302,15 @@ def _own_class(facts: ModuleFacts) -> Iterator[str]:
     yield f"LAST_LAYER = {facts.classifier!r}\n"
     head = _OWN_HEAD.format(model_class=auto, problem=facts.problem.value)
     if input is Input.TEXT:
-        yield f"\n{_TOKENIZER}\n{head}{_PAD}{_OWN_METHODS}{_OWN_FORWARD}\n{_main(facts.problem)}"
+        yield f"\n{_tokenizer(facts.pooling)}\n{head}{_PAD}{_OWN_METHODS}{_OWN_FORWARD}\n{_main(facts.problem)}"
     else:
         yield f"LOSS = {_LOSSES[facts.problem]}\n\n{media_reading(input)}\n"
         yield f"{head}{_OWN_METHODS}{OWN_MEDIA_FORWARD}\n{media_main(facts.problem, _TARGETS[facts.problem])}"
+
+
+def _tokenizer(pooling: PoolingKind | None) -> str:
+    """The reading of texts; the last position is that of a text only where the padding is before it."""
+    return _TOKENIZER.replace("SIDE", "left" if pooling is PoolingKind.LAST_TOKEN else "right")
 
 
 def _text_imports(auto: str) -> str:
@@ -335,5 +346,5 @@ _LOSSES = {
 _TARGETS = {
     Problem.SINGLE_LABEL: "torch.tensor([labels[row] for row in rows])",
     Problem.MULTI_LABEL: "torch.tensor([[float(mark) for mark in labels[row]] for row in rows])",
-    Problem.REGRESSION: "torch.tensor([[float(labels[row])] for row in rows])",
+    Problem.REGRESSION: "torch.tensor([labels[row] for row in rows], dtype=torch.float32).reshape(len(rows), -1)",
 }
