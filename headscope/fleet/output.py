@@ -218,7 +218,7 @@ def _not_a_row(found: Any, number: int, path: Path) -> UsageError:
 
 
 class LoggedTable:
-    """A table whose rows go to a log of JSON lines at once, and into its own format where the scan ends."""
+    """A table whose rows go to a log of JSON lines immediately, and into its own format where the scan ends."""
 
     _log: RowFile
 

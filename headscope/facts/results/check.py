@@ -220,7 +220,7 @@ class Subject:
     engine: EngineHead | None = None
 
 
-def verdict_of(verdicts: Iterable[Verdict]) -> Verdict:
+def verdict_on_all(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict on several models: failed before not determined, and passed only if all of them did."""
     found = set(verdicts)
     order = (Verdict.FAILED, Verdict.NOT_DETERMINED)

@@ -7,7 +7,7 @@ from typing import Any
 from headscope.errors import HeadscopeError
 from headscope.facts import SCHEMA_VERSION, CheckpointManifest, Report
 from headscope.facts.plain import to_dict, to_json_value
-from headscope.facts.results.check import CheckResult, verdict_of
+from headscope.facts.results.check import CheckResult, verdict_on_all
 from headscope.facts.results.disk_usage import DiskUsage
 from headscope.facts.results.environment import Surroundings, tool_version
 from headscope.facts.results.scan import ScanSummary
@@ -61,7 +61,7 @@ def snapshot_document(manifest: CheckpointManifest, output: str) -> Document:
 
 def check_document(results: Sequence[CheckResult]) -> Document:
     """The document of `check`: one entry for each model, the result beside the facts it judges, and their verdict."""
-    verdict = verdict_of(result.verdict for result in results)
+    verdict = verdict_on_all(result.verdict for result in results)
     return {**opening("check"), "verdict": verdict.value, "results": [_result(result) for result in results]}
 
 
