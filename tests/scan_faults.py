@@ -4,6 +4,8 @@ import os
 import signal
 import sys
 import time
+from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from headscope.examination.base.request import Request
@@ -67,6 +69,37 @@ class Raises(Target):
 
     def request(self, template: Request) -> NoReturn:
         raise ZeroDivisionError("seven")
+
+
+class Imports(Target):
+    """Imports a module of Transformers from a file of its own, whose path is its reference."""
+
+    __slots__ = ()
+
+    def request(self, template: Request) -> NoReturn:
+        import transformers
+
+        place = Path(self.reference)
+        transformers.__path__.append(str(place.parent))
+        import_module(f"transformers.{place.stem}")
+        raise ZeroDivisionError("imported")
+
+
+class Grows(Target):
+    """Takes 1 GB, and imports a module that takes 1 GB, three times; its reference is that of `Imports`."""
+
+    __slots__ = ()
+
+    def request(self, template: Request) -> NoReturn:
+        import transformers
+
+        place = Path(self.reference)
+        transformers.__path__.append(str(place.parent))
+        own = []
+        for name in ("one", "two", "three"):
+            own.append(bytearray(10**9))
+            import_module(f"transformers.{place.stem}_{name}")
+        raise ZeroDivisionError("imported")
 
 
 class Told(Target):

@@ -110,7 +110,9 @@ OutputFile = Annotated[
 Quiet = Annotated[bool, option("-q --quiet", "Show only the verdict and errors; no progress.", panel=_OUTPUT)]
 FailOnMissing = Annotated[
     bool,
-    option("--exit-code", "Exit with 1 if a weight the logits depend on is new, or any is mismatched.", panel=_OUTPUT),
+    option(
+        "--exit-code", "Exit with 1 if a weight that the logits depend on is new, or any is mismatched.", panel=_OUTPUT
+    ),
 ]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from headscope.errors import Unsupported
 from headscope.examination.base.cache import Cache, open_cache
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.structure import ReportMemory, Structures
@@ -80,6 +81,8 @@ class Crew(Workers):
             return replace(row, seconds=self._seconds)
         except WorkerEnded as err:
             return unread(target.reference, Cause.CRASH, f"its worker process ended: {_way_of_ending(err.code)}")
+        except Unsupported:  # it is not the checkpoint's fault: `preparing`
+            raise
         except Exception as err:  # a row that can't be sent back
             return unread(target.reference, Cause.CRASH, f"{type(err).__name__}: {err}")
 
@@ -95,30 +98,35 @@ class _Here:
 
     scan: Callable[[Target], ScanRow]
     watch: AbstractContextManager[None]
+    libraries = 0
+    """Bytes of address space that the worker took before its first task, and that its imports added."""
 
 
 def _begin(work: Work, most_memory: int | None) -> None:
     """What a worker does before its first task."""
     _Here.watch = watched_imports(partial(_importing, most_memory))
     _Here.watch.__enter__()  # it lasts as long as the process
+    _Here.libraries = _address_space()
     _limit_memory(most_memory)
     _Here.scan = partial(_scanned, work=work, memory=memory_for(work))
 
 
 @contextmanager
-def _importing(most_memory: int | None) -> Iterator[None]:
-    """What libraries take isn't the checkpoint's, neither time nor memory."""
-    with pause():
+def _importing(most_memory: int | None, name: str) -> Iterator[None]:
+    """What libraries take isn't the checkpoint's, neither time nor memory; what it took before stays its own."""
+    with pause(name):
+        taken = _Here.libraries - _address_space()
         _limit_memory(None)
         try:
             yield
             begin_worker()
         finally:
+            _Here.libraries = max(taken + _address_space(), _Here.libraries)
             _limit_memory(most_memory)
 
 
 def _limit_memory(most: int | None) -> None:
-    """Bounds the address space to what is taken now and `most` bytes more, on systems that bound it; None: no bound."""
+    """Bounds the address space to that of the libraries and `most` bytes, on systems that bound it; None: no bound."""
     if sys.platform != "linux":
         return
     import resource
@@ -127,9 +135,15 @@ def _limit_memory(most: int | None) -> None:
     if most is None:
         resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
         return
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    wanted = pages * os.sysconf("SC_PAGE_SIZE") + most
+    wanted = _Here.libraries + most
     resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+
+
+def _address_space() -> int:
+    """What this process has taken of it; 0 on systems that don't bound it."""
+    if sys.platform != "linux":
+        return 0
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _scan(target: Target) -> ScanRow:

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -27,7 +27,10 @@ _SERVE = "from headscope.fleet.processes import serve; serve()"
 _AHEAD = 2
 # A worker is replaced now and then: libraries that are imported, one a family, are never given back.
 _MOST_CALLS = 2_000
-_PAUSE = b"pause"
+_IMPORT_SECONDS = 600.0
+"""Time for an import, which no checkpoint's limit counts: enough for a slow network drive."""
+_LIBRARY, _MODULE, _RESUMED = b"library", b"module", b"resumed"
+"""What a worker tells in a call: its time doesn't run while it imports a whole library, or a module of one."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -75,7 +78,8 @@ class Worker:
     def call(self, function: Callable[..., Result], *arguments: object, seconds: float | None = None) -> Result:
         """What a function of headscope returns there, within a number of seconds.
 
-        Raises what the function raises, TimeoutError, or WorkerEnded; after these two it is over.
+        Raises what the function raises, TimeoutError, or WorkerEnded; after these two it is over. Raises Unsupported
+        where the worker ends, or takes too long, while it imports a library.
         """
         self._left -= 1
         call = pickle.dumps((function, arguments))
@@ -83,8 +87,9 @@ class Worker:
             with self._limited(seconds):
                 _send(self._calls, call)
                 answer: bytes = pickle.load(self._answers)
-            while answer == _PAUSE:
-                with preparing():
+            while answer in (_LIBRARY, _MODULE):
+                # Without its libraries no worker can do anything; a module of a family is needed for some checkpoints.
+                with preparing() if answer == _LIBRARY else nullcontext(), self._limited(_IMPORT_SECONDS):
                     pickle.load(self._answers)
                 with self._limited(seconds):
                     answer = pickle.load(self._answers)
@@ -149,13 +154,13 @@ class _Pauses:
 
 
 @contextmanager
-def pause() -> Iterator[None]:
-    """In a worker, time that the call's limit doesn't count: it starts again after it."""
-    _send(_Pauses.answers, _PAUSE)
+def pause(name: str) -> Iterator[None]:
+    """In a worker, the import of a library or of a module in it: the call's time starts again after it."""
+    _send(_Pauses.answers, _MODULE if "." in name else _LIBRARY)
     try:
         yield
     finally:
-        _send(_Pauses.answers, _PAUSE)
+        _send(_Pauses.answers, _RESUMED)
 
 
 def _receive(stream: BinaryIO, calls: SimpleQueue[bytes]) -> None:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import metadata
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
+from threading import get_ident
 from types import ModuleType, TracebackType
 
 from headscope.errors import HeadscopeError, Unsupported, first_line
@@ -16,7 +17,7 @@ from headscope.facts.results.environment import package_version
 _PIN = re.compile(r"(?P<package>[\w.-]+)\s*\(?==\s*(?P<version>[\d.]+)\)?\s*(;.*)?")
 _OURS = "headscope"
 _SLOW = frozenset({"torch", "transformers"})
-Around = Callable[[], AbstractContextManager[None]]
+Around = Callable[[str], AbstractContextManager[None]]
 
 
 class ImportTime:
@@ -26,8 +27,8 @@ class ImportTime:
 
 
 @contextmanager
-def watched_imports(around: Around = nullcontext) -> Iterator[None]:
-    """Within it, the import of PyTorch or of Transformers runs inside of `around()`, and its time is taken."""
+def watched_imports(around: Around = lambda name: nullcontext()) -> Iterator[None]:
+    """Within it, imports of PyTorch and Transformers by this thread run inside of `around(NAME)`, and are timed."""
     watch = _Watch(around)
     sys.meta_path.insert(0, watch)
     try:
@@ -40,11 +41,12 @@ class _Watch:
     """A finder of modules, for the slow ones."""
 
     def __init__(self, around: Around) -> None:
-        self._around = around
+        self._around, self._thread = around, get_ident()
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Where a module of a slow library is, with a watched loader; None for others, which the next finder takes."""
-        found = PathFinder.find_spec(name, path, target) if name.partition(".")[0] in _SLOW else None
+        is_watched = name.partition(".")[0] in _SLOW and get_ident() == self._thread
+        found = PathFinder.find_spec(name, path, target) if is_watched else None
         if found is not None and found.loader is not None:
             found.loader = _WatchedLoader(found.loader, self._around)
         return found
@@ -69,7 +71,7 @@ class _WatchedLoader(Loader):
             return
         _WatchedLoader._is_inside, start = True, time.perf_counter()
         try:
-            with self._around():
+            with self._around(module.__name__):
                 self._loader.exec_module(module)
         finally:
             _WatchedLoader._is_inside = False

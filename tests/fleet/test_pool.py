@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scan_faults import Dies, Fills, Hangs, Leaves, Raises, Told
+from scan_faults import Dies, Fills, Grows, Hangs, Imports, Leaves, Raises, Told
 from tables import workers_below
 
 import headscope
 from headscope.api.options import make_request
 from headscope.errors import HeadscopeError, Unsupported, UsageError, WithoutConfig
 from headscope.facts.results.check import Verdict
+from headscope.fleet import processes
 from headscope.fleet.pool import Limits, Work, scan_in_pool
 from headscope.fleet.processes import Worker, WorkerEnded
 from headscope.fleet.row import RowOptions
@@ -76,14 +77,61 @@ def test_the_time_of_an_import_is_not_the_time_of_a_checkpoint(tmp_path: Path) -
     (tmp_path / "transformers.py").write_text("import time; time.sleep(0.2)", encoding="utf-8")
     code = (
         "from contextlib import contextmanager\nfrom headscope.upstream.imports import ImportTime, watched_imports\n"
-        "@contextmanager\ndef around():\n    print('begin')\n    yield\n    print('end')\n"
+        "@contextmanager\ndef around(name):\n    print('begin', name)\n    yield\n    print('end')\n"
         "with watched_imports(around):\n    import torch, transformers\n"
         "print(0.5 <= ImportTime.seconds < 5, type(torch.__loader__).__name__)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.split() == ["begin", "end", "True", "SourceFileLoader"]
+    assert done.stdout.split() == ["begin", "torch", "end", "True", "SourceFileLoader"]
+
+
+CONTENTS = {
+    "dies": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+    "hangs": "import time; time.sleep(600)",
+    "fails": "import no_such_library",
+    "slow": "import time; time.sleep(2)",
+}
+
+
+def test_the_import_of_a_module_that_fails_costs_its_own_checkpoint_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_IMPORT_SECONDS", 10.0)
+    for name, text in CONTENTS.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    targets = [Imports(str(tmp_path / f"{name}.py")) for name in CONTENTS]
+    found = scanned([*targets, Raises("raises")], Limits(seconds=1.5))
+    told = {name: found[str(tmp_path / f"{name}.py")] for name in CONTENTS}
+    assert told["dies"] == ("crash", "its worker process ended: SIGSEGV")
+    assert told["hangs"][0] == "timeout"
+    assert told["fails"][0] == "unsupported"
+    assert "No module named 'no_such_library'" in told["fails"][1]
+    assert told["slow"] == ("crash", "ZeroDivisionError: imported"), "an import is no part of a checkpoint's time"
+    assert found["raises"][0] == "crash"
+
+
+@pytest.mark.parametrize("text", [CONTENTS["dies"], CONTENTS["hangs"]])
+def test_a_worker_that_cannot_import_its_libraries_ends_the_scan(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_IMPORT_SECONDS", 2.0)
+    (tmp_path / "transformers.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(Unsupported, match="ended before its first checkpoint"):
+        list(scan_in_pool([Imports("a"), Imports("b"), Imports("c")], work(), 2, Limits(seconds=120)))
+    assert sys.platform != "linux" or workers_below(os.getpid()) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space of a process")
+def test_an_import_does_not_give_a_checkpoint_more_memory(tmp_path: Path) -> None:
+    for name in ("one", "two", "three"):
+        (tmp_path / f"big_{name}.py").write_text("taken = bytearray(10**9)", encoding="utf-8")
+    place = str(tmp_path / "big.py")
+    few, enough = (scanned([Grows(place)], Limits(seconds=120, memory=size))[place] for size in (2 * 10**9, 4 * 10**9))
+    assert few[0] == "memory"
+    assert enough == ("crash", "ZeroDivisionError: imported")
 
 
 def test_what_hangs_ends_at_its_time_limit() -> None:
