@@ -50,3 +50,9 @@ def test_a_class_that_two_families_share_is_told_apart_by_its_family() -> None:
     shown = plain_text(heads_screen(headscope.heads("GPT2ForSequenceClassification", cache=True)), 120)
     assert "GPT2ForSequenceClassification (gpt2) " in shown
     assert "GPT2ForSequenceClassification (gpt-sw3) " in shown
+
+
+def test_no_heads_at_all_lead_to_the_whole_list() -> None:
+    assert plain_text(heads_screen(()), 200).startswith(
+        "0 heads: no class fits all the options. `headscope heads` lists"
+    )

@@ -87,10 +87,15 @@ def _untraced(entries: Sequence[HeadEntry]) -> Iterable[RenderableType]:
             yield Paragraph(label(f"{entry.class_name} ({entry.task.value}): {entry.reason}"), word, 12)
 
 
+_NONE = "0 heads: no class fits all the options. `headscope heads` lists every class with its pooling and operations."
+
+
 def _counts(entries: Sequence[HeadEntry]) -> RenderableType:
     traced = sum(entry.traced for entry in entries)
     reduced = sum(entry.by == "reduced" for entry in entries)
     proven = sum(is_proven(entry) for entry in entries)
+    if not entries:
+        return Paragraph(label(_NONE))
     sentence = f"{counted(len(entries), 'head')}: {traced} traced"
     if reduced:
         sentence += f" ({reduced} of them on a smaller model with weights)"
