@@ -342,7 +342,7 @@ def verdict_of(signs: Signs, changed: float, far: float) -> tuple[HealthVerdict,
 
 def _why_open(changed: float) -> str:
     if changed < 0.75:  # up to here a fresh head is as usual as a trained one
-        return "a fresh classifier looks like this, and so does one that training has hardly changed"
+        return "its values look freshly initialized, but so do those that training has hardly changed"
     return f"the probability that it was trained is {changed:.0%}, too low for a verdict"
 
 

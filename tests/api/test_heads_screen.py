@@ -36,6 +36,7 @@ def test_what_has_no_room_beside_a_class_stands_below_it(squeezebert: Heads, wid
         ("robrta", None, "did you mean roberta"),
         ("RobertaForSequenceClasification", None, "did you mean RobertaForSequenceClassification"),
         ("squeezebert", "image-classification", "it has classes for sequence-classification"),
+        ("first token", None, "headscope heads --pooling first_token lists"),
         ("zzzzzz", None, "try a part of a class name, such as bert; * and ? stand for any characters"),
     ],
 )
@@ -43,3 +44,15 @@ def test_a_pattern_that_fits_nothing_gets_the_nearest_name(pattern: str, task: s
     with pytest.raises(UsageError) as caught:
         headscope.heads(pattern, task=task)
     assert (caught.value.hint or "").startswith(hint)
+
+
+def test_a_class_that_two_families_share_is_told_apart_by_its_family() -> None:
+    shown = plain_text(heads_screen(headscope.heads("GPT2ForSequenceClassification", cache=True)), 120)
+    assert "GPT2ForSequenceClassification (gpt2) " in shown
+    assert "GPT2ForSequenceClassification (gpt-sw3) " in shown
+
+
+def test_no_heads_at_all_lead_to_the_whole_list() -> None:
+    assert plain_text(heads_screen(()), 200).startswith(
+        "0 heads: no class fits all the options. `headscope heads` lists"
+    )

@@ -232,6 +232,6 @@ def test_words_of_no_topic_lead_to_the_list() -> None:
 
 
 def test_code_to_copy_is_not_broken_at_the_width() -> None:
-    line = 'LoraConfig(task_type="SEQ_CLS", target_modules=["query"], modules_to_save=["classifier"])'
-    (topic,) = (topic for topic in topics() if line in topic.text)
-    assert f"    {line}" in plain_text(topic_screen(topic), 60).splitlines()
+    line = f"call({', '.join(['argument'] * 12)})"
+    shown = plain_text(topic_screen(Topic("ideas", "code", (), "Code", f"Text.\n\n```py\n{line}\n```")), 60)
+    assert f"    {line}" in shown.splitlines()

@@ -43,6 +43,14 @@ def test_scores_come_before_the_stages_and_what_makes_them_doubtful_before_them(
     assert text.count(NOTE) == 1
 
 
+@pytest.mark.parametrize(("activation", "said"), [("softmax", "softmax over"), ("sigmoid", "sigmoid of"), ("gelu", "")])
+def test_the_function_that_makes_scores_of_logits_is_named(activation: str, said: str) -> None:
+    report = forwarded(VALUES)
+    first = plain_text(forward_screen(replace(report, model=replace(report.model, activation=activation))), 200)
+    assert ("; scores: " in first, said in first) == (bool(said), True)
+    assert "; scores: " not in plain_text(forward_screen(forwarded(None, scored=False)), 200)
+
+
 def test_without_scores_the_remarks_come_last() -> None:
     text = plain_text(forward_screen(forwarded(None, None, scored=False)), 80)
     assert text.index("logits") < text.index(NOTE)

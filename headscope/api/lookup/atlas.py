@@ -171,6 +171,9 @@ def _nearest(known: _Known, pattern: str, task: str | None) -> str:
         tasks = dict.fromkeys(target.task.value for target in _targets(known, pattern, None))
         return f"it has classes for {', '.join(tasks)}"
     wanted = pattern.lower()
+    pooling = "_".join(wanted.split())
+    if pooling in set(PoolingKind):
+        return f"headscope heads --pooling {pooling} lists the classes with this pooling"
     others = [item for item, kind in known.others().items() if _fits(wanted, item.lower()) or wanted == kind]
     if others:
         return f"{few_of(others)}: for a task that headscope doesn't know"

@@ -20,6 +20,7 @@ _BELOW = 4
 _MOST_LABELS = 5
 _NAMES = ("min", "mean", "max", "std")
 _NUMBERS = frozenset(range(3, 3 + len(_NAMES)))
+_FUNCTIONS = {"softmax": "softmax over the logits", "sigmoid": "sigmoid of each logit", "none": "the raw logits"}
 _BAD = TONE[Tone.ERROR]
 
 
@@ -84,7 +85,13 @@ class _Stages:
 def _opening(report: ForwardReport) -> Text:
     how = "shapes only, no weights read" if report.device == "meta" else f"real weights on {report.device}"
     how += ", invented inputs" if report.invented_inputs else ""
+    how += f"; scores: {_FUNCTIONS[report.model.activation]}" if _has_function(report) else ""
     return label(f"{report.model.class_name}: {how}", STRONG)
+
+
+def _has_function(report: ForwardReport) -> bool:
+    """Whether there are scores, and headscope knows what makes them of the logits."""
+    return bool(report.scored) and report.model.activation in _FUNCTIONS
 
 
 def _inputs(report: ForwardReport) -> Iterator[RenderableType]:

@@ -1,5 +1,6 @@
 """The screens of the atlas: a line for each class, and their names alone."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
@@ -44,14 +45,16 @@ def heads_names(entries: Sequence[HeadEntry]) -> RenderableType:
 
 def _table(entries: Sequence[HeadEntry]) -> FittedRows:
     """A line for each class: its pooling, its operations, what is new."""
-    rows = tuple(_cells(entry, entry.head) for entry in entries if entry.head)
+    families = Counter(entry.class_name for entry in entries)
+    rows = tuple(_cells(entry, entry.head, families[entry.class_name] > 1) for entry in entries if entry.head)
     margin = max((row[0].cell_len for row in rows), default=0) + GAP
     return FittedRows(rows, (3, 2, 1), margin, 2 * GAP)
 
 
-def _cells(entry: HeadEntry, head: AtlasHead) -> tuple[Text, ...]:
+def _cells(entry: HeadEntry, head: AtlasHead, is_shared: bool) -> tuple[Text, ...]:
+    """The cells of a class; with its family where several families share the class."""
     return (
-        Text(f"  {safe(entry.class_name)}", MODULE),
+        Text(f"  {safe(entry.class_name)}{f' ({safe(entry.model_type)})' if is_shared else ''}", MODULE),
         Text(head.pooling.kind.value, POOLING),
         label(operations_of(head), OPERATION),
         label(new_in_words(entry), QUIET),
@@ -84,10 +87,15 @@ def _untraced(entries: Sequence[HeadEntry]) -> Iterable[RenderableType]:
             yield Paragraph(label(f"{entry.class_name} ({entry.task.value}): {entry.reason}"), word, 12)
 
 
+_NONE = "0 heads: no class fits all the options. `headscope heads` lists every class with its pooling and operations."
+
+
 def _counts(entries: Sequence[HeadEntry]) -> RenderableType:
     traced = sum(entry.traced for entry in entries)
     reduced = sum(entry.by == "reduced" for entry in entries)
     proven = sum(is_proven(entry) for entry in entries)
+    if not entries:
+        return Paragraph(label(_NONE))
     sentence = f"{counted(len(entries), 'head')}: {traced} traced"
     if reduced:
         sentence += f" ({reduced} of them on a smaller model with weights)"
