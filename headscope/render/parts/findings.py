@@ -39,11 +39,11 @@ class FindingLines:
             yield Paragraph(line, Text(), self.margin)
 
 
-def note_line(notes: Iterable[Finding], margin: int = MARGIN) -> Paragraph:
-    """Notes in one row, by the names of their rules: `HS102 head-new, HS202 placeholder-labels`."""
+def note_line(notes: Iterable[Finding], margin: int = MARGIN, *, remark: str = "") -> Paragraph:
+    """Notes in one row, by the names of their rules: `HS102 head-new, HS202 placeholder-labels`; then a remark."""
     named = [f"{item.id} {rule_name(item.id)}".rstrip() for item in notes]
     word = Text("note" if len(named) == 1 else "notes", SEVERITY[Severity.NOTE])
-    return Paragraph(label(", ".join(named)), word, margin)
+    return Paragraph(label(", ".join(named) + (f" ({remark})" if remark else "")), word, margin)
 
 
 def _fact_of(finding: Finding, *, whole: bool) -> Text:

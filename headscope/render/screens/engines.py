@@ -22,12 +22,7 @@ _TONES = {
 }
 _BRIEF = (EngineVerdict.NOT_DETERMINED, EngineVerdict.NO_SCORES)
 """The verdicts whose engines share one line without details."""
-_WORDS = {
-    EngineVerdict.DIFFERENT: "other scores",
-    EngineVerdict.SAME: "the same",
-    EngineVerdict.NO_SCORES: "no scores",
-    EngineVerdict.NOT_DETERMINED: "not determined",
-}
+_WORDS = {EngineVerdict.NO_SCORES: "no scores", EngineVerdict.NOT_DETERMINED: "not determined"}
 _LIMITS = "Read in the engines' sources at the version shown. No engine was run, and no numbers were compared."
 
 
@@ -36,11 +31,12 @@ def engines_screen(report: EnginesReport, *, details: bool = False) -> Renderabl
     parts: list[RenderableType] = [engines_verdict(report), Text()]
     known = report.formula or "head not determined"
     function = "raw logits" if report.activation == "none" else report.activation
-    parts.append(Paragraph(label(f"{known}, then {function}"), Text("Transformers", STRONG), _MARGIN))
+    parts.append(Paragraph(label(f"{known}, then {function}"), Text("model in Transformers", STRONG), _MARGIN))
     ordered = sorted(report.engines, key=lambda item: _ORDER.index(item.verdict))
     brief = () if details or report.is_one else _BRIEF
     for item in ordered:
-        parts += () if item.verdict in brief else _lines(item, details=details)
+        is_told = item.verdict in brief or (report.is_one and not details)
+        parts += () if is_told else _lines(item, details=details)
     for kind in brief:
         parts += _together([item for item in ordered if item.verdict is kind])
     parts += [Text(), Paragraph(label(_LIMITS, QUIET))]
@@ -57,7 +53,15 @@ def engines_verdict(report: EnginesReport) -> RenderableType:
     if report.is_one:
         item = report.engines[0]
         return Paragraph(label(f"{item.title} {item.version}: {_sentence(item)}", TONE[_TONES[item.verdict]]))
-    told = ", ".join(f"{found.count(kind)} {word}" for kind, word in _WORDS.items() if kind in found)
+    heads = sum(item.verdict is EngineVerdict.DIFFERENT and item.same_head is False for item in report.engines)
+    counts = {
+        "with another head": heads,
+        "with another function on the scores": found.count(EngineVerdict.DIFFERENT) - heads,
+        "the same": found.count(EngineVerdict.SAME),
+        "without scores": found.count(EngineVerdict.NO_SCORES),
+        "not determined": found.count(EngineVerdict.NOT_DETERMINED),
+    }
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     return Paragraph(label(f"{counted(len(found), 'engine')}: {told}", TONE[_TONES[report.verdict]]))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.facts import Finding, Head, PoolingKind, Report, Severity
+from headscope.facts import Finding, Head, PoolingKind, Profile, Report, Severity
 from headscope.facts.plain import to_dict
 from headscope.render.head.head_path import HeadPath
 from headscope.render.head.token_strip import TokenStrip
@@ -70,7 +70,7 @@ def inspect_screen(report: Report, *, details: bool = False, words: str | None =
             *_lines(report, _details(report)),
         ]
     else:
-        parts += _briefly(report.findings)
+        parts += _briefly(report)
     parts += _lines(report, (notice_facts,))
     if words is not None:
         parts.append(NextSteps(next_of_inspect(report, words, details=details)))
@@ -167,9 +167,11 @@ def _findings(findings: Iterable[Finding], *, whole: bool) -> Iterator[Renderabl
     return (FindingLines(item, whole) for item in findings)
 
 
-def _briefly(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+def _briefly(report: Report) -> Iterator[RenderableType]:
     """Errors and warnings with what to do; notes by name: the verdict and the labels have said them in words."""
-    notes = [item for item in findings if item.severity is Severity.NOTE]
-    yield from _findings((item for item in findings if item not in notes), whole=False)
+    notes = [item for item in report.findings if item.severity is Severity.NOTE]
+    graver = [item for item in report.findings if item not in notes]
+    yield from _findings(graver, whole=False)
     if notes:
-        yield note_line(notes)
+        is_start = report.profile is Profile.TRAINING and not graver
+        yield note_line(notes, remark="normal before training" if is_start else "")
