@@ -16,6 +16,8 @@ from headscope.facts.results.report import find_missing
 from headscope.serving.cited import OTHER, EngineFacts, Served, engine_names, facts_on, first_that_fits
 
 _UNKNOWN = "not determined"
+_QUANTIZED = {"quantization_config", "compression_config"}
+"""Fields that engines read, even where Transformers reads only the first."""
 
 
 def judge_engines(
@@ -64,7 +66,8 @@ def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
     missing = find_missing(report)
     limits = {
         "the facts don't cover PEFT adapters": report.adapter is not None,
-        "the facts don't cover quantized checkpoints": report.model.quantization is not None,
+        "the facts don't cover quantized checkpoints": report.model.quantization is not None
+        or not _QUANTIZED.isdisjoint(manifest.config),
         "the facts don't cover remote code, which auto_map in config.json names": "auto_map" in manifest.config,
         f"config.json names several classes: {', '.join(named)}": len(named) > 1,
         f"config.json names {named[0] if named else ''}, and engines choose by that": bool(named) and named[0] != own,
