@@ -53,6 +53,7 @@ docs-check: $(VENV)/.dev
 	$(BIN)/python scripts/write_benchmarks.py --check
 	$(BIN)/python scripts/write_pictures.py --check
 	$(BIN)/python scripts/write_changes.py --check
+	$(BIN)/python scripts/write_engines.py --check
 	$(BIN)/python scripts/calibrate_health.py --check
 
 ## docs: the site, without network; a broken link is an error

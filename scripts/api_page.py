@@ -14,9 +14,20 @@ from headscope.api.arguments import full_signature
 
 FUNCTIONS = (
     "inspect", "diff_weights", "check", "verify", "verify_save", "compare", "forward", "heads", "scan", "scan_batch",
-    "probe", "snapshot", "diagram", "explain", "environment",
+    "probe", "code", "engines", "snapshot", "diagram", "explain", "environment",
 )  # fmt: skip
-_RESULTS = ("Examination", "Checked", "Verified", "Compared", "Forwarded", "Probed", "Heads", "Explained", "Snapshot")
+_RESULTS = (
+    "Examination",
+    "Checked",
+    "Verified",
+    "Compared",
+    "Forwarded",
+    "Engines",
+    "Probed",
+    "Heads",
+    "Explained",
+    "Snapshot",
+)
 _WIDTH = 110
 _NAMES_OF_VALUES = ("ProfileName", "SeverityName", "DrawingName", "DeviceName")
 

@@ -1,39 +1,45 @@
 """Writes docs/engines.md: what each engine does with the classes of Transformers, from the facts on engines."""
 
+import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from pages import write_or_compare
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from generated import write_or_compare
+from transformers import AutoConfig
 
 import headscope
-from headscope.facts.results.engines import EngineVerdict
 from headscope.serving.cited import EngineFacts, Served, engine_names, facts_on, first_that_fits
 
-_PAGE = Path(__file__).parents[1] / "docs" / "engines.md"
+_PAGE = Path(__file__).resolve().parent.parent / "docs" / "engines.md"
 _TASKS = ("sequence-classification", "token-classification")
 _LABELS = 3
-_CELLS = {None: "?", True: "same", False: "**other**"}
-_INTRO = f"""\
+_CELLS = {None: "?", True: "same", False: "other"}
+_INTRO = """\
 # Which head does the server run?
 
-`headscope engines MODEL` compares the head that an inference engine runs for a checkpoint with the head that Transformers runs:
+`headscope engines MODEL` compares the head that an inference engine runs for a checkpoint with that of Transformers:
 
 ```bash
 headscope engines distilbert-base-uncased-finetuned-sst-2-english
 ```
 
-It reports for each engine whether it computes scores at all, whether it runs the same head, and which function it applies to the scores by default. `--details`
-adds where it pools, what it drops, how to get logits, and the file and line that this was read in. `--engine vllm` shows one engine, `--engine vllm@0.33.0` one
-version of it. The exit code is 0 if nothing differs, 1 for another head or another function, and 3 if the facts don't say.
+It reports for each engine whether it computes scores at all, whether it runs the same head, and which function it
+applies to the scores by default. `--details` adds where it pools, what it drops, how to get logits, and the file and
+line that this was read in. `--engine vllm` shows one engine, `--engine vllm@0.33.0` one version of it. The exit code is
+0 if nothing differs, 1 for another head or another function, and 3 if the facts don't say.
 
-**What it looks at.** `config.json`, the class that it names, and the pooling files of sentence-transformers beside it. The answers come from facts that were
-read in the sources of the engines. They hold for the versions below only: with another version, the answer is "not determined". If the engine is
-installed beside headscope, its version counts.
+**What it looks at.** `config.json`, the class that it names, and the pooling files of sentence-transformers beside it.
+The answers come from facts that were read in the sources of the engines. They hold for the versions below only: with
+another version, the answer is "not determined". If the engine is installed beside headscope, its version counts.
 
-**What it doesn't look at.** No engine is run or imported, and no numbers are compared. The layers below the head aren't compared either: an engine can
-run the right head on hidden states that differ. Quantized checkpoints and adapters are not determined.
+**What it doesn't look at.** No engine is run or imported, and no numbers are compared. The layers below the head aren't
+compared either: an engine can run the right head on hidden states that differ. Quantized checkpoints and adapters are
+not determined.
 
 ## Engines
 
@@ -43,17 +49,15 @@ run the right head on hidden states that differ. Quantized checkpoints and adapt
 _TABLE = f"""
 ## Classes
 
-For each class of the installed Transformers whose scores belong to a text or its tokens: what an engine does with a checkpoint whose `config.json` has {_LABELS}
-labels and sets no other field that the facts depend on. `same`: the same head; `other`: another head; `none`: no scores; `?`: not determined. The word
-behind it is the function that is applied to the scores by default. Every cell is cited, none was run. Classes that are not listed are not determined for all
-engines but the pipeline of Transformers.
-
+For each class of the installed Transformers whose scores belong to a text or its tokens: what an engine does with a
+checkpoint in the default configuration of the class, as `save_pretrained` writes it, with {_LABELS} named labels.
+`same`: the same head; `other`: another head; `none`: no scores; `?`: not determined. The word behind it is the function
+that is applied to the scores by default. Every cell is cited, none was run.
 """
 _DIFFERENCES = """
 ## Differences
 
 Every other head, what the engine computes, and where that was read.
-
 """
 
 
@@ -78,23 +82,24 @@ def _classes(facts: list[EngineFacts]) -> Iterator[str]:
     rows: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for entry in headscope.heads(cache=True):
         if entry.task in _TASKS:
-            rows[tuple(_told(item, entry.class_name) for item in facts)].append(entry.class_name)
+            served = Served(entry.class_name, _config(entry.model_type), _LABELS, frozenset())
+            rows[tuple(_told(item, served) for item in facts)].append(entry.class_name)
     titles = [item.title for item in facts]
     yield f"| class | {' | '.join(titles)} |"
     yield "|---|" + "---|" * len(titles)
-    named = {name: cells for cells, names in rows.items() for name in names}
-    told = [cells for cells in rows if sum(cell != "?" for cell in cells) > len(_GENERAL)]
-    for cells in sorted(told, key=lambda cells: rows[cells][0]):
-        yield f"| {', '.join(f'`{name}`' for name in rows[cells])} | {' | '.join(cells)} |"
-    assert named, "the installed Transformers has no classification classes"
+    for cells in sorted(rows, key=lambda cells: rows[cells][0]):
+        yield f"| {', '.join(f'`{name}`' for name in dict.fromkeys(rows[cells]))} | {' | '.join(cells)} |"
 
 
-_GENERAL = ("onnx-runtime", "sentence-transformers", "transformers-pipeline", "sglang", "llama-cpp")
-"""Engines whose facts have a row for every class."""
+def _config(model_type: str) -> dict[str, Any]:
+    """What `config.json` says in the default configuration."""
+    names = {number: f"name {number}" for number in range(_LABELS)}
+    config = AutoConfig.for_model(model_type, id2label=names, label2id={name: number for number, name in names.items()})
+    found: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
+    return found
 
 
-def _told(facts: EngineFacts, name: str) -> str:
-    served = Served(name, {}, _LABELS, frozenset())
+def _told(facts: EngineFacts, served: Served) -> str:
     row, _ = first_that_fits(facts.heads, served)
     if row is None:
         return "?"
@@ -117,5 +122,4 @@ def _differences(facts: list[EngineFacts]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    assert EngineVerdict.SAME.value == "same"
     sys.exit(main(sys.argv[1:]))

@@ -26,7 +26,7 @@ from headscope.facts import SCHEMA_VERSION, CheckpointState, Gap, ParameterOrigi
 from headscope.facts.exports.export import WeightInventory
 from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.plain import derived_names, json_name
-from headscope.facts.results.check import CheckResult
+from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.comparison import Comparison
 from headscope.facts.results.disk_usage import DiskUsage
 from headscope.facts.results.engines import EnginesReport
@@ -65,7 +65,6 @@ def build_schema() -> Schema:
         "inspect": _inspect(definitions),
         "diff-weights": _diff_weights(definitions),
         "check": _check(definitions),
-        "check-several": _check_several(definitions),
         "compare": _for_command(_object_of(Comparison, definitions), "compare"),
         "engines": _for_command(_object_of(EnginesReport, definitions), "engines"),
         "verify": _for_command(_object_of(VerifyResult, definitions), "verify"),
@@ -259,16 +258,19 @@ def _forward(definitions: dict[str, Schema]) -> Schema:
 
 
 def _check(definitions: dict[str, Schema]) -> Schema:
+    """One entry for each model, and the verdict on all of them."""
+    definitions["check-result"] = _check_result(definitions)
+    entries = _list({"$ref": "#/$defs/check-result"}, "One result for each model, in the order given.")
+    verdict = _schema_of(Verdict, definitions) | _said("`failed` if any model failed, `passed` if all passed.")
+    return _opened("check", {"verdict": verdict, "results": entries}, "What the rules say of each model.")
+
+
+def _check_result(definitions: dict[str, Schema]) -> Schema:
     """The result; beside it the fields of `inspect`, where the checkpoint could be read."""
     result = _object_of(CheckResult, definitions)
     facts = _object_of(Report, definitions)["properties"]
     optional = frozenset(facts) - frozenset(result["properties"])
     return _for_command(_object(facts | result["properties"], result["description"], optional), "check")
-
-
-def _check_several(definitions: dict[str, Schema]) -> Schema:
-    entries = {"results": _list({"$ref": "#/$defs/check"}, "One result for each model, in the order given.")}
-    return _opened("check", entries, "The results of several models.")
 
 
 def _scan(definitions: dict[str, Schema]) -> Schema:

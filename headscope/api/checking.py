@@ -17,6 +17,7 @@ from headscope.api.arguments import (
     RuleOptions,
     use_case,
 )
+from headscope.api.engine_heads import engines_for
 from headscope.api.options import make_request, module_options, options_of, read_names, read_path, read_selection
 from headscope.api.results.shown import Checked, fields_of, shown
 from headscope.checks import judge
@@ -30,6 +31,7 @@ from headscope.examination.evidence.labeled import DataRequest, Labeled, read_la
 from headscope.facts import Gap, Profile
 from headscope.facts.results.check import CheckResult, Subject
 from headscope.facts.results.labeled import Predictions
+from headscope.serving.cited import facts_on
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +45,11 @@ class OfCheckpoint(CachedOptions, total=False):
         bool,
         "Don't read the base model's numbers, which a check for inference reads from files on this machine. For a "
         "checkpoint only.",
+    ]
+    engine: Annotated[
+        str | None,
+        "The inference engine that will serve the checkpoint, such as `vllm` or `vllm@0.33.0`: runs the rules HS9xx. "
+        "For a checkpoint only.",
     ]
 
 
@@ -173,9 +180,13 @@ def check_one(
     memory: ReportMemory | None = None,
 ) -> Checked:
     """The result for one checkpoint, with labeled data beside it; `memory` keeps what the next ones share."""
+    if request.engine is not None:
+        facts_on(request.engine.partition("@")[0])
     examined = examine("check", replace(request, verify=True), progress, memory)
     (progress or (lambda sentence: None))("running the checks")
     subject = gather(examined, request, profile)
+    if request.engine is not None:
+        subject = replace(subject, engine=engines_for(request, examined, request.engine).engines[0])
     return _judged(with_data(subject, labeled, lambda data: _predicted(examined, request, data, progress)), selection)
 
 

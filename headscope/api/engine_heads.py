@@ -13,6 +13,7 @@ from headscope.errors import UsageError
 from headscope.examination.base.request import Progress, Request, is_in_memory
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.facts import CheckpointKind
+from headscope.facts.results.engines import EnginesReport
 from headscope.serving.cited import facts_on
 from headscope.serving.judging import judge_engines
 
@@ -61,7 +62,12 @@ def engines(
         facts_on(engine.partition("@")[0])
     request = make_request(reference, options)
     examined = examine("inspect", request, progress)
-    return Engines(**fields_of(judge_engines(examined.report, examined.manifest, engine, _limit(request, examined))))
+    return Engines(**fields_of(engines_for(request, examined, engine)))
+
+
+def engines_for(request: Request, examined: Examined, engine: str | None) -> EnginesReport:
+    """What the engines, or the named one, do with the head of a checkpoint that was examined."""
+    return judge_engines(examined.report, examined.manifest, engine, _limit(request, examined))
 
 
 def _limit(request: Request, examined: Examined) -> str:

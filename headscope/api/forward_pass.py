@@ -277,7 +277,7 @@ def _report(report: Report, device: str, observation: Observation, material: Mat
         hidden_shape=observation.hidden_shape,
         stages=observation.stages,
         logits_shape=observation.logits_shape,
-        logits=() if logits is None else _rows(logits),
+        logits=() if logits is None else _finite_rows(logits),
         scored=() if logits is None or observation.invented else _scored(logits, report, material),
         notes=tuple(dict.fromkeys((*report.notes, *observation.notes, *_warnings(report, device, observation)))),
         not_determined=report.not_determined,
@@ -313,7 +313,7 @@ def _made_up(observation: Observation) -> tuple[str, ...]:
 _OPTIONS = {"input_ids": "--text", "pixel_values": "--image", "input_values": "--audio", "input_features": "--audio"}
 
 
-def _rows(logits: torch.Tensor) -> tuple[tuple[float | None, ...], ...]:
+def _finite_rows(logits: torch.Tensor) -> tuple[tuple[float | None, ...], ...]:
     flat = logits.reshape(-1, logits.shape[-1])
     return tuple(tuple(_finite(value) for value in row) for row in flat.tolist())
 

@@ -24,7 +24,7 @@ def module_options(options: Mapping[str, Any], known: Iterable[str], **others: A
             raise UsageError(
                 f"{name} is an option for a checkpoint, not for a model in memory", f"options: {', '.join(names)}"
             )
-    return _read(given)
+    return _read_values(given)
 
 
 def options_of(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
-def _read(given: dict[str, Any]) -> dict[str, Any]:
+def _read_values(given: dict[str, Any]) -> dict[str, Any]:
     return {name: _READERS[name](name, value) if name in _READERS else value for name, value in given.items()}
 
 
@@ -113,7 +113,7 @@ def make_request(reference: Any, options: Mapping[str, Any]) -> Request:
         raise UsageError(
             f"{type(reference).__name__} is not a checkpoint", "give a Hub ID, a path, or a model in memory (nn.Module)"
         )
-    given = _read(_given(options))
+    given = _read_values(_given(options))
     for name in given:
         if name not in _OF_REQUESTS:
             raise UsageError(f"{name} is an option for a model in memory, not for a checkpoint", "leave it out")

@@ -29,7 +29,7 @@ def read_manifest(
     step in a short sentence. Raises a `HeadscopeError`.
     """
     tell = progress or (lambda sentence: None)
-    read = partial(_read, progress=tell)
+    read = partial(_read_place, progress=tell)
     manifest = read(location)
     if adapter is not None:
         return _on_base(read(Location(adapter, hub=location.hub)), manifest)
@@ -58,7 +58,7 @@ def _on_base(adapter: CheckpointManifest, base: CheckpointManifest) -> Checkpoin
 
 
 @refusing_once()
-def _read(location: Location, progress: Callable[[str], None]) -> CheckpointManifest:
+def _read_place(location: Location, progress: Callable[[str], None]) -> CheckpointManifest:
     found = parse_reference(location.reference)
     if isinstance(found, HubReference):
         from headscope.checkpoints.hub.access import access_to

@@ -10,7 +10,8 @@ from headscope.facts.results.check import GRAVITY, CheckResult, Ignored, Subject
 from headscope.facts.results.environment import tool_version
 
 _NO_DATA = "no labeled data was given (--data)"
-_OPTIONAL = frozenset({"data", "predictions"})
+_NO_ENGINE = "no engine was named (--engine)"
+_OPTIONAL = frozenset({"data", "predictions", "engine"})
 _NO_PREDICTIONS = "predictions need --predict"
 
 
@@ -89,10 +90,11 @@ def fingerprint(reference: str, finding: Finding) -> tuple[str, str, tuple[str, 
 
 
 def _without_the_rest(subject: Subject, selection: Selection) -> Selection:
-    """The selection without the rules on labeled data and on predictions where nobody gave or asked for these."""
+    """The selection without the rules on labeled data, predictions and engines where nobody gave or asked for these."""
     given = {gap.topic for gap in (*subject.unknown, *subject.inapplicable)}
     if subject.data is not None:
         given |= {"data"} | ({"predictions"} if subject.data.predictions is not None else set())
+    given |= {"engine"} if subject.engine is not None else set()
     if selection.is_named:
         return selection
     kept = (rule for rule in selection.rules if given.issuperset(_OPTIONAL.intersection(rule.needs)))
@@ -107,6 +109,8 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
         without.setdefault("data", _NO_DATA)
     elif subject.data is not None and subject.data.predictions is None and "predictions" not in unknown:
         without.setdefault("predictions", _NO_PREDICTIONS)
+    if subject.engine is None:
+        without.setdefault("engine", _NO_ENGINE)
     for rule in selection.rules:
         lacking = next((name for name in rule.needs if name in without), None)
         unread = next((name for name in rule.needs if name in unknown), None)

@@ -32,6 +32,12 @@ def complete_checkpoint(ctx: typer.Context, incomplete: str) -> list[str]:
     return [*found, *_local(incomplete)] if found else []
 
 
+def complete_engine(incomplete: str) -> list[str]:
+    """The engines that there are facts on."""
+    files = sorted((_PACKAGE / "serving" / "facts").glob("*.toml"))
+    return _beginning((file.stem.replace("_", "-") for file in files), incomplete)
+
+
 def complete_model(ctx: typer.Context, incomplete: str) -> list[str]:
     """The same, and classes of Transformers once a capital letter is typed."""
     classes = complete_class(incomplete) if incomplete[:1].isupper() else []

@@ -59,7 +59,7 @@ class _StatusLine:
         with self._lock:
             self._step = step
             if self._status is not None:
-                self._status.update(_line(step))
+                self._status.update(_step_line(step))
 
     def close(self) -> None:
         self._timer.cancel()
@@ -77,11 +77,11 @@ class _StatusLine:
         spinner = "dots" if console.encoding.startswith("utf") else "line"
         with self._lock:
             if not self._closed:
-                self._status = Status(_line(self._step), console=console, spinner=spinner)
+                self._status = Status(_step_line(self._step), console=console, spinner=spinner)
                 self._status.start()
 
 
-def _line(step: str) -> "RenderableType":
+def _step_line(step: str) -> "RenderableType":
     from headscope.render.text.safe import label
 
     return label(f"{step} ...", "dim")

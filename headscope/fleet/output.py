@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from headscope.errors import HeadscopeError, UsageError
 from headscope.facts.results.scan import SCAN_SCHEMA, ScanRow, is_row, storable
@@ -127,7 +127,7 @@ class RowFile:
             raise exists_already(self.path)
         with os.fdopen(os.dup(self._file), "rb") as stream:
             stream.seek(0)
-            whole, rest = _rows(stream, self.path, self._counting(seen))
+            whole, rest = _hand_on_rows(stream, self.path, self._counting(seen))
         if rest:
             self._mend(whole, rest, self._counting(seen))
 
@@ -189,7 +189,7 @@ def take_lock(descriptor: int) -> bool | None:
     return True
 
 
-def _rows(stream: BinaryIO, path: Path, seen: Seen) -> tuple[int, bytes]:
+def _hand_on_rows(stream: BinaryIO, path: Path, seen: Seen) -> tuple[int, bytes]:
     """Hands on every row, and returns how many bytes they take and what is behind them. Raises UsageError."""
     whole = 0
     for number, line in enumerate(iter(lambda: stream.readline(_LONGEST), b""), 1):
@@ -215,3 +215,31 @@ def _not_a_row(found: Any, number: int, path: Path) -> UsageError:
     if version != SCAN_SCHEMA:
         return UsageError(f"{path} has rows of schema {version!r}, and this headscope writes {SCAN_SCHEMA!r}", ANOTHER)
     return UsageError(f"line {number} of {path} isn't a row of a scan", ANOTHER)
+
+
+class LoggedTable:
+    """A table whose rows go to a log of JSON lines immediately, and into its own format where the scan ends."""
+
+    _log: RowFile
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._write_out()
+        except HeadscopeError:
+            if error is None:
+                raise
+        finally:
+            self._log.close()
+
+    def write(self, row: ScanRow) -> None:
+        """Adds a row to the log: whole, or not at all. Raises HeadscopeError where the disk takes no more."""
+        self._log.write(row)
+
+    def _write_out(self) -> None:
+        """Writes the log in the table's own format."""
+        raise NotImplementedError

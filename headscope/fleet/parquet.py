@@ -17,13 +17,12 @@ import shutil
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path, PurePath
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from headscope.errors import HeadscopeError, UsageError, first_line
 from headscope.facts.results.check import Verdict
-from headscope.facts.results.scan import SCAN_SCHEMA, ScanRow, columns, is_row
-from headscope.fleet.output import ANOTHER, Row, RowFile, Seen, exists_already
+from headscope.facts.results.scan import SCAN_SCHEMA, columns, is_row
+from headscope.fleet.output import ANOTHER, LoggedTable, Row, RowFile, Seen, exists_already
 from headscope.upstream.optional.ray import FILE as RAY_FILE
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ _LARGEST = 2**63 - 1
 _MAGIC = b"PAR1"
 
 
-class RowFolder:
+class RowFolder(LoggedTable):
     """A folder that grows by whole rows, whatever ends the process; one process at a time writes it."""
 
     def __init__(self, path: Path, *, go_on: bool = False, seen: Seen | None = None) -> None:
@@ -65,24 +64,6 @@ class RowFolder:
             self._log.close()
             raise
 
-    def __enter__(self) -> RowFolder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._write_parquet()
-        except HeadscopeError:
-            if error is None:
-                raise
-        finally:
-            self._log.close()
-
-    def write(self, row: ScanRow) -> None:
-        """Adds a row to the log: whole, or not at all. Raises HeadscopeError where the disk takes no more."""
-        self._log.write(row)
-
     def added(self) -> tuple[Path, ...]:
         """The whole files that the workers of a Ray cluster have written since the folder was opened."""
         return tuple(file for file in _ray_files(self.path) if _is_whole(file) and file not in self._before)
@@ -103,7 +84,7 @@ class RowFolder:
             file.unlink(missing_ok=True)
         return frozenset(whole)
 
-    def _write_parquet(self) -> None:
+    def _write_out(self) -> None:
         """Writes the log as Parquet; a log without rows, as a scan by Ray leaves it, is removed."""
         new = self.path / _NEW
         if not self._log.size:
@@ -120,7 +101,7 @@ class RowFolder:
                 file.replace(target)
         except OSError as err:
             raise HeadscopeError(
-                f"{self.path} can't be written any more: {_told(err)}; {ROW_LOG} in it keeps the rows",
+                f"{self.path} can't be written any more: {_system_words(err)}; {ROW_LOG} in it keeps the rows",
                 "make room, and run the same command with --resume",
             ) from err
         finally:
@@ -262,7 +243,7 @@ def rows_of_part(path: PurePath, source: Any) -> Iterator[Row]:
                         raise UsageError(f"{path} has a row that isn't a row of a scan", ANOTHER)
                     yield row
     except (pyarrow.ArrowException, OSError) as err:
-        raise UsageError(f"{path} can't be read: {_told(err)}", ANOTHER) from err
+        raise UsageError(f"{path} can't be read: {_system_words(err)}", ANOTHER) from err
 
 
 def _check_schema(found: pyarrow.Schema, path: PurePath) -> None:
@@ -275,7 +256,7 @@ def _check_schema(found: pyarrow.Schema, path: PurePath) -> None:
         raise UsageError(f"{path} hasn't the columns of schema {SCAN_SCHEMA!r}", ANOTHER)
 
 
-def _told(err: Exception) -> str:
+def _system_words(err: Exception) -> str:
     """What the system said, in one line; Arrow puts that behind its own words."""
     told = err.strerror if isinstance(err, OSError) and err.errno else ""
     return (told or first_line(err)).rpartition("Detail: ")[2]

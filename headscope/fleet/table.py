@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any
 
 from headscope.errors import HeadscopeError, UsageError, first_line
-from headscope.facts.results.scan import ScanRow, columns
-from headscope.fleet.output import ANOTHER, Known, Row, RowFile, Seen, exists_already, leads_to_stream
+from headscope.facts.results.scan import columns
+from headscope.fleet.output import ANOTHER, Known, LoggedTable, Row, RowFile, Seen, exists_already, leads_to_stream
 from headscope.fleet.parquet import RowFolder, rows_of_part, schema
 from headscope.render.text.cells import csv_cells
 from headscope.upstream.optional.ray import FILE
@@ -79,7 +79,7 @@ def _system(url: str) -> tuple[Any, str]:
     return system, path.rstrip("/")
 
 
-class RowSheet:
+class RowSheet(LoggedTable):
     """A CSV file for spreadsheets, and the JSON lines behind it: `NAME.csv.jsonl`, which stays.
 
     As for Parquet, each row goes to the lines immediately. Where a scan ends in any way but a kill, all of them are
@@ -104,25 +104,7 @@ class RowSheet:
         self._log = RowFile(log, go_on=go_on, seen=seen)
         self.known = self._log.known
 
-    def __enter__(self) -> RowSheet:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._write_sheet()
-        except HeadscopeError:
-            if error is None:
-                raise
-        finally:
-            self._log.close()
-
-    def write(self, row: ScanRow) -> None:
-        """Adds a row to the lines: whole, or not at all. Raises HeadscopeError where the disk takes no more."""
-        self._log.write(row)
-
-    def _write_sheet(self) -> None:
+    def _write_out(self) -> None:
         """Writes the lines as CSV; a file without lines is removed, as nothing was written."""
         if not self._log.size:
             self._log.path.unlink(missing_ok=True)

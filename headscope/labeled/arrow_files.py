@@ -31,14 +31,14 @@ def parquet_source(path: Path, name: str) -> RowSource:
         try:
             with parquet.ParquetFile(path) as file:
                 for batch in file.iter_batches(batch_size=_BATCH, columns=list(wanted)):
-                    yield from _rows(batch, wanted)
+                    yield from _rows_of_batch(batch, wanted)
         except (pyarrow.ArrowException, OSError, ValueError) as err:
             raise _broken(name, "Parquet", err) from err
 
     return RowSource(name, "parquet", None, columns, read, _names_in_metadata(metadata))
 
 
-def _rows(batch: Any, wanted: Sequence[str]) -> Iterator[Row]:
+def _rows_of_batch(batch: Any, wanted: Sequence[str]) -> Iterator[Row]:
     return zip(*(batch.column(column).to_pylist() for column in wanted), strict=True)
 
 
@@ -120,7 +120,7 @@ def _dataset(folder: Path, name: str, split: str | None) -> RowSource:
         check_columns(wanted, columns, name)
         for file in files:
             for batch in _batches(file, name):
-                yield from _rows(batch, wanted)
+                yield from _rows_of_batch(batch, wanted)
 
     return RowSource(name, "datasets", split, columns, read, names_of_column(info.get("features")))
 

@@ -46,6 +46,7 @@ class EngineFacts:
     versions: str
     read_at: str
     dtype: str
+    float32_becomes: str
     logits: str
     not_looked_at: tuple[str, ...]
     heads: Sequence[Mapping[str, Any]]
@@ -73,6 +74,7 @@ def facts_on(engine: str) -> EngineFacts:
     return EngineFacts(
         **{name: found[name] for name in fields},
         dtype=found["dtype"]["rule"],
+        float32_becomes=found["dtype"].get("float32", ""),
         not_looked_at=tuple(found["not_looked_at"]),
         notes=found.get("notes", ()),
     )

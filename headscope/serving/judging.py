@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from headscope.errors import UsageError
 from headscope.facts import CheckpointManifest, Report, SentencePipeline
-from headscope.facts.results.engines import EngineHead, EnginesReport, Evidence
+from headscope.facts.results.engines import EngineEvidence, EngineHead, EnginesReport
 from headscope.facts.results.environment import package_version, tool_version
 from headscope.facts.results.report import find_missing
 from headscope.serving.cited import OTHER, EngineFacts, Served, engine_names, facts_on, first_that_fits
@@ -18,6 +18,7 @@ from headscope.serving.cited import OTHER, EngineFacts, Served, engine_names, fa
 _UNKNOWN = "not determined"
 _QUANTIZED = {"quantization_config", "compression_config"}
 """Fields that engines read, even where Transformers reads only the first."""
+_SAVE_FIRST = "examine the folder that the trained classifier was saved to"
 
 
 def judge_engines(
@@ -70,7 +71,8 @@ def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
         or not _QUANTIZED.isdisjoint(manifest.config),
         "the facts don't cover remote code, which auto_map in config.json names": "auto_map" in manifest.config,
         f"config.json names several classes: {', '.join(named)}": len(named) > 1,
-        f"config.json names {named[0] if named else ''}, and engines choose by that": bool(named) and named[0] != own,
+        f"config.json names {named[0] if named else ''}, which is what engines load: {_SAVE_FIRST}": bool(named)
+        and named[0] != own,
         "the facts don't cover damaged weight files": report.repaired is not None,
         "headscope doesn't know which weights of the model the checkpoint holds": not report.is_compared
         or bool(report.unknown),
@@ -96,10 +98,10 @@ def _judged(facts: EngineFacts, served: Served, report: Report, requested: str, 
             **given,
             "reason": "the head is the same; the function that it applies to the scores could not be compared",
         }
-    return _told(facts, version, given, activation, report)
+    return _engine_head(facts, version, given, activation, report)
 
 
-def _told(
+def _engine_head(
     facts: EngineFacts, version: str, given: Mapping[str, Any], activation: str | None, report: Report
 ) -> EngineHead:
     """The entry of an engine; `given` is a row of its facts, or why there is none."""
@@ -115,9 +117,11 @@ def _told(
         same_activation=None if is_open else activation == report.model.activation,
         logits=facts.logits,
         positions=given.get("positions", ""),
+        reads_padding=given.get("reads_padding", False),
         drops=tuple(given.get("drops", ())),
         dtype=facts.dtype,
-        evidence=Evidence.CITED if "file" in given else None,
+        float32_becomes=facts.float32_becomes,
+        evidence=EngineEvidence.CITED if "file" in given else None,
         source=facts.source_of(given) if "file" in given else "",
         reason=given.get("reason", ""),
         notes=tuple(note["says"] for note in facts.notes) if given.get("runs") else (),
@@ -126,7 +130,7 @@ def _told(
 
 
 def _installed(facts: EngineFacts) -> str:
-    """The version that is installed beside headscope; "" for none, and for what is not a Python package."""
+    """The version that is installed beside headscope; "" for none, and for what isn't a Python package."""
     is_python = facts.package and ":" not in facts.package
     return (package_version(facts.package) or "") if is_python else ""
 

@@ -43,7 +43,7 @@ def offloaded(module: nn.Module) -> dict[str, Numbers]:
                 continue
             try:
                 names = list(_names_in(part, recurse=hook.place_submodules))
-                found |= {f"{path}.{name}".lstrip("."): partial(_read, hook.weights_map, name) for name in names}
+                found |= {f"{path}.{name}".lstrip("."): partial(_read_tensor, hook.weights_map, name) for name in names}
             except AttributeError as err:
                 raise moved(_PACKAGE, f"a hook that offloads keeps no weights_map ({err})") from err
     return found
@@ -60,6 +60,6 @@ def _names_in(module: nn.Module, *, recurse: bool) -> Iterator[str]:
         yield from (name for name, item in named(recurse=recurse) if item.is_meta)
 
 
-def _read(numbers: Any, name: str) -> torch.Tensor:
+def _read_tensor(numbers: Any, name: str) -> torch.Tensor:
     found: torch.Tensor = numbers[name]
     return found

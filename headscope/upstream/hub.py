@@ -63,11 +63,11 @@ def repositories_in(folder: Path) -> tuple[str, ...]:
 
 def client_cache(cache_dir: str | None) -> Path:
     """Where the client's cache is, without importing the client: a shell waits for a completion."""
-    home = _named("HF_HOME") or Path(os.getenv("XDG_CACHE_HOME", "~/.cache"), "huggingface").expanduser()
-    return Path(cache_dir) if cache_dir else _named("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE") or home / "hub"
+    home = _path_in("HF_HOME") or Path(os.getenv("XDG_CACHE_HOME", "~/.cache"), "huggingface").expanduser()
+    return Path(cache_dir) if cache_dir else _path_in("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE") or home / "hub"
 
 
-def _named(*variables: str) -> Path | None:
+def _path_in(*variables: str) -> Path | None:
     """The path in the first of these environment variables that is set."""
     found = next((os.environ[name] for name in variables if name in os.environ), None)
     return None if found is None else Path(os.path.expandvars(found)).expanduser()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.errors import HeadscopeError, Unsupported, UsageError, did_you_mean
 
 _TASK_CLASSES = {
     "SEQ_CLS": "AutoModelForSequenceClassification",
@@ -49,11 +49,17 @@ def load_with(loader: str, wanted: LoadRequest) -> Any:
         ) from err
 
 
+def check_loader(name: str) -> None:
+    """Raises UsageError for a name that is neither one of the loaders nor a `module:function`; nothing is imported."""
+    module, _, function = name.partition(":")
+    if name not in _LOADERS and not (module and function):
+        raise UsageError(f"no such loader: {name}", did_you_mean(name, _LOADERS, f"{_KNOWN}, MODULE:FUNCTION"))
+
+
 def _function(name: str) -> Callable[[LoadRequest], Any]:
     """The user's own loader, `module:function`, called with the path or Hub ID."""
-    module, colon, function = name.partition(":")
-    if not colon or not module or not function:
-        raise UsageError(f"no such loader: {name}", f"loaders: {', '.join(_LOADERS)}, MODULE:FUNCTION")
+    check_loader(name)
+    module, _, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as err:
@@ -130,5 +136,6 @@ _LOADERS: dict[str, Callable[[LoadRequest], Any]] = {
     "trl": _trl,
     "setfit": _setfit,
 }
+_KNOWN = f"loaders: {', '.join(_LOADERS)}"
 LOADERS = tuple(_LOADERS)
 """The names of the loaders that headscope knows."""

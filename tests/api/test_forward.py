@@ -213,6 +213,13 @@ def test_a_device_is_not_advised_where_there_are_no_weights() -> None:
     assert caught.value.hint.startswith("gpt2 is a snapshot, which holds no weights: give the folder")
 
 
+def test_a_name_that_is_neither_here_nor_cached_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(Offline) as caught:
+        headscope.inspect("my-checkpoint", offline=True, cache_dir=str(tmp_path))
+    said = "my-checkpoint is neither a file or folder here nor in the local cache (offline mode)"
+    assert caught.value.message == said
+
+
 def test_a_bundled_snapshot_has_no_other_revisions(tmp_path: Path) -> None:
     with pytest.raises(Offline) as caught:
         headscope.inspect("roberta-base@abc123", offline=True, cache_dir=str(tmp_path))

@@ -58,9 +58,11 @@ print(sorted(heavy & set(sys.modules)))
 def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
     functions = [
         "check",
+        "code",
         "compare",
         "diagram",
         "diff_weights",
+        "engines",
         "environment",
         "explain",
         "forward",

@@ -346,7 +346,7 @@ def test_what_check_reads_beside_the_weights_fails_in_a_sentence(
             env=client_settings(hub.endpoint, tmp_path, HF_TOKEN="hf_secret"),
         )  # fmt: skip
     assert "Traceback" not in ran.stderr, ran.stderr
-    gaps = {item["what"]: item["reason"] for item in json.loads(ran.stdout)["not_determined"]}
+    gaps = {item["what"]: item["reason"] for item in json.loads(ran.stdout)["results"][0]["not_determined"]}
     assert any(what.startswith("HS303") for what in gaps) == undetermined, gaps
     assert "hf_secret" not in ran.stdout + ran.stderr
     assert not any(request.has_token for request in hub.log if request.origin == "cdn")

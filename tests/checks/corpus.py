@@ -124,6 +124,21 @@ def fault(rule: str, name: str, build: Build, profile: str = "inference", *also:
     return Case(f"{rule}-{name}", build, profile, frozenset({rule, *also}), options)
 
 
+HEADS = ("classifier", "score", "classification_head", "logits_proj", "sequence_summary", "pre_class")
+
+
+def trained(state: dict[str, torch.Tensor]) -> None:
+    """Heads as training leaves them: larger than their initialization, with a bias."""
+    for key, value in state.items():
+        if key.startswith(HEADS):
+            state[key] = value * 3 + 0.01 * torch.arange(value.numel()).reshape(value.shape) / value.numel()
+
+
+def served(rule: str, family: str, engine: str, *also: str) -> Case:
+    """A healthy checkpoint that an engine serves in another way."""
+    return fault(rule, f"{engine}-{family}", saved(family, edit=trained), "inference", *also, engine=engine)
+
+
 def filled(*names: str, value: float) -> Callable[[dict[str, torch.Tensor]], None]:
     """An edit that sets every element of some tensors."""
 
@@ -410,6 +425,19 @@ FAULTS: tuple[Case, ...] = (
         task="sequence-classification",
         num_labels=3,
     ),
+    served("HS901", "bert", "llama-cpp@0.3.36", "HS902", "HS905"),
+    served("HS901", "distilbert", "llama-cpp@0.3.36", "HS902", "HS905"),
+    served("HS901", "qwen2", "sglang@0.5.23", "HS905", "HS904"),
+    served("HS902", "roberta", "onnx-runtime@1.32.0"),
+    served("HS902", "gpt2", "onnx-runtime@1.32.0"),
+    served("HS902", "electra", "sentence-transformers@6.2.0"),
+    served("HS903", "bert", "ctranslate2@4.8.5"),
+    served("HS903", "distilbert", "vllm@0.33.0"),
+    served("HS903", "albert", "vllm@0.33.0"),
+    served("HS904", "gpt2", "vllm@0.33.0", "HS905"),
+    served("HS904", "llama", "vllm@0.33.0", "HS905"),
+    served("HS904", "llama", "sglang@0.5.23", "HS905"),
+    served("HS905", "roberta", "vllm@0.33.0"),
     fault("HS504", "nan", saved("bert", edit=filled("bert.encoder.layer.0.output.dense.weight", value=float("nan")))),
     fault("HS504", "infinite", saved("gpt2", edit=filled("transformer.h.0.mlp.c_fc.bias", value=float("inf")))),
     fault("HS504", "zeros", saved("llama", edit=filled("model.embed_tokens.weight", value=0.0))),
@@ -425,16 +453,6 @@ FAULTS: tuple[Case, ...] = (
 
 
 NAMED = {"labels": tuple(LABELS.values())}
-
-
-HEADS = ("classifier", "score", "classification_head", "logits_proj", "sequence_summary", "pre_class")
-
-
-def trained(state: dict[str, torch.Tensor]) -> None:
-    """Heads as training leaves them: larger than their initialization, with a bias."""
-    for key, value in state.items():
-        if key.startswith(HEADS):
-            state[key] = value * 3 + 0.01 * torch.arange(value.numel()).reshape(value.shape) / value.numel()
 
 
 def _healthy() -> Iterator[Case]:

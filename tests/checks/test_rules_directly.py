@@ -64,6 +64,7 @@ from headscope.facts.results.check import (
     TensorValues,
     Verdict,
 )
+from headscope.facts.results.engines import EngineEvidence, EngineHead
 from headscope.facts.results.health import HeadHealth, HealthBasis, HealthVerdict
 from headscope.facts.results.labeled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
 from headscope.facts.stored.tokenizer import AffectedTexts, IdEffect, TokenId, TokenizerFacts
@@ -152,9 +153,51 @@ DATA = DataFacts(
 )  # fmt: skip
 
 
+ENGINE = EngineHead(
+    "vllm", "vLLM", "0.33.0", True, True, "", "softmax", True, "use_activation=False", "first token", False, (),
+    "as stored", "", EngineEvidence.CITED, "vLLM 0.33.0, models/bert.py:1", "",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("identifier", OF_CHECK)
 def test_a_healthy_checkpoint_is_left_alone(identifier: str) -> None:
-    assert severities(identifier, data=DATA) == SILENT
+    assert severities(identifier, data=DATA, engine=ENGINE) == SILENT
+
+
+@pytest.mark.parametrize(
+    ("identifier", "changes", "found"),
+    [
+        ("HS901", {"same_head": False, "formula": "classifier(h[CLS])"}, ([WARNING], [ERROR])),
+        ("HS902", {"activation": "none", "same_activation": False}, ([NOTE], [WARNING])),
+        (
+            "HS903",
+            {"runs": False, "same_head": None, "activation": None, "same_activation": None},
+            ([WARNING], [ERROR]),
+        ),
+        ("HS904", {"reads_padding": True}, ([NOTE], [WARNING])),
+        ("HS905", {"float32_becomes": "float16"}, ([NOTE], [WARNING])),
+    ],
+)
+def test_what_an_engine_does_otherwise_is_found(
+    identifier: str, changes: dict[str, Any], found: tuple[list[Severity], list[Severity]]
+) -> None:
+    assert severities(identifier, engine=replace(ENGINE, **changes)) == found
+
+
+UNKNOWN_ENGINE = replace(ENGINE, runs=None, same_head=None, activation=None, same_activation=None, reason="not covered")
+
+
+@pytest.mark.parametrize(
+    ("identifier", "engine"),
+    [
+        *((f"HS90{number}", UNKNOWN_ENGINE) for number in range(1, 6)),
+        ("HS901", replace(ENGINE, same_head=None)),
+        ("HS902", replace(ENGINE, activation=None, same_activation=None)),
+    ],
+)
+def test_what_the_facts_on_an_engine_do_not_say_is_not_known(identifier: str, engine: EngineHead) -> None:
+    with pytest.raises(NotKnown):
+        list(findings(identifier, subject(engine=engine)))
 
 
 def test_a_finding_carries_its_rules_id_title_and_page() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headscope.api import disk
+from headscope.api.lookup import disk
 from headscope.cli import main
 from headscope.errors import ExitCode
 from headscope.examination.base.cache import Cache, StoredFile

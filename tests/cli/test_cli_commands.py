@@ -18,6 +18,7 @@ from headscope import api
 from headscope.cli import main
 from headscope.errors import ExitCode, Gated, HeadscopeError, Malformed, NetworkError, NotFound, Offline, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest, Gap, Report, WeightsFormat
+from headscope.render.screens.inspect import inspect_document
 
 PERMISSIONS = 0o640
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "headscope-1.0.schema.json"
@@ -91,7 +92,7 @@ def test_inspect_ends_in_commands_that_can_be_copied(fake: FakeApi, capsys: pyte
 @pytest.mark.parametrize("spelling", ["--json", "--format json", "--format=json"])
 def test_inspect_json_is_the_report(fake: FakeApi, capsys: pytest.CaptureFixture[str], spelling: str) -> None:
     assert main(["inspect", "bert", *spelling.split()]) == ExitCode.OK
-    assert json.loads(capsys.readouterr().out) == REPORTS["bert"]().to_dict()
+    assert json.loads(capsys.readouterr().out) == inspect_document(REPORTS["bert"]())
 
 
 def test_diff_weights_json_has_no_head(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
@@ -325,7 +326,7 @@ def test_a_file_holds_the_whole_report(fake: FakeApi, capsys: pytest.CaptureFixt
     target.write_text("old")
     target.chmod(PERMISSIONS)
     assert main(["inspect", "hostile", "--json", "-o", str(target)]) == ExitCode.OK
-    assert json.loads(target.read_text()) == REPORTS["hostile"]().to_dict()
+    assert json.loads(target.read_text()) == inspect_document(REPORTS["hostile"]())
     assert target.stat().st_mode & 0o777 == PERMISSIONS
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
     assert capsys.readouterr().out == ""

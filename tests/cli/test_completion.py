@@ -82,6 +82,10 @@ def test_a_model_is_a_bundled_or_a_cached_checkpoint(command: str, hub: Path) ->
     assert offered(command, "me/", name) == ["me/robust"]
 
 
+def test_the_checkpoint_to_compare_with_is_completed_too(hub: Path) -> None:
+    assert offered("verify", "gpt2", "against") == ["gpt2", "gpt2-own"]
+
+
 @pytest.mark.parametrize("command", ["compare", "scan"])
 def test_every_model_of_several_is_completed(command: str, hub: Path) -> None:
     line = f"headscope {command} bert-base-uncased gpt2"

@@ -1,5 +1,6 @@
 """`headscope scan` as people type it: rows that follow the published schema, summaries, exit codes, one sentence."""
 
+import csv
 import json
 import os
 import signal
@@ -108,12 +109,13 @@ def test_rows_on_stdout_leave_the_summary_to_stderr(tmp_path: Path) -> None:
     assert document["causes"] == [{"name": "offline", "count": 1}]
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
 def test_a_scan_that_is_killed_goes_on_where_it_was(tmp_path: Path, name: str) -> None:
     models = tuple(f"nosuch-{number}" for number in range(60))
     surroundings = os.environ | warm.offline()
     command = [sys.executable, "-m", "headscope", "scan", "-o", name, "--workers", "1", *models]
-    table = tmp_path / name / ROW_LOG if name.endswith("parquet") else tmp_path / name
+    logs = {"rows.parquet": tmp_path / name / ROW_LOG, "rows.csv": tmp_path / "rows.csv.jsonl"}
+    table = logs.get(name, tmp_path / name)
     with subprocess.Popen(command, cwd=tmp_path, env=surroundings, stdout=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and not (table.exists() and table.stat().st_size):
@@ -130,6 +132,18 @@ def test_a_scan_that_is_killed_goes_on_where_it_was(tmp_path: Path, name: str) -
         whole = before.rpartition(b"\n")[0]
         assert table.read_bytes().startswith(whole)
     assert sorted(found) == sorted(models)
+
+
+def test_no_name_of_a_folder_is_a_formula_in_csv(tmp_path: Path) -> None:
+    names = ('=HYPERLINK("http:x","y")', "@SUM(A1)", "+1", "a;=1")
+    for name in names:
+        (tmp_path / name).mkdir()
+    done = scan(*names, "-o", "rows.csv", "--workers", "1", folder=tmp_path)
+    assert done.returncode == 3, done.stderr
+    found = csv.DictReader((tmp_path / "rows.csv").read_text("utf-8-sig").splitlines())
+    assert sorted(row["reference"] for row in found) == sorted(
+        ("'" + names[0], "'" + names[1], "'" + names[2], "a;'=1")
+    )
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -136,7 +136,7 @@ def test_the_page_shows_what_the_picture_says_each_thing_once(name: str) -> None
     picture, main = picture_of(PICTURES[name]()), main_of(name)
     for node in picture.nodes:
         [box] = main.findall(f".//*[@id='{node.id}']")
-        face = [text for part in box.findall(".//*[@class='face']/div") for text in words_of(part)]
+        face = [text for part in box.findall(".//*[@class='face']/span") for text in words_of(part)]
         shown = [node.title, node.beside, node.mark, *node.lines, *(text for pair in node.pairs for text in pair)]
         for text in filter(None, shown):
             assert " ".join(face).count(text) >= 1, text
@@ -162,6 +162,14 @@ def test_a_box_opens_without_a_script_and_by_key() -> None:
     assert [box.attrib["id"] for box in boxes] == [node.id for node in picture_of(bert()).nodes if node.more]
     assert all(box[0].tag == "summary" and "open" not in box.attrib for box in boxes)
     assert "press Enter" in " ".join(words_of(main))
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_every_tag_of_a_page_is_closed_as_html_closes_it_and_a_summary_holds_no_block(name: str) -> None:
+    page = diagram_text(PICTURES[name](), "html")
+    assert "/>" not in page.partition("<body>")[2]
+    for summary in main_of(name).iter("summary"):
+        assert {item.tag for item in summary.iter()} <= {"summary", "span", "i"}
 
 
 def places_of(name: str, kind: str) -> list[tuple[int, ...]]:

@@ -25,8 +25,9 @@ from headscope.errors import UsageError
 from headscope.facts import ParameterStatus, PoolingKind, Profile, Severity, Task
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.verification import TensorStatus
-from headscope.render.parts.explain import GROUPS, Topic, find_topic, topics
+from headscope.render.parts.explain import GROUPS, Topic, find_topic, topic_screen, topics
 from headscope.render.screens.inspect import inspect_facts
+from headscope.render.text.console import plain_text
 from scripts.write_rules import rules_page
 from tests.reports import REPORTS
 
@@ -201,3 +202,36 @@ def test_python_gets_the_topics_that_the_terminal_shows() -> None:
     assert len(headscope.explain()) == len(topics())
     with pytest.raises(UsageError, match="no such topic"):
         headscope.explain("HS999")
+
+
+@pytest.mark.parametrize(
+    ("message", "rule"),
+    [
+        ("Cannot handle batch sizes > 1 if no padding token is defined.", "HS301"),
+        ("size mismatch for classifier.weight: copying a param with shape torch.Size([3, 768])", "HS201"),
+        ("those params were newly initialized because missing from the checkpoint", "HS102"),
+        (
+            "Some weights of RobertaForSequenceClassification were not initialized from the model checkpoint at "
+            "roberta-base and are newly initialized: ['classifier.dense.weight']",
+            "HS10",
+        ),
+        ("Target size (torch.Size([16])) must be the same as input size (torch.Size([16, 4]))", "HS204"),
+        ("lora", "adapter"),
+    ],
+)
+def test_the_message_of_a_loader_leads_to_its_rule(message: str, rule: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        headscope.explain(message)
+    assert caught.value.hint.startswith(f"did you mean {rule}")
+
+
+def test_words_of_no_topic_lead_to_the_list() -> None:
+    with pytest.raises(UsageError) as caught:
+        headscope.explain("hello world")
+    assert caught.value.hint == "`headscope explain` lists the topics"
+
+
+def test_code_to_copy_is_not_broken_at_the_width() -> None:
+    line = 'LoraConfig(task_type="SEQ_CLS", target_modules=["query"], modules_to_save=["classifier"])'
+    (topic,) = (topic for topic in topics() if line in topic.text)
+    assert f"    {line}" in plain_text(topic_screen(topic), 60).splitlines()

@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 
 from headscope.facts import (
     Carried,
+    CheckpointKind,
     Finding,
     Gap,
     HeadHealth,
@@ -277,7 +278,15 @@ def test_what_an_adapter_gives_has_room_in_80_columns() -> None:
     report = bert()
     given = (replace(item, adapter=Carried.SAVED, status=ParameterStatus.LOADED) for item in report.head.parameters)
     text = plain_text(short(replace(report, head=replace(report.head, parameters=tuple(given)))), 80)
-    assert "bert.pooler.dense  -> [batch, 768]  590,592 from the adapter  :461\n" in text
+    assert "bert.pooler.dense       [batch, 768]  590,592 adapter  :461\n" in text
+
+
+def test_a_mismatch_is_told_with_the_error_that_it_raises() -> None:
+    said = "from_pretrained raises an error because of the mismatched shapes"
+    mismatch = REPORTS["distilbert-mismatch"]()
+    live = replace(mismatch, checkpoint=replace(mismatch.checkpoint, kind=CheckpointKind.MEMORY))
+    texts = [plain_text(only_differences(report), 200) for report in (mismatch, live, bert())]
+    assert [said in text for text in texts] == [True, False, False]
 
 
 def with_findings(*severities: Severity) -> Report:

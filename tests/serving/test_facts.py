@@ -29,7 +29,15 @@ ENGINE = {
     "scores": list,
 }
 HEAD = {"architectures": list, "runs": bool, "file": str, "line": int}
-HEAD_MORE = {"when": dict, "same_head": bool, "formula": str, "positions": str, "drops": list, "reason": str}
+HEAD_MORE = {
+    "when": dict,
+    "same_head": bool,
+    "formula": str,
+    "positions": str,
+    "drops": list,
+    "reason": str,
+    "reads_padding": bool,
+}
 SCORE = {"activation": str, "reads_problem_type": bool, "file": str, "line": int}
 SCORE_MORE = {"architectures": list, "when": dict}
 NOTE = {"about": str, "says": str, "file": str, "line": int}
@@ -130,7 +138,7 @@ def test_there_are_facts_on_eleven_engines() -> None:
 
 def test_every_field_is_there_and_has_its_type(facts: dict[str, Any]) -> None:
     assert misfits(facts, ENGINE, {"notes": list}) == []
-    assert misfits(facts["dtype"], {"rule": str, "file": str, "line": int}, {}) == []
+    assert misfits(facts["dtype"], {"rule": str, "file": str, "line": int}, {"float32": str}) == []
     assert [wrong for row in facts["heads"] if (wrong := misfits(row, HEAD, HEAD_MORE))] == []
     assert [wrong for row in facts["scores"] if (wrong := misfits(row, SCORE, SCORE_MORE))] == []
     assert [wrong for row in facts.get("notes", []) if (wrong := misfits(row, NOTE, {}))] == []

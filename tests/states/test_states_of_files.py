@@ -500,3 +500,11 @@ def test_the_cache_tells_states_apart(model: Model, tmp_path: Path, monkeypatch:
     (folder / "__0_0.distcp").unlink()
     report = headscope.inspect(str(folder), offline=True, cache=True)
     assert report.checkpoint.states == () and report.repaired is None
+
+
+def test_the_json_of_a_cut_file_ends_its_hint_in_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
+    (tmp_path / "model.safetensors").write_bytes((1000).to_bytes(8, "little") + b'{"a":')
+    assert main(["inspect", str(tmp_path), "--json"]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert document["error"]["hint"].endswith(f"`{document['state']['repair']['code']}`")

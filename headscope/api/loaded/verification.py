@@ -19,6 +19,7 @@ from headscope.examination.base.request import Progress, Request, is_in_memory
 from headscope.facts.results.environment import tool_version
 from headscope.facts.results.verification import LoadedModel, ModelComparison, SavedModel
 from headscope.fleet.processes import Worker, WorkerEnded
+from headscope.upstream.loaders import check_loader
 
 if TYPE_CHECKING:
     from torch import nn
@@ -105,6 +106,8 @@ def verify(
 
         request = make_request(against, place)
         return _result(compare_with_checkpoint(model, request, head_only=head, progress=progress), "memory", selection)
+    if loader is not None:
+        check_loader(loader)
     source = make_request(model, place if against is None else options_of(CacheOptions, options))
     stored = make_request(model if against is None else against, place)
     return _result(*_loaded_apart(source, stored, loader, head_only=head, progress=progress), selection)

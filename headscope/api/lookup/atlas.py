@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -90,7 +90,7 @@ def heads(
     task = None if task is None else parse_task(task).value
     known = _Known(shipped("atlas.json") if cache and open_cache(wanted=True).is_open else None, tell)
     if operation is not None and operation not in known.operations:
-        _refuse_unknown_operation(operation)
+        _refuse_unknown_operation(operation, known.operations)
     targets = _targets(known, pattern, task)
     if not targets:
         if os.path.lexists(pattern):
@@ -183,14 +183,21 @@ def _nearest(known: _Known, pattern: str, task: str | None) -> str:
     )
 
 
-def _refuse_unknown_operation(operation: str) -> None:
-    """Raises UsageError for an operation that no head can run, before any head is traced: that takes minutes."""
+def _refuse_unknown_operation(operation: str, shown: Set[str]) -> None:
+    """Raises UsageError for an operation that no head runs, before any head is traced: that takes minutes.
+
+    `shown` are those that the heads of the shipped atlas run; none where there is no such atlas.
+    """
+    otherwise = "operations have PyTorch's names, such as linear, tanh or layer_norm"
+    if shown:
+        hint = did_you_mean(operation, shown, otherwise)
+        raise UsageError(f"no head of the installed Transformers runs {operation}", hint)
     from headscope.trace.slice.stages import function_operations, module_operations
 
     functions = function_operations()
     if operation in functions or operation in module_operations():
         return
-    hint = did_you_mean(operation, functions, "operations have PyTorch's names, such as linear, tanh or layer_norm")
+    hint = did_you_mean(operation, functions, otherwise)
     raise UsageError(f"no such operation: {operation}", hint)
 
 

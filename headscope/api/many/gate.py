@@ -116,10 +116,10 @@ def read_gate(
     rules = select_rules if select_rules is not None else _texts(settings, "select", place, "HS101")
     models = tuple(_model(name, folder, place.parent) for name in _texts(settings, "models", place, "roberta-base"))
     file = baseline if baseline is not None else _path(settings, place)
-    selection = select(rules, ignores, fail_on or _text(settings, "fail-on", place) or "error")
+    selection = select(rules, ignores, fail_on or _text_setting(settings, "fail-on", place) or "error")
     if file is not None:
         selection = replace(selection, baseline=_baseline(file))
-    return Gate(read_profile(profile or _text(settings, "for", place) or "training"), selection, models)
+    return Gate(read_profile(profile or _text_setting(settings, "for", place) or "training"), selection, models)
 
 
 def _model(name: str, folder: Path, home: Path) -> str:
@@ -160,7 +160,7 @@ def _check_names(found: dict[str, Any], known: Sequence[str], where: str) -> Non
             raise UsageError(f"{where} has the unknown setting {name}", hint)
 
 
-def _text(settings: dict[str, Any], name: str, place: Path) -> str | None:
+def _text_setting(settings: dict[str, Any], name: str, place: Path) -> str | None:
     value = settings.get(name)
     if value is not None and not isinstance(value, str):
         raise UsageError(f"{name} in {place} is not a string", f'write it as {name} = "..."')
@@ -175,7 +175,7 @@ def _texts(settings: dict[str, Any], name: str, place: Path, example: str) -> tu
 
 
 def _path(settings: dict[str, Any], place: Path) -> Path | None:
-    value = _text(settings, "baseline", place)
+    value = _text_setting(settings, "baseline", place)
     return None if value is None else place.parent / value
 
 

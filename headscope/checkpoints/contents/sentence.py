@@ -263,7 +263,7 @@ def _count(settings: Mapping[str, Any], *names: str) -> int:
     return value
 
 
-def _text(settings: Mapping[str, Any], name: str, default: str) -> str:
+def _word_in(settings: Mapping[str, Any], name: str, default: str) -> str:
     value = settings.get(name, default)
     if not isinstance(value, str):
         raise Malformed(f"{name} in its settings is {str(value)[:40]!r}, not a name", "correct its config.json")
@@ -272,7 +272,7 @@ def _text(settings: Mapping[str, Any], name: str, default: str) -> str:
 
 def _dense(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
     size, out = _count(settings, "in_features"), _count(settings, "out_features")
-    activation = _text(settings, "activation_function", "torch.nn.modules.activation.Tanh").rpartition(".")[2]
+    activation = _word_in(settings, "activation_function", "torch.nn.modules.activation.Tanh").rpartition(".")[2]
     has_residual = settings.get("use_residual") is True
     shapes: Shapes = {"linear.weight": (out, size)}
     if settings.get("bias", True):
@@ -280,7 +280,7 @@ def _dense(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
     if has_residual and size != out:
         shapes["residual.weight"] = (out, size)
     detail = activation + (", plus a residual" if has_residual else "")
-    target = _text(settings, "module_output_name", "") if settings.get("module_output_name") is not None else ""
+    target = _word_in(settings, "module_output_name", "") if settings.get("module_output_name") is not None else ""
     return _Read(replace(module, detail=detail, input_size=size, output_size=out, scores=target == "scores"), shapes)
 
 
@@ -299,8 +299,8 @@ def _pooling(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
 
 
 def _splade(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
-    function = "log1p(relu)" if _text(settings, "activation_function", "relu") == "relu" else "log1p(log1p(relu))"
-    return _Read(replace(module, detail=f"{_text(settings, 'pooling_strategy', 'max')} of {function}"))
+    function = "log1p(relu)" if _word_in(settings, "activation_function", "relu") == "relu" else "log1p(log1p(relu))"
+    return _Read(replace(module, detail=f"{_word_in(settings, 'pooling_strategy', 'max')} of {function}"))
 
 
 def _logit_score(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:

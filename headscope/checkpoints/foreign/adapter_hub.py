@@ -65,12 +65,12 @@ def refuse_adapter_hub(names: Collection[str], storage: FileStorage, reference: 
         return
     settings = parse_object(storage.read_text(_HEAD_CONFIG), _HEAD_CONFIG) if _HEAD_CONFIG in names else {}
     adapter = parse_object(storage.read_text(_CONFIG), _CONFIG) if _CONFIG in names else {}
-    tensors, bytes_read = _read(storage, names, _ADAPTERS)
-    of_head, of_head_bytes = _read(storage, names, _HEADS)
+    tensors, bytes_read = _read_first(storage, names, _ADAPTERS)
+    of_head, of_head_bytes = _read_first(storage, names, _HEADS)
     head = read_hub_head(settings, of_head) if of_head or settings else None
     either = settings or adapter
     base = text(either.get("model_name"), "BASE")
-    held = [*(["an adapter"] if _CONFIG in names else []), *([_named(settings)] if head is not None else [])]
+    held = [*(["an adapter"] if _CONFIG in names else []), *([_head_words(settings)] if head is not None else [])]
     more = "" if head is not None else "; it holds no prediction head"
     call = "load_adapter" if _CONFIG in names else "load_head"
     raise Unsupported(
@@ -90,14 +90,16 @@ def refuse_adapter_hub(names: Collection[str], storage: FileStorage, reference: 
     )
 
 
-def _read(storage: FileStorage, names: Collection[str], files: Sequence[str]) -> tuple[tuple[TensorHeader, ...], int]:
+def _read_first(
+    storage: FileStorage, names: Collection[str], files: Sequence[str]
+) -> tuple[tuple[TensorHeader, ...], int]:
     """The tensors of the first of the files that is there, and the bytes read."""
     name = next((name for name in files if name in names), None)
     weights = read_weight_file(storage, name) if name is not None else None
     return (weights.tensors, weights.bytes_read) if weights is not None else ((), 0)
 
 
-def _named(settings: Mapping[str, Any]) -> str:
+def _head_words(settings: Mapping[str, Any]) -> str:
     kind = text(mapping(settings.get("config")).get("head_type"))
     return f"a prediction head ({kind})" if kind else "a prediction head"
 

@@ -111,11 +111,13 @@ def bundled(access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | N
 def _offline_error(access: HubAccess, barred: Offline | NetworkError) -> HeadscopeError:
     if access.revision is not None and read_bundled(access.repo, barred.message) is not None:
         return type(barred)(
-            f"revision {access.revision} of {access.repo} is not in the local cache, and {barred.message}",
+            f"revision {access.revision} of {access.repo} is not in the local cache ({barred.message})",
             "leave out the revision to use the bundled snapshot, or give a local folder or a snapshot written by "
             "`headscope snapshot`",
         )
     near = nearest_known(access.repo, access.location.hub.cache_dir)
+    named = access.location.reference == access.repo
+    where = "is neither a file or folder here nor" if named else "is not"
     hint = f"did you mean {near}? " if near else ""
     hint += f"{'W' if near else 'w'}ithout the Hub, give a local folder or a snapshot written by `headscope snapshot`"
-    return type(barred)(f"{access.repo} is not in the local cache, and {barred.message}", hint)
+    return type(barred)(f"{access.repo} {where} in the local cache ({barred.message})", hint)

@@ -41,7 +41,7 @@ def _found(place: StatePlace, step: StatePlace, tag: str, said: tuple[str, ...])
     stage = "ZeRO-3" if any(name.startswith("zero_pp_rank_") for name in models) else "ZeRO-1 or 2"
     stage = stage if optimizers else "no ZeRO"
     held = f"{counted(len(models), '*' + _MODEL + ' file')} and {counted(len(optimizers), '*' + _OPTIMIZER + ' file')}"
-    tensors, imported = _read(step, models)
+    tensors, imported = _read_partition(step, models)
     state = CheckpointState(
         StateKind.DEEPSPEED,
         tool="DeepSpeed",
@@ -79,7 +79,7 @@ def _repair(place: StatePlace, tag: str, models: list[str], *, split: bool) -> R
     )
 
 
-def _read(step: StatePlace, models: list[str]) -> tuple[tuple[TensorHeader, ...] | None, tuple[str, ...]]:
+def _read_partition(step: StatePlace, models: list[str]) -> tuple[tuple[TensorHeader, ...] | None, tuple[str, ...]]:
     """The tensors that the parts belong to, and what loading the file of the first process imports."""
     try:
         value, imported = read_torch_value(step.open(models[0]))

@@ -192,7 +192,8 @@ def data_order(this: Rule, subject: Subject) -> Findings:
     moved = [(number, name) for number, name in enumerate(data.names) if fits[number][0] not in (number, None)]
     if moved:
         rows = "; ".join(
-            f"{number}: {name!r} in the data, {_named(model, number)} in the model" for number, name in moved[:LISTED]
+            f"{number}: {name!r} in the data, {_label_at(model, number)} in the model"
+            for number, name in moved[:LISTED]
         )
         rest = f"; {len(moved) - LISTED:,} more" if len(moved) > LISTED else ""
         yield this.find(
@@ -206,7 +207,7 @@ def data_order(this: Rule, subject: Subject) -> Findings:
         )
 
 
-def _named(model: ModelFacts, number: int) -> str:
+def _label_at(model: ModelFacts, number: int) -> str:
     return repr(model.labels[number]) if number < len(model.labels) else "no class"
 
 
@@ -220,7 +221,7 @@ def _by_digits(this: Rule, data: DataFacts, model: ModelFacts) -> Findings:
     moved = [number for number in ids if fits[number][0] not in (number, None)]
     if not moved:
         raise NotApplicable(f"the ids in the data have no names to compare ({_MEASURE})")
-    shown = list_of((f"{number}: {_named(model, number)} by id, {model.labels[fits[number][0] or 0]!r} by name"
+    shown = list_of((f"{number}: {_label_at(model, number)} by id, {model.labels[fits[number][0] or 0]!r} by name"
                      for number in moved), LISTED)  # fmt: skip
     yield this.find(
         Severity.WARNING,

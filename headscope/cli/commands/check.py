@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headscope.cli.completion import complete_checkpoint, complete_rules, complete_severity
+from headscope.cli.completion import complete_checkpoint, complete_engine, complete_rules, complete_severity
 from headscope.cli.failure import report_failure
 from headscope.cli.options import OutputFile, Quiet, Reach, Wanted, option
 from headscope.cli.output import check_output, write_file, write_screen, write_stderr, write_text
@@ -102,6 +102,16 @@ class Rules:
             panel=_RULES,
         ),
     ] = False
+    engine: Annotated[
+        str | None,
+        option(
+            "--engine",
+            "Also check for this inference engine, such as vllm or vllm@0.33.0 (rules HS9xx).",
+            "NAME",
+            panel=_RULES,
+            autocompletion=complete_engine,
+        ),
+    ] = None
 
 
 Data = Annotated[
@@ -182,7 +192,15 @@ def check_command(  # noqa: PLR0917  Typer passes every option by name
     """Gate a pipeline: findings with remedies, and an exit code (1 failed, 3 not determined)."""
     check_output(written.output)
     check_output(rules.write_baseline)
-    options = wanted.keywords() | reach.keywords() | {"data": labeled.request(), "no_numbers": rules.no_numbers}
+    options = (
+        wanted.keywords()
+        | reach.keywords()
+        | {
+            "data": labeled.request(),
+            "no_numbers": rules.no_numbers,
+            "engine": rules.engine,
+        }
+    )
     with telling_progress(written.quiet or written.kind != "text") as tell:
         gate = _gate(rules)
         gated = _run(models or _project_models(gate), gate, tell, written.kind, options)
@@ -262,10 +280,10 @@ def _write(written: Written, gated: "GateResult") -> None:
         full = check_screen(gated.results, gated.notes, details=written.details)
         write_screen(written.output, check_verdicts(gated.results) if written.quiet else full, quiet=written.quiet)
     else:
-        write_text(written.output, _text(kind, gated), quiet=written.quiet)
+        write_text(written.output, _written_results(kind, gated), quiet=written.quiet)
 
 
-def _text(kind: str, gated: "GateResult") -> str:
+def _written_results(kind: str, gated: "GateResult") -> str:
     if kind == "json":
         from headscope.render.text.document import check_document, json_text
 

@@ -2,17 +2,11 @@
 
 from typing import Annotated
 
+from headscope.cli.completion import complete_engine
 from headscope.cli.options import Output, Source, option
 from headscope.cli.output import check_output, write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
-
-
-def complete_engine(incomplete: str) -> list[str]:
-    """The engines that begin so."""
-    from headscope.serving.cited import engine_names
-
-    return [name for name in engine_names() if name.startswith(incomplete)]
 
 
 def engines_command(

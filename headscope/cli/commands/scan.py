@@ -342,7 +342,7 @@ def _progress(quiet: bool) -> "Iterator[Callable[[Progressed], None]]":
 def _show(found: "ScanSummary", table: TableOptions) -> None:
     """Shows the summary where the rows aren't: on stdout, or on stderr below rows on stdout."""
     if table.place is None:
-        write_stderr(_json(found) if table.is_json else _text(found, quiet=table.quiet))
+        write_stderr(_json(found) if table.is_json else _as_text(found, quiet=table.quiet))
     elif table.is_json:
         write_stdout(_json(found))
     else:
@@ -351,7 +351,7 @@ def _show(found: "ScanSummary", table: TableOptions) -> None:
         print_screen(scan_verdict(found) if table.quiet else scan_screen(found))
 
 
-def _text(found: "ScanSummary", *, quiet: bool = False) -> str:
+def _as_text(found: "ScanSummary", *, quiet: bool = False) -> str:
     from headscope.render.screens.scan import scan_screen, scan_verdict
     from headscope.render.text.console import plain_text
 
@@ -376,4 +376,9 @@ def _json(found: "ScanSummary") -> str:
     return json_text(scan_document(found))
 
 
-_FORMATS: "dict[str, Callable[[ScanSummary], str]]" = {".txt": _text, ".md": _markdown, ".html": _html, ".json": _json}
+_FORMATS: "dict[str, Callable[[ScanSummary], str]]" = {
+    ".txt": _as_text,
+    ".md": _markdown,
+    ".html": _html,
+    ".json": _json,
+}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, cast
 
 from headscope.cli.commands.check import Written, exit_code, rule_names, rules_option
-from headscope.cli.completion import complete_severity
+from headscope.cli.completion import complete_checkpoint, complete_severity
 from headscope.cli.options import NumLabels, Reach, check_num_labels, model_argument, option
 from headscope.cli.output import check_output, write_screen, write_text
 from headscope.cli.progress import telling_progress
@@ -41,7 +41,12 @@ class Compare:
     ] = None
     against: Annotated[
         str | None,
-        option("--against", "The checkpoint to compare with (default: MODEL). --adapter belongs to it.", "MODEL"),
+        option(
+            "--against",
+            "The checkpoint to compare with (default: MODEL). --adapter belongs to it.",
+            "MODEL",
+            autocompletion=complete_checkpoint,
+        ),
     ] = None
     head: Annotated[bool, option("--head", "Compare only the tensors of the head and those of an adapter.")] = False
     all: Annotated[bool, option("--all", "Compare every tensor and buffer (the default).")] = False
@@ -89,10 +94,10 @@ def _write(written: Written, result: "VerifyResult") -> None:
         screen = verification_verdict if written.quiet else verification_screen
         write_screen(written.output, screen(result), quiet=written.quiet)
     else:
-        write_text(written.output, _text(written.kind, result), quiet=written.quiet)
+        write_text(written.output, _written_result(written.kind, result), quiet=written.quiet)
 
 
-def _text(kind: str, result: "VerifyResult") -> str:
+def _written_result(kind: str, result: "VerifyResult") -> str:
     if kind == "json":
         from headscope.render.text.document import json_text
 

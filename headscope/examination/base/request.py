@@ -32,6 +32,7 @@ class Request:
     health: bool = False
     cache: bool = False
     no_numbers: bool = False
+    engine: str | None = None
     tokens: tuple[str, ...] = ()
 
     @property

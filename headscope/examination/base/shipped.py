@@ -27,10 +27,10 @@ def public_version(version: str) -> str:
 
 def shipped(member: str) -> Any:
     """The JSON of one part of the shipped facts; None where there is none for the installed versions."""
-    found, here = _read(SOURCES), environment()
+    found, here = _read_member(SOURCES), environment()
     if found is None or (found["torch"], found["transformers"]) != (public_version(here.torch), here.transformers):
         return None
-    return _read(member)
+    return _read_member(member)
 
 
 def shipped_class(name: str) -> Any:
@@ -50,18 +50,18 @@ def shipped_entries() -> int:
     try:
         with ZipFile(PLACE) as whole:
             return sum("/" in name for name in whole.namelist())
-    except Exception:  # as in `_read`
+    except Exception:  # as in `_read_member`
         return 0
 
 
 def is_current(folders: Iterable[str]) -> bool:
     """Whether the sources in these folders of Transformers are still those that the shipped facts were traced from."""
-    found = _read(SOURCES)
+    found = _read_member(SOURCES)
     return found is not None and are_unchanged(folders, found["folders"])
 
 
 @cache
-def _read(member: str) -> Any:
+def _read_member(member: str) -> Any:
     try:
         with ZipFile(PLACE) as whole:
             return json.loads(whole.read(member))

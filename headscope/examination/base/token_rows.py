@@ -39,7 +39,7 @@ def trace_token_rows(
     from headscope.upstream.torch import on_meta
 
     cls, config, size = with_few_tokens(choice.cls, choice.config, len(choice.rows))
-    names = TokenNames(rows=tuple(zip(range(size - len(choice.rows), size), map(_text, choice.rows), strict=True)))
+    names = TokenNames(rows=tuple(zip(range(size - len(choice.rows), size), map(_token_of, choice.rows), strict=True)))
     small = replace(choice, cls=cls, config=config)
     try:
         with quiet(), on_meta():
@@ -51,10 +51,10 @@ def trace_token_rows(
         trace = trace_head(model, choice.task, names, verify=True, twins=lambda: shallow_twins(model), keep=keep)
     whole = int(choice.config.get_text_config().vocab_size)
     _check_shapes(model, skeleton, trace, {size: whole})
-    return _told(trace, choice, size, whole), small
+    return _with_true_tokens(trace, choice, size, whole), small
 
 
-def _text(row: object) -> str:
+def _token_of(row: object) -> str:
     return str(getattr(row, "token", "")) or f"id_{getattr(row, 'id', '')}"
 
 
@@ -66,7 +66,7 @@ def _check_shapes(small: PreTrainedModel, skeleton: PreTrainedModel, trace: Head
             raise Unsupported(f"{name} has another shape in a copy of the model with fewer tokens", "")
 
 
-def _told(trace: HeadTrace, choice: Choice, size: int, whole: int) -> HeadTrace:
+def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -> HeadTrace:
     """The trace with the vocabulary's true size, the true tokens, and no places in headscope's own source."""
 
     picked = str(list(range(size - len(choice.rows), size)))
@@ -117,7 +117,7 @@ def tokens_of(request: Request, manifest: CheckpointManifest) -> tuple[TokenRow,
     Raises UsageError for tokens that the vocabulary lacks, and for a text where no vocabulary can be read.
     """
     if request.tokens:
-        return _named(request, manifest)
+        return _requested_rows(request, manifest)
     files = manifest.sentence.token_ids if manifest.sentence is not None else ()
     if not files or request.task or request.model_class or request.num_labels is not None:
         return ()
@@ -125,7 +125,7 @@ def tokens_of(request: Request, manifest: CheckpointManifest) -> tuple[TokenRow,
     return tuple(TokenRow(number, texts.get(number, "")) for number in files)
 
 
-def _named(request: Request, manifest: CheckpointManifest) -> tuple[TokenRow, ...]:
+def _requested_rows(request: Request, manifest: CheckpointManifest) -> tuple[TokenRow, ...]:
     if request.task or request.model_class or request.num_labels is not None:
         raise UsageError(
             "--tokens was given with --task, --model-class or --num-labels",

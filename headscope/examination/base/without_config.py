@@ -32,7 +32,7 @@ def with_proposals(error: WithoutConfig) -> HeadscopeError:
         if fitting and (not found or fitting[0].fits > found[0].fits):
             found, read = fitting, renamed
     files = sorted({item.file for item in tensors})
-    return _named(error, _state(found, _offered(found, read), files))
+    return _with_state(error, _state(found, _offered(found, read), files))
 
 
 def _offered(found: Sequence[Proposal], tensors: Sequence[TensorHeader]) -> Proposal | str:
@@ -87,7 +87,7 @@ def _shared_prefix(keys: Sequence[str]) -> list[str]:
     return [f"{first.pop()}."] if len(first) == 1 else []
 
 
-def _named(error: WithoutConfig, state: CheckpointState) -> HeadscopeError:
+def _with_state(error: WithoutConfig, state: CheckpointState) -> HeadscopeError:
     named = WithoutConfig(
         f"{error.message} {state.seen()}", state.repair.sentence if state.repair else error.hint, error.tensors
     )

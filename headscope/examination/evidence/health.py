@@ -41,7 +41,7 @@ def health_of_checkpoint(examined: Examined, request: Request) -> HeadHealth:
     weight, bias = known
     try:
         places = open_stored_files(request, examined.manifest)
-        found, why, read = _read(places, [item for item in (weight, bias) if item is not None])
+        found, why, read = _read_stored(places, [item for item in (weight, bias) if item is not None])
     except HeadscopeError as err:
         return not_determined(weight.name, f"its numbers could not be read: {err.message}")
     if weight.name not in found:
@@ -163,7 +163,7 @@ def _size(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "another shape"
 
 
-def _read(places: list[StoredFiles], wanted: list[HeadParameter]) -> tuple[Mapping[str, torch.Tensor], str, int]:
+def _read_stored(places: list[StoredFiles], wanted: list[HeadParameter]) -> tuple[Mapping[str, torch.Tensor], str, int]:
     """The tensors that could be read by their names, why one could not, and how many bytes they took."""
     found: dict[str, torch.Tensor] = {}
     reasons: list[str] = []

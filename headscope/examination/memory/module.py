@@ -69,7 +69,7 @@ def unwrap(reference: Any) -> Unwrapped:
     found = _peeled(Unwrapped(reference, (), {}))
     if not isinstance(found.module, nn.Module):
         raise Unsupported(
-            f"{_named(found.module)} has no Python forward whose operations headscope can record", _ORIGINAL
+            f"{_class_word(found.module)} has no Python forward whose operations headscope can record", _ORIGINAL
         )
     _check_kind(found.module)
     found, shards = _whole(found, reference)
@@ -163,17 +163,17 @@ def _check_kind(module: nn.Module) -> None:
     import torch
 
     if isinstance(module, torch.jit.ScriptModule):
-        raise Unsupported(f"{_named(module)} is TorchScript, whose operations headscope can't record", _ORIGINAL)
+        raise Unsupported(f"{_class_word(module)} is TorchScript, whose operations headscope can't record", _ORIGINAL)
 
 
 def _check(module: nn.Module) -> None:
     from torch.nn.parameter import is_lazy
 
-    name = _named(module)
+    name = _class_word(module)
     packed = next((part for part in module.modules() if type(part).__module__.startswith(_QUANTIZED)), None)
     if packed is not None:
         raise Unsupported(
-            f"{name} holds quantized layers ({_named(packed)}) whose weights are packed and not parameters",
+            f"{name} holds quantized layers ({_class_word(packed)}) whose weights are packed and not parameters",
             "give the model before it is quantized",
         )
     if any(is_lazy(item) for item in (*module.parameters(), *module.buffers())):
@@ -182,5 +182,5 @@ def _check(module: nn.Module) -> None:
         raise Unsupported(f"{name} has no parameters, so there is no head to examine", "give a model with weights")
 
 
-def _named(value: Any) -> str:
+def _class_word(value: Any) -> str:
     return str(getattr(value, "original_name", None) or type(value).__name__)

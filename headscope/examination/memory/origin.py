@@ -79,13 +79,13 @@ def find_origin(
     revision = None if loaded_from else commit
     request = Request(Location(str(name), revision, hub=HubOptions(offline=offline)))
     try:
-        found = _read(module, task, request)
+        found = _read_origin(module, task, request)
         return replace(found, given=prefixed(found.given, unwrapped.prefix), was_named=loaded_from is not None)
     except HeadscopeError as err:
         return Gap(GapTopic.CHECKPOINT, f"what the load of {name} gave is not known: {err.message}")
 
 
-def _read(module: nn.Module, task: Task, request: Request) -> LoadOrigin:
+def _read_origin(module: nn.Module, task: Task, request: Request) -> LoadOrigin:
     from transformers import PreTrainedModel
 
     from headscope.examination.base.unseen_settings import without_idle_tensors

@@ -1,11 +1,13 @@
 """What a check starts from and what it comes to."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from headscope.facts.heads.tasks import Task
 from headscope.facts.plain import to_dict
+from headscope.facts.results.engines import EngineHead
 from headscope.facts.results.health import HeadHealth, InitialSpread
 from headscope.facts.results.labeled import DataFacts
 from headscope.facts.results.report import SCHEMA_VERSION, Finding, Profile, Report, Severity
@@ -38,12 +40,12 @@ _OTHERS = {
     "error warning | error warning": "HS204 HS307 HS501 HS706 HS713 HS718 HS719 HS724 HS726",
     "error warning note | error warning": "HS201",
     "error warning note | error warning note": "HS306",
-    "note | warning": "HS202 HS406 HS730",
-    "warning | error": "HS111 HS203",
+    "note | warning": "HS202 HS406 HS730 HS902 HS904 HS905",
     "error warning | error": "HS504",
     "warning | note": "HS205 HS206 HS722 HS728",
     "error warning | warning": "HS402",
     "error | warning": "HS404",
+    "warning | error": "HS111 HS203 HS901 HS903",
     "error note |": "HS601",
     "error |": "HS602",
     "error | error warning": "HS721",
@@ -196,7 +198,8 @@ class Subject:
     `numbers` is what the numbers outside the head are, None where they were not read.
     `wanted_num_labels` and `wanted_labels` are what the user asked for. `data` are the labels of the user's own data;
     without them the rules that need them are skipped. `health` is what the numbers of the classifier show and `trial`
-    what the head does with them, None where they were not read.
+    what the head does with them, None where they were not read. `engine` is what an inference engine does that
+    the user named; without one, the rules that need it are skipped.
     """
 
     report: Report
@@ -214,6 +217,14 @@ class Subject:
     health: HeadHealth | None = None
     trial: HeadTrial | None = None
     numbers: BaseNumbers | None = None
+    engine: EngineHead | None = None
+
+
+def verdict_on_all(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict on several models: failed before not determined, and passed only if all of them did."""
+    found = set(verdicts)
+    order = (Verdict.FAILED, Verdict.NOT_DETERMINED)
+    return next((verdict for verdict in order if verdict in found), Verdict.PASSED)
 
 
 @dataclass(frozen=True, slots=True)

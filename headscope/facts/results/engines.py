@@ -11,7 +11,7 @@ STABILITY = "experimental"
 """What these classes say in JSON may change in a minor version."""
 
 
-class Evidence(StrEnum):
+class EngineEvidence(StrEnum):
     """How a row is known. `ran`: the engine was run; `asked`: its own resolution was called; `cited`: its source was
     read, at the file and line in `source`."""
 
@@ -56,12 +56,16 @@ class EngineHead:
     logits: str
     """How to get logits."""
     positions: str
-    """Where it pools, in words; empty where the source has no pooling of its own."""
+    """Where it pools, in words; empty where the source has no pooling."""
+    reads_padding: bool
+    """Whether it reads the last token even if that is the padding token."""
     drops: tuple[str, ...]
     """Layers, biases and settings of the checkpoint that it ignores."""
     dtype: str
     """Its default precision, in words."""
-    evidence: Evidence | None
+    float32_becomes: str
+    """What it computes a float32 checkpoint in by default; empty if in float32, or if that depends on the device."""
+    evidence: EngineEvidence | None
     """How this is known; null if it isn't."""
     source: str
     """The version or commit, file and line that were read; empty without evidence."""

@@ -76,12 +76,15 @@ class CheckpointState:
 
 
 def error_line(err: HeadscopeError, code: str = "") -> str:
-    """What an error says and what to do, in one line; `code` comes first.
-
-    A hint that ends in a colon leads to the code of a repair below it: that is part of the line where it is short.
-    """
-    message, hint = f"{code}: {err.message}" if code else err.message, err.hint
-    if hint.endswith(":"):
-        repair = err.state.repair if isinstance(err.state, CheckpointState) else None
-        hint = f"{hint} `{repair.code}`" if repair is not None and "\n" not in repair.code else hint.removesuffix(":")
+    """What an error says and what to do, in one line; `code` comes first."""
+    message, hint = f"{code}: {err.message}" if code else err.message, whole_hint(err)
     return f"{message}{' ' if message.endswith('.') else '; '}{hint}" if hint else message
+
+
+def whole_hint(err: HeadscopeError) -> str:
+    """The hint of an error; one that leads to the code of a repair below it ends in that code where it is short."""
+    if not err.hint.endswith(":"):
+        return err.hint
+    repair = err.state.repair if isinstance(err.state, CheckpointState) else None
+    is_short = repair is not None and "\n" not in repair.code
+    return f"{err.hint} `{repair.code}`" if repair is not None and is_short else err.hint.removesuffix(":")

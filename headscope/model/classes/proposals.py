@@ -190,7 +190,7 @@ def with_sizes(proposal: Proposal, tensors: Sequence[TensorHeader]) -> Proposal:
     before = shapes_of_class(cls, shallow) or {}
     wanted = {of_any_layer(key): shape for key, shape in stored.items()}
     for name in _sized_fields(config):
-        told = _told(cls, shallow, name, before, wanted)
+        told = _value_of_field(cls, shallow, name, before, wanted)
         if told is not None:
             fields[name] = told
     opened = _open_fields(cls, config, fields)
@@ -280,7 +280,7 @@ def _sized_fields(config: Any) -> list[str]:
     return ["num_labels", *(name for name in names if not name.endswith("_token_id"))][:_MOST_FIELDS]
 
 
-def _told(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> int | None:
+def _value_of_field(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> int | None:
     """The value of a field by the stored shapes: the size of an axis that is the field's value and follows it."""
     from copy import deepcopy
 

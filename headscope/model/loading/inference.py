@@ -75,7 +75,8 @@ def open_tokenizer(place: Location) -> Any:
     tokenizer = _tool("AutoTokenizer", place, "a tokenizer")
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):  # Transformers makes an empty one where there is none
         raise Unsupported(
-            f"{place.reference} has no tokenizer with a vocabulary", "add the tokenizer's files to the checkpoint"
+            f"{place.reference} has no tokenizer with a vocabulary",
+            "save it beside the model: tokenizer.save_pretrained(FOLDER)",
         )
     return tokenizer
 

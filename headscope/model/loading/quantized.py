@@ -180,7 +180,7 @@ def _compressed(stem: str, group: Group, settings: _Settings) -> Iterator[Packed
     names = ("weight_packed", "weight_shape", "weight_scale", "weight_zero_point", "weight_g_idx")
     parts = [group[name].key for name in names if name in group]
     width = columns * _WORD // settings.bits
-    known = settings.shapes.get(_named(f"{stem}.weight", settings.shapes))
+    known = settings.shapes.get(_model_key(f"{stem}.weight", settings.shapes))
     if known is not None and known[:-1] == tuple(rows) and 0 <= width - known[-1] < _WORD // settings.bits:
         width = known[-1]  # the last word may be filled up
     yield _packed(f"{stem}.weight", (*rows, width), parts, f"int{settings.bits}", settings)
@@ -202,7 +202,7 @@ def _torchao(stem: str, group: Group, settings: _Settings) -> Iterator[Packed]:
         return
     name = f"{stem}.weight"
     shape: tuple[int, ...] | None = data.shape
-    known = settings.shapes.get(_named(name, settings.shapes))
+    known = settings.shapes.get(_model_key(name, settings.shapes))
     if data.dtype != "int8" and not data.dtype.startswith("float8") and known != data.shape:
         shape = _true_shape(name, _NIBBLES * _BYTES.get(data.dtype, 1) * math.prod(data.shape), settings)
     parts = [header.key for suffix, header in group.items() if suffix.startswith("_weight_")]
@@ -225,7 +225,7 @@ def _true_shape(name: str, elements: int, settings: _Settings) -> tuple[int, ...
 
     None where the count fits no whole number of rows: then headers don't show the shape.
     """
-    known = settings.shapes.get(_named(name, settings.shapes))
+    known = settings.shapes.get(_model_key(name, settings.shapes))
     if known is None:
         return None
     if 0 <= elements - math.prod(known) < _NIBBLES:
@@ -234,7 +234,7 @@ def _true_shape(name: str, elements: int, settings: _Settings) -> tuple[int, ...
     return (elements // width, *known[1:]) if len(known) > 1 and width and elements % width == 0 else None
 
 
-def _named(key: str, shapes: Shapes) -> str:
+def _model_key(key: str, shapes: Shapes) -> str:
     """The model's name for a key: a checkpoint of the base model leaves out its prefix, or has one more."""
     if key in shapes:
         return key

@@ -53,7 +53,7 @@ def _contradictions(rows: LabeledRows) -> list[Contradiction]:
         labels = tuple(dict.fromkeys(rows.named(rows.labels[place]) for place in places))
         if len(labels) > 1:
             numbers = tuple(rows.numbers[place] for place in places)
-            found.append(Contradiction(_text(rows, places[0]), labels[:_SHOWN], numbers[:_SHOWN]))
+            found.append(Contradiction(_shown_text(rows, places[0]), labels[:_SHOWN], numbers[:_SHOWN]))
     return found
 
 
@@ -64,7 +64,7 @@ def _suspects(rows: LabeledRows, predicted: Array, losses: Array) -> tuple[Suspe
     return tuple(
         Suspect(
             row=rows.numbers[place],
-            text=_text(rows, place),
+            text=_shown_text(rows, place),
             given=rows.named(rows.labels[place]),
             predicted=_predicted(rows, predicted[place]),
             loss=float(losses[place]),
@@ -77,5 +77,5 @@ def _predicted(rows: LabeledRows, value: Any) -> str:
     return f"{float(value):.4g}" if rows.problem is Problem.REGRESSION else rows.named(value)
 
 
-def _text(rows: LabeledRows, place: int) -> str:
+def _shown_text(rows: LabeledRows, place: int) -> str:
     return shortened(" / ".join(" ".join(text.split()) for text in rows.texts[place]))

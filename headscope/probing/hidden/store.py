@@ -301,12 +301,12 @@ def read_kept(folder: Path, origin: Origin) -> Features | str:
         changed = [name for name in names if given.get(name) != origin.parts.get(name)]
         if changed:
             return f"{', '.join(name for name in changed if name in origin.parts) or 'options'} changed"
-        return _read(folder, body)
+        return _read_features(folder, body)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, EOFError):
         return f"{MANIFEST} is damaged"
 
 
-def _read(folder: Path, body: Any) -> Features | str:
+def _read_features(folder: Path, body: Any) -> Features | str:
     parts: list[Part] = [(Vector(vector), layer) for vector, layer in body["parts"]]
     if not all(layer is None or type(layer) is int for _, layer in parts):
         raise ValueError("not a layer")

@@ -32,7 +32,8 @@ header {{ margin-bottom: 12px }}
 .face {{ display: grid; gap: 2px 24px; padding: 7px 34px 8px 12px; position: relative; overflow-wrap: anywhere;
   white-space: pre-wrap }}
 .what, .side {{ display: flex; flex-wrap: wrap; gap: 0 16px }}
-.title {{ font-weight: 600 }} .rest {{ min-width: 0 }} .rest:empty, .side:empty {{ display: none }}
+.title {{ font-weight: 600 }} .line {{ display: block; margin-bottom: 2px }}
+.rest {{ min-width: 0 }} .rest:empty, .side:empty {{ display: none }}
 summary {{ list-style: none; cursor: pointer; border-radius: 6px }}
 summary::-webkit-details-marker {{ display: none }}
 summary::after {{ content: "+"; position: absolute; top: 7px; right: 12px; color: var(--quiet) }}
@@ -78,7 +79,7 @@ def html_text(picture: Picture) -> str:
     """The page."""
     order = {node.id: number for number, node in enumerate(picture.nodes)}
     lanes = lanes_of(picture.edges, order)
-    rows = [*_rows(picture, order)]
+    rows = [*_grid_rows(picture, order)]
     columns = f"minmax(0, 1fr) repeat({max(lanes.values()) + 1}, {_LANE}px)" if lanes else "minmax(0, 1fr)"
     body = (
         "<main>",
@@ -112,7 +113,7 @@ def _colors() -> str:
     )
 
 
-def _rows(picture: Picture, order: dict[str, int]) -> Iterator[str]:
+def _grid_rows(picture: Picture, order: dict[str, int]) -> Iterator[str]:
     """Three rows for each box: its strip, the rest of it, and the room below it, in which an arrow needs more."""
     straight = {order[edge.source] for edge in picture.edges if order[edge.target] - order[edge.source] == 1}
     for number in range(len(picture.nodes)):
@@ -147,25 +148,23 @@ def _face(node: Node) -> str:
     others = node.pairs if node.kind is not BoxKind.STAGE else ()
     rest = (
         *(_row(row) for row in node.rows),
-        element("p", escaped(node.mark), class_="mark") if node.mark else "",
-        *(element("p", f"{escaped(one)}  {_span(other, 'quiet')}") for one, other in others),
-        *(element("p", escaped(line), class_="gap" if node.kind is BoxKind.GAP else "quiet") for line in node.lines),
+        _span(node.mark, "line mark"),
+        *(f'<span class="line">{escaped(one)}  {_span(other, "quiet")}</span>' for one, other in others),
+        *(_span(line, "line gap" if node.kind is BoxKind.GAP else "line quiet") for line in node.lines),
         *(_weight(weight) for weight in node.weights),
     )
     parts = (("what", what), ("side", side), ("rest", rest))
-    return "".join(f'<div class="{name}">{"".join(content)}</div>' for name, content in parts)
+    return "".join(f'<span class="{name}">{"".join(content)}</span>' for name, content in parts)
 
 
 def _span(text: str, kind: str = "") -> str:
+    """Text, or nothing; a `<summary>` may hold spans, and no blocks."""
     return "" if not text else element("span", escaped(text), **({"class_": kind} if kind else {}))
 
 
 def _row(row: CellRow) -> str:
-    cells = "".join(
-        element("span", escaped(cell_text(cell)), class_=f"cell {style_of(cell.mark)}") for cell in row.cells
-    )
-    caption = element("p", escaped(row.caption), class_="quiet") if row.caption else ""
-    return caption + element("div", cells, class_="cells")
+    cells = "".join(_span(cell_text(cell), f"cell {style_of(cell.mark)}") for cell in row.cells)
+    return f'{_span(row.caption, "line quiet")}<span class="cells">{cells}</span>'
 
 
 def _weight(weight: Weight) -> str:
@@ -175,7 +174,7 @@ def _weight(weight: Weight) -> str:
         _span(f"{weight.word}  {weight.name}"),
         _span(size, "quiet"),
     )
-    return element("div", "".join(parts), class_=f"weight {weight.tint.value}")
+    return element("span", "".join(parts), class_=f"weight {weight.tint.value}")
 
 
 def _wires(edges: tuple[Edge, ...], lanes: dict[str, int], order: dict[str, int]) -> Iterator[str]:

@@ -1,17 +1,18 @@
 """The head path with a line for each operation: what runs, on which shapes, with how many weights from where."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from rich.tree import Tree
 
-from headscope.facts import Head, ParameterStatus, Stage, TensorKind
+from headscope.facts import Carried, Head, ParameterStatus, Stage, TensorKind
 from headscope.facts.counting import counted
 from headscope.render.head.stages import (
     BY_ADAPTER,
+    BY_ADAPTER_IN_SHORT,
     GUIDE,
     NOT_USED,
     common_file,
@@ -36,18 +37,23 @@ IDLE_OPERATIONS = frozenset({"dropout", "view", "reshape", "squeeze", "unsqueeze
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How a line is written: the source with its `file` name, or below it; an `arrow` before the shape; in columns."""
+    """How a line is written: the source with its `file` name, or below it; an `arrow` before the shape; in columns.
+
+    `brief` is what an adapter did in one word.
+    """
 
     file: bool = False
     arrow: bool = False
     source_below: bool = False
     aligned: bool = True
+    brief: bool = False
 
 
 _LAYOUTS = (
     _Layout(file=True, arrow=True),
     _Layout(arrow=True),
     _Layout(),
+    _Layout(brief=True),
     _Layout(source_below=True),
     _Layout(arrow=True, aligned=False),
 )
@@ -81,7 +87,9 @@ class HeadPath:
             label(operation_of(stage), OPERATION),
             label(module_of(stage), MODULE),
             Text(f"{'-> ' if layout.arrow else ''}{axes_of(stage.output_shape)}"),
-            Text("pooling", POOLING) if is_pooling else _weights(self.head, stage),
+            Text("pooling", POOLING)
+            if is_pooling
+            else _weights(self.head, stage, BY_ADAPTER_IN_SHORT if layout.brief else BY_ADAPTER),
             linked_source(stage, self.version, short=not layout.file and bool(common_file(self.head))),
         ]
 
@@ -119,12 +127,12 @@ def _shown(head: Head) -> list[Stage]:
     return shown if len(shown) <= _MOST else [*shown[:_ENDS], *shown[-_ENDS:]]
 
 
-def _weights(head: Head, stage: Stage) -> Text:
+def _weights(head: Head, stage: Stage, by_adapter: Mapping[Carried, str]) -> Text:
     """How many weights came from where: `589,824 loaded, 768 new`."""
     totals: dict[tuple[str, str], int] = {}
     for item in own_parameters(head, stage):
         kind = "" if item.kind is TensorKind.PARAMETER else " buffer values"
-        more = (f" {BY_ADAPTER[item.adapter]}" if item.adapter else "") + ("" if item.live else NOT_USED)
+        more = (f" {by_adapter[item.adapter]}" if item.adapter else "") + ("" if item.live else NOT_USED)
         status = "" if item.adapter and item.status is ParameterStatus.LOADED else f" {item.status.value}"
         key = (f"{kind}{status}{more}", STATUS[item.status])
         totals[key] = totals.get(key, 0) + item.count

@@ -16,6 +16,8 @@ GUIDE = 4
 
 BY_ADAPTER = {Carried.SAVED: "from the adapter", Carried.ADAPTED: "changed by the adapter"}
 """What a PEFT adapter did to a parameter."""
+BY_ADAPTER_IN_SHORT = {Carried.SAVED: "adapter", Carried.ADAPTED: "adapted"}
+"""The same where the line of a stage has little room."""
 
 
 def operation_of(stage: Stage) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
+from math import log
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -30,6 +31,9 @@ GROUPS = {
 _COLUMNS = "  what a rule finds for training, then for inference: E error, W warning, N note"
 _NEAR = 3
 _ALIKE, _SOMEWHAT_ALIKE = 0.75, 0.65
+_MOST_WORDS = 0.6
+"""A topic with fewer of a question's words, by weight, is probably about something else."""
+_WORD = re.compile(r"[a-z0-9]+")
 _HEADING = re.compile(r"^## (?P<names>[^:\n]+): (?P<title>.+)$", re.MULTILINE)
 _MARK = re.compile(r"\*\*(?P<bold>.+?)\*\*|`(?P<code>.+?)`")
 
@@ -138,12 +142,34 @@ def _unknown(name: str, by_name: dict[str, Topic]) -> UsageError:
     wanted = _plain(name)
     begun = sorted(known for known in by_name if wanted and known.startswith(wanted))
     inside = [known for known in by_name if wanted and (wanted in known.split() or known in wanted.split())]
-    close = [*begun, *get_close_matches(wanted, by_name, n=_NEAR, cutoff=_ALIKE), *inside] or get_close_matches(
-        wanted, by_name, n=1, cutoff=_SOMEWHAT_ALIKE
-    )
-    near = list(dict.fromkeys(by_name[known].id for known in close if wanted))[:_NEAR]
+    close = [*begun, *get_close_matches(wanted, by_name, n=_NEAR, cutoff=_ALIKE)]
+    ids = [*(by_name[known].id for known in close), *_ids_about(wanted), *(by_name[known].id for known in inside)]
+    ids = ids or [by_name[known].id for known in get_close_matches(wanted, by_name, n=1, cutoff=_SOMEWHAT_ALIKE)]
+    near = list(dict.fromkeys(ids if wanted else ()))[:_NEAR]
     hint = f"did you mean {' or '.join(near)}?" if near else "`headscope explain` lists the topics"
     return UsageError(f"no such topic: {name}", hint)
+
+
+def _ids_about(wanted: str) -> list[str]:
+    """The topics that hold most of the words, rare words counting more: for a message of a loader, or `lora`.
+
+    Words that no topic holds don't count; if they are more than half, no topic is about the rest.
+    """
+    held = _words_by_topic()
+    words = set(_WORD.findall(wanted))
+    weights = {word: log(len(held) / number) for word in words if (number := sum(word in own for own in held.values()))}
+    if len(weights) * 2 < len(words):
+        return []
+    shares = {id: sum(weights[word] for word in own & weights.keys()) for id, own in held.items()}
+    most = sum(weights.values()) * _MOST_WORDS
+    return sorted(
+        (id for id, share in shares.items() if share and share >= most), key=lambda id: (-shares[id], len(held[id]))
+    )
+
+
+@cache
+def _words_by_topic() -> dict[str, frozenset[str]]:
+    return {item.id: frozenset(_WORD.findall(_plain(f"{' '.join(_names_of(item))} {item.text}"))) for item in topics()}
 
 
 def _plain(name: str) -> str:
@@ -171,10 +197,14 @@ def _blocks(text: str) -> Iterator[RenderableType]:
         if number:
             yield Text()
         if block.startswith("```"):
-            for line in block.splitlines()[1:-1]:
-                yield Paragraph(Text(f"    {line}", "cyan"))
+            yield from (Paragraph(_code_line(line)) for line in block.splitlines()[1:-1])
         else:
             yield Paragraph(_styled(block))
+
+
+def _code_line(line: str) -> Text:
+    """A line to be copied: whole even where it is wider than the screen."""
+    return Text(f"    {line}", "cyan", no_wrap=True, overflow="ignore")
 
 
 def _split(text: str) -> list[str]:

@@ -111,18 +111,18 @@ def export_lines(item: ExportComparison) -> Iterator[RenderableType]:
     for tensor in item.tensors:
         said = f"{tensor.parameter} {size_of(tensor.shape)}"
         said += f" -> {tensor.name} {size_of(tensor.stored_shape)} {tensor.stored_dtype}" if tensor.name else ""
-        yield _line(tensor.fate, f"{said}: {tensor.how}" if tensor.how else said)
+        yield _fate_paragraph(tensor.fate, f"{said}: {tensor.how}" if tensor.how else said)
     for aspect in item.aspects:
         same = aspect.source == aspect.export
         said = f"{aspect.what}: {aspect.source}" + ("" if same else f" -> {aspect.export}")
-        yield _line(aspect.fate, f"{said} ({aspect.note})" if aspect.note else said)
+        yield _fate_paragraph(aspect.fate, f"{said} ({aspect.note})" if aspect.note else said)
     for note in head.notes if head is not None else ():
         yield Paragraph(label(note), Text("  note"), _MARGIN)
     for gap in item.not_determined:
-        yield _line(Fate.UNKNOWN, f"{gap.topic}: {gap.reason}")
+        yield _fate_paragraph(Fate.UNKNOWN, f"{gap.topic}: {gap.reason}")
 
 
-def _line(fate: Fate, body: str) -> Paragraph:
+def _fate_paragraph(fate: Fate, body: str) -> Paragraph:
     return Paragraph(label(body), Text(f"  {fate.value}", _FATES[fate]), _MARGIN)
 
 

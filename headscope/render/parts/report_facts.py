@@ -399,7 +399,7 @@ def adapter_lines(report: Report) -> Facts:
     if facts is None:
         return
     task = f" for {facts.task_type}" if facts.task_type else ""
-    saved = f"saves {', '.join(fold_keys(facts.saved))}" if facts.saved else "saves no weight whole"
+    saved = f"saves {', '.join(fold_keys(facts.saved))}" if facts.saved else "saves no layer in full"
     body = f"{facts.method}{task} on {facts.base}, {counted(facts.tensors, 'tensor')}; {saved}"
     body += f"; changes {', '.join(facts.adapted)} of the head" if facts.adapted else ""
     yield "adapter", label(body)

@@ -26,7 +26,7 @@ def first_facts(result: ProbeResult) -> Iterator[Fact]:
     """What to know before the answer is used."""
     chosen, kind = result.selected, input_words(result).noun
     yield "expect", f"{chosen.mean:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) on new {kind}s"
-    yield _rows(result)
+    yield _texts_fact(result)
     yield from _check(result)
     if result.probe_first is not None:
         yield "head first", _SHORT[result.probe_first.advised]
@@ -53,7 +53,7 @@ def detailed_facts(result: ProbeResult) -> Iterator[Fact]:
     )
     if result.opinions:
         yield "opinions", "; ".join(_opinion(item, result) for item in result.opinions)
-    yield _rows(result)
+    yield _texts_fact(result)
     yield from _check(result)
     yield from _suspects(result)
     if result.start is not None:
@@ -70,7 +70,7 @@ def detailed_facts(result: ProbeResult) -> Iterator[Fact]:
         yield "left out", f"{safe(gap.topic)}: {safe(gap.reason)}"
 
 
-def _rows(result: ProbeResult) -> Fact:
+def _texts_fact(result: ProbeResult) -> Fact:
     kind = input_words(result).noun
     return f"{kind}s", f"{counted(result.texts, kind)} of {safe(result.data)}{_in_classes(result)}"
 

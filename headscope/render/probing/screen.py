@@ -44,7 +44,7 @@ def probe_verdict(result: ProbeResult) -> RenderableType:
 
 def probe_screen(result: ProbeResult, *, details: bool = False) -> RenderableType:
     """The answer, the best scores, and what to know of them, in 24 lines; `details` adds all else that was measured."""
-    facts = [_line(*fact) for fact in (detailed_facts if details else first_facts)(result)]
+    facts = [_fact_paragraph(*fact) for fact in (detailed_facts if details else first_facts)(result)]
     scores = (*probe_table(result, details=details), *(probe_curve(result) if details else ()))
     return Group(probe_verdict(result), Text(), *scores, Text(), *facts, *(() if details else (_hint(result),)))
 
@@ -128,5 +128,5 @@ def _ticks(column: dict[int, int]) -> str:
     return line
 
 
-def _line(name: str, body: str) -> Paragraph:
+def _fact_paragraph(name: str, body: str) -> Paragraph:
     return Paragraph(label(body), Text(name, STRONG), _MARGIN)

@@ -51,7 +51,7 @@ def verdict_words(result: CheckResult) -> str:
 def _unread(result: CheckResult) -> str:
     """What a verdict before inference says nothing about."""
     if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT:
-        return "; a snapshot has no numbers"
+        return "; values of weights not checked (snapshot)"
     is_told = result.not_read and result.profile is Profile.INFERENCE
     return f"; not read: {' and '.join(result.not_read)}" if is_told else ""
 
@@ -150,11 +150,11 @@ def _data_sentence(data: DataFacts) -> str:
     if data.kind is LabelKind.NUMBERS and data.lowest is not None and data.highest is not None:
         return f"{told}; numbers from {data.lowest:g} to {data.highest:g}"
     named = data.names if data.names and data.kind is not LabelKind.COLUMNS else ()
-    shown = (f"{shortened(_named(item.label, named))} {item.rows:,}" for item in data.classes)
+    shown = (f"{shortened(_class_with_name(item.label, named))} {item.rows:,}" for item in data.classes)
     return f"{told}; {counted(len(data.classes), 'label')}: {list_of(shown, _CLASSES)}"
 
 
-def _named(text: str, names: Sequence[str]) -> str:
+def _class_with_name(text: str, names: Sequence[str]) -> str:
     """A class id with the name that the file declares for it."""
     is_known = text.isdecimal() and text.isascii() and int(text) < len(names)
     return f"{text} ({names[int(text)]})" if is_known else text

@@ -109,7 +109,7 @@ class _Heads:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         models = [report.checkpoint.reference for report in self.comparison.reports]
-        rows = list((_rows if self.details else _brief_rows)(self.comparison))
+        rows = list((_difference_rows if self.details else _brief_rows)(self.comparison))
         width = (options.max_width - _MARGIN) // max(len(models), 1) - GAP
         if options.max_width >= _WIDE_ENOUGH and 1 < len(models) <= _MOST_COLUMNS:
             yield from _lines("", [label(name, STRONG) for name in models], width)
@@ -172,7 +172,7 @@ def _sign(at: int) -> str:
     return ascii_uppercase[at] if at < len(ascii_uppercase) else str(at + 1)
 
 
-def _rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
+def _difference_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
     """The differences but those of single parameters, which stand with their stages; then the stages by role."""
     yield from _always(comparison)
     for item in comparison.differences:

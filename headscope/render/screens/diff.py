@@ -11,6 +11,7 @@ from rich.text import Text
 from headscope.facts import (
     AdapterFacts,
     Carried,
+    CheckpointKind,
     ParameterOrigin,
     ParameterStatus,
     Rename,
@@ -40,15 +41,23 @@ class Line:
     note: str = ""
 
 
+_RAISES = (
+    "from_pretrained raises an error because of the mismatched shapes; with ignore_mismatched_sizes=True, "
+    "it initializes these tensors again."
+)
+
+
 def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
     """The table of `report`'s weights as a Rich renderable; with `every`, the plainly loaded ones too."""
     diff = report.weights
-    rows = fold_rows(_rows(diff, every))
+    rows = fold_rows(_diff_rows(diff, every))
     parts: list[RenderableType] = [verdict_screen(report), Text(), Paragraph(_tally(diff))]
     if report.adapter is not None:
         parts.append(Paragraph(label(_adapter(report.adapter, diff))))
     if rows:
         parts += [Text(), *_tables(rows)]
+    if diff.mismatched and report.checkpoint.kind is not CheckpointKind.MEMORY:
+        parts += [Text(), Paragraph(Text(_RAISES), Text("note", STRONG), MARGIN)]
     if report.repaired is not None:
         parts += [Text(), Paragraph(repaired_sentence(report.repaired))]
     notices = [Paragraph(body, Text(word, STRONG), MARGIN) for word, body in notice_facts(report)]
@@ -77,14 +86,14 @@ def _tally(diff: WeightDiff) -> Text:
     return Text(", ".join(parts))
 
 
-def _rows(diff: WeightDiff, every: bool) -> Iterator[FoldedRow]:
+def _diff_rows(diff: WeightDiff, every: bool) -> Iterator[FoldedRow]:
     origins = {origin.name: origin for origin in diff.parameters}
     place = {name: number for number, name in enumerate(origins)}
     for name in sorted(diff.new, key=lambda name: place.get(name, len(place))):
         yield _row((name,), _missing(origins.get(name)))
     for mismatch in diff.mismatched:
         change = f"{size_of(mismatch.checkpoint_shape)} -> {size_of(mismatch.model_shape)}"
-        yield _row((mismatch.parameter,), _line("mismatched", change, origins.get(mismatch.parameter)))
+        yield _row((mismatch.parameter,), _line_of_status("mismatched", change, origins.get(mismatch.parameter)))
     for origin in diff.parameters:
         if origin.status in _UNEXPLAINED:
             yield _row((origin.name,), _status_line(origin.status.value, origin, _UNEXPLAINED[origin.status]))
@@ -101,7 +110,7 @@ def _renamed_rows(diff: WeightDiff, origins: Mapping[str, ParameterOrigin], ever
     counted = Counter(filter(None, map(_prefix_change, diff.renamed)))
     prefixes = {change: count for change, count in counted.items() if count > 1 and not every}
     for (ours, theirs), count in sorted(prefixes.items()):
-        yield FoldedRow((f"{ours}*", f"{theirs}*"), (_line("renamed", "", None, "from"),), count)
+        yield FoldedRow((f"{ours}*", f"{theirs}*"), (_line_of_status("renamed", "", None, "from"),), count)
     others = [rename for rename in diff.renamed if _prefix_change(rename) not in prefixes]
     by_change: dict[tuple[str, str] | None, list[Rename]] = {}
     for rename in others:
@@ -123,7 +132,7 @@ def _changed_rows(changes: Mapping[tuple[str, str], int]) -> Iterator[FoldedRow]
     for (mine, their), leaves in by_module.items():
         leaves.sort(key=lambda item: item[0] != "weight")
         names = (_with_leaves(mine, [item[0] for item in leaves]), _with_leaves(their, [item[1] for item in leaves]))
-        yield FoldedRow(names, (_line("renamed", "", None, "from"),), sum(count for _, _, count in leaves))
+        yield FoldedRow(names, (_line_of_status("renamed", "", None, "from"),), sum(count for _, _, count in leaves))
 
 
 def _leaf_of(name: str) -> tuple[str, str]:
@@ -178,12 +187,12 @@ def _row(names: tuple[str, ...], line: Line) -> FoldedRow:
 _STYLE = {status.value: style for status, style in STATUS.items()} | {"unused": "magenta", "renamed": "green"}
 
 
-def _line(status: str, shape: str, origin: ParameterOrigin | None, note: str = "") -> Line:
+def _line_of_status(status: str, shape: str, origin: ParameterOrigin | None, note: str = "") -> Line:
     return Line(status, _STYLE[status], shape, origin.dtype if origin else "", note)
 
 
 def _status_line(status: str, origin: ParameterOrigin | None, note: str = "") -> Line:
-    return _line(status, size_of(origin.shape) if origin else "", origin, note)
+    return _line_of_status(status, size_of(origin.shape) if origin else "", origin, note)
 
 
 def _missing(origin: ParameterOrigin | None) -> Line:

@@ -21,7 +21,7 @@ _TONES = {
     EngineVerdict.NOT_DETERMINED: Tone.WARNING,
 }
 _BRIEF = (EngineVerdict.NOT_DETERMINED, EngineVerdict.NO_SCORES)
-"""What is told in one line without details."""
+"""The verdicts whose engines share one line without details."""
 _WORDS = {
     EngineVerdict.DIFFERENT: "other scores",
     EngineVerdict.SAME: "the same",

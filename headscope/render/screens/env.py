@@ -20,9 +20,9 @@ def env_screen(surroundings: Surroundings) -> RenderableType:
     named = {"headscope": tool_version()} | {
         field.name: getattr(part, field.name) for part in parts for field in dataclasses.fields(part)
     }
-    return Group(*(_line(name, value) for name, value in named.items()))
+    return Group(*(_setting_line(name, value) for name, value in named.items()))
 
 
-def _line(name: str, value: str | bool) -> Paragraph:
+def _setting_line(name: str, value: str | bool) -> Paragraph:
     word = _WORDS[value] if isinstance(value, bool) else value
     return Paragraph(label(word), Text(name, STRONG), _MARGIN)

@@ -68,7 +68,7 @@ class _Stages:
         if all(line.cell_len <= options.max_width for line in table):
             yield from map(Paragraph, table)
             return
-        named = [_named(stage.statistics) for stage in self.stages]
+        named = [_named_statistics(stage.statistics) for stage in self.stages]
         for line, below in zip(align([_row(stage) for stage in self.stages]), align(named), strict=True):
             yield Paragraph(line)
             if below:
@@ -114,7 +114,7 @@ def _values(values: Statistics | None) -> tuple[Text, ...]:
     return (*(Text("" if value is None else f"{value:.3g}") for value in numbers), Text(" and ".join(bad), _BAD))
 
 
-def _named(values: Statistics | None) -> tuple[Text, ...]:
+def _named_statistics(values: Statistics | None) -> tuple[Text, ...]:
     """The numbers, each behind its name."""
     *numbers, bad = _values(values)
     return (

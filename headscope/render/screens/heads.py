@@ -91,7 +91,10 @@ def _counts(entries: Sequence[HeadEntry]) -> RenderableType:
     sentence = f"{counted(len(entries), 'head')}: {traced} traced"
     if reduced:
         sentence += f" ({reduced} of them on a smaller model with weights)"
-    return Paragraph(label(f"{sentence}, {proven} confirmed by gradients, {len(entries) - traced} not traced"))
+    sentence += f", {proven} confirmed by gradients, {len(entries) - traced} not traced"
+    is_after = any(new_in_words(entry) for entry in entries)
+    meaning = "new after CLASS: weights of the head that a checkpoint of CLASS does not fill" if is_after else ""
+    return Group(*(Paragraph(label(line)) for line in (sentence, meaning) if line))
 
 
 def is_proven(entry: HeadEntry) -> bool:

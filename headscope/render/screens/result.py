@@ -69,11 +69,11 @@ def result_text(result: Any, width: int | None = None) -> str:
 
 def result_line(result: Any) -> str:
     """One line of at most 160 characters: `<headscope check of roberta-base: Failed for inference: 1 error>`."""
-    line = f"headscope {_line(result)}"
+    line = f"headscope {_one_line(result)}"
     return f"<{line if len(line) <= _LINE else line[: _LINE - 3] + '...'}>"
 
 
-def _line(result: Any) -> str:  # noqa: PLR0911
+def _one_line(result: Any) -> str:  # noqa: PLR0911
     match result:
         case CheckResult():
             return f"check of {safe(result.reference)}: {safe(verdict_words(result))}"

@@ -20,7 +20,7 @@ from headscope.render.text.words import bytes_of, size_of
 SAVES = "verify-save"
 """The name of `verify_save` in results."""
 _MARGIN = 12
-_MOST_NAMES = 6
+_MOST_NAMES, _FEW_NAMES = 6, 3
 _WORDS = {
     Verdict.PASSED: "The loaded model holds what the checkpoint stores",
     Verdict.FAILED: "The loaded model is not what the checkpoint stores",
@@ -109,23 +109,25 @@ def _group(items: list[TensorCheck], reason: str) -> Text:
 
 def _facts(result: VerifyResult) -> Iterator[RenderableType]:
     how = "in memory" if result.loader == "memory" else f"loaded with {result.loader}"
-    yield _line("model", label(f"{result.model}, {how}"))
-    yield _line("checkpoint", label(result.reference))
+    yield _fact_line("model", label(f"{result.model}, {how}"))
+    yield _fact_line("checkpoint", label(result.reference))
     beside = [item for item in result.tensors if not item.is_head and item.status in _PLAIN]
     if beside:
-        names = list_of(fold_keys([item.name for item in beside]), 3)
+        names = fold_keys([item.name for item in beside])
+        such = ":" if len(names) <= _FEW_NAMES else ", such as"
         outside = " outside the head" if len(beside) < len(result.tensors) else ""
-        yield _line("equal", label(f"{counted(len(beside), 'tensor')}{outside}: {names}"))
+        shown = ", ".join(names[:_FEW_NAMES])
+        yield _fact_line("equal", label(f"{counted(len(beside), 'tensor')}{outside}{such} {shown}"))
     yield from finding_lines(result)
     yield from open_lines(result)
     for note in result.notes:
-        yield _line("note", label(note))
+        yield _fact_line("note", label(note))
     if result.findings:
         more = f"run `headscope explain {result.findings[0].id}` for details"
         yield Paragraph(label(more, QUIET), Text("rules", QUIET), _MARGIN)
 
 
-def _line(name: str, body: Text) -> Paragraph:
+def _fact_line(name: str, body: Text) -> Paragraph:
     return Paragraph(body, Text(name, STRONG), _MARGIN)
 
 

@@ -7,10 +7,11 @@ from typing import Any
 from headscope.errors import HeadscopeError
 from headscope.facts import SCHEMA_VERSION, CheckpointManifest, Report
 from headscope.facts.plain import to_dict, to_json_value
-from headscope.facts.results.check import CheckResult
+from headscope.facts.results.check import CheckResult, verdict_on_all
 from headscope.facts.results.disk_usage import DiskUsage
 from headscope.facts.results.environment import Surroundings, tool_version
 from headscope.facts.results.scan import ScanSummary
+from headscope.facts.stored.states import whole_hint
 
 Document = dict[str, Any]
 
@@ -59,10 +60,9 @@ def snapshot_document(manifest: CheckpointManifest, output: str) -> Document:
 
 
 def check_document(results: Sequence[CheckResult]) -> Document:
-    """The document of `check`: the result beside the facts it judges, or for several models `results`."""
-    if len(results) == 1:
-        return _result(results[0])
-    return {**opening("check"), "results": [_result(result) for result in results]}
+    """The document of `check`: one entry for each model, the result beside the facts it judges, and their verdict."""
+    verdict = verdict_on_all(result.verdict for result in results)
+    return {**opening("check"), "verdict": verdict.value, "results": [_result(result) for result in results]}
 
 
 def _result(result: CheckResult) -> Document:
@@ -88,7 +88,7 @@ def error_document(error: HeadscopeError) -> Document:
     """The document of any command that failed."""
     document: Document = {
         "schema_version": SCHEMA_VERSION,
-        "error": {"code": error.code, "message": error.message, "hint": error.hint},
+        "error": {"code": error.code, "message": error.message, "hint": whole_hint(error)},
     }
     contents = getattr(error, "contents", None)
     beside = {"contents": contents, "state": error.state}

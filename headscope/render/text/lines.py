@@ -103,7 +103,7 @@ def align(rows: Sequence[Sequence[Text]], right: frozenset[int] = frozenset()) -
     A column that is empty in every row takes no room.
     """
     widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
-    return [_line(row, widths, right) for row in rows]
+    return [_aligned_line(row, widths, right) for row in rows]
 
 
 def first_fitting(layouts: Iterable[tuple[Laid, Sequence[Text]]], room: int) -> Laid:
@@ -138,7 +138,7 @@ class FittedRows:
                 yield Paragraph(rest, indent=self.below)
 
 
-def _line(row: Sequence[Text], widths: Sequence[int], right: frozenset[int]) -> Text:
+def _aligned_line(row: Sequence[Text], widths: Sequence[int], right: frozenset[int]) -> Text:
     line = Text(overflow="fold")
     for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
         if width:

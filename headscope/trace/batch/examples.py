@@ -77,13 +77,13 @@ def probe_as_given(model: nn.Module, examples: Any) -> ProbeBatch:
 
 def named_examples(model: nn.Module, examples: Any) -> dict[str, Any]:
     """`examples` by the names of the forward's arguments. Raises UsageError without any tensor with a batch axis."""
-    named = _named(model, examples)
+    named = _examples_by_name(model, examples)
     if not any(isinstance(value, torch.Tensor) and value.dim() for value in named.values()):
         raise UsageError("the example inputs hold no tensor with a batch axis", "give what the model's forward takes")
     return named
 
 
-def _named(model: nn.Module, examples: Any) -> dict[str, Any]:
+def _examples_by_name(model: nn.Module, examples: Any) -> dict[str, Any]:
     """`examples` by the names of the forward's arguments."""
     if isinstance(examples, Mapping):
         return {str(name): value for name, value in examples.items()}

@@ -47,7 +47,7 @@ def call_operands(operation: Operation, node_of: Callable[[torch.Tensor], Node],
         if not (isinstance(item, bool) and at > 1 and name.rstrip("_") in _REDUCTIONS):
             found += _nodes(item, node_of, is_index=is_index)
     for key, item in operation.kwargs.items():
-        found += _named(key, item, node_of)
+        found += _nodes_of_keyword(key, item, node_of)
     return tuple(found)
 
 
@@ -58,14 +58,14 @@ def _nodes(item: Any, node_of: Callable[[torch.Tensor], Node], *, is_index: bool
         for part in item:
             yield from _nodes(part, node_of, is_index=is_index)
     elif is_index:
-        yield _text(spell_items(item if isinstance(item, tuple) else (item,)))
+        yield _text_node(spell_items(item if isinstance(item, tuple) else (item,)))
     else:
         text = _literal(item)
         if text:
-            yield _text(text)
+            yield _text_node(text)
 
 
-def _named(key: str, item: Any, node_of: Callable[[torch.Tensor], Node]) -> Iterator[Node]:
+def _nodes_of_keyword(key: str, item: Any, node_of: Callable[[torch.Tensor], Node]) -> Iterator[Node]:
     if isinstance(item, torch.Tensor):
         yield node_of(item)
     elif isinstance(item, tuple | list) and any(isinstance(part, torch.Tensor) for part in item):
@@ -73,7 +73,7 @@ def _named(key: str, item: Any, node_of: Callable[[torch.Tensor], Node]) -> Iter
     elif not (key.startswith("_") or key in _QUIET or (key in _ASSUMED and _ASSUMED[key] == item)):
         text = _literal(item)
         if text:
-            yield _text(f"{key}={text}")
+            yield _text_node(f"{key}={text}")
 
 
 def _literal(item: Any) -> str:
@@ -89,7 +89,7 @@ def _literal(item: Any) -> str:
     raise Withheld(f"a function of the head has an argument of type {type(item).__name__}")
 
 
-def _text(text: str) -> Number:
+def _text_node(text: str) -> Number:
     return Number(0.0, text)
 
 
@@ -105,7 +105,7 @@ def _softmax_axis(operation: Operation, probe: ProbeBatch) -> Iterator[Node]:
         raise Withheld(f"{operation.name} names no axis")
     long = [axis for axis, size in enumerate(tensor.shape) if size > 1 and (axis or size != probe.batch)]
     if not long or dim % tensor.dim() != long[-1]:
-        yield _text(f"dim={dim}")
+        yield _text_node(f"dim={dim}")
 
 
 def norm_arguments(operation: Operation) -> str:

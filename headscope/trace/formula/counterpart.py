@@ -153,7 +153,9 @@ def find_counterpart(one: Execution, head: HeadSlice, other: Execution) -> Count
             if known is not right or operations.get(made, there) is not there:
                 raise Differs(_other_code(there))
             pairs[id(left)] = left, right
-        elif _named(one, left, found) == _named(other, right, there) and _is_same_output(left, found, right, there):
+        elif _identity(one, left, found) == _identity(other, right, there) and _is_same_output(
+            left, found, right, there
+        ):
             pairs[id(left)] = left, right
             if found and there:
                 operations[made] = there
@@ -191,7 +193,7 @@ def _other_code(made: Operation | None) -> str:
     return f"runs other code ({place_of(made)})" if made else "reads other values"
 
 
-def _named(run: Execution, tensor: torch.Tensor, made: Operation | None) -> tuple[Any, ...]:
+def _identity(run: Execution, tensor: torch.Tensor, made: Operation | None) -> tuple[Any, ...]:
     """What must be the same in two runs: of an operation its name, place and module, of a leaf its name."""
     if made is not None:
         return made.name, made.file, made.line, run.names.path(made), len(made.inputs)

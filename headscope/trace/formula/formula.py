@@ -73,7 +73,7 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
     # Simplified first: `mean(h)` is what people write. Then as it was computed, where the simplification does not give
     # the scores of the head; `h.sum(1) / 11` in a text of 11 tokens fits both, and the next run keeps one.
     for logits in (*by_rows(plain, execution, tokens), tuple(simplified(node, memo) for node in plain), plain):
-        lines = {_line(logits, numbers_only=only): only for only in (True, False)}
+        lines = {_formula_line(logits, numbers_only=only): only for only in (True, False)}
         lines.pop("", None)
         if not lines:
             yield Formula("", "it would be too long to read")
@@ -83,7 +83,7 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
         yield from (Formula("", reason),) if reason else found
 
 
-def _line(logits: tuple[Node, ...], *, numbers_only: bool = False) -> str:
+def _formula_line(logits: tuple[Node, ...], *, numbers_only: bool = False) -> str:
     """The formula as text; "" where it is too long. With `numbers_only` no number is called the size of an axis."""
     try:
         texts = dict.fromkeys(spell(_top(node), _LONGEST, numbers_only=numbers_only) for node in logits)

@@ -88,9 +88,9 @@ def _renamed(part: PoolingPart, pooled: _Pooled) -> PoolingPart:
     if not later or not earlier:
         return part
     usual, constant = pooled.runs.usual, pooled.runs.constant
-    plain = _rows(constant, pooled.after)
+    plain = _flat_rows(constant, pooled.after)
     for operation, changed_back in later:
-        back = _rows(constant, changed_back)
+        back = _flat_rows(constant, changed_back)
         if _is_close(back, plain) or _is_close(back, back[:, :1].expand_as(back)):
             continue
         for tensor in earlier:
@@ -98,7 +98,9 @@ def _renamed(part: PoolingPart, pooled: _Pooled) -> PoolingPart:
             if held is None or not _is_close(_largest(held), _smallest(held)):
                 continue
             if _is_close(back, _largest(held)) or _is_close(back, _largest(held).abs()):
-                rule = _true_rule(part, _vectors(tensor, part, pooled, usual), _rows(usual, changed_back), operation)
+                rule = _true_rule(
+                    part, _vectors(tensor, part, pooled, usual), _flat_rows(usual, changed_back), operation
+                )
                 if rule != part.rule:
                     return replace(part, kind=PoolingKind.OTHER, rule=rule)
     return part
@@ -118,7 +120,7 @@ def _true_rule(part: PoolingPart, held: _Vectors | None, back: torch.Tensor, ope
     return part.rule if is_same else f"{part.rule}{transformed}"
 
 
-def _rows(replay: Replay, tensor: torch.Tensor) -> torch.Tensor:
+def _flat_rows(replay: Replay, tensor: torch.Tensor) -> torch.Tensor:
     """The values of a tensor in a run, as [rows, features]."""
     return replay.differentiable(tensor).detach().flatten(1)
 

@@ -142,7 +142,7 @@ def _on_examples(reading: _Reading, model: nn.Module, cheap: nn.Module) -> str:
         return ""
     subject = model if probe.batch * max(probe.length, 1) <= _MOST_TOKENS else cheap
     fault = _fault_on(reading, subject, probe, with_numbers=True)
-    return f"on the example inputs ({_told(probe)}), the forward {fault}" if fault else ""
+    return f"on the example inputs ({_batch_words(probe)}), the forward {fault}" if fault else ""
 
 
 def _at_other_sizes(reading: _Reading, model: nn.Module, *, is_own: bool) -> tuple[str, str]:
@@ -155,7 +155,7 @@ def _at_other_sizes(reading: _Reading, model: nn.Module, *, is_own: bool) -> tup
         watched = SizeBranches(probe, base_module(model))
         _fault_on(reading, model, probe, watch=watched)
         waiting = [*_usual_sizes(probe), *_decided(watched, probe, places), *waiting]
-        guessed = set(_named(watched, probe)) - set(waiting)
+        guessed = set(_sizes_near_constants(watched, probe)) - set(waiting)
         numbers |= watched.lengths
     waiting += sorted(guessed)
     most = _longest(reading, model)
@@ -165,11 +165,11 @@ def _at_other_sizes(reading: _Reading, model: nn.Module, *, is_own: bool) -> tup
         if size in done or 0 < length < reading.shortest or length > most:
             continue
         done.add(size)
-        other = probe.resized(batch, length, _rows(batch, length, numbers, reading.shortest) if length else ())
+        other = probe.resized(batch, length, _rows_near(batch, length, numbers, reading.shortest) if length else ())
         watched = SizeBranches(other, base_module(model))
         fault = _fault_on(reading, model, other, watch=watched if is_own else None)
         if fault and (length <= reading.longest or batch != probe.batch):
-            return f"for {_told(other)}, the forward {fault}", longer
+            return f"for {_batch_words(other)}, the forward {fault}", longer
         if fault:
             most, longer = length - 1, f"for texts of {length} tokens, the forward {fault}"
         elif batch == probe.batch:
@@ -199,7 +199,7 @@ def _around(probe: ProbeBatch, numbers: set[int]) -> list[tuple[int, int]]:
     return [(probe.batch, at + more) for at in sorted(numbers) for more in (-1, 0, 1, 3) if at + more > 1]
 
 
-def _named(watched: SizeBranches, probe: ProbeBatch) -> Iterator[tuple[int, int]]:
+def _sizes_near_constants(watched: SizeBranches, probe: ProbeBatch) -> Iterator[tuple[int, int]]:
     """Sizes around the numbers of code that gets sizes as plain numbers."""
     yield from ((at + more, probe.length) for at in sorted(watched.batches) for more in (0, 1) if at < _MOST_ROWS)
     yield from ((probe.batch, at + more) for at in sorted(watched.lengths) for more in (-1, 0, 1))
@@ -260,7 +260,7 @@ def _numbers_in(made: Operation) -> Iterator[int]:
             yield abs(int(value))
 
 
-def _rows(batch: int, length: int, numbers: set[int], shortest: int) -> tuple[Row, ...]:
+def _rows_near(batch: int, length: int, numbers: set[int], shortest: int) -> tuple[Row, ...]:
     """Rows with texts just as long as numbers near the length, and a little shorter and longer; the first is padded."""
     near = sorted({at + more for at in numbers for more in (-1, 0, 1)}, key=lambda at: abs(at - length))
     texts = [at for at in dict.fromkeys((length - 2, *near, length, 3, 1)) if min(shortest, length) <= at <= length]
@@ -273,7 +273,7 @@ def _rows(batch: int, length: int, numbers: set[int], shortest: int) -> tuple[Ro
     return tuple(found)
 
 
-def _told(probe: ProbeBatch) -> str:
+def _batch_words(probe: ProbeBatch) -> str:
     rows = f"a batch of {probe.batch}"
     return f"{counted(probe.batch, 'text')} of {counted(probe.length, 'token')}" if probe.length else rows
 

@@ -29,7 +29,7 @@ def read_outputs(model: nn.Module, returned: Any, graph: Graph, wanted: str | No
 
     Raises Unsupported where there are none, and UsageError for a name that is not among them.
     """
-    named = _named(returned)
+    named = _outputs_by_name(returned)
     usable = _usable(named)
     if wanted is not None and wanted not in usable:
         raise UsageError(f"{type(model).__name__} returns no scores called {wanted}", f"outputs: {', '.join(usable)}")
@@ -47,11 +47,11 @@ def read_outputs(model: nn.Module, returned: Any, graph: Graph, wanted: str | No
 
 def usual_scores(returned: Any) -> tuple[torch.Tensor, ...]:
     """The scores in what a forward returned, where they have a name that Transformers gives them; () otherwise."""
-    usable = _usable(_named(returned))
+    usable = _usable(_outputs_by_name(returned))
     return tuple(usable[name] for name in _usual(usable)) if not isinstance(returned, torch.Tensor) else ()
 
 
-def _named(returned: Any) -> dict[str, torch.Tensor]:
+def _outputs_by_name(returned: Any) -> dict[str, torch.Tensor]:
     if isinstance(returned, torch.Tensor):
         return {"logits": returned}
     # The outputs of Transformers are both; as mappings they leave out what is None.

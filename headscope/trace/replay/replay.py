@@ -98,7 +98,7 @@ def replay_head(
     needed = needed_operations(execution, head)
     stale = next(iter(_stale(execution, needed)), None)
     if stale is not None:
-        raise Unsupported(_told(stale), "")
+        raise Unsupported(_on_alias(stale), "")
     hidden = {id(tensor): _leaf(machine, tensor).requires_grad_() for tensor in head.hidden}
     wanted = [(tensor, execution.graph.producer(tensor)) for tensor in execution.logits]
     with torch.enable_grad(), OwnRandomness(seed):
@@ -115,10 +115,12 @@ def unfaithful_reasons(execution: Execution, head: HeadSlice) -> tuple[str, ...]
     """
     try:
         needed = needed_operations(execution, head)
-        found = tuple(dict.fromkeys(map(_told, _stale(execution, needed))))
+        found = tuple(dict.fromkeys(map(_on_alias, _stale(execution, needed))))
         return found or (() if _gives_recorded_scores(execution, head) else (_DIFFERENT,))
     except Unsupported:
-        return tuple(dict.fromkeys(map(_told, _stale(execution, [operation.index for operation in head.operations]))))
+        return tuple(
+            dict.fromkeys(map(_on_alias, _stale(execution, [operation.index for operation in head.operations])))
+        )
 
 
 def known_hidden(execution: Execution, head: HeadSlice) -> dict[int, torch.Tensor]:
@@ -160,7 +162,7 @@ def _stale(execution: Execution, needed: list[int]) -> list[Operation]:
     return [execution.graph.operations[index] for index in needed if index in execution.graph.stale]
 
 
-def _told(operation: Operation) -> str:
+def _on_alias(operation: Operation) -> str:
     where = place_of(operation)
     return f"{where} uses memory that was written in place through another tensor, and headscope does not follow that"
 

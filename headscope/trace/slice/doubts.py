@@ -22,7 +22,7 @@ _AT_EACH_CALL = "the head may read other positions at each call"
 def doubts(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
     """Why the head path of a recorded head is open, each as a sentence; empty where nothing speaks against it."""
     # The first of each kind is enough: one is reason not to trust the path, and a loop would give one for each row.
-    found = [_told(operation) for operation in head.operations if _takes_rows(operation, execution, head)][:1]
+    found = [_row_sentence(operation) for operation in head.operations if _takes_rows(operation, execution, head)][:1]
     found += [_told_of_random(item) for item in _random_choices(execution, head)][:1]
     if execution.draws_from:
         found.append(f"the forward draws random numbers from {execution.draws_from}, so {_AT_EACH_CALL}")
@@ -46,7 +46,7 @@ def _takes_rows(operation: Operation, execution: Execution, head: HeadSlice) -> 
     return (operation.name == "unbind" and rest in ([], [0])) or (operation.name == "select" and rest[:1] == [0])
 
 
-def _told(operation: Operation) -> str:
+def _row_sentence(operation: Operation) -> str:
     where = place_of(operation)
     return f"{where} takes single rows out of the batch, and headscope reads only what is done to all rows alike"
 

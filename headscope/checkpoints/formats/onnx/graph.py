@@ -96,10 +96,12 @@ def _graph(model: Any, lean: LeanModel, file: str) -> OnnxGraph:
         name: TensorHeader(name, names.get(item.data_type, str(item.data_type)), tuple(item.dims), file)
         for name, item in constants.items()
     }
-    inputs = tuple(_value(item, names) for item in graph.input if _text(item.name) not in tensors)
+    inputs = tuple(_value(item, names) for item in graph.input if _decoded(item.name) not in tensors)
     outputs = tuple(_value(item, names) for item in graph.output)
     shapes: dict[str, Shape] = {name: item.shape for name, item in tensors.items()}
-    shapes |= {_text(item.name): _shape(item) for item in graph.value_info if item.type.tensor_type.HasField("shape")}
+    shapes |= {
+        _decoded(item.name): _shape(item) for item in graph.value_info if item.type.tensor_type.HasField("shape")
+    }
     shapes |= {item.name: item.shape for item in (*inputs, *outputs) if item.shape}
     return OnnxGraph(
         nodes=tuple(_node(item) for item in graph.node),
@@ -108,34 +110,34 @@ def _graph(model: Any, lean: LeanModel, file: str) -> OnnxGraph:
         tensors=tensors,
         ints={name: found for name, item in constants.items() if (found := _ints(item)) is not None},
         shapes=shapes,
-        labels=_labels({_text(item.key): _text(item.value) for item in model.metadata_props}),
+        labels=_labels({_decoded(item.key): _decoded(item.value) for item in model.metadata_props}),
         opset=", ".join(map(_opset, model.opset_import[:_MOST_SETS])),
         is_partial="it has model-local functions" if lean.has_functions else "",
     )
 
 
 def _opset(item: Any) -> str:
-    return f"{_text(item.domain) or 'ai.onnx'} {item.version}"
+    return f"{_decoded(item.domain) or 'ai.onnx'} {item.version}"
 
 
 def _constants(graph: Any) -> Iterator[tuple[str, Any]]:
     """The stored tensors by name: initializers, and the values of Constant nodes."""
     for item in graph.initializer:
-        yield _text(item.name), item
+        yield _decoded(item.name), item
     for node in graph.node:
         if node.op_type == "Constant" and node.output:
             for attribute in node.attribute:
                 if attribute.HasField("t"):
-                    yield _text(node.output[0]), attribute.t
+                    yield _decoded(node.output[0]), attribute.t
 
 
 def _node(item: Any) -> OnnxNode:
-    attributes = {_text(attribute.name): _attribute(attribute) for attribute in item.attribute}
-    inputs, outputs = tuple(map(_text, item.input)), tuple(map(_text, item.output))
-    return OnnxNode(_text(item.op_type), _text(item.domain), inputs, outputs, attributes)
+    attributes = {_decoded(attribute.name): _attribute(attribute) for attribute in item.attribute}
+    inputs, outputs = tuple(map(_decoded, item.input)), tuple(map(_decoded, item.output))
+    return OnnxNode(_decoded(item.op_type), _decoded(item.domain), inputs, outputs, attributes)
 
 
-def _text(name: str | bytes) -> str:
+def _decoded(name: str | bytes) -> str:
     """A name, which protobuf gives as bytes where it is not UTF-8."""
     return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
 
@@ -153,12 +155,12 @@ def _attribute(item: Any) -> Any:
 
 def _value(item: Any, names: Mapping[int, str]) -> ExportValue:
     kind = item.type.tensor_type.elem_type
-    return ExportValue(_text(item.name), names.get(kind, str(kind)), _shape(item))
+    return ExportValue(_decoded(item.name), names.get(kind, str(kind)), _shape(item))
 
 
 def _shape(item: Any) -> Shape:
     return tuple(
-        axis.dim_value if axis.HasField("dim_value") else _axis_name(_text(axis.dim_param))
+        axis.dim_value if axis.HasField("dim_value") else _axis_name(_decoded(axis.dim_param))
         for axis in item.type.tensor_type.shape.dim
     )
 
