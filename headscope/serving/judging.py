@@ -120,7 +120,7 @@ def _engine_head(
         reads_padding=given.get("reads_padding", False),
         drops=tuple(given.get("drops", ())),
         dtype=facts.dtype,
-        float32_becomes=facts.float32_becomes,
+        float32_becomes=facts.float32_becomes(report.model.class_name),
         evidence=EngineEvidence.CITED if "file" in given else None,
         source=facts.source_of(given) if "file" in given else "",
         reason=given.get("reason", ""),

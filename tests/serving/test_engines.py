@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import headscope
 from headscope.facts.results.engines import EnginesReport, EngineVerdict
-from headscope.serving.cited import Served, engine_names, first_that_fits
+from headscope.serving.cited import Served, engine_names, facts_on, first_that_fits
 
 SAME, OPEN = EngineVerdict.SAME, EngineVerdict.NOT_DETERMINED
 LABELS = {"0": "a", "1": "b", "2": "c"}
@@ -168,6 +168,23 @@ def test_every_engine_has_one_entry_and_the_json_names_the_same_verdicts(folder:
     plain = found.to_dict()
     assert plain["verdict"] == found.verdict.value
     assert [item["verdict"] for item in plain["engines"]] == [item.verdict.value for item in found.engines]
+
+
+@pytest.mark.parametrize(
+    ("engine", "architecture", "becomes"),
+    [
+        ("vllm", "BertForSequenceClassification", "float16"),
+        ("vllm", "GemmaForSequenceClassification", "float16"),
+        ("vllm", "Gemma2ForSequenceClassification", ""),
+        ("vllm", "Glm4ForSequenceClassification", ""),
+        ("sglang", "Gemma2ForSequenceClassification", ""),
+        ("infinity", "BertForSequenceClassification", ""),
+    ],
+)
+def test_a_class_that_the_rule_on_precision_leaves_out_has_no_claim(
+    engine: str, architecture: str, becomes: str
+) -> None:
+    assert facts_on(engine).float32_becomes(architecture) == becomes
 
 
 NARROW = {"when": {"field": {"is": [True]}}, "runs": False}
