@@ -46,12 +46,17 @@ class EngineFacts:
     versions: str
     read_at: str
     dtype: str
-    float32_becomes: str
+    float32: str
+    float32_not: tuple[str, ...]
     logits: str
     not_looked_at: tuple[str, ...]
     heads: Sequence[Mapping[str, Any]]
     scores: Sequence[Mapping[str, Any]]
     notes: Sequence[Mapping[str, Any]]
+
+    def float32_becomes(self, architecture: str) -> str:
+        """What a float32 checkpoint of a class is computed in by default; "" for float32, or where it isn't known."""
+        return "" if any(fnmatchcase(architecture, pattern) for pattern in self.float32_not) else self.float32
 
     def source_of(self, row: Mapping[str, Any]) -> str:
         """Where a row was read."""
@@ -74,7 +79,8 @@ def facts_on(engine: str) -> EngineFacts:
     return EngineFacts(
         **{name: found[name] for name in fields},
         dtype=found["dtype"]["rule"],
-        float32_becomes=found["dtype"].get("float32", ""),
+        float32=found["dtype"].get("float32", ""),
+        float32_not=tuple(found["dtype"].get("float32_not", ())),
         not_looked_at=tuple(found["not_looked_at"]),
         notes=found.get("notes", ()),
     )

@@ -16,6 +16,8 @@ from headscope.facts.results.report import find_missing
 from headscope.serving.cited import OTHER, EngineFacts, Served, engine_names, facts_on, first_that_fits
 
 _UNKNOWN = "not determined"
+_QUANTIZED = {"quantization_config", "compression_config"}
+"""Fields that engines read, even where Transformers reads only the first."""
 _SAVE_FIRST = "examine the folder that the trained classifier was saved to"
 
 
@@ -65,7 +67,8 @@ def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
     missing = find_missing(report)
     limits = {
         "the facts don't cover PEFT adapters": report.adapter is not None,
-        "the facts don't cover quantized checkpoints": report.model.quantization is not None,
+        "the facts don't cover quantized checkpoints": report.model.quantization is not None
+        or not _QUANTIZED.isdisjoint(manifest.config),
         "the facts don't cover remote code, which auto_map in config.json names": "auto_map" in manifest.config,
         f"config.json names several classes: {', '.join(named)}": len(named) > 1,
         f"config.json names {named[0] if named else ''}, which is what engines load: {_SAVE_FIRST}": bool(named)
@@ -117,7 +120,7 @@ def _engine_head(
         reads_padding=given.get("reads_padding", False),
         drops=tuple(given.get("drops", ())),
         dtype=facts.dtype,
-        float32_becomes=facts.float32_becomes,
+        float32_becomes=facts.float32_becomes(report.model.class_name),
         evidence=EngineEvidence.CITED if "file" in given else None,
         source=facts.source_of(given) if "file" in given else "",
         reason=given.get("reason", ""),

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import headscope
 from headscope.facts.results.engines import EnginesReport, EngineVerdict
-from headscope.serving.cited import Served, engine_names, first_that_fits
+from headscope.serving.cited import Served, engine_names, facts_on, first_that_fits
 
 SAME, OPEN = EngineVerdict.SAME, EngineVerdict.NOT_DETERMINED
 LABELS = {"0": "a", "1": "b", "2": "c"}
@@ -71,6 +71,7 @@ UNKNOWN: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: configure(folder, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}),
         "quantized",
     ),
+    "quantized, in an older field": (lambda folder: configure(folder, compression_config={"format": "x"}), "quantized"),
     "no weights of the head": (lambda folder: without(folder, "classifier"), "all the weights"),
     "no weights of the pooler": (lambda folder: without(folder, "bert.pooler"), "all the weights"),
     "a gap in the base model": (lambda folder: without(folder, "bert.encoder.layer.0"), "all the weights"),
@@ -98,6 +99,23 @@ def test_a_weight_file_and_a_subfolder_are_not_what_an_engine_loads(folder: Path
     assert {*verdicts(file).values(), *verdicts(part).values()} == {OPEN}
     assert "one weight file" in file.engines[0].reason
     assert "subfolders" in part.engines[0].reason
+
+
+def test_an_adapter_is_not_what_the_facts_are_on(bert: Path, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    model, _ = tiny.load(bert, "bert")
+    settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], r=2)
+    peft.get_peft_model(model, settings).save_pretrained(tmp_path / "adapter")
+    found = headscope.engines(tmp_path / "adapter", offline=True)
+    assert set(verdicts(found).values()) == {OPEN}
+    assert "adapters" in found.engines[0].reason
+
+
+def test_weights_with_a_prefix_that_from_pretrained_does_not_load_are_not_determined(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    tensors = {name: tensor.float() for name, tensor in load_file(file).items()}
+    save_file({f"module.{name}": tensor for name, tensor in tensors.items()}, file, metadata={"format": "pt"})
+    assert set(verdicts(headscope.engines(folder, offline=True)).values()) == {OPEN}
 
 
 def test_another_version_is_not_determined(folder: Path) -> None:
@@ -150,6 +168,23 @@ def test_every_engine_has_one_entry_and_the_json_names_the_same_verdicts(folder:
     plain = found.to_dict()
     assert plain["verdict"] == found.verdict.value
     assert [item["verdict"] for item in plain["engines"]] == [item.verdict.value for item in found.engines]
+
+
+@pytest.mark.parametrize(
+    ("engine", "architecture", "becomes"),
+    [
+        ("vllm", "BertForSequenceClassification", "float16"),
+        ("vllm", "GemmaForSequenceClassification", "float16"),
+        ("vllm", "Gemma2ForSequenceClassification", ""),
+        ("vllm", "Glm4ForSequenceClassification", ""),
+        ("sglang", "Gemma2ForSequenceClassification", ""),
+        ("infinity", "BertForSequenceClassification", ""),
+    ],
+)
+def test_a_class_that_the_rule_on_precision_leaves_out_has_no_claim(
+    engine: str, architecture: str, becomes: str
+) -> None:
+    assert facts_on(engine).float32_becomes(architecture) == becomes
 
 
 NARROW = {"when": {"field": {"is": [True]}}, "runs": False}
