@@ -131,7 +131,7 @@ _PINNED, _MAIN = _COMMITS["someone/base"]["pinned"], _COMMITS["someone/base"]["m
 def test_each_repository_is_read_at_its_own_commit(
     arguments: list[str], commit: str, pads_left: bool, world: World, tmp_path: Path
 ) -> None:
-    answer = world.run(tmp_path, "check", *arguments, "--for", "inference")
+    (answer,) = world.run(tmp_path, "check", *arguments, "--for", "inference")["results"]
     assert world.asked("someone/base") == {commit}
     assert world.asked("someone/adapter") == {_COMMITS["someone/adapter"]["main"]}
     assert ("HS303" in {item["id"] for item in answer["findings"]}) is pads_left

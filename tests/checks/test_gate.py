@@ -133,7 +133,7 @@ def test_a_finding_whose_ignore_ended_counts_and_says_why_it_was_ignored(gate: G
     ignore = '{ rule = "HS102", reason = "trained next week", until = 2020-01-01 }'
     settings = f'[tool.headscope]\nfor = "inference"\nignore = [{ignore}]'
     code, out, _ = gate("roberta-base", "--json", settings=settings)
-    result = json.loads(out)
+    (result,) = json.loads(out)["results"]
     assert (code, result["ignored"]) == (1, [])
     assert "HS102" in [item["id"] for item in result["findings"]]
     (notice,) = (text for text in result["notices"] if "HS102" in text)
@@ -147,7 +147,7 @@ def test_an_ignored_finding_is_shown_with_its_reason(gate: Gate) -> None:
     settings = '[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", reason = "a demo" }]'
     _, out, _ = gate("roberta-base", settings=settings)
     assert "a demo" in out
-    document = json.loads(gate("roberta-base", "--json", settings=settings)[1])
+    (document,) = json.loads(gate("roberta-base", "--json", settings=settings)[1])["results"]
     assert [item["reason"] for item in document["ignored"]] == ["a demo"]
 
 

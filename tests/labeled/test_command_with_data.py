@@ -44,8 +44,9 @@ def test_the_json_follows_the_schema_for_one_model_and_for_two(file: Path, capsy
     run(file, "--label-column", "label", "--json")
     document = json.loads(capsys.readouterr().out)
     jsonschema.validate(document, SCHEMA)
-    assert document["data"]["rows"] == 3
-    assert document["data"]["predictions"] is None
+    (result,) = document["results"]
+    assert result["data"]["rows"] == 3
+    assert result["data"]["predictions"] is None
     run(file, "--label-column", "label", "--json", model=(MODEL, MODEL))
     document = json.loads(capsys.readouterr().out)
     jsonschema.validate(document, SCHEMA)

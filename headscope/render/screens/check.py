@@ -51,7 +51,7 @@ def verdict_words(result: CheckResult) -> str:
 def _unread(result: CheckResult) -> str:
     """What a verdict before inference says nothing about."""
     if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT:
-        return "; values of weights not checked (snapshot)"
+        return "; weights not read (snapshot)"
     is_told = result.not_read and result.profile is Profile.INFERENCE
     return f"; not read: {' and '.join(result.not_read)}" if is_told else ""
 

@@ -50,7 +50,7 @@ def observe(row: Entry, folder: Path) -> Seen:
         "verdict": judged.get("verdict") or f"error: {judged['error']['code']}",
         "rules": tuple(state["rule"] for state in states),
         "tool": states[0]["tool"] if states else "",
-        "findings": tuple(item["id"] for item in judged.get("findings", ())),
+        "findings": tuple(item["id"] for result in judged.get("results", ()) for item in result["findings"]),
         "text": json.dumps([report, judged]),
         "versions": tuple(f"{name} {version(_PACKAGES.get(name, name))}" for name in row.needs),
     }
