@@ -125,8 +125,6 @@ def _vector_named(name: str) -> Vector:
 def _refuse_what_cannot_be_loaded(report: Report, request: Request, place: Location) -> None:
     """Raises Unsupported for what the module's `from_pretrained` would not load as it was examined."""
     kind, hint = report.checkpoint.kind, "give a Hub ID or the folder of a checkpoint"
-    if kind is CheckpointKind.CLASS:
-        raise Unsupported("code needs a checkpoint, and a class has none", hint)
     if report.adapter is not None or kind is CheckpointKind.ADAPTER:
         raise Unsupported("code doesn't write modules with a PEFT adapter", "merge it into its base model first")
     is_file = Path(request.reference).is_file()  # of weights: the folder may hold others, which would be loaded

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -217,7 +218,7 @@ def _not_a_row(found: Any, number: int, path: Path) -> UsageError:
     return UsageError(f"line {number} of {path} isn't a row of a scan", ANOTHER)
 
 
-class LoggedTable:
+class LoggedTable(ABC):
     """A table whose rows go to a log of JSON lines immediately, and into its own format where the scan ends."""
 
     _log: RowFile
@@ -240,6 +241,6 @@ class LoggedTable:
         """Adds a row to the log: whole, or not at all. Raises HeadscopeError where the disk takes no more."""
         self._log.write(row)
 
+    @abstractmethod
     def _write_out(self) -> None:
         """Writes the log in the table's own format."""
-        raise NotImplementedError

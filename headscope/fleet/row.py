@@ -65,7 +65,6 @@ def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
     subject = gather(examined, request, profile, reads_tokenizer=is_local, reads_numbers=False)
     result = judge(subject, options.selection or select())
     checkpoint, model, weights, head = report.checkpoint, report.model, report.weights, report.head
-    is_open = any(item.status is ParameterStatus.UNKNOWN for item in weights.parameters)
     undetermined = result.verdict is Verdict.NOT_DETERMINED
     return ScanRow(
         reference=checkpoint.reference,
@@ -82,7 +81,7 @@ def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
         num_labels=model.num_labels,
         labels=model.labels,
         dtype=model.dtype,
-        new=None if is_open else len(weights.new),
+        new=None if report.unknown else len(weights.new),
         new_in_head=_new_in_head(report),
         mismatched=len(weights.mismatched),
         unused=len(weights.unused),

@@ -300,7 +300,7 @@ def exit_code(results: "Sequence[CheckResult | VerifyResult]") -> int:
 
 def exit_code_of(names: "Iterable[str]") -> int:
     """The exit code of verdicts by name."""
-    verdicts = set(names)
-    if "failed" in verdicts:
-        return ExitCode.FINDINGS
-    return ExitCode.UNDETERMINED if "not_determined" in verdicts else ExitCode.OK
+    from headscope.facts.results.check import Verdict, verdict_on_all
+
+    codes = {Verdict.FAILED: ExitCode.FINDINGS, Verdict.NOT_DETERMINED: ExitCode.UNDETERMINED}
+    return codes.get(verdict_on_all(map(Verdict, names)), ExitCode.OK)
