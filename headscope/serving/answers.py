@@ -1,0 +1,33 @@
+"""What an engine answered to texts: scores, over a network or from a separate process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The scores of one text. `labels` names them in the same order, () where the engine gave no names.
+
+    `is_partial` says that the engine gave the scores of some classes alone, such as the most likely.
+    """
+
+    scores: tuple[float, ...]
+    labels: tuple[str, ...] = ()
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What an engine answered, one entry for each text in their order.
+
+    `is_raw` says that logits were requested, and not the engine's default. `engine` and `version` are as the engine
+    gave them, "" where it didn't. `protocol` is how the scores were requested. `notes` are sentences on what was left out.
+    """
+
+    engine: str
+    version: str
+    protocol: str
+    is_raw: bool
+    items: tuple[Answer, ...]
+    notes: tuple[str, ...] = ()
