@@ -14,12 +14,14 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from os import PathLike
 from textwrap import fill
-from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 
-from headscope.checks import Ignore
 from headscope.errors import HeadscopeError, UsageError, did_you_mean
 from headscope.facts import Severity
 from headscope.upstream.python import check_folder, fault_of_process
+
+if TYPE_CHECKING:
+    from headscope.checks import Ignore
 
 ProfileName = Literal["training", "inference"]
 """The values of `facts.Profile`."""

@@ -57,7 +57,7 @@ def select(
     """
     names, given, now = tuple(wanted), tuple(ignores), today or date.today()
     for name in (*names, *(item.rule for item in given)):
-        _check_known(name)
+        check_known(name)
     ignored = tuple(item for item in given if item.until is None or item.until >= now)
     _check_contradiction(names, ignored)
     every = [RULES[identifier] for identifier in sorted(RULES) if RULES[identifier].command == command]
@@ -79,7 +79,8 @@ def _names(name: str, rule: Rule) -> bool:
     return rule.name == name.lower() or bool(re.fullmatch(r"HS\d*", name.upper()) and rule.id.startswith(name.upper()))
 
 
-def _check_known(name: str) -> None:
+def check_known(name: str) -> None:
+    """Raises UsageError for what names no rule."""
     if any(_names(name, rule) for rule in RULES.values()):
         return
     known = [*RULES, *(rule.name for rule in RULES.values())]

@@ -1,8 +1,11 @@
 """CPython."""
 
 import ast
+import gc
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
@@ -26,6 +29,22 @@ def parse(source: str) -> ast.Module:
         except SystemError:
             continue
     return ast.parse(source)
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """No cyclic garbage collection inside.
+
+    With PyTorch and Transformers imported, one full collection goes through a million objects, which takes as long as
+    the trace of a head.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def descends_from(value: object, package: str, name: str) -> bool:

@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.arguments import use_case
-from headscope.api.results.shown import Heads
 from headscope.errors import UsageError, did_you_mean
 from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Progress
@@ -23,10 +22,10 @@ from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.heads.head import parse_pooling
 from headscope.facts.heads.tasks import parse_task
 from headscope.facts.plain import from_dict
-from headscope.fleet.processes import Workers, begin_worker, results
 from headscope.upstream.imports import fault_of_import
 
 if TYPE_CHECKING:
+    from headscope.api.results.shown import Heads
     from headscope.facts import HeadTrace
     from headscope.trace import TokenNames
 
@@ -100,6 +99,8 @@ def heads(
             )
         where = f" for {task}" if task else ""
         raise UsageError(f"no class matches {pattern!r}{where}", _nearest(known, pattern, task))
+    from headscope.api.results.shown import Heads
+
     shown = {target: known.entry(target) for target in targets}
     unknown = [target for target, entry in shown.items() if entry is None]
     traced = _trace_all(unknown, workers or os.cpu_count() or 1, tell) if unknown else []
@@ -218,6 +219,8 @@ def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]
         return [_entry(target) for target in _announced(targets, tell)]
     batches = [targets[at : at + _BATCH] for at in range(0, len(targets), _BATCH)]
     found: list[HeadEntry] = []
+    from headscope.fleet.processes import Workers, begin_worker, results
+
     crew = Workers(begin_worker)
     for entries in results(
         lambda batch: crew.worker().call(_entries, batch), batches, min(workers, len(batches)), crew

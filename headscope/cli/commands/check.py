@@ -250,25 +250,33 @@ def _run(
 
 
 def _gate(rules: Rules) -> "Gate":
+    selected, ignored = rule_names(rules.select), rule_names(rules.ignore)  # before anything heavy is imported
     from headscope.api.many.gate import read_gate
 
     return read_gate(
         Path.cwd(),
         profile=rules.profile.value if rules.profile else None,
-        select_rules=rule_names(rules.select),
-        ignore=rule_names(rules.ignore),
+        select_rules=selected,
+        ignore=ignored,
         fail_on=rules.fail_on,
         baseline=rules.baseline,
     )
 
 
 def rule_names(joined: str | None, example: str = "HS101,HS202") -> tuple[str, ...] | None:
-    """The rules in `HS101,HS202`; None where the option was not given. Raises UsageError for a text without any."""
+    """The rules in `HS101,HS202`; None where the option was not given.
+
+    Raises UsageError for an unknown rule, and for a text without any.
+    """
     if joined is None:
         return None
     names = tuple(name.strip() for name in joined.split(",") if name.strip())
     if not names:
         raise UsageError(f"{joined!r} names no rule", f"write rules as {example}")
+    from headscope.checks.selection import check_known
+
+    for name in names:
+        check_known(name)
     return names
 
 

@@ -9,6 +9,15 @@ from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
 
+def _known_engine(given: str | None) -> str | None:
+    """The engine. Raises UsageError for an unknown one before anything heavy is imported."""
+    if given is not None:
+        from headscope.serving.cited import facts_on
+
+        facts_on(given.partition("@")[0])
+    return given
+
+
 def engines_command(
     source: Source,
     output: Output,
@@ -18,6 +27,7 @@ def engines_command(
             "--engine",
             "One engine, such as vllm, or vllm@0.33.0 (default: all).",
             "NAME",
+            callback=_known_engine,
             autocompletion=complete_engine,
         ),
     ] = None,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
-from headscope.examination.base.environment import environment
+from headscope.facts.results.environment import package_version
 from headscope.upstream.sources import are_unchanged
 
 PLACE = Path(__file__).parents[2] / "bundled" / "facts.zip"
@@ -27,8 +27,9 @@ def public_version(version: str) -> str:
 
 def shipped(member: str) -> Any:
     """The JSON of one part of the shipped facts; None where there is none for the installed versions."""
-    found, here = _read_member(SOURCES), environment()
-    if found is None or (found["torch"], found["transformers"]) != (public_version(here.torch), here.transformers):
+    found = _read_member(SOURCES)
+    here = public_version(package_version("torch")), package_version("transformers")
+    if found is None or (found["torch"], found["transformers"]) != here:
         return None
     return _read_member(member)
 

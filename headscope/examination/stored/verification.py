@@ -31,6 +31,7 @@ from headscope.facts.results.check import HeadTrial
 from headscope.facts.results.verification import LoadedModel, ModelComparison, Scope, TensorCheck, TensorStatus
 from headscope.facts.stored.location import Location
 from headscope.upstream.peft import plain_name
+from headscope.upstream.python import collection_paused
 
 if TYPE_CHECKING:
     from torch import nn
@@ -95,13 +96,14 @@ def compare_with_checkpoint(
     tell = progress or (lambda sentence: None)
     unwrapped = unwrap(module)
     inner = unwrapped.module
-    manifest = read_checkpoint(request, progress)
-    places = _opened(request, manifest)
-    before = _state_of(places)
-    pairing = StoredPairing(inner, manifest, places)
-    notes = [*pairing.prefixes.notes()]
-    tell("tracing the head")
-    head = _head_of(unwrapped, module, pairing)
+    with collection_paused():
+        manifest = read_checkpoint(request, progress)
+        places = _opened(request, manifest)
+        before = _state_of(places)
+        pairing = StoredPairing(inner, manifest, places)
+        notes = [*pairing.prefixes.notes()]
+        tell("tracing the head")
+        head = _head_of(unwrapped, module, pairing)
     every = (*tensors_of(inner), *prompts_of(module))
     own = tuple(item for item in every if not pairing.adapter.is_unused(item))
     is_part = head_only and not head.why and not head.has_none
