@@ -131,7 +131,9 @@ def forward(
     if device == _META:
         return _report(report, device, _observe_shapes(choice, examined.skeleton), material)
     place = _place(request, manifest)
-    (progress or (lambda sentence: None))(f"loading {_gigabytes(manifest)} of weights")
+    from headscope.render.text.words import bytes_of
+
+    (progress or (lambda sentence: None))(f"loading {bytes_of(manifest.bytes_total)} of weights")
     observation = _observe_values(choice, place, material, device)
     return _report(report, device, observation, material)
 
@@ -210,10 +212,6 @@ def _check_kind(material: Material, choice: Choice) -> None:
                 f"{choice.cls.__name__} takes {' and '.join(_KINDS[item] for item in taken)}, not {_KINDS[kind]}",
                 f"give {' or '.join(f'--{item}' for item in taken)}",
             )
-
-
-def _gigabytes(manifest: CheckpointManifest) -> str:
-    return f"{manifest.bytes_total / 1e9:.2f} GB"
 
 
 _WHOLE = "give the folder or the Hub ID of a whole checkpoint"

@@ -20,6 +20,7 @@ from headscope.probing.hidden.opening import InputSource, open_reader
 from headscope.probing.hidden.origin import origin_of_vectors
 from headscope.probing.hidden.store import Features, clear_folder, keep_manifest, read_kept
 from headscope.probing.plan import Plan
+from headscope.render.text.words import bytes_of
 from headscope.trace.record.base import base_module
 from headscope.upstream.torch import on_meta
 
@@ -60,7 +61,7 @@ def read_vectors(  # noqa: PLR0917  a step of `measure`, all of whose names it u
             tell(f"using the vectors in {place.folder}")
             return kept
         clear_folder(place.folder)
-    tell(f"loading {manifest.bytes_total / 1e9:.2f} GB of weights")
+    tell(f"loading {bytes_of(manifest.bytes_total)} of weights")
     reader = open_reader(source, plan.device, plan.dtype, texts)
     found = extract_features(reader, texts, place.folder, batch_size=plan.batch_size, tell=tell)
     if place.is_kept:

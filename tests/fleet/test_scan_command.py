@@ -299,3 +299,30 @@ def test_a_wrong_place_is_told_in_one_sentence_before_the_work(
     assert error == f"error: {WRONG[arguments]}"
     assert len(rest) <= 1
     assert all(line.startswith("hint: ") for line in rest)
+
+
+@pytest.mark.parametrize("stdout", ["a pipe", "the terminal"])
+def test_rows_are_whole_beside_the_bar_of_a_terminal(stdout: str, tmp_path: Path) -> None:
+    """The bar is drawn on a terminal of 80 columns; each row is one line of stdout, wherever that goes."""
+    screen, terminal = os.openpty()
+    command = [sys.executable, "-m", "headscope", "scan", "gpt2", "bert-base-uncased", "--workers", "1"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE if stdout == "a pipe" else terminal,
+        stderr=terminal,
+        cwd=tmp_path,
+        env=os.environ | warm.offline() | {"COLUMNS": "80", "TERM": "xterm"},
+    )
+    os.close(terminal)
+    shown = b""
+    try:
+        while piece := os.read(screen, 65536):
+            shown += piece
+    except OSError:  # Linux reports the end of a terminal so
+        pass
+    rows = process.communicate()[0] if stdout == "a pipe" else shown
+    assert process.wait() == 1  # a finding on gpt2
+    lines = [json.loads(line) for line in rows.splitlines() if line.startswith(b"{")]
+    assert [line["reference"] for line in lines] == ["gpt2", "bert-base-uncased"]
+    assert (b"scanning" in shown) == (stdout == "a pipe")
+    os.close(screen)

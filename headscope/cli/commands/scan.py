@@ -230,7 +230,7 @@ def scan_command(
     read = ScanSources(sources.models or (), sources.listed, sources.folder or (), sources.on_hub())
     given = hub.keywords() | {name: value for name, value in vars(work).items() if value is not None}
     engine, stdout = given.pop("engine"), RowsOnStdout()
-    with _ended_by_sigterm(), _progress(table.quiet) as done:
+    with _ended_by_sigterm(), _progress(table.quiet or _rows_on_screen(table)) as done:
         write = None if table.place else stdout.write
         found = run_scan(
             read,
@@ -302,6 +302,11 @@ def check_summaries(paths: Sequence[Path], table: str | None, listed: str | None
         check_output(path, "--summary")
 
 
+def _rows_on_screen(table: TableOptions) -> bool:
+    """Whether the rows go to a terminal: a bar beside them would break them into lines."""
+    return table.place is None and sys.stdout is not None and sys.stdout.isatty()
+
+
 @contextmanager
 def _progress(quiet: bool) -> "Iterator[Callable[[Progressed], None]]":
     """A bar on stderr with the rate, the time left and the failures; silent where nobody watches."""
@@ -328,7 +333,9 @@ def _progress(quiet: bool) -> "Iterator[Callable[[Progressed], None]]":
         TextColumn("{task.fields[open]}"),
     )
     start = time.monotonic()
-    with Progress(*columns, console=Console(file=sys.stderr, highlight=False), transient=True) as bar:
+    console = Console(file=sys.stderr, highlight=False)
+    # Redirected, rows for a file or a pipe would be printed above the bar, on the terminal.
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         task = bar.add_task("", total=None, rate="", open="")
 
         def show(so_far: "Progressed") -> None:
