@@ -1,0 +1,185 @@
+"""What an engine computes, found by comparing its scores with those of variants of the head.
+
+An explanation is chosen on half of the texts and has to give all scores of the other half. It is claimed only if no
+other variant gives them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scores = NDArray[np.float64]
+"""A row for each text and a column for each class."""
+
+_FEWEST_TEXTS = 6
+"""Three to choose by, three to confirm."""
+_PRECISION = 1e-4
+"""Single precision over a whole model, in relation to the largest score."""
+_SPREAD = 50
+"""How much further than the tolerance the scores of different texts have to lie apart."""
+_SATURATED = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreFunction:
+    """What an engine may apply to logits; `inverse` gives them back, for a softmax up to a constant in each row."""
+
+    name: str
+    forward: Callable[[Scores], Scores]
+    inverse: Callable[[Scores], Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What gives an engine's scores: `function(scale * logits + offset)` of a variant's logits.
+
+    `order` holds, for each score of the engine, the class of the model. `max_difference` is over all texts.
+    """
+
+    variant: str
+    function: str
+    order: tuple[int, ...]
+    scale: float
+    offset: float
+    max_difference: float
+
+    @property
+    def is_reordered(self) -> bool:
+        """Whether the engine gives the classes in another order."""
+        return self.order != tuple(range(len(self.order)))
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedScores:
+    """The one explanation, or None with the reason; `fitting` names the variants and functions that gave all scores."""
+
+    explanation: Explanation | None
+    reason: str = ""
+    fitting: tuple[str, ...] = ()
+
+
+def explain_scores(variants: Mapping[str, Scores], given: Scores, precision: float = _PRECISION) -> ExplainedScores:
+    """The one variant whose logits explain the scores that an engine gave for the same texts.
+
+    `variants` are logits by the name of each variant; `given` has their shape. `precision` is the largest difference to
+    accept, in relation to the largest score: more for an engine that computes in half precision.
+    """
+    tolerance = precision * max(float(np.abs(given).max(initial=0.0)), 1e-3)
+    reason = _unfit_scores(given, tolerance)
+    if reason:
+        return ExplainedScores(None, reason)
+    found = [item for name, logits in variants.items() for item in _fits(name, logits, given, tolerance)]
+    names = tuple(f"{item.function} of {item.variant}" for item in found)
+    if len(found) == 1:
+        return ExplainedScores(found[0], fitting=names)
+    return ExplainedScores(None, "several explanations fit" if found else "no explanation found", names)
+
+
+def _unfit_scores(given: Scores, tolerance: float) -> str:
+    """Why scores say nothing about the head; "" where they do."""
+    if len(given) < _FEWEST_TEXTS:
+        return f"{len(given)} texts are too few: at least {_FEWEST_TEXTS} are needed"
+    if not np.isfinite(given).all():
+        return "the scores are not all finite"
+    if len(np.unique(given, axis=0)) < _FEWEST_TEXTS or (np.ptp(given, axis=0) < _SPREAD * tolerance).any():
+        return "the scores of the texts hardly differ"
+    return ""
+
+
+def _fits(name: str, logits: Scores, given: Scores, tolerance: float) -> Iterator[Explanation]:
+    """For each function that explains the scores with a variant, the plainest way."""
+    chosen = np.arange(len(given)) % 2 == 0
+    for function in SCORE_FUNCTIONS:
+        if function.name == "softmax" and given.shape[1] == 1:
+            continue
+        ways = _ways(logits[chosen], given[chosen], function)
+        fitted = (_held_against(name, function, way, logits, given) for way in ways)
+        first = next((item for item in fitted if item.max_difference <= tolerance), None)
+        if first is not None:
+            yield first
+
+
+_Way = tuple[tuple[int, ...], float, float]
+
+
+def _ways(logits: Scores, given: Scores, function: ScoreFunction) -> Iterator[_Way]:
+    """Order, scale and offset, the plainest first: as it is, in another order, with a factor, with both."""
+    plain = tuple(range(given.shape[1]))
+    yield plain, 1.0, 0.0
+    order = _order_of(function.forward(logits), given)
+    if order is not None and order != plain:
+        yield order, 1.0, 0.0
+    targets, is_centered = function.inverse(given), function.name == "softmax"
+    if not np.isfinite(targets).all():
+        return
+    if is_centered:  # what a softmax leaves open
+        logits, targets = (item - item.mean(1, keepdims=True) for item in (logits, targets))
+    orders = dict.fromkeys((plain, _order_by_correlation(logits, targets)))
+    for order in filter(None, orders):
+        line = _line(logits[:, list(order)], targets, through_zero=is_centered)
+        if line is not None:
+            yield order, *line
+
+
+def _held_against(name: str, function: ScoreFunction, way: _Way, logits: Scores, given: Scores) -> Explanation:
+    order, scale, offset = way
+    expected = function.forward(scale * logits[:, list(order)] + offset)
+    return Explanation(name, function.name, order, scale, offset, float(np.abs(expected - given).max()))
+
+
+def _order_of(expected: Scores, given: Scores) -> tuple[int, ...] | None:
+    """For each column of `given` the nearest of `expected`; None where two have the same."""
+    distances = np.abs(given[:, :, None] - expected[:, None, :]).max(0)
+    return _one_to_one(distances.argmin(1))
+
+
+def _order_by_correlation(logits: Scores, targets: Scores) -> tuple[int, ...] | None:
+    """For each column of `targets` the one of `logits` that it rises and falls with, between texts."""
+    if len(logits) < 3:
+        return None
+    size = logits.shape[1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = np.corrcoef(targets, logits, rowvar=False)[:size, size:]
+    return None if not np.isfinite(found).all() else _one_to_one(found.argmax(1))
+
+
+def _one_to_one(order: NDArray[np.int64]) -> tuple[int, ...] | None:
+    found = tuple(int(item) for item in order)
+    return found if len(set(found)) == len(found) else None
+
+
+def _line(logits: Scores, targets: Scores, *, through_zero: bool) -> tuple[float, float] | None:
+    """Scale and offset of the line from logits to targets; None where there is none."""
+    if through_zero:
+        square = float((logits * logits).sum())
+        return (float((logits * targets).sum()) / square, 0.0) if square > 0 else None
+    if np.ptp(logits) == 0:
+        return None
+    scale, offset = np.polyfit(logits.ravel(), targets.ravel(), 1)
+    return float(scale), float(offset)
+
+
+def _softmax(logits: Scores) -> Scores:
+    powers = np.exp(logits - logits.max(1, keepdims=True))
+    return np.asarray(powers / powers.sum(1, keepdims=True))
+
+
+def _within(values: Scores, low: float, high: float) -> Scores:
+    """The values, NaN where a function is saturated and gives its logits back with too few digits."""
+    return np.where((values > low + _SATURATED) & (values < high - _SATURATED), values, np.nan)
+
+
+SCORE_FUNCTIONS = (
+    ScoreFunction("none", lambda logits: logits, lambda scores: scores),
+    ScoreFunction("softmax", _softmax, lambda scores: np.log(_within(scores, 0, np.inf))),
+    ScoreFunction(
+        "sigmoid",
+        lambda logits: 1 / (1 + np.exp(-logits)),
+        lambda scores: np.log(_within(scores, 0, 1) / (1 - _within(scores, 0, 1))),
+    ),
+    ScoreFunction("tanh", np.tanh, lambda scores: np.arctanh(_within(scores, -1, 1))),
+)
