@@ -1,0 +1,125 @@
+"""What is said of an engine's scores, for engines whose scores are made of known logits."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from headscope.facts.results.served import ServedScores
+from headscope.serving.answers import Answer, Answers
+from headscope.serving.comparing import AS_IT_IS, compare_scores, interval_of
+from headscope.serving.explaining import Scores
+
+LABELS = ("no", "maybe", "yes")
+OWN = np.random.default_rng(5).normal(size=(40, 3)) * 2
+OTHER = np.random.default_rng(6).normal(size=(40, 3)) * 2
+
+
+def softmax(logits: Scores) -> Scores:
+    powers = np.exp(logits)
+    return np.asarray(powers / powers.sum(1, keepdims=True))
+
+
+def answered(scores: Scores, labels: Sequence[str] = LABELS, *, is_raw: bool = False) -> Answers:
+    return Answers(
+        "engine", "1", "protocol", is_raw, tuple(Answer(tuple(row), tuple(labels)) for row in scores.tolist())
+    )
+
+
+def compared(answers: Answers, activation: str = "softmax", half: Scores | None = None) -> ServedScores:
+    return compare_scores({AS_IT_IS: OWN, "without the pooler": OTHER}, half, answers, LABELS, activation)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        answered(softmax(OWN)),
+        answered(softmax(OWN)[:, [2, 0, 1]], ["yes", "no", "maybe"]),
+        answered(softmax(OWN), ["LABEL_0", "LABEL_1", "LABEL_2"]),
+        answered(softmax(OWN), []),
+        answered(OWN, is_raw=True),
+    ],
+    ids=["named", "in another order, by name", "placeholders", "without names", "logits"],
+)
+def test_equal_scores_are_the_same(answers: Answers) -> None:
+    found = compared(answers)
+    assert (found.same, found.explanation, found.precision, found.reason) == (True, None, "float32", "")
+    assert found.class_changes is not None and found.class_changes.share == 0 < found.class_changes.high < 0.1
+
+
+def test_another_head_is_named() -> None:
+    found = compared(answered(OTHER, is_raw=True))
+    assert found.same is False and found.explanation is not None
+    assert (found.explanation.variant, found.explanation.activation) == ("without the pooler", "none")
+    changed = float((OWN.argmax(1) != OTHER.argmax(1)).mean())
+    assert found.class_changes is not None and found.class_changes.share == changed > 0
+    assert found.max_difference == pytest.approx(np.abs(OWN - OTHER).max())
+
+
+def test_another_function_is_named() -> None:
+    found = compared(answered(1 / (1 + np.exp(-OWN))))
+    assert found.same is False and found.explanation is not None
+    assert (found.explanation.variant, found.explanation.activation) == (AS_IT_IS, "sigmoid")
+    assert found.class_changes is not None and found.class_changes.share == 0
+
+
+def test_names_that_are_exchanged_are_another_order() -> None:
+    found = compared(answered(softmax(OWN), ["maybe", "no", "yes"]))
+    assert found.same is False and found.explanation is not None and found.explanation.order == (1, 0, 2)
+
+
+def test_classes_of_a_model_with_several_labels_are_those_above_one_half() -> None:
+    found = compared(answered(1 / (1 + np.exp(-OTHER))), activation="sigmoid")
+    assert found.class_changes is not None
+    assert found.class_changes.share == float(((OWN > 0) != (OTHER > 0)).any(1).mean())
+
+
+def test_what_no_variant_gives_has_no_explanation() -> None:
+    found = compared(answered(softmax(OWN + OTHER)))
+    assert (found.same, found.explanation, found.reason) == (False, None, "no explanation found")
+
+
+def test_half_precision_counts_as_the_same_only_if_it_is_expected() -> None:
+    half = OWN.astype(np.float16).astype(np.float64) * (1 + 1e-3)
+    assert compared(answered(half, is_raw=True)).same is False
+    found = compared(answered(half * (1 + 5e-4), is_raw=True), half=half)
+    assert (found.same, found.precision) == (True, "half")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda answers: replace(answers, items=answers.items[1:]), "39 answers to 40 texts"),
+        (lambda answers: answered(softmax(OWN)[:, :2], []), "the engine gave 2 scores for a text"),
+        (lambda answers: answered(np.where(OWN > 3, np.inf, OWN)), "scores that are not finite"),
+        (lambda answers: answered(np.where(OWN > 3, np.nan, OWN)), "scores that are not finite"),
+        (
+            lambda answers: replace(answers, items=tuple(replace(item, is_partial=True) for item in answers.items)),
+            "the scores of some classes only",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_not_determined(change: Callable[[Answers], Answers], reason: str) -> None:
+    found = compared(change(answered(softmax(OWN))))
+    assert found.same is None and reason in found.reason
+    assert (found.max_difference, found.class_changes) == (None, None)
+
+
+def test_an_unknown_function_is_not_determined() -> None:
+    found = compared(answered(softmax(OWN)), activation="not determined")
+    assert found.same is None and "what belongs on the scores is not determined" in found.reason
+
+
+def test_equal_scores_that_are_the_same_for_all_texts_show_nothing() -> None:
+    constant = OWN[:1].repeat(40, 0)
+    found = compare_scores({AS_IT_IS: constant}, None, answered(softmax(constant)), LABELS, "softmax")
+    assert found.same is None and "hardly differ" in found.reason
+
+
+@pytest.mark.parametrize(("count", "whole"), [(0, 1), (1, 1), (0, 40), (3, 40), (20, 40), (40, 40), (7, 1000)])
+def test_the_interval_is_wilsons(count: int, whole: int) -> None:
+    expected = binomtest(count, whole).proportion_ci(method="wilson")
+    found = interval_of(count, whole)
+    assert (found.share, found.low, found.high) == pytest.approx((count / whole, expected.low, expected.high), abs=1e-6)
