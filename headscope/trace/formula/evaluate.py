@@ -41,17 +41,17 @@ def equals_head(execution: Execution, replay: Replay, logits: tuple[Node, ...]) 
     memo: dict[int, torch.Tensor] = {}
     try:
         with torch.no_grad(), OwnRandomness():
-            values = [_evaluate(node, execution, replay, memo) for node in logits]
+            values = [evaluate_node(node, execution, replay, memo) for node in logits]
     except Exception as err:
         return (
             f"it cannot be evaluated ({str(err).strip().splitlines()[0] if str(err).strip() else type(err).__name__})"
         )
     for value, expected in zip(values, replay.logits, strict=True):
         try:
-            fitted = _fitted(value, expected.shape)
+            found = fitted(value, expected.shape)
         except ValueError as err:
             return str(err)
-        if not torch.allclose(fitted.float(), expected.detach().float(), rtol=_RELATIVE, atol=_scale(expected)):
+        if not torch.allclose(found.float(), expected.detach().float(), rtol=_RELATIVE, atol=_scale(expected)):
             return "what it gives on random hidden states differs from the head"
     return ""
 
@@ -62,7 +62,8 @@ def _scale(expected: torch.Tensor) -> float:
     return _ABSOLUTE * max(float(finite.abs().max()), 1.0) if finite.numel() else _ABSOLUTE
 
 
-def _evaluate(node: Node, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]) -> torch.Tensor:
+def evaluate_node(node: Node, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]) -> torch.Tensor:
+    """The value of a node on the hidden states of a replay; `memo` holds the values of nodes by their id."""
     if id(node) not in memo:
         memo[id(node)] = _compute(node, execution, replay, memo)
     return memo[id(node)]
@@ -70,7 +71,7 @@ def _evaluate(node: Node, execution: Execution, replay: Replay, memo: dict[int, 
 
 def _compute(node: Node, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]) -> torch.Tensor:  # noqa: PLR0911 - one line for each kind
     def value(inner: Node) -> torch.Tensor:
-        return _evaluate(inner, execution, replay, memo)
+        return evaluate_node(inner, execution, replay, memo)
 
     match node:
         case Hidden():
@@ -89,13 +90,13 @@ def _compute(node: Node, execution: Execution, replay: Replay, memo: dict[int, t
             return _pooled(value(node.of), node, execution, replay)
         case Arithmetic():
             pairs = zip((node.left, node.right), node.recorded, strict=True)
-            left, right = (_fitted(value(item), getattr(like, "shape", torch.Size())) for item, like in pairs)
+            left, right = (fitted(value(item), getattr(like, "shape", torch.Size())) for item, like in pairs)
             return torch.as_tensor(_SIGNS[node.sign](left, right))
         case Joined():
-            parts = [_fitted(value(part), like.shape) for part, like in zip(node.parts, node.recorded, strict=True)]
+            parts = [fitted(value(part), like.shape) for part, like in zip(node.parts, node.recorded, strict=True)]
             return torch.cat(parts, node.axis) if node.function == "cat" else torch.stack(parts, node.axis)
         case Applied():
-            given = {id(tensor): _fitted(value(inner), tensor.shape) for tensor, inner in node.inputs}
+            given = {id(tensor): fitted(value(inner), tensor.shape) for tensor, inner in node.inputs}
             return replay.run_again(node.step.operations, given, node.output)
         case Rows():
             return _of_rows(value(node.of), node, replay)
@@ -169,7 +170,7 @@ def _of_function(function: str, value: torch.Tensor, axes: tuple[int, ...]) -> t
     return value.sum(axes) if function == "sum" else value.amax(axes)
 
 
-def _fitted(value: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+def fitted(value: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     """The value in the layout that was recorded: axes of size 1 come and go, all others stay in their order.
 
     Raises ValueError where more than that differs.
