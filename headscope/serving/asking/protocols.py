@@ -49,11 +49,16 @@ class ServerProtocol:
         """Whether pairs of texts can be asked about."""
         return _WAYS[self.name].pairs is not None
 
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether the model is a pipeline of MLServer's runtime for Hugging Face, which takes options."""
+        return self.engine == "mlserver" and self.text_input == "args"
+
     def can_give_logits(self, pairs: bool = False) -> bool:
         """Whether scores can be requested without the function that the engine applies to them."""
         way = _WAYS[self.name].pairs if pairs else _WAYS[self.name].texts
         if self.name == "kserve":
-            return self.engine == "mlserver"
+            return not pairs and self.is_pipeline
         return way is not None and way.has_logits
 
 
@@ -160,7 +165,7 @@ _ALL_CLASSES = 1_000_000
 def _kserve_body(protocol: ServerProtocol, texts: Sequence[Text], raw: bool) -> dict[str, Any]:
     data = [text for (text,) in texts]
     inputs: list[dict[str, Any]] = [_tensor(protocol.text_input, "BYTES", data, "str")]
-    if protocol.engine == "mlserver":
+    if protocol.is_pipeline:
         inputs.append(_tensor("top_k", "INT32", [_ALL_CLASSES], "raw"))
         inputs += [_tensor("function_to_apply", "BYTES", ["none"], "raw")] if raw else []
     return {"inputs": inputs}
