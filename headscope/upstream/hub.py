@@ -20,10 +20,14 @@ def session() -> Any:
     return get_session()
 
 
+def http_library() -> Any:
+    """The HTTP library of the client, httpx or httpx2 with the same names."""
+    return sys.modules[type(session()).__module__.partition(".")[0]]
+
+
 def transport_error() -> type[Exception]:
     """The base of the errors of the client's HTTP library."""
-    library = sys.modules[type(session()).__module__.partition(".")[0]]
-    found = getattr(library, "HTTPError", None)
+    found = getattr(http_library(), "HTTPError", None)
     if not (isinstance(found, type) and issubclass(found, Exception)):
         raise moved(_PACKAGE, "its HTTP library has no HTTPError")
     return found

@@ -213,6 +213,15 @@ def test_another_client_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         hub_surface.transport_error()
 
 
+def test_the_http_library_of_the_hub_has_what_asking_a_server_uses() -> None:
+    library = hub_surface.http_library()
+    assert issubclass(library.TimeoutException, library.HTTPError)
+    assert not issubclass(library.InvalidURL, library.HTTPError)
+    with library.Client(follow_redirects=False) as client:
+        assert callable(client.stream)
+    assert library.Timeout(5.0, connect=1.0).connect == 1.0
+
+
 def test_peft_names_what_it_wraps_and_saves(tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
     from safetensors.torch import load_file
