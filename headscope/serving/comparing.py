@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from headscope.facts.results.served import ClassChanges, ServedExplanation, ServedScores
+from headscope.facts.results.served import AS_IT_IS, ClassChanges, ServedExplanation, ServedScores
 from headscope.serving.answers import Answers
-from headscope.serving.explaining import SCORE_FUNCTIONS, Scores, explain_scores
+from headscope.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Scores, explain_scores
 
-AS_IT_IS = "as it is"
-"""The name of the checkpoint's own head among the variants."""
-_FLOAT32 = 1e-4
 _HALF = 4.0
 """How many times the checkpoint's own rounding in half precision another implementation may be off."""
 _SPREAD = 10
@@ -43,7 +40,7 @@ def compare_scores(
     expected = wanted(own)
     scale = max(float(np.abs(expected).max(initial=0.0)), 1e-3)
     rounding = 0.0 if half is None else _HALF * float(np.abs(wanted(half) - expected).max(initial=0.0))
-    tolerance = max(_FLOAT32 * scale, rounding)
+    tolerance = max(SINGLE_PRECISION * scale, rounding)
     difference = float(np.abs(given - expected).max(initial=0.0))
     if difference <= tolerance and (np.ptp(expected, axis=0) < _SPREAD * tolerance).all():
         return _undetermined("the scores of the texts hardly differ, so equal ones show nothing", len(own), answers)
@@ -59,7 +56,7 @@ def compare_scores(
         ),
         max_difference=difference,
         tolerance=tolerance,
-        precision="half" if rounding > _FLOAT32 * scale else "float32",
+        precision="half" if rounding > SINGLE_PRECISION * scale else "float32",
         class_changes=_class_changes(own, given, activation, is_raw=answers.is_raw),
         texts=len(own),
         reason=found.reason if found is not None else "",

@@ -17,8 +17,8 @@ Scores = NDArray[np.float64]
 
 _FEWEST_TEXTS = 6
 """Three to choose by, three to confirm."""
-_PRECISION = 1e-4
-"""Single precision over a whole model, in relation to the largest score."""
+SINGLE_PRECISION = 1e-4
+"""Rounding over a whole model, in relation to the largest score."""
 _SPREAD = 50
 """How much further than the tolerance the scores of different texts have to lie apart."""
 _SATURATED = 1e-6
@@ -62,7 +62,9 @@ class ExplainedScores:
     fitting: tuple[str, ...] = ()
 
 
-def explain_scores(variants: Mapping[str, Scores], given: Scores, precision: float = _PRECISION) -> ExplainedScores:
+def explain_scores(
+    variants: Mapping[str, Scores], given: Scores, precision: float = SINGLE_PRECISION
+) -> ExplainedScores:
     """The one variant whose logits explain the scores that an engine gave for the same texts.
 
     `variants` are logits by the name of each variant; `given` has their shape. `precision` is the largest difference to

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from headscope.errors import Unsupported
+from headscope.facts.results.served import AS_IT_IS
 from headscope.trace.batch.inputs import Row, Sizes
 from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.formula.evaluate import evaluate_node, fitted
@@ -32,7 +33,6 @@ from headscope.trace.replay.picks import TokenNames
 from headscope.trace.replay.replay import Replay, known_hidden, replay_head
 from headscope.trace.slice.head_slice import locate_head
 
-UNCHANGED = "as it is"
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tanh": torch.tanh,
     "relu": torch.relu,
@@ -41,7 +41,6 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,
     "sigmoid": torch.sigmoid,
 }
-_ACTIVATION_NAMES = {"tanh", "relu", "gelu", "silu", "sigmoid"}
 _CLOSE = 1e-4
 """Single precision, in relation to the largest score."""
 
@@ -99,7 +98,7 @@ def head_variants(model: Any, inputs: Mapping[str, torch.Tensor]) -> dict[str, t
     unchanged = logits()
     if unchanged is None or not torch.allclose(unchanged, own, rtol=0, atol=tolerance):
         raise Unsupported("the expression of the head does not give the model's scores for these texts", "")
-    found = {UNCHANGED: unchanged}
+    found = {AS_IT_IS: unchanged}
     positions, layers = list(_positions(root, mask)), list(_layers(root))
     for changes in (*((item,) for item in (*positions, *layers)), *((one, two) for one in positions for two in layers)):
         changed = logits(*changes)
@@ -168,7 +167,7 @@ def _layers(root: Node) -> Iterator[_Change]:
     """A layer, or several in a row, left out; an activation replaced by another."""
     chain = [node for node in _nodes(root) if isinstance(node, Applied) and node.text and len(node.operands) == 1]
     for at, node in enumerate(chain):
-        if node.text in _ACTIVATION_NAMES:
+        if node.text in _ACTIVATIONS:
             yield from _other_activations(node)
         names, inner = [node.text], node.operands[0]
         yield _left_out(names, inner, node)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from headscope.facts.results.served import ServedScores
+from headscope.facts.results.served import AS_IT_IS, ServedScores
 from headscope.serving.answers import Answer, Answers
-from headscope.serving.comparing import AS_IT_IS, compare_scores, interval_of
+from headscope.serving.comparing import compare_scores, interval_of
 from headscope.serving.explaining import Scores
 
 LABELS = ("no", "maybe", "yes")

@@ -16,8 +16,9 @@ from transformers import (
     PreTrainedModel,
 )
 
+from headscope.facts.results.served import AS_IT_IS
 from headscope.serving.explaining import explain_scores
-from headscope.trace.variants import UNCHANGED, head_variants
+from headscope.trace.variants import head_variants
 
 _TEXTS, _LENGTH, _FEWEST = 10, 12, 3
 
@@ -92,7 +93,7 @@ BY_HAND: dict[str, tuple[Callable[[], PreTrainedModel], str, Callable[[Any, torc
     "GPT-2, mean": (_gpt2, "mean over all tokens", lambda model, hidden, mask: model.score(hidden.mean(1))),
     "GPT-2": (
         _gpt2,
-        UNCHANGED,
+        AS_IT_IS,
         lambda model, hidden, mask: model.score(hidden[torch.arange(_TEXTS), mask.sum(1) - 1]),
     ),
 }
@@ -126,6 +127,6 @@ def test_variants_that_are_alike_are_one(make: Callable[[], PreTrainedModel]) ->
     with torch.no_grad():
         own = model(**inputs).logits
     found = head_variants(model, inputs)
-    torch.testing.assert_close(found[UNCHANGED], own, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[AS_IT_IS], own, rtol=1e-4, atol=1e-4)
     values = list(found.values())
     assert all(not torch.equal(one, other) for at, one in enumerate(values) for other in values[:at])

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+AS_IT_IS = "as it is"
+"""The name of the checkpoint's own head among the variants of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClassChanges:

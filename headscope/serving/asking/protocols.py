@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 from headscope.errors import UsageError, did_you_mean
 from headscope.serving.answers import Answer
@@ -179,8 +180,6 @@ def _tensor(name: str, datatype: str, data: list[Any], content_type: str) -> dic
 
 
 def _kserve_path(protocol: ServerProtocol, raw: bool) -> str:
-    from urllib.parse import quote
-
     return f"{protocol.base}/v2/models/{quote(protocol.model, safe='')}/infer"
 
 
