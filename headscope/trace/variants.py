@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.nn import functional
 
 from headscope.errors import Unsupported
+from headscope.facts import Positions, Where
 from headscope.facts.results.served import AS_IT_IS
 from headscope.trace.batch.inputs import Row, Sizes
 from headscope.trace.batch.probe_batch import ProbeBatch
@@ -25,6 +26,7 @@ from headscope.trace.formula.expression import (
     Pooled,
     Side,
     below_layout,
+    spell,
 )
 from headscope.trace.proof.agreement import look_at
 from headscope.trace.record.base import base_module
@@ -37,7 +39,7 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tanh": torch.tanh,
     "relu": torch.relu,
     "gelu": functional.gelu,
-    "gelu (tanh)": lambda value: functional.gelu(value, approximate="tanh"),
+    "gelu_tanh": lambda value: functional.gelu(value, approximate="tanh"),
     "silu": functional.silu,
     "sigmoid": torch.sigmoid,
 }
@@ -46,11 +48,20 @@ _CLOSE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
+class HeadVariant:
+    """The logits of a changed head, [texts, classes], and its expression."""
+
+    logits: torch.Tensor
+    formula: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Change:
-    """A node of the expression, and the value that it has instead."""
+    """A node of the expression, the one that is written in its place, and its value."""
 
     words: str
     node: Node
+    instead: Node
     value: Callable[[_Values], torch.Tensor]
 
 
@@ -68,45 +79,58 @@ class _Values:
         return evaluate_node(node, self._execution, self._replay, self._memo)
 
 
-def head_variants(model: Any, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The logits of the variants of a model's head for texts, [texts, classes], by what was changed.
+def head_variants(model: Any, *batches: Mapping[str, torch.Tensor], first: str = "") -> dict[str, HeadVariant]:
+    """The variants of a model's head on batches of texts, by what was changed; of several alike, one.
 
-    `inputs` are padded on the right, with an attention mask. Raises Unsupported where the head has no proven expression
-    whose values on these texts are the model's own scores.
+    A batch is padded on the right, with an attention mask. `first` is what the tokenizer calls the first token. Raises
+    Unsupported where the head has no proven expression whose values on these texts are the model's own scores.
     """
+    found = [dict(_variants_on(model, inputs, first)) for inputs in batches]
+    tolerance = _CLOSE * max(*(float(batch[AS_IT_IS].logits.abs().max()) for batch in found), 1.0)
+    distinct: dict[str, HeadVariant] = {}
+    for name, variant in found[0].items():
+        if not all(name in batch for batch in found):
+            continue
+        logits = torch.cat([batch[name].logits for batch in found])
+        if not any(torch.allclose(logits, other.logits, rtol=0, atol=tolerance) for other in distinct.values()):
+            distinct[name] = HeadVariant(logits, variant.formula)
+    return distinct
+
+
+def _variants_on(model: Any, inputs: Mapping[str, torch.Tensor], first: str) -> Iterator[tuple[str, HeadVariant]]:
+    """The head as it is, then every change whose layers fit together."""
     mask = inputs["attention_mask"]
     rows = tuple(Row(0, int(count) - 1, int(count) - 1) for count in mask.sum(1))
     probe = ProbeBatch(dict(inputs), {}, Sizes(*mask.shape), rows)
     execution = run_forward(model, probe, hint="check that the inputs are those that the model takes", lend=False)
     head = locate_head(execution, base_module(model))
-    look = look_at(execution, head, TokenNames())
+    look = look_at(execution, head, TokenNames(first or None))
     known = known_hidden(execution, head)
     if len(look.formula.nodes) != 1 or len(known) < len(head.hidden):
         raise Unsupported(f"the head has no expression to change: {look.formula.reason or 'it has several'}", "")
     root, own = look.formula.nodes[0], execution.logits[0].detach().float()
     replay = replay_head(execution, head, known)
 
-    def logits(*changes: _Change) -> torch.Tensor | None:
+    def variant(*changes: _Change) -> HeadVariant | None:
         """None where the change doesn't fit: a layer that was left out gives another number of features."""
         try:
             with torch.no_grad():
-                return fitted(_Values(execution, replay, changes).of(root), own.shape).float()
+                logits = fitted(_Values(execution, replay, changes).of(root), own.shape).float()
         except (ValueError, RuntimeError, Unsupported):
             return None
+        return HeadVariant(logits, spell(root, changes={id(change.node): change.instead for change in changes}))
 
-    tolerance = _CLOSE * max(float(own.abs().max()), 1.0)
-    unchanged = logits()
-    if unchanged is None or not torch.allclose(unchanged, own, rtol=0, atol=tolerance):
+    unchanged = variant()
+    if unchanged is None or not torch.allclose(
+        unchanged.logits, own, rtol=0, atol=_CLOSE * max(float(own.abs().max()), 1.0)
+    ):
         raise Unsupported("the expression of the head does not give the model's scores for these texts", "")
-    found = {AS_IT_IS: unchanged}
-    positions, layers = list(_positions(root, mask)), list(_layers(root))
+    yield AS_IT_IS, unchanged
+    positions, layers = list(_positions(root, mask, first)), list(_layers(root))
     for changes in (*((item,) for item in (*positions, *layers)), *((one, two) for one in positions for two in layers)):
-        changed = logits(*changes)
-        if changed is None:
-            continue
-        if not any(torch.allclose(changed, other, rtol=0, atol=tolerance) for other in found.values()):
-            found[", ".join(change.words for change in changes)] = changed
-    return found
+        changed = variant(*changes)
+        if changed is not None:
+            yield ", ".join(change.words for change in changes), changed
 
 
 def _operands(node: Node) -> tuple[Node, ...]:
@@ -136,7 +160,7 @@ def _nodes(root: Node) -> list[Node]:
     return list(found.values())
 
 
-def _positions(root: Node, mask: torch.Tensor) -> Iterator[_Change]:
+def _positions(root: Node, mask: torch.Tensor, first: str) -> Iterator[_Change]:
     """Each other way to make one vector of the tokens, where the expression does so in one place."""
     places = [node for node in _nodes(root) if isinstance(node, Pick | Pooled)]
     if len(places) != 1:
@@ -146,21 +170,28 @@ def _positions(root: Node, mask: torch.Tensor) -> Iterator[_Change]:
     if axis != 1:
         return
     last, rows = mask.sum(1) - 1, torch.arange(len(mask))
-    ways: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-        "first token": lambda value: value[:, 0],
-        "last token that is not padding": lambda value: value[rows, last],
-        "last token": lambda value: value[:, -1],
-        "mean over all tokens": lambda value: value.mean(1),
-        "mean over the tokens that are not padding": lambda value: torch.stack(
-            [item[: end + 1].mean(0) for item, end in zip(value, last.tolist(), strict=True)]
+    picks: dict[str, tuple[Positions, Callable[[torch.Tensor], torch.Tensor]]] = {
+        "first token": (Positions(Where.INDEX, 0, token=first), lambda value: value[:, 0]),
+        "last token that is not padding": (Positions(Where.LAST_NON_PAD), lambda value: value[rows, last]),
+        "last token": (Positions(Where.INDEX, -1), lambda value: value[:, -1]),
+    }
+    means: dict[str, tuple[Positions, Callable[[torch.Tensor], torch.Tensor]]] = {
+        "mean over all tokens": (Positions(Where.ALL), lambda value: value.mean(1)),
+        "mean over the tokens that are not padding": (
+            Positions(Where.NON_PAD),
+            lambda value: torch.stack(
+                [item[: end + 1].mean(0) for item, end in zip(value, last.tolist(), strict=True)]
+            ),
         ),
     }
-    for words, way in ways.items():
+    nodes: dict[str, Node] = {words: Pick(node.of, positions, axis) for words, (positions, _) in picks.items()}
+    nodes |= {words: Pooled("mean", node.of, positions, (axis,)) for words, (positions, _) in means.items()}
+    for words, (_, way) in (picks | means).items():
 
         def value(values: _Values, way: Callable[[torch.Tensor], torch.Tensor] = way) -> torch.Tensor:
             return way(values.of(node.of))
 
-        yield _Change(words, node, value)
+        yield _Change(words, node, nodes[words], value)
 
 
 def _layers(root: Node) -> Iterator[_Change]:
@@ -182,8 +213,8 @@ def _other_activations(node: Applied) -> Iterator[_Change]:
         def value(values: _Values, activation: Callable[[torch.Tensor], torch.Tensor] = activation) -> torch.Tensor:
             return activation(values.of(node.operands[0]))
 
-        yield _Change(f"{words} for {node.text}", node, value)
+        yield _Change(f"{words} for {node.text}", node, replace(node, text=words), value)
 
 
 def _left_out(names: list[str], inner: Node, node: Applied) -> _Change:
-    return _Change(f"without {' and '.join(names)}", node, lambda values: values.of(inner))
+    return _Change(f"without {' and '.join(names)}", node, inner, lambda values: values.of(inner))

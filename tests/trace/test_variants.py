@@ -106,7 +106,7 @@ def test_a_variant_is_the_model_changed_by_hand(case: str) -> None:
     with torch.no_grad():
         expected = changed(model, _hidden(model, inputs), inputs["attention_mask"])
     found = head_variants(model, inputs)
-    torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[name].logits, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("case", BY_HAND)
@@ -115,7 +115,7 @@ def test_a_change_is_named_from_the_scores_alone(case: str) -> None:
     model, inputs = _made(make)
     with torch.no_grad():
         given = changed(model, _hidden(model, inputs), inputs["attention_mask"]).softmax(-1)
-    variants = {item: logits.double().numpy() for item, logits in head_variants(model, inputs).items()}
+    variants = {item: variant.logits.double().numpy() for item, variant in head_variants(model, inputs).items()}
     found = explain_scores(variants, np.asarray(given.double().numpy()))
     assert found.explanation is not None, found
     assert (found.explanation.variant, found.explanation.function) == (name, "softmax")
@@ -127,6 +127,6 @@ def test_variants_that_are_alike_are_one(make: Callable[[], PreTrainedModel]) ->
     with torch.no_grad():
         own = model(**inputs).logits
     found = head_variants(model, inputs)
-    torch.testing.assert_close(found[AS_IT_IS], own, rtol=1e-4, atol=1e-4)
-    values = list(found.values())
+    torch.testing.assert_close(found[AS_IT_IS].logits, own, rtol=1e-4, atol=1e-4)
+    values = [variant.logits for variant in found.values()]
     assert all(not torch.equal(one, other) for at, one in enumerate(values) for other in values[:at])

@@ -1,5 +1,6 @@
 """A formula as a tree over the recorded operations, and the one way in which it is written."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -135,13 +136,19 @@ class TooLong(Exception):
     """An expression has more characters than a reader can take in."""
 
 
-def spell(node: Node, longest: int = 1_000_000, *, numbers_only: bool = False) -> str:
+def spell(
+    node: Node, longest: int = 1_000_000, *, numbers_only: bool = False, changes: Mapping[int, Node] | None = None
+) -> str:
     """The expression as text: `out_proj(tanh(dense(h[CLS])))`. Raises TooLong beyond `longest` characters.
 
-    With `numbers_only`, numbers stay numbers that otherwise have the name of an axis of their size.
+    With `numbers_only`, numbers stay numbers that otherwise have the name of an axis of their size. `changes` are nodes
+    to write in place of others, by the id of those, the nearest to the hidden states first.
     Parts of a tree are shared, so its text may be exponentially longer than the tree: each part is written once.
     """
-    return _Speller(longest, numbers_only=numbers_only).text(node)
+    speller = _Speller(longest, numbers_only=numbers_only)
+    for changed, instead in (changes or {}).items():
+        speller.known[changed] = speller.text(instead)
+    return speller.text(node)
 
 
 def spell_features(node: Node) -> str:
@@ -167,16 +174,16 @@ class _Speller:
     def __init__(self, longest: int, *, numbers_only: bool) -> None:
         self._longest = longest
         self._numbers_only = numbers_only
-        self._known: dict[int, str] = {}
+        self.known: dict[int, str] = {}
 
     def text(self, node: Node) -> str:
         """The text of a node."""
-        if id(node) not in self._known:
+        if id(node) not in self.known:
             text = self._spelled(node)
             if len(text) > self._longest:
                 raise TooLong
-            self._known[id(node)] = text
-        return self._known[id(node)]
+            self.known[id(node)] = text
+        return self.known[id(node)]
 
     def _spelled(self, node: Node) -> str:  # noqa: PLR0911 - one line for each kind of node
         match node:
