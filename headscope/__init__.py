@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         SeverityName,
         Snapshot,
         Verified,
+        VerifiedServer,
         check,
         code,
         compare,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         snapshot,
         verify,
         verify_save,
+        verify_served,
     )
     from headscope.integrations.trainer import HeadscopeCallback
 
@@ -67,6 +69,7 @@ __all__ = [
     "SeverityName",
     "Snapshot",
     "Verified",
+    "VerifiedServer",
     "__version__",
     "check",
     "code",
@@ -87,6 +90,7 @@ __all__ = [
     "snapshot",
     "verify",
     "verify_save",
+    "verify_served",
 ]
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name

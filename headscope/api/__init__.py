@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headscope.api.forward_pass import forward
     from headscope.api.inspection import inspect
     from headscope.api.loaded.save_verification import verify_save
+    from headscope.api.loaded.server_verification import verify_served
     from headscope.api.loaded.verification import verify
     from headscope.api.lookup.atlas import heads
     from headscope.api.lookup.disk import disk_usage
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         Probed,
         Snapshot,
         Verified,
+        VerifiedServer,
     )
     from headscope.api.weight_diff import diff_weights
     from headscope.checks import Ignore
@@ -59,6 +61,7 @@ __all__ = [
     "SeverityName",
     "Snapshot",
     "Verified",
+    "VerifiedServer",
     "check",
     "code",
     "compare",
@@ -78,6 +81,7 @@ __all__ = [
     "surroundings",
     "verify",
     "verify_save",
+    "verify_served",
 ]
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name
@@ -94,11 +98,14 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.forward_pass": "forward",
         "api.inspection": "inspect",
         "api.loaded.save_verification": "verify_save",
+        "api.loaded.server_verification": "verify_served",
         "api.loaded.verification": "verify",
         "api.many.batches": "scan_batch",
         "api.many.scanning": "scan",
         "api.probing": "probe",
-        "api.results.shown": "Checked Compared Engines Examination Explained Forwarded Heads Probed Snapshot Verified",
+        "api.results.shown": (
+            "Checked Compared Engines Examination Explained Forwarded Heads Probed Snapshot Verified VerifiedServer"
+        ),
         "api.lookup.snapshots": "snapshot",
         "api.weight_diff": "diff_weights",
         "checks": "Ignore",

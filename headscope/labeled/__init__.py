@@ -3,7 +3,7 @@
 from headscope.labeled.label_cells import open_labeled
 from headscope.labeled.opening import open_data
 from headscope.labeled.rows import Row, RowSource
-from headscope.labeled.sample import Sampled, sample_in_proportion, sample_rows, sample_spread
+from headscope.labeled.sample import Sampled, sample_in_proportion, sample_rows, sample_spread, sample_texts
 from headscope.labeled.tally import tally_labels
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "sample_in_proportion",
     "sample_rows",
     "sample_spread",
+    "sample_texts",
     "tally_labels",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from headscope.errors import UsageError
 from headscope.facts.results.labeled import DataFacts, LabelKind
-from headscope.labeled.rows import RowSource
+from headscope.labeled.rows import Row, RowSource
 from headscope.labeled.tally import Label, is_ignored, read_label, spelled
 
 _SEED = 0
@@ -58,6 +58,24 @@ def sample_spread(source: RowSource, data: DataFacts, count: int, seed: int) -> 
     chosen = frozenset(random.Random(seed).sample(range(usable), min(count, usable)))
     plain = replace(data, kind=LabelKind.NUMBERS)
     return tuple(_chosen_rows(source, plain, {"": chosen}, missing="", keeps_ignored=True))
+
+
+def sample_texts(source: RowSource, columns: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:
+    """The texts of up to `count` rows, seeded and in the order of the file; rows with an empty cell are left out.
+
+    Raises UsageError for cells that are not texts, and where no row is left.
+    """
+    draw, kept, seen = random.Random(_SEED), dict[int, tuple[int, Row]](), 0
+    for number, cells in enumerate(source.read(columns)):
+        if any(cell is None or not str(cell).strip() for cell in cells):
+            continue
+        place = seen if seen < count else draw.randrange(seen + 1)
+        seen += 1
+        if place < count:
+            kept[place] = (number, cells)
+    if not kept:
+        raise UsageError(f"{source.name} has no row with a text in {' and '.join(map(repr, columns))}", "name another")
+    return tuple(_texts(cells, source, columns) for _, cells in sorted(kept.values()))
 
 
 def _spread(data: DataFacts, count: int) -> dict[str, frozenset[int]]:

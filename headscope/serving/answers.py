@@ -22,7 +22,8 @@ class Answers:
     """What an engine answered, one entry for each text in their order.
 
     `is_raw` says that logits were requested, and not the engine's default. `engine` and `version` are as the engine
-    gave them, "" where it didn't. `protocol` is how the scores were requested. `notes` say what was left out.
+    gave them, "" where it didn't. `protocol` is how the scores were requested. `notes` say what was left out. `dtype`
+    is the precision that the engine says it computes in, "" where it doesn't say.
     """
 
     engine: str
@@ -31,3 +32,4 @@ class Answers:
     is_raw: bool
     items: tuple[Answer, ...]
     notes: tuple[str, ...] = ()
+    dtype: str = ""

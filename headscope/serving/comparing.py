@@ -3,66 +3,135 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from headscope.facts.results.served import AS_IT_IS, ClassChanges, ServedExplanation, ServedScores
 from headscope.serving.answers import Answers
-from headscope.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Scores, explain_scores
+from headscope.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Explanation, Scores, explain_scores
 
 _HALF = 4.0
 """How many times the checkpoint's own rounding in half precision another implementation may be off."""
 _SPREAD = 10
 """How much further than the tolerance the scores of different texts have to lie apart."""
 _Z = 1.959964
-_NOT_LOOKED_AT = ("texts other than these", "speed", "batching and load")
+_FLOAT32 = "float32"
+_PRECISIONS = (_FLOAT32, "float16", "bfloat16")
+_NOT_LOOKED_AT = ("texts other than these", "speed, batching and load", "the layers below the head one by one")
 
 
-def compare_scores(
-    variants: Mapping[str, Scores], half: Scores | None, answers: Answers, labels: Sequence[str], activation: str
-) -> ServedScores:
+@dataclass(frozen=True, slots=True)
+class VariantScores:
+    """The logits of a variant of the head, and its expression, "" where it has none."""
+
+    logits: Scores
+    formula: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceScores:
+    """What the checkpoint gives for texts: a row for each.
+
+    `activation` is what belongs on the scores, as in `inspect`. `rounded` gives the logits in another precision, None
+    where the model can't be run in it; `variants` gives those of the variants of the head. Both are called only where
+    scores differ: they take further passes of the model.
+    """
+
+    logits: Scores
+    labels: Sequence[str]
+    activation: str
+    rounded: Callable[[str], Scores | None]
+    variants: Callable[[], Mapping[str, VariantScores]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Precision:
+    """A precision, and how far scores may be off in it."""
+
+    name: str
+    tolerance: float
+
+
+def compare_scores(reference: ReferenceScores, answers: Answers) -> ServedScores:
     """The comparison, with what the engine computes where it differs.
 
-    Args:
-        variants: Logits of the checkpoint's head (`AS_IT_IS`) and of variants of it: a row for each text.
-        half: The checkpoint's own logits in half precision; None where the engine computes in single precision.
-        answers: What the engine gave for the same texts.
-        labels: The checkpoint's labels in order.
-        activation: What belongs on the checkpoint's scores, as in `inspect`.
+    Scores are equal if they are in single precision, or else within the rounding of half precision, which is then
+    measured on the checkpoint's own model. A precision that the engine states is taken at its word.
     """
-    own = variants[AS_IT_IS]
-    given, reason = _aligned_scores(answers, labels, own.shape)
+    own = reference.logits
+    given, reason = _aligned_scores(answers, reference.labels, own.shape)
     functions = {item.name: item.forward for item in SCORE_FUNCTIONS}
-    wanted = functions.get("none" if answers.is_raw else activation)
+    wanted = functions.get("none" if answers.is_raw else reference.activation)
     if given is None or wanted is None:
-        return _undetermined(reason or f"what belongs on the scores is {activation}", len(own), answers)
+        return _undetermined(reason or f"what belongs on the scores is {reference.activation}", len(own), answers)
     expected = wanted(own)
     scale = max(float(np.abs(expected).max(initial=0.0)), 1e-3)
-    rounding = 0.0 if half is None else _HALF * float(np.abs(wanted(half) - expected).max(initial=0.0))
-    tolerance = max(SINGLE_PRECISION * scale, rounding)
     difference = float(np.abs(given - expected).max(initial=0.0))
-    if difference <= tolerance and (np.ptp(expected, axis=0) < _SPREAD * tolerance).all():
+    tried: list[_Precision] = []
+    for precision in _precisions(reference, wanted, expected, scale, answers.dtype):
+        tried.append(precision)
+        if difference <= precision.tolerance:
+            break
+    within = tried[-1]
+    if difference <= within.tolerance and (np.ptp(expected, axis=0) < _SPREAD * within.tolerance).all():
         return _undetermined("the scores of the texts hardly differ, so equal ones show nothing", len(own), answers)
-    same = difference <= tolerance
-    found = None if same else explain_scores(variants, given, tolerance / scale)
-    explained = found.explanation if found is not None else None
+    same, explanation, reason, notes = difference <= within.tolerance, None, "", answers.notes
+    if not same:
+        explanation, reason, within = _explained(reference.variants(), given, tried, scale)
+    elif within.name != _FLOAT32:
+        notes = (*notes, *_alike(reference.variants(), wanted, given, within))
     return ServedScores(
         same=same,
-        explanation=None
-        if explained is None
-        else ServedExplanation(
-            explained.variant, explained.function, explained.order, explained.scale, explained.offset
-        ),
+        explanation=explanation,
         max_difference=difference,
-        tolerance=tolerance,
-        precision="half" if rounding > SINGLE_PRECISION * scale else "float32",
-        class_changes=_class_changes(own, given, activation, is_raw=answers.is_raw),
+        tolerance=within.tolerance,
+        precision=within.name,
+        class_changes=_class_changes(own, given, reference.activation, is_raw=answers.is_raw),
         texts=len(own),
-        reason=found.reason if found is not None else "",
-        notes=answers.notes,
+        reason=reason,
+        notes=notes,
         not_looked_at=_NOT_LOOKED_AT,
     )
+
+
+def _precisions(
+    reference: ReferenceScores, wanted: Callable[[Scores], Scores], expected: Scores, scale: float, stated: str
+) -> Iterator[_Precision]:
+    """The precisions that the engine may compute in, the finest first."""
+    yield _Precision(_FLOAT32, SINGLE_PRECISION * scale)
+    for name in _PRECISIONS[1:]:
+        logits = reference.rounded(name) if stated in ("", name) else None
+        if logits is not None:
+            rounding = _HALF * float(np.abs(wanted(logits) - expected).max(initial=0.0))
+            yield _Precision(name, max(SINGLE_PRECISION * scale, rounding))
+
+
+def _explained(
+    variants: Mapping[str, VariantScores], given: Scores, precisions: Sequence[_Precision], scale: float
+) -> tuple[ServedExplanation | None, str, _Precision]:
+    """What the engine computes, in the finest precision that anything fits in; None with the reason."""
+    logits = {name: variant.logits for name, variant in variants.items()}
+    attempts = [(explain_scores(logits, given, item.tolerance / scale), item) for item in precisions]
+    found, precision = next((item for item in attempts if item[0].fitting), attempts[0])
+    item, reason = found.explanation, found.reason
+    if item is None and not variants[AS_IT_IS].formula:
+        reason += "; the head has no proven expression, so only other functions, orders and factors were tried"
+    return (None if item is None else _written(item, variants[item.variant].formula)), reason, precision
+
+
+def _written(item: Explanation, formula: str) -> ServedExplanation:
+    return ServedExplanation(item.variant, formula, item.function, item.order, item.scale, item.offset)
+
+
+def _alike(
+    variants: Mapping[str, VariantScores], wanted: Callable[[Scores], Scores], given: Scores, within: _Precision
+) -> Iterator[str]:
+    """A note on the other variants that are equal within half precision too."""
+    fits = {name for name, item in variants.items() if np.abs(wanted(item.logits) - given).max() <= within.tolerance}
+    if fits - {AS_IT_IS}:
+        yield f"{within.name} can't tell the head from these variants: {'; '.join(sorted(fits - {AS_IT_IS}))}"
 
 
 def _undetermined(reason: str, texts: int, answers: Answers) -> ServedScores:

@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 
 from headscope.facts.results.served import AS_IT_IS, ServedScores
 from headscope.serving.answers import Answer, Answers
-from headscope.serving.comparing import compare_scores, interval_of
+from headscope.serving.comparing import ReferenceScores, VariantScores, compare_scores, interval_of
 from headscope.serving.explaining import Scores
 
 LABELS = ("no", "maybe", "yes")
@@ -28,8 +28,13 @@ def answered(scores: Scores, labels: Sequence[str] = LABELS, *, is_raw: bool = F
     )
 
 
-def compared(answers: Answers, activation: str = "softmax", half: Scores | None = None) -> ServedScores:
-    return compare_scores({AS_IT_IS: OWN, "without the pooler": OTHER}, half, answers, LABELS, activation)
+def compared(
+    answers: Answers, activation: str = "softmax", half: Scores | None = None, **variants: Scores
+) -> ServedScores:
+    known = {AS_IT_IS: OWN, "without the pooler": OTHER, **variants}
+    found = {name: VariantScores(logits, f"formula of {name}") for name, logits in known.items()}
+    rounded = {"float16": half}
+    return compare_scores(ReferenceScores(OWN, LABELS, activation, rounded.get, lambda: found), answers)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +58,7 @@ def test_another_head_is_named() -> None:
     found = compared(answered(OTHER, is_raw=True))
     assert found.same is False and found.explanation is not None
     assert (found.explanation.variant, found.explanation.activation) == ("without the pooler", "none")
+    assert found.explanation.formula == "formula of without the pooler"
     changed = float((OWN.argmax(1) != OTHER.argmax(1)).mean())
     assert found.class_changes is not None and found.class_changes.share == changed > 0
     assert found.max_difference == pytest.approx(np.abs(OWN - OTHER).max())
@@ -81,11 +87,45 @@ def test_what_no_variant_gives_has_no_explanation() -> None:
     assert (found.same, found.explanation, found.reason) == (False, None, "no explanation found")
 
 
-def test_half_precision_counts_as_the_same_only_if_it_is_expected() -> None:
-    half = OWN.astype(np.float16).astype(np.float64) * (1 + 1e-3)
-    assert compared(answered(half, is_raw=True)).same is False
-    found = compared(answered(half * (1 + 5e-4), is_raw=True), half=half)
-    assert (found.same, found.precision) == (True, "half")
+HALF = OWN * (1 + np.random.default_rng(7).uniform(-5e-4, 5e-4, OWN.shape))
+
+
+def test_rounding_of_half_precision_counts_as_the_same_only_where_the_model_rounds_as_much() -> None:
+    answers = answered(OWN * (1 - 4e-4), is_raw=True)
+    assert compared(answers).same is False
+    found = compared(answers, half=HALF)
+    assert (found.same, found.precision, found.notes) == (True, "float16", ())
+    assert compared(answered(OWN * (1 - 4e-3), is_raw=True), half=HALF).same is False
+
+
+def test_half_precision_is_not_allowed_to_an_engine_that_says_it_computes_in_single() -> None:
+    answers = replace(answered(OWN * (1 - 4e-4), is_raw=True), dtype="float32")
+    assert compared(answers, half=HALF).same is False
+
+
+def test_variants_that_half_precision_cannot_tell_apart_are_named() -> None:
+    found = compared(answered(OWN * (1 - 4e-4), is_raw=True), half=HALF, nearly=OWN * (1 + 2e-4))
+    assert found.same is True
+    assert found.notes == ("float16 can't tell the head from these variants: nearly",)
+
+
+def test_a_variant_is_named_from_scores_in_half_precision() -> None:
+    found = compared(answered(OTHER * (1 + (HALF / OWN - 1)), is_raw=True), half=HALF)
+    assert found.explanation is not None and found.precision == "float16"
+    assert (found.explanation.variant, found.explanation.activation) == ("without the pooler", "none")
+
+
+def test_variants_of_the_model_are_computed_only_where_scores_differ() -> None:
+    def never(*_: object) -> None:
+        raise AssertionError
+
+    found = compare_scores(ReferenceScores(OWN, LABELS, "softmax", never, never), answered(softmax(OWN)))
+    assert found.same is True
+
+
+def test_a_head_without_an_expression_is_said_to_have_none() -> None:
+    reference = ReferenceScores(OWN, LABELS, "softmax", lambda name: None, lambda: {AS_IT_IS: VariantScores(OWN)})
+    assert "no proven expression" in compare_scores(reference, answered(OTHER, is_raw=True)).reason
 
 
 @pytest.mark.parametrize(
@@ -114,7 +154,8 @@ def test_an_unknown_function_is_not_determined() -> None:
 
 def test_equal_scores_that_are_the_same_for_all_texts_show_nothing() -> None:
     constant = OWN[:1].repeat(40, 0)
-    found = compare_scores({AS_IT_IS: constant}, None, answered(softmax(constant)), LABELS, "softmax")
+    reference = ReferenceScores(constant, LABELS, "softmax", lambda name: None, dict)
+    found = compare_scores(reference, answered(softmax(constant)))
     assert found.same is None and "hardly differ" in found.reason
 
 

@@ -14,6 +14,7 @@ from headscope.facts.results.comparison import Comparison
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.forward import ForwardReport
 from headscope.facts.results.probe import ProbeResult
+from headscope.facts.results.served import ServedReport
 from headscope.facts.results.verification import VerifyResult
 
 if TYPE_CHECKING:
@@ -102,6 +103,12 @@ class Forwarded(Shown, ForwardReport):
 
 class Verified(Shown, VerifyResult):
     """The result of `verify`."""
+
+    __slots__ = ()
+
+
+class VerifiedServer(Shown, ServedReport):
+    """The result of `verify_served`."""
 
     __slots__ = ()
 

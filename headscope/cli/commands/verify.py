@@ -5,16 +5,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from headscope.cli.commands.check import Written, exit_code, rule_names, rules_option
 from headscope.cli.completion import complete_checkpoint, complete_severity
-from headscope.cli.options import NumLabels, Reach, check_num_labels, model_argument, option
+from headscope.cli.options import NumLabels, Reach, check_num_labels, given_words, model_argument, option
 from headscope.cli.output import check_output, write_screen, write_text
 from headscope.cli.progress import telling_progress
-from headscope.errors import UsageError
+from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from headscope.api import SeverityName
     from headscope.facts.results.verification import VerifyResult
 
 _RULES = "Rules"
+_SERVER = "A running server"
 _EXAMPLE = "HS701,HS702"
 
 WithWeights = Annotated[str, model_argument("weight file, or PEFT adapter")]
@@ -62,10 +63,88 @@ class Asked:
     fail_on: FailOn = "error"
 
 
-def verify_command(model: WithWeights, compare: Compare, reach: Reach, asked: Asked, written: Written) -> int:
-    """Load a model for real and compare it with the stored bytes of its checkpoint."""
+@dataclass(frozen=True)
+class Server:
+    """A running server, and the texts to ask it about."""
+
+    url: Annotated[
+        str | None,
+        option(
+            "--url", "Compare the scores of a server, such as http://localhost:8000, instead.", "URL", panel=_SERVER
+        ),
+    ] = None
+    text: Annotated[
+        list[str] | None,
+        option("--text", "A text to score; repeatable (default: 16 short texts).", "TEXT", panel=_SERVER),
+    ] = None
+    text_pair: Annotated[
+        list[str] | None, option("--text-pair", "The second text of a pair; repeatable.", "TEXT", panel=_SERVER)
+    ] = None
+    data: Annotated[
+        str | None,
+        option(
+            "--data", "Texts to score: csv, tsv, jsonl, parquet, or a saved dataset's folder.", "FILE", panel=_SERVER
+        ),
+    ] = None
+    text_column: Annotated[
+        list[str] | None, option("--text-column", "Column of the texts; repeat it for pairs.", "COLUMN", panel=_SERVER)
+    ] = None
+    split: Annotated[str | None, option("--split", "Split of a saved dataset.", "NAME", panel=_SERVER)] = None
+    limit: Annotated[
+        int, option("--limit", "Largest number of rows to use; of more, a seeded sample.", "N", panel=_SERVER)
+    ] = 200
+    logits: Annotated[
+        bool, option("--logits", "Ask for logits instead of the scores that are the default.", panel=_SERVER)
+    ] = False
+    protocol: Annotated[
+        str | None,
+        option(
+            "--protocol",
+            "vllm, vllm-pooling, tei, sglang, llama-cpp, infinity, inputs or kserve (default: found).",
+            "NAME",
+            panel=_SERVER,
+        ),
+    ] = None
+    served_model: Annotated[
+        str, option("--served-model", "The model's name on a server that has several.", "NAME", panel=_SERVER)
+    ] = ""
+    server_token: Annotated[
+        str | None,
+        option(
+            "--server-token",
+            "Access token; prefer setting HEADSCOPE_SERVER_TOKEN.",
+            "TOKEN",
+            panel=_SERVER,
+            envvar="HEADSCOPE_SERVER_TOKEN",
+            show_envvar=False,
+        ),
+    ] = None
+    server_timeout: Annotated[
+        float, option("--server-timeout", "Total time limit for requests to the server.", "SECONDS", panel=_SERVER)
+    ] = 120.0
+    batch_size: Annotated[int, option("--batch-size", "Texts in a request.", "N", panel=_SERVER)] = 16
+
+    def texts(self) -> list[str] | list[tuple[str, str]] | None:
+        """The texts, or pairs. Raises UsageError for a text without its pair."""
+        if self.text_pair and len(self.text_pair) != len(self.text or ()):
+            raise UsageError(
+                f"{len(self.text_pair)} --text-pair for {len(self.text or ())} --text",
+                "give one --text-pair for each --text",
+            )
+        return list(zip(self.text or (), self.text_pair, strict=True)) if self.text_pair else self.text
+
+
+def verify_command(  # noqa: PLR0917  Typer passes every option by name
+    model: WithWeights, compare: Compare, server: Server, reach: Reach, asked: Asked, written: Written
+) -> int:
+    """Load a model for real and compare it with its checkpoint's bytes, or a server's scores with the checkpoint's."""
     check_output(written.output)
     check_num_labels(compare.num_labels, None)
+    if server.url is not None:
+        return _verify_server(model, server, reach, written, given_words((), compare, asked))
+    alone = given_words((), server)
+    if alone:
+        raise UsageError(f"{alone} is for a running server", "add --url URL")
     if compare.head and compare.all:
         raise UsageError("--head asks for a part and --all for the whole model", "give one of them")
     with telling_progress(written.quiet or written.kind != "text") as tell:
@@ -85,6 +164,47 @@ def verify_command(model: WithWeights, compare: Compare, reach: Reach, asked: As
         )
     _write(written, result)
     return exit_code([result])
+
+
+def _verify_server(model: str, server: Server, reach: Reach, written: Written, others: str) -> int:
+    """Compares a server's scores. Raises UsageError for `others`, options of the comparison with stored bytes."""
+    if others or reach.adapter is not None:
+        raise UsageError(f"{others or '--adapter'} doesn't go with --url", "leave it out")
+    if written.kind not in ("text", "json"):
+        raise UsageError(f"--format {written.kind} shows findings, and --url gives none", "use text or json")
+    with telling_progress(written.quiet or written.kind != "text") as tell:
+        from headscope import api
+
+        place = reach.uncached()
+        del place["adapter"]
+        result = api.verify_served(
+            model,
+            server.url or "",
+            texts=server.texts(),
+            data=server.data,
+            text_column=server.text_column,
+            split=server.split,
+            limit=server.limit,
+            logits=server.logits,
+            protocol=server.protocol,
+            served_model=server.served_model,
+            server_token=server.server_token,
+            server_timeout=server.server_timeout,
+            batch_size=server.batch_size,
+            progress=tell,
+            **place,
+        )
+    if written.kind == "json":
+        from headscope.render.text.document import json_text
+
+        write_text(written.output, json_text(result.to_dict()), quiet=written.quiet)
+    else:
+        from headscope.render.screens.served import served_screen, served_verdict
+
+        screen = served_verdict if written.quiet else served_screen
+        write_screen(written.output, screen(result), quiet=written.quiet)
+    codes = {True: ExitCode.OK, False: ExitCode.FINDINGS, None: ExitCode.UNDETERMINED}
+    return codes[result.served.same]
 
 
 def _write(written: Written, result: "VerifyResult") -> None:

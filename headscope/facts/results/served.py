@@ -1,6 +1,14 @@
 """What a running engine gives for texts, compared with what the checkpoint gives."""
 
 from dataclasses import dataclass
+from typing import Any
+
+from headscope.facts.plain import Derived, to_dict
+from headscope.facts.results.check import Verdict
+from headscope.facts.results.report import SCHEMA_VERSION
+
+STABILITY = "experimental"
+"""What these classes say in JSON may change in a minor version."""
 
 AS_IT_IS = "as it is"
 """The name of the checkpoint's own head among the variants of it."""
@@ -23,13 +31,17 @@ class ServedExplanation:
     """
 
     variant: str
-    """The variant of the checkpoint's head, in words."""
+    """The variant of the checkpoint's head, in words; `as it is` for the head itself."""
+    formula: str
+    """Its expression; empty if the head has no proven one."""
     activation: str
     """What the engine applies to the scores: `softmax`, `sigmoid`, `tanh` or `none`."""
     order: tuple[int, ...]
     """For each score of the engine, the class of the checkpoint."""
     scale: float
+    """The factor on the logits; 1 for none."""
     offset: float
+    """What is added to them; 0 for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +57,53 @@ class ServedScores:
     tolerance: float | None
     """The largest difference that counts as equal."""
     precision: str
-    """What the tolerance allows for: `float32` or `half`."""
+    """What the tolerance allows for: rounding in `float32`, `float16` or `bfloat16`; empty if nothing was compared."""
     class_changes: ClassChanges | None
     """Null if the scores name no class, as with one score for each text."""
     texts: int
+    """How many texts, or pairs of texts, were compared."""
     reason: str
     """Why it could not be determined, or why there is no explanation."""
     notes: tuple[str, ...]
+    """What was left out, and what the scores can't tell apart."""
     not_looked_at: tuple[str, ...]
+    """What the comparison doesn't cover."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedReport:
+    """What a running engine gives for texts, compared with what a checkpoint gives."""
+
+    tool_version: str
+    reference: str
+    url: str
+    """The address of the server, without its query."""
+    engine: str
+    """The engine that the server says it is, or its protocol."""
+    engine_version: str
+    """Its version; empty if it doesn't tell."""
+    protocol: str
+    """How the scores were requested, as `--protocol` takes it."""
+    model_class: str
+    """The class of Transformers that computed the checkpoint's scores."""
+    formula: str
+    """What that class computes; empty if it could not be determined."""
+    activation: str
+    """What belongs on its scores, as in `inspect`."""
+    requested: str
+    """What was requested: `scores`, as the engine gives them by default, or `logits`."""
+    longest: int
+    """The tokens of the longest text, as the checkpoint's tokenizer makes them."""
+    served: ServedScores
+    command: str = "verify"
+    schema_version: str = SCHEMA_VERSION
+
+    @Derived
+    def verdict(self) -> Verdict:
+        """`passed` for the same scores, `failed` for others, `not_determined` if they could not be compared."""
+        verdicts = {True: Verdict.PASSED, False: Verdict.FAILED, None: Verdict.NOT_DETERMINED}
+        return verdicts[self.served.same]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        return to_dict(self)

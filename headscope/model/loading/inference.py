@@ -1,7 +1,7 @@
 """Real models and real inputs: weights on a device; texts, pictures and sounds through the checkpoint's own tools."""
 
 import wave
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,25 +107,36 @@ def predict_texts(
     """
     tokenizer, model = open_tokenizer(place), load_model(choice, place, device)
     limit_length(tokenizer, model)
-    size = _BATCH if tokenizer.pad_token is not None and _pads(model) else 1
-    rows: list[torch.Tensor] = []
+    return score_texts(model, list(encode_batches(tokenizer, model, texts, _BATCH)))
+
+
+def encode_batches(
+    tokenizer: Any, model: PreTrainedModel, texts: Sequence[tuple[str, ...]], size: int
+) -> Iterator[Mapping[str, torch.Tensor]]:
+    """Texts, or pairs of texts, in padded batches of at most `size`; of one where the model doesn't know its pad token.
+
+    Texts that are longer than the tokenizer's limit are truncated.
+    """
+    size = size if tokenizer.pad_token is not None and _pads(model) else 1
     for start in range(0, len(texts), size):
         batch = texts[start : start + size]
-        pairs = tuple(item[1] for item in batch if len(item) > 1)
-        encoded = _truncated(tokenizer, tuple(item[0] for item in batch), pairs)
-        scores = run_texts(model, {name: value.to(device) for name, value in encoded.items()}).logits
-        rows.append(scores.detach().float().cpu())
+        pairs = [item[1] for item in batch if len(item) > 1]
+        with quiet():
+            yield dict(
+                tokenizer(
+                    [item[0] for item in batch], pairs or None, return_tensors="pt",
+                    padding=tokenizer.pad_token is not None, truncation=tokenizer.model_max_length < NO_LIMIT,
+                )
+            )  # fmt: skip
+
+
+def score_texts(model: PreTrainedModel, batches: Iterable[Mapping[str, torch.Tensor]]) -> torch.Tensor:
+    """The scores of encoded batches of texts, in float32 on the CPU: a row for each text."""
+    rows = []
+    for encoded in batches:
+        given = {name: value.to(model.device) for name, value in encoded.items()}
+        rows.append(run_texts(model, given).logits.detach().float().cpu())
     return torch.cat(rows)
-
-
-def _truncated(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
-    padding = tokenizer.pad_token is not None
-    with quiet():
-        given = tokenizer(
-            list(texts), list(pairs) or None, return_tensors="pt", padding=padding,
-            truncation=tokenizer.model_max_length < NO_LIMIT,
-        )  # fmt: skip
-    return dict(given)
 
 
 def run_texts(

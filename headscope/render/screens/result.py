@@ -13,6 +13,7 @@ from headscope.facts.results.comparison import Comparison
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.forward import ForwardReport
 from headscope.facts.results.probe import ProbeResult
+from headscope.facts.results.served import ServedReport
 from headscope.facts.results.verification import VerifyResult
 from headscope.render.parts.explain import Topic, several_screen
 from headscope.render.parts.verdict import tell_verdict
@@ -25,6 +26,7 @@ from headscope.render.screens.engines import engines_screen, engines_verdict
 from headscope.render.screens.forward import forward_screen
 from headscope.render.screens.heads import heads_screen
 from headscope.render.screens.inspect import inspect_screen
+from headscope.render.screens.served import served_screen, served_verdict
 from headscope.render.screens.verification import verification_screen, verification_verdict
 from headscope.render.text.console import plain_text
 from headscope.render.text.safe import safe
@@ -49,6 +51,8 @@ def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for eac
             return forward_screen(result)
         case EnginesReport():
             return engines_screen(result, details=True)
+        case ServedReport():
+            return served_screen(result)
         case Report():
             is_diff = result.command == "diff-weights"
             return diff_screen(result) if is_diff else inspect_screen(result, details=True)
@@ -86,6 +90,8 @@ def _one_line(result: Any) -> str:  # noqa: PLR0911
             return f"probe of {safe(result.reference)}: {probe_answer(result)}"
         case EnginesReport():
             return f"engines of {safe(result.reference)}: {plain_text(engines_verdict(result)).strip()}"
+        case ServedReport():
+            return f"verify of {safe(result.reference)}: {plain_text(served_verdict(result)).strip()}"
         case ForwardReport():
             name = safe(result.checkpoint.reference)
             return f"forward of {name}: logits {axes_of(result.logits_shape)} on {safe(result.device)}"

@@ -47,7 +47,8 @@ def ask(server: ServerAddress, protocol: ServerProtocol, texts: Sequence[Text], 
     is_raw = raw and not _are_probabilities(aligned)
     if raw and not is_raw:
         notes.append("logits were requested, but the server answered with probabilities")
-    return Answers(protocol.engine or protocol.name, protocol.version, protocol.name, is_raw, aligned, tuple(notes))
+    engine = protocol.engine or protocol.name
+    return Answers(engine, protocol.version, protocol.name, is_raw, aligned, tuple(notes), protocol.dtype)
 
 
 @dataclass(slots=True)

@@ -73,6 +73,7 @@ def _tei(payload: Any) -> Facts | None:
         "version": payload.get("version"),
         "labels": _labels_in(served.get("id2label") if isinstance(served, dict) else None),
         "most_texts": most if type(most) is int and most > 0 else None,
+        "dtype": dtype if (dtype := payload.get("model_dtype")) in ("float32", "float16", "bfloat16") else "",
     }
 
 

@@ -26,7 +26,8 @@ class ServerProtocol:
 
     `base` is what paths are appended to, `exact` the URL as given. `model` is the name to ask under, "" to leave it
     out. `labels` are the classes in their order, () where the server doesn't tell. `most_texts` is the largest batch
-    that the server says it takes. `evidence` says what was found where.
+    that the server says it takes, `dtype` the precision that it says it computes in. `evidence` says what was found
+    where.
     """
 
     name: str
@@ -38,6 +39,7 @@ class ServerProtocol:
     labels: tuple[str, ...] = ()
     text_input: str = "text"
     most_texts: int | None = None
+    dtype: str = ""
     evidence: tuple[str, ...] = ()
 
     @property

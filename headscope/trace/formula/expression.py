@@ -142,7 +142,7 @@ def spell(
     """The expression as text: `out_proj(tanh(dense(h[CLS])))`. Raises TooLong beyond `longest` characters.
 
     With `numbers_only`, numbers stay numbers that otherwise have the name of an axis of their size. `changes` are nodes
-    to write in place of others, by the id of those, the nearest to the hidden states first.
+    to write instead of others, by the id of those, the nearest to the hidden states first.
     Parts of a tree are shared, so its text may be exponentially longer than the tree: each part is written once.
     """
     speller = _Speller(longest, numbers_only=numbers_only)

@@ -1,0 +1,157 @@
+"""`verify_served`: the scores of a running server, against those of the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import PathLike, fspath
+from typing import Unpack
+
+from headscope.api.arguments import PlaceOptions, use_case
+from headscope.api.options import make_request, read_names
+from headscope.api.results.shown import VerifiedServer
+from headscope.errors import UsageError
+from headscope.examination.base.request import Progress, is_in_memory
+from headscope.examination.checkpoint.examining import examine
+from headscope.facts.results.environment import tool_version
+from headscope.serving.asking.address import ServerAddress, one_line
+from headscope.serving.asking.ask import ask
+from headscope.serving.asking.discovery import find_protocol
+from headscope.serving.asking.protocols import ServerProtocol
+from headscope.serving.comparing import compare_scores
+from headscope.serving.sample_texts import SAMPLE_PAIRS, SAMPLE_TEXTS
+
+ServedText = str | Sequence[str]
+"""A text, or a pair of texts."""
+
+
+@use_case
+def verify_served(
+    reference: str | PathLike[str],
+    url: str,
+    *,
+    texts: Iterable[ServedText] | None = None,
+    data: str | PathLike[str] | None = None,
+    text_column: str | Iterable[str] | None = None,
+    split: str | None = None,
+    limit: int = 200,
+    logits: bool = False,
+    protocol: str | None = None,
+    served_model: str = "",
+    server_token: str | None = None,
+    server_timeout: float = 120.0,
+    batch_size: int = 16,
+    progress: Progress | None = None,
+    **options: Unpack[PlaceOptions],
+) -> VerifiedServer:
+    """Compares the scores that a running server gives for texts with those of the checkpoint that it should serve.
+
+    The checkpoint is loaded with Transformers on the CPU and scores each text alone, in float32. Where the server's
+    scores differ, variants of the head (another position, activation or function, a layer left out, another order of
+    classes, a factor, other segment IDs, truncation) are computed, and one is named only if it alone gives all scores.
+
+    Args:
+        reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, or a local folder.
+        url: The address of the server, such as `http://localhost:8000`.
+        texts: Texts, or pairs of texts (default: 16 short English texts, in pairs for a server that takes only pairs).
+        data: A csv, tsv, jsonl or parquet file, or a folder that `datasets` saved, instead of texts.
+        text_column: The column of the texts in `data`; two for pairs.
+        split: The split of a folder that holds several.
+        limit: Largest number of texts to use from `data`; of more, a seeded sample.
+        logits: Ask for logits, and compare those, instead of the scores that the server gives by default.
+        protocol: How scores are requested: `vllm`, `vllm-pooling`, `tei`, `sglang`, `llama-cpp`, `infinity`, `inputs`
+            or `kserve` (default: found from the server's answers to harmless requests).
+        served_model: Name of the model on a server that has several.
+        server_token: Access token for the server, sent to the origin of `url` only.
+        server_timeout: Total time limit for the requests to the server, in seconds.
+        batch_size: Texts in a request.
+        options: See `PlaceOptions`.
+        progress: Called with a short sentence before each step.
+
+    Returns:
+        Whether the scores are equal, what the server computes if not, and how often the predicted class differs.
+
+    Raises:
+        UsageError: An option is invalid.
+        HeadscopeError: The checkpoint can't be run, or the server fails, can't be reached, or gives no scores.
+
+    Example:
+        >>> import headscope
+        >>> result = headscope.verify_served("my-checkpoint", "http://localhost:8000")  # doctest: +SKIP
+        >>> result.served.explanation.formula  # doctest: +SKIP
+        'classifier(h[CLS])'
+    """
+    from headscope.examination.evidence.reference_scores import TextScorer, check_comparable
+
+    if is_in_memory(reference):
+        raise UsageError("verify_served takes a checkpoint, not a model in memory", "save it, and give the folder")
+    tell = progress or (lambda sentence: None)
+    given = _texts_of(texts, data, text_column, split, limit)
+    server = ServerAddress(url, server_token, server_timeout, batch_size, model=served_model)
+    request = make_request(reference, options)
+    tell("asking the server what it is")
+    found = find_protocol(server, protocol)
+    asked = given or _sample_for(found)
+    examined = examine("inspect", request, progress)
+    check_comparable(examined, request.reference)
+    report = examined.report
+    tell(f"scoring {len(asked)} texts with {report.model.class_name}")
+    scorer = TextScorer.load(examined, request, batch_size)
+    own = scorer.reference(asked, report.model.labels, report.model.activation)
+    tell(f"asking the server for {len(asked)} texts")
+    answers = ask(server, found, asked, raw=logits)
+    return VerifiedServer(
+        tool_version=tool_version(),
+        reference=request.reference,
+        url=one_line(server.exact.partition("?")[0], server_token),
+        engine=answers.engine,
+        engine_version=answers.version,
+        protocol=answers.protocol,
+        model_class=report.model.class_name,
+        formula=report.head.formula if report.head is not None else "",
+        activation=report.model.activation,
+        requested="logits" if logits else "scores",
+        longest=scorer.longest(asked),
+        served=compare_scores(own, answers),
+    )
+
+
+def _sample_for(protocol: ServerProtocol) -> Sequence[tuple[str, ...]]:
+    return tuple((text,) for text in SAMPLE_TEXTS) if protocol.can_score_texts else SAMPLE_PAIRS
+
+
+def _texts_of(
+    texts: Iterable[ServedText] | None,
+    data: str | PathLike[str] | None,
+    text_column: str | Iterable[str] | None,
+    split: str | None,
+    limit: int,
+) -> Sequence[tuple[str, ...]]:
+    """The texts that were given, () where none were. Raises UsageError for options that contradict each other."""
+    if texts is not None and data is not None:
+        raise UsageError("both texts and data were given", "give one of them")
+    if texts is not None:
+        return _given_texts((texts,) if isinstance(texts, str) else texts)
+    if data is None:
+        if text_column is not None or split is not None:
+            raise UsageError("the column of the texts, or a split, was given without data", "add --data FILE")
+        return ()
+    if text_column is None:
+        raise UsageError("data was given without the column of its texts", "add --text-column COLUMN")
+    columns = (text_column,) if isinstance(text_column, str) else read_names(text_column, "text_column")
+    if len(columns) not in (1, 2):
+        raise UsageError(f"{len(columns)} text columns were given", "give one, or two for pairs")
+    if limit < 1:
+        raise UsageError(f"--limit must be at least 1, not {limit}", "200 texts take about a minute with a base model")
+    from headscope.labeled import open_data, sample_texts
+
+    return sample_texts(open_data(fspath(data), split), columns, limit)
+
+
+def _given_texts(texts: Iterable[ServedText]) -> Sequence[tuple[str, ...]]:
+    """Raises UsageError for what isn't all texts, or all pairs."""
+    found = tuple((text,) if isinstance(text, str) else tuple(text) for text in texts)
+    if not found or not all(isinstance(part, str) and part.strip() for text in found for part in text):
+        raise UsageError("texts is empty, or holds something other than texts", "give texts, or pairs of texts")
+    if len({len(text) for text in found}) > 1 or len(found[0]) not in (1, 2):
+        raise UsageError("texts must all be texts, or all be pairs", "ask for texts and pairs in separate calls")
+    return found

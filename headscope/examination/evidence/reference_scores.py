@@ -1,0 +1,168 @@
+"""The scores of a checkpoint that those of an engine are compared with: one text at a time, in single precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.errors import Unsupported
+from headscope.examination.base.reading import WITHOUT_WEIGHTS, loadable
+from headscope.examination.checkpoint.loading import choose_class
+from headscope.facts import Task
+from headscope.facts.results.report import find_missing
+from headscope.facts.results.served import AS_IT_IS
+from headscope.serving.comparing import ReferenceScores, VariantScores
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+    from headscope.examination.base.request import Request
+    from headscope.examination.checkpoint.examining import Examined
+    from headscope.model.classes.model_request import Choice
+    from headscope.serving.explaining import Scores
+
+Text = tuple[str, ...]
+_CLOSE = 1e-4
+"""Single precision, in relation to the largest score."""
+_SHORT_LIMITS = (128, 256, 512)
+"""Where engines truncate, by their own default or by a setting of sentence-transformers."""
+_TOKENS_AT_ONCE = 2048
+"""Tokens of a batch whose operations are all recorded: about 1 GB for a base model of twelve layers."""
+
+
+def check_comparable(examined: Examined, reference: str) -> None:
+    """Raises Unsupported where a checkpoint has no scores to compare with."""
+    report, manifest = examined.report, examined.manifest
+    if manifest.kind in WITHOUT_WEIGHTS:
+        raise Unsupported(
+            f"{reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so it gives no scores to compare with",
+            "give the folder or the Hub ID of a whole checkpoint",
+        )
+    if report.model.task is not Task.SEQUENCE_CLASSIFICATION or (examined.choice is not None and examined.choice.rows):
+        raise Unsupported(
+            f"headscope compares scores of whole texts, and {report.model.class_name} gives none",
+            "give a checkpoint for sequence classification",
+        )
+    missing = find_missing(report)
+    if missing.head or missing.elsewhere:
+        raise Unsupported(
+            f"{reference} lacks weights that the scores depend on, so its scores are random",
+            "run `headscope diff-weights` to see them; give the checkpoint that is served",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TextScorer:
+    """A checkpoint's model and tokenizer, loaded for its scores of texts. `batch_size` is that of the engine."""
+
+    choice: Choice
+    place: Any
+    tokenizer: Any
+    model: PreTrainedModel
+    batch_size: int
+
+    @classmethod
+    def load(cls, examined: Examined, request: Request, batch_size: int) -> TextScorer:
+        """The scorer. Raises Unsupported where weights or tokenizer cannot be loaded."""
+        import torch
+
+        from headscope.model.loading.inference import limit_length, load_model, open_tokenizer
+
+        choice = examined.choice or choose_class(request, examined.manifest)
+        place = loadable(request, examined.manifest)
+        tokenizer = open_tokenizer(place)
+        tokenizer.padding_side = "right"
+        model = load_model(choice, place, torch.device("cpu"), torch.float32)
+        limit_length(tokenizer, model)
+        return cls(choice, place, tokenizer, model, batch_size)
+
+    def reference(self, texts: Sequence[Text], labels: Sequence[str], activation: str) -> ReferenceScores:
+        """The scores of texts; those in another precision and of variants are computed when they are called for."""
+        own = self._scores(self.model, texts)
+        return ReferenceScores(
+            own, labels, activation, partial(self._rounded, texts), partial(self._variants, texts, own)
+        )
+
+    def longest(self, texts: Sequence[Text]) -> int:
+        """The tokens of the longest text, before it is truncated."""
+        return max(len(self.tokenizer(*text, truncation=False, verbose=False)["input_ids"]) for text in texts)
+
+    def _scores(self, model: PreTrainedModel, texts: Sequence[Text]) -> Scores:
+        from headscope.model.loading.inference import encode_batches, score_texts
+
+        scores = score_texts(model, encode_batches(self.tokenizer, model, texts, 1)).double().numpy()
+        if scores.ndim != 2:
+            raise Unsupported(f"the model gives scores of the shape {scores.shape}, not one row for each text", "")
+        if not np.isfinite(scores).all():
+            raise Unsupported("the checkpoint's own scores are not all finite", "run `headscope check --for inference`")
+        return np.asarray(scores)
+
+    def _rounded(self, texts: Sequence[Text], precision: str) -> Scores | None:
+        import torch
+
+        from headscope.model.loading.inference import load_model
+
+        try:
+            model = load_model(self.choice, self.place, torch.device("cpu"), getattr(torch, precision))
+            return self._scores(model, texts)
+        except Unsupported:  # an operation that PyTorch lacks in this precision, or one that overflows
+            return None
+
+    def _variants(self, texts: Sequence[Text], own: Scores) -> Mapping[str, VariantScores]:
+        """The variants of the head on the inputs as they are and on changed ones; of several alike, the first."""
+        found = {AS_IT_IS: VariantScores(own)}
+        tolerance = _CLOSE * max(float(np.abs(own).max()), 1.0)
+        for change, batches in self._inputs(texts):
+            for name, item in self._head_variants(batches).items():
+                words = ", ".join(word for word in (change, "" if name == AS_IT_IS else name) if word)
+                if not words and np.allclose(item.logits, own, rtol=0, atol=tolerance):
+                    found[AS_IT_IS] = VariantScores(own, item.formula)
+                elif not any(
+                    np.allclose(item.logits, known.logits, rtol=0, atol=tolerance) for known in found.values()
+                ):
+                    found[words or "padded on the right in batches"] = item
+        return found
+
+    def _head_variants(self, batches: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, VariantScores]:
+        from headscope.model.loading.inference import score_texts
+        from headscope.trace.variants import head_variants
+
+        first = batches[0]["input_ids"][0, 0].item()
+        tokenizer = self.tokenizer
+        names = {tokenizer.bos_token_id: tokenizer.bos_token, tokenizer.cls_token_id: tokenizer.cls_token}
+        try:
+            found = head_variants(self.model, *batches, first=names.get(first) or "")
+        except (Unsupported, KeyError):  # no proven expression, or no attention mask
+            return {AS_IT_IS: VariantScores(score_texts(self.model, batches).double().numpy())}
+        return {name: VariantScores(item.logits.double().numpy(), item.formula) for name, item in found.items()}
+
+    def _inputs(self, texts: Sequence[Text]) -> Iterator[tuple[str, list[Mapping[str, torch.Tensor]]]]:
+        """The encoded texts as they are, and as an engine may change them."""
+        limit = self.tokenizer.model_max_length
+        longest = min(self.longest(texts), limit)
+        plain = self._encoded(texts, longest)
+        yield "", plain
+        if any("token_type_ids" in batch and batch["token_type_ids"].any() for batch in plain):
+            yield "segment IDs 0", [{**batch, "token_type_ids": batch["token_type_ids"] * 0} for batch in plain]
+        for shorter in _SHORT_LIMITS:
+            if shorter < longest:
+                self.tokenizer.model_max_length = shorter
+                try:
+                    yield f"texts cut to {shorter} tokens", self._encoded(texts, shorter)
+                finally:
+                    self.tokenizer.model_max_length = limit
+
+    def _encoded(self, texts: Sequence[Text], longest: int) -> list[Mapping[str, torch.Tensor]]:
+        from headscope.model.loading.inference import encode_batches
+
+        size = max(1, min(self.batch_size, _TOKENS_AT_ONCE // longest))
+        return list(encode_batches(self.tokenizer, self.model, texts, size))
+
+
+def _is_close(one: Scores, other: Scores, tolerance: float) -> bool:
+    return np.allclose(one, other, rtol=0, atol=tolerance)

@@ -1,0 +1,80 @@
+"""The screen of `verify --url`: whether the server gives the checkpoint's scores, what it computes, class changes."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.facts.counting import counted, list_of
+from headscope.facts.results.served import AS_IT_IS, ServedExplanation, ServedReport
+from headscope.render.text.console import QUIET, STRONG, VERDICT
+from headscope.render.text.lines import Paragraph
+from headscope.render.text.safe import label
+from headscope.render.text.words import share_of_one
+
+_MARGIN = 14
+
+
+def served_verdict(report: ServedReport) -> RenderableType:
+    """One sentence: all that `-q` shows."""
+    return Paragraph(label(_sentence(report), VERDICT[report.verdict]))
+
+
+def _sentence(report: ServedReport) -> str:
+    served, what = report.served, report.requested
+    if served.same is None:
+        return f"Not determined: {served.reason}"
+    if served.same:
+        precision = "" if served.precision == "float32" else f", within the rounding of {served.precision}"
+        return f"The server gives the checkpoint's {what}{precision} ({counted(served.texts, 'text')})"
+    if served.explanation is None:
+        return f"The server gives other {what} than the checkpoint: they differ by up to {served.max_difference:.3g}"
+    return f"The server gives other {what} than the checkpoint: it computes {_computed(served.explanation)}"
+
+
+def _computed(item: ServedExplanation) -> str:
+    """What the server computes: `softmax(classifier(h[CLS]))`."""
+    inner = item.formula.removeprefix("logits = ") or "logits"
+    inner = inner if item.scale == 1 else f"{item.scale:.4g} * {inner}"
+    inner = inner if not item.offset else f"{inner} {'+' if item.offset > 0 else '-'} {abs(item.offset):.4g}"
+    return inner if item.activation == "none" else f"{item.activation}({inner})"
+
+
+def served_screen(report: ServedReport) -> RenderableType:
+    """The whole result."""
+    facts = (Paragraph(label(text), label(name, STRONG), _MARGIN) for name, text in _facts(report) if text)
+    beside = [f"not looked at: {list_of(report.served.not_looked_at, len(report.served.not_looked_at))}"]
+    return Group(served_verdict(report), Text(), *facts, Text(), *(Paragraph(label(text, QUIET)) for text in beside))
+
+
+def _facts(report: ServedReport) -> Iterator[tuple[str, str]]:
+    served = report.served
+    known = report.formula.removeprefix("logits = ") or "head not determined"
+    function = "" if report.requested == "logits" else f", then {report.activation}"
+    version = f" {report.engine_version}" if report.engine_version else ""
+    yield "checkpoint", f"{report.reference}: {report.model_class}, {known}{function}"
+    yield "server", f"{report.engine}{version} at {report.url} (protocol {report.protocol})"
+    yield "texts", f"{served.texts}, the longest of {counted(report.longest, 'token')}"
+    if served.max_difference is not None:
+        equal = f"up to {served.tolerance:.2g} counts as equal ({served.precision})"
+        yield "difference", f"at most {served.max_difference:.3g} in a score; {equal}"
+    if served.explanation is not None:
+        yield "explained by", _changes(served.explanation)
+    elif served.same is False:
+        yield "explained by", f"nothing: {served.reason}"
+    changes = served.class_changes
+    if changes is not None:
+        share, low, high = map(share_of_one, (changes.share, changes.low, changes.high))
+        yield "classes", f"{share} of the texts get another class (95% interval: {low} to {high})"
+    for note in served.notes:
+        yield "note", note
+
+
+def _changes(item: ServedExplanation) -> str:
+    """What differs from the checkpoint's head, in words."""
+    found = [] if item.variant == AS_IT_IS else [item.variant]
+    if item.order != tuple(range(len(item.order))):
+        found.append(f"the classes in the order {', '.join(map(str, item.order))}")
+    if item.scale != 1 or item.offset:
+        found.append(f"logits times {item.scale:.4g} plus {item.offset:.4g}")
+    return f"{'; '.join([*found, f'{item.activation} on top'])}. Nothing else that headscope tried gives all the scores"
