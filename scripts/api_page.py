@@ -13,13 +13,14 @@ from headscope.api import arguments
 from headscope.api.arguments import full_signature
 
 FUNCTIONS = (
-    "inspect", "diff_weights", "check", "verify", "verify_save", "compare", "forward", "heads", "scan", "scan_batch",
-    "probe", "code", "engines", "snapshot", "diagram", "explain", "environment",
+    "inspect", "diff_weights", "check", "verify", "verify_save", "verify_served", "compare", "forward", "heads", "scan",
+    "scan_batch", "probe", "code", "engines", "snapshot", "diagram", "explain", "environment",
 )  # fmt: skip
 _RESULTS = (
     "Examination",
     "Checked",
     "Verified",
+    "VerifiedServer",
     "Compared",
     "Forwarded",
     "Engines",

@@ -34,6 +34,7 @@ from headscope.facts.results.environment import Surroundings
 from headscope.facts.results.forward import ForwardReport, SeenStage
 from headscope.facts.results.probe import ProbeResult
 from headscope.facts.results.scan import SCAN_SCHEMA, Cause, ScanRow, ScanSummary
+from headscope.facts.results.served import ServedReport
 from headscope.facts.results.verification import VerifyResult
 from headscope.render.text.document import OF_THE_DIFF
 
@@ -69,6 +70,7 @@ def build_schema() -> Schema:
         "engines": _for_command(_object_of(EnginesReport, definitions), "engines"),
         "verify": _for_command(_object_of(VerifyResult, definitions), "verify"),
         "verify-save": _for_command(_object_of(VerifyResult, definitions), "verify-save"),
+        "verify-served": _for_command(_object_of(ServedReport, definitions), "verify-served"),
         "forward": _forward(definitions),
         "heads": _heads(definitions),
         "probe": _for_command(_object_of(ProbeResult, definitions), "probe"),

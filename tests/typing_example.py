@@ -95,6 +95,14 @@ def everything_else(folder: Path) -> list[str]:
     return [written.output, *said, *shown, *(topic.text for topic in explained), picture]
 
 
+def served(folder: Path, url: str) -> str:
+    """A running server beside the checkpoint that it should serve."""
+    found = headscope.verify_served(folder, url, texts=["a fine day", "bad weather"], server_timeout=9.0)
+    assert_type(found, headscope.VerifiedServer)
+    explained = found.served.explanation
+    return "" if explained is None else explained.formula
+
+
 def sentence(model: str) -> str:
     """An error in two parts."""
     try:

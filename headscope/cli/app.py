@@ -87,7 +87,11 @@ _COMMANDS: dict[str, _Entry] = {
         _PIPELINE,
         ("headscope engines ./my-checkpoint", "headscope engines ./my-checkpoint --engine vllm"),
     ),
-    "verify": _Entry(verify_command, _PIPELINE, ("headscope verify ./my-checkpoint", "headscope verify ./my-adapter")),
+    "verify": _Entry(
+        verify_command,
+        _PIPELINE,
+        ("headscope verify ./my-checkpoint", "headscope verify ./my-checkpoint --url http://localhost:8000"),
+    ),
     "scan": _Entry(
         scan_command,
         _MANY,

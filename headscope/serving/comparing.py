@@ -10,7 +10,14 @@ import numpy as np
 
 from headscope.facts.results.served import AS_IT_IS, ClassChanges, ServedExplanation, ServedScores
 from headscope.serving.answers import Answers
-from headscope.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Explanation, Scores, explain_scores
+from headscope.serving.explaining import (
+    NO_EXPLANATION,
+    SCORE_FUNCTIONS,
+    SINGLE_PRECISION,
+    Explanation,
+    Scores,
+    explain_scores,
+)
 
 _HALF = 4.0
 """How many times the checkpoint's own rounding in half precision another implementation may be off."""
@@ -116,7 +123,7 @@ def _explained(
     attempts = [(explain_scores(logits, given, item.tolerance / scale), item) for item in precisions]
     found, precision = next((item for item in attempts if item[0].fitting), attempts[0])
     item, reason = found.explanation, found.reason
-    if item is None and not variants[AS_IT_IS].formula:
+    if reason == NO_EXPLANATION and not variants[AS_IT_IS].formula:
         reason += "; the head has no proven expression, so only other functions, orders and factors were tried"
     return (None if item is None else _written(item, variants[item.variant].formula)), reason, precision
 

@@ -22,6 +22,8 @@ SINGLE_PRECISION = 1e-4
 _SPREAD = 50
 """How much further than the tolerance the scores of different texts have to lie apart."""
 _SATURATED = 1e-6
+NO_EXPLANATION = "no explanation found"
+"""The reason where nothing that was tried gives the scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def explain_scores(
     names = tuple(f"{item.function} of {item.variant}" for item in found)
     if len(found) == 1:
         return ExplainedScores(found[0], fitting=names)
-    return ExplainedScores(None, "several explanations fit" if found else "no explanation found", names)
+    return ExplainedScores(None, "several explanations fit" if found else NO_EXPLANATION, names)
 
 
 def _unfit_scores(given: Scores, tolerance: float) -> str:

@@ -85,7 +85,7 @@ def head_variants(model: Any, *batches: Mapping[str, torch.Tensor], first: str =
     A batch is padded on the right, with an attention mask. `first` is what the tokenizer calls the first token. Raises
     Unsupported where the head has no proven expression whose values on these texts are the model's own scores.
     """
-    found = [dict(_variants_on(model, inputs, first)) for inputs in batches]
+    found = [_variants_of_batch(model, inputs, first) for inputs in batches]
     tolerance = _CLOSE * max(*(float(batch[AS_IT_IS].logits.abs().max()) for batch in found), 1.0)
     distinct: dict[str, HeadVariant] = {}
     for name, variant in found[0].items():
@@ -95,6 +95,19 @@ def head_variants(model: Any, *batches: Mapping[str, torch.Tensor], first: str =
         if not any(torch.allclose(logits, other.logits, rtol=0, atol=tolerance) for other in distinct.values()):
             distinct[name] = HeadVariant(logits, variant.formula)
     return distinct
+
+
+def _variants_of_batch(model: Any, inputs: Mapping[str, torch.Tensor], first: str) -> dict[str, HeadVariant]:
+    """The variants on one batch; with one more column of padding where its sizes can't be told apart.
+
+    A batch with as many texts as tokens, or as many tokens as features, has no proven expression.
+    """
+    try:
+        return dict(_variants_on(model, inputs, first))
+    except Unsupported:
+        pad = {"input_ids": getattr(model.config, "pad_token_id", None) or 0}
+        longer = {name: functional.pad(value, (0, 1), value=pad.get(name, 0)) for name, value in inputs.items()}
+        return dict(_variants_on(model, longer, first))
 
 
 def _variants_on(model: Any, inputs: Mapping[str, torch.Tensor], first: str) -> Iterator[tuple[str, HeadVariant]]:

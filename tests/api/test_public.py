@@ -74,6 +74,7 @@ def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
         "snapshot",
         "verify",
         "verify_save",
+        "verify_served",
     ]
     assert sorted(FUNCTIONS) == functions
     results = {str(inspect.signature(function).return_annotation) for function in FUNCTIONS.values()}

@@ -130,3 +130,13 @@ def test_variants_that_are_alike_are_one(make: Callable[[], PreTrainedModel]) ->
     torch.testing.assert_close(found[AS_IT_IS].logits, own, rtol=1e-4, atol=1e-4)
     values = [variant.logits for variant in found.values()]
     assert all(not torch.equal(one, other) for at, one in enumerate(values) for other in values[:at])
+
+
+@pytest.mark.parametrize("make", [_bert, _distilbert, _gpt2])
+def test_a_batch_of_as_many_texts_as_tokens_has_variants_too(make: Callable[[], PreTrainedModel]) -> None:
+    model, inputs = _made(make)
+    square = {name: value[:, :_TEXTS] for name, value in inputs.items()}
+    assert square["input_ids"].shape == (_TEXTS, _TEXTS)
+    with torch.no_grad():
+        own = model(**square).logits
+    torch.testing.assert_close(head_variants(model, square)[AS_IT_IS].logits, own, rtol=1e-4, atol=1e-4)

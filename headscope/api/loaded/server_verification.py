@@ -68,7 +68,8 @@ def verify_served(
         progress: Called with a short sentence before each step.
 
     Returns:
-        Whether the scores are equal, what the server computes if not, and how often the predicted class differs.
+        Whether the scores are equal (`served.same`), what the server computes if not (`served.explanation.formula`),
+        and how often the predicted class differs (`served.class_changes`).
 
     Raises:
         UsageError: An option is invalid.
@@ -76,9 +77,11 @@ def verify_served(
 
     Example:
         >>> import headscope
-        >>> result = headscope.verify_served("my-checkpoint", "http://localhost:8000")  # doctest: +SKIP
-        >>> result.served.explanation.formula  # doctest: +SKIP
-        'classifier(h[CLS])'
+        >>> try:
+        ...     result = headscope.verify_served("my-checkpoint", "localhost:8000")
+        ... except headscope.errors.UsageError as err:
+        ...     print(err.message)
+        localhost:8000 is not an http or https URL
     """
     from headscope.examination.evidence.reference_scores import TextScorer, check_comparable
 

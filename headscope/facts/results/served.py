@@ -19,8 +19,11 @@ class ClassChanges:
     """How often the engine predicts another class: the share of the texts, with a 95% interval (Wilson)."""
 
     share: float
+    """The share of these texts."""
     low: float
+    """The lower end of the interval for the share of all such texts."""
     high: float
+    """Its upper end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,8 @@ class ServedReport:
     longest: int
     """The tokens of the longest text, as the checkpoint's tokenizer makes them."""
     served: ServedScores
-    command: str = "verify"
+    """The comparison."""
+    command: str = "verify-served"
     schema_version: str = SCHEMA_VERSION
 
     @Derived
