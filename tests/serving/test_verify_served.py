@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 import transformers
 from scorers import WORDS, save_tokenizer
-from serving.servers import Asked, serve
+from serving.servers import Asked, send_json, serve, serve_with, squashed
 from tokenizers import processors
 from transformers import AutoTokenizer, PreTrainedModel
 
@@ -163,6 +164,24 @@ def test_a_position_that_is_the_same_in_all_texts_explains_nothing(tmp_path: Pat
         found = headscope.verify_served(folder, url, texts=[f"w{at} {text}" for at, text in enumerate(TEXTS)])
     assert found.served.same is False
     assert found.served.explanation is None and found.served.reason == "the scores of the texts hardly differ"
+
+
+def test_a_recorded_answer_of_vllm_for_ernie_is_read_and_explained(tmp_path: Path) -> None:
+    """vLLM 0.32.0 answers /pooling for ERNIE with one more axis, and leaves out the pooler's dense and tanh."""
+    folder = saved("Ernie", tmp_path)
+    scores = scorer(folder, lambda model, given: model.classifier(model.ernie(**given).last_hidden_state[:, 0]))
+
+    def answer(handler: BaseHTTPRequestHandler, asked: Asked) -> None:
+        if asked.method == "GET":
+            send_json(handler, {"data": [{"id": folder, "owned_by": "vllm"}], "version": "0.32.0"})
+            return
+        rows = [{"index": at, "data": [squashed(scores((text,)))]} for at, text in enumerate(asked.body["input"])]
+        send_json(handler, {"object": "list", "data": rows})
+
+    with serve_with(answer) as url:
+        found = headscope.verify_served(folder, f"{url}/pooling", texts=TEXTS)
+    assert found.served.explanation is not None, found
+    assert found.served.explanation.formula == "classifier(h[CLS])" and found.engine_version == "0.32.0"
 
 
 def test_truncation_is_named(tmp_path: Path) -> None:

@@ -103,9 +103,13 @@ def single_scores(payload: Any, count: int, rows: str = "data", score: str = "sc
 
 
 def vectors(payload: Any, count: int, rows: str, name: str) -> list[Answer]:
-    """Answers whose scores come as the vectors of an endpoint for embeddings."""
+    """Answers whose scores come as the vectors of an endpoint for embeddings.
+
+    vLLM puts those of ERNIE into one more list: its head has an axis of one token.
+    """
     found = field_of(payload, rows, list) if rows else [payload] if isinstance(payload, dict) else payload
-    return [Answer(numbers_in(field_of(row, name, list))) for row in in_order(found, count, index_needed=False)]
+    given = [field_of(row, name, list) for row in in_order(found, count, index_needed=False)]
+    return [Answer(numbers_in(row[0] if len(row) == 1 and isinstance(row[0], list) else row)) for row in given]
 
 
 def labeled_rows(payload: Any, count: int) -> list[Answer]:
