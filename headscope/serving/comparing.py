@@ -14,7 +14,7 @@ from headscope.serving.explaining import (
     NO_EXPLANATION,
     SCORE_FUNCTIONS,
     SINGLE_PRECISION,
-    Explanation,
+    ExplainedScores,
     Scores,
     explain_scores,
 )
@@ -64,8 +64,8 @@ class _Precision:
 def compare_scores(reference: ReferenceScores, answers: Answers) -> ServedScores:
     """The comparison, with what the engine computes where it differs.
 
-    Scores are equal if they are in single precision, or else within the rounding of half precision, which is then
-    measured on the checkpoint's own model. A precision that the engine states is taken at its word.
+    Scores are equal, or have an explanation, in single precision; otherwise within the rounding of half precision,
+    which is then measured on the checkpoint's own model. A precision that the engine states is taken at its word.
     """
     own = reference.logits
     given, reason = _aligned_scores(answers, reference.labels, own.shape)
@@ -76,17 +76,22 @@ def compare_scores(reference: ReferenceScores, answers: Answers) -> ServedScores
     expected = wanted(own)
     scale = max(float(np.abs(expected).max(initial=0.0)), 1e-3)
     difference = float(np.abs(given - expected).max(initial=0.0))
-    tried: list[_Precision] = []
-    for precision in _precisions(reference, wanted, expected, scale, answers.dtype):
-        tried.append(precision)
-        if difference <= precision.tolerance:
+    attempts: list[tuple[ExplainedScores, _Precision]] = []
+    same = False
+    for within in _precisions(reference, wanted, expected, scale, answers.dtype):
+        same = difference <= within.tolerance
+        if same:
             break
-    within = tried[-1]
-    if difference <= within.tolerance and (np.ptp(expected, axis=0) < _SPREAD * within.tolerance).all():
+        logits = {name: item.logits for name, item in reference.variants().items()}
+        attempts.append((explain_scores(logits, given, within.tolerance / scale), within))
+        if attempts[-1][0].fitting:
+            break
+    if same and (np.ptp(expected, axis=0) < _SPREAD * within.tolerance).all():
         return _undetermined("the scores of the texts hardly differ, so equal ones show nothing", len(own), answers)
-    same, explanation, reason, notes = difference <= within.tolerance, None, "", answers.notes
+    explanation, reason, notes = None, "", answers.notes
     if not same:
-        explanation, reason, within = _explained(reference.variants(), given, tried, scale)
+        found, within = attempts[-1] if attempts[-1][0].fitting else attempts[0]
+        explanation, reason = _told(found, reference.variants())
     elif within.name != _FLOAT32:
         notes = (*notes, *_alike(reference.variants(), wanted, given, within))
     return ServedScores(
@@ -115,21 +120,15 @@ def _precisions(
             yield _Precision(name, max(SINGLE_PRECISION * scale, rounding))
 
 
-def _explained(
-    variants: Mapping[str, VariantScores], given: Scores, precisions: Sequence[_Precision], scale: float
-) -> tuple[ServedExplanation | None, str, _Precision]:
-    """What the engine computes, in the finest precision that anything fits in; None with the reason."""
-    logits = {name: variant.logits for name, variant in variants.items()}
-    attempts = [(explain_scores(logits, given, item.tolerance / scale), item) for item in precisions]
-    found, precision = next((item for item in attempts if item[0].fitting), attempts[0])
+def _told(found: ExplainedScores, variants: Mapping[str, VariantScores]) -> tuple[ServedExplanation | None, str]:
+    """What the engine computes, or None with the reason."""
     item, reason = found.explanation, found.reason
+    if item is not None:
+        formula = variants[item.variant].formula
+        return ServedExplanation(item.variant, formula, item.function, item.order, item.scale, item.offset), ""
     if reason == NO_EXPLANATION and not variants[AS_IT_IS].formula:
         reason += "; the head has no proven expression, so only other functions, orders and factors were tried"
-    return (None if item is None else _written(item, variants[item.variant].formula)), reason, precision
-
-
-def _written(item: Explanation, formula: str) -> ServedExplanation:
-    return ServedExplanation(item.variant, formula, item.function, item.order, item.scale, item.offset)
+    return None, reason
 
 
 def _alike(

@@ -88,23 +88,24 @@ def test_what_no_variant_gives_has_no_explanation() -> None:
 
 
 HALF = OWN * (1 + np.random.default_rng(7).uniform(-5e-4, 5e-4, OWN.shape))
+ROUNDED = OWN * (1 + np.random.default_rng(8).uniform(-5e-4, 5e-4, OWN.shape))
 
 
 def test_rounding_of_half_precision_counts_as_the_same_only_where_the_model_rounds_as_much() -> None:
-    answers = answered(OWN * (1 - 4e-4), is_raw=True)
+    answers = answered(ROUNDED, is_raw=True)
     assert compared(answers).same is False
     found = compared(answers, half=HALF)
     assert (found.same, found.precision, found.notes) == (True, "float16", ())
-    assert compared(answered(OWN * (1 - 4e-3), is_raw=True), half=HALF).same is False
+    assert compared(answered(OWN + 10 * (ROUNDED - OWN), is_raw=True), half=HALF).same is False
 
 
 def test_half_precision_is_not_allowed_to_an_engine_that_says_it_computes_in_single() -> None:
-    answers = replace(answered(OWN * (1 - 4e-4), is_raw=True), dtype="float32")
+    answers = replace(answered(ROUNDED, is_raw=True), dtype="float32")
     assert compared(answers, half=HALF).same is False
 
 
 def test_variants_that_half_precision_cannot_tell_apart_are_named() -> None:
-    found = compared(answered(OWN * (1 - 4e-4), is_raw=True), half=HALF, nearly=OWN * (1 + 2e-4))
+    found = compared(answered(ROUNDED, is_raw=True), half=HALF, nearly=OWN * (1 + 2e-4))
     assert found.same is True
     assert found.notes == ("float16 can't tell the head from these variants: nearly",)
 
@@ -164,3 +165,9 @@ def test_the_interval_is_wilsons(count: int, whole: int) -> None:
     expected = binomtest(count, whole).proportion_ci(method="wilson")
     found = interval_of(count, whole)
     assert (found.share, found.low, found.high) == pytest.approx((count / whole, expected.low, expected.high), abs=1e-6)
+
+
+def test_a_factor_that_half_precision_would_hide_is_named() -> None:
+    found = compared(answered(OWN * (1 - 4e-4), is_raw=True), half=HALF)
+    assert (found.same, found.precision) == (False, "float32")
+    assert found.explanation is not None and found.explanation.scale == pytest.approx(1 - 4e-4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,7 +85,7 @@ class TextScorer:
         """The scores of texts; those in another precision and of variants are computed when they are called for."""
         own = self._scores(self.model, texts)
         return ReferenceScores(
-            own, labels, activation, partial(self._rounded, texts), partial(self._variants, texts, own)
+            own, labels, activation, partial(self._rounded, texts), cache(partial(self._variants, texts, own))
         )
 
     def longest(self, texts: Sequence[Text]) -> int:
