@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import binomtest
+from serving.test_explaining import KNOWN, Model
 
 from headscope.facts.results.served import AS_IT_IS, ServedScores
 from headscope.serving.answers import Answer, Answers
 from headscope.serving.comparing import ReferenceScores, VariantScores, compare_scores, interval_of
-from headscope.serving.explaining import Scores
+from headscope.serving.explaining import SCORE_FUNCTIONS, Scores
 
 LABELS = ("no", "maybe", "yes")
 OWN = np.random.default_rng(5).normal(size=(40, 3)) * 2
@@ -171,3 +172,34 @@ def test_a_factor_that_half_precision_would_hide_is_named() -> None:
     found = compared(answered(OWN * (1 - 4e-4), is_raw=True), half=HALF)
     assert (found.same, found.precision) == (False, "float32")
     assert found.explanation is not None and found.explanation.scale == pytest.approx(1 - 4e-4)
+
+
+def _rounded(logits: Scores, precision: float, seed: int) -> Scores:
+    noise = np.random.default_rng(seed).normal(size=(2, *logits.shape)) * precision
+    return np.asarray(logits * (1 + noise[0]) + noise[1] * np.abs(logits).mean())
+
+
+def test_no_explanation_in_half_precision_is_wrong() -> None:
+    """Engines that round; half compute what no variant does, and differ by more than their rounding."""
+    functions, named, right = {item.name: item.forward for item in SCORE_FUNCTIONS}, 0, 0
+    roundings = {"float16": 5e-4, "bfloat16": 4e-3}
+    for number in range(600):
+        random = np.random.default_rng(number)
+        texts, classes = int(random.integers(6, 60)), int(random.integers(2, 6))
+        model = Model(random, texts, classes)
+        variant = str(random.choice(KNOWN if number % 2 else ("second token", "no bias", "softsign")))
+        function = str(random.choice(list(functions)))
+        logits = _rounded(model.logits(variant), float(random.choice(list(roundings.values()))), number + 1)
+        reference = ReferenceScores(
+            model.logits(AS_IT_IS),
+            [f"class {at}" for at in range(classes)],
+            "softmax",
+            lambda name, model=model, number=number: _rounded(model.logits(AS_IT_IS), roundings[name], number + 2),  # type: ignore[misc]
+            lambda model=model: {name: VariantScores(model.logits(name)) for name in KNOWN},  # type: ignore[misc]
+        )
+        found = compare_scores(reference, answered(functions[function](logits), ()))
+        assert not found.same or (variant, function) == (AS_IT_IS, "softmax")
+        if found.explanation is not None:
+            named += 1
+            right += (found.explanation.variant, found.explanation.activation) == (variant, function)
+    assert named == right > 120

@@ -10,7 +10,7 @@ from headscope.serving.explaining import SCORE_FUNCTIONS, ExplainedScores, Score
 _HIDDEN, _LENGTH = 16, 9
 _ENGINES = 1000
 _FUNCTIONS = {item.name: item.forward for item in SCORE_FUNCTIONS}
-_KNOWN = ("as it is", "no pooler", "relu", "last token", "mean", "segments zero", "cut")
+KNOWN = ("as it is", "no pooler", "relu", "last token", "mean", "segments zero", "cut")
 Random = np.random.Generator
 
 
@@ -68,7 +68,7 @@ def _unexplained(random: Random, model: Model, function: str) -> Scores:
     """Scores that no variant gives."""
     classes = model.weight.shape[1]
     kind = random.integers(10)
-    variant = _KNOWN[random.integers(len(_KNOWN))]
+    variant = KNOWN[random.integers(len(KNOWN))]
     unknown = ("second token", "no bias", "softsign", "nearly tanh")
     if kind < len(unknown):
         return _engine(random, model, unknown[kind], function)
@@ -94,13 +94,13 @@ def test_no_explanation_of_a_thousand_engines_is_wrong() -> None:
         classes, texts = int(random.integers(1 + number % 2, 7)), int(random.integers(8, 40))
         model = Model(random, texts, classes)
         function = str(random.choice([name for name in _FUNCTIONS if classes > 1 or name != "softmax"]))
-        variants = {name: model.logits(name) for name in _KNOWN}
+        variants = {name: model.logits(name) for name in KNOWN}
         if number % 2:
             found = explain_scores(variants, _unexplained(random, model, function))
             if found.explanation is not None:
                 wrong.append((number, found))
             continue
-        variant = _KNOWN[random.integers(len(_KNOWN))]
+        variant = KNOWN[random.integers(len(KNOWN))]
         given = _engine(random, model, variant, function)
         found = explain_scores(variants, given)
         claimed += 1

@@ -24,12 +24,13 @@ def _sentence(report: ServedReport) -> str:
     served, what = report.served, report.requested
     if served.same is None:
         return f"Not determined: {served.reason}"
+    precision = "" if served.precision == "float32" else f", within the rounding of {served.precision}"
     if served.same:
-        precision = "" if served.precision == "float32" else f", within the rounding of {served.precision}"
         return f"The server gives the checkpoint's {what}{precision} ({counted(served.texts, 'text')})"
+    other = f"The server gives other {what} than the checkpoint"
     if served.explanation is None:
-        return f"The server gives other {what} than the checkpoint: they differ by up to {served.max_difference:.3g}"
-    return f"The server gives other {what} than the checkpoint: it computes {_computed(served.explanation)}"
+        return f"{other}: they differ by up to {served.max_difference:.3g}"
+    return f"{other}: it computes {_computed(served.explanation)}{precision}"
 
 
 def _computed(item: ServedExplanation) -> str:
