@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.errors import Malformed, Unsupported, UsageError, did_you_mean, first_line
+from headscope.facts.stored.location import is_file_name
 from headscope.labeled.rows import Row, RowSource, check_columns
 
 _BATCH = 1_024
@@ -87,7 +88,7 @@ def _splits(folder: Path, name: str) -> tuple[str, ...]:
     if not listing.is_file():
         return ()
     splits = _read_json(listing, name).get("splits")
-    if not isinstance(splits, list) or not all(isinstance(item, str) and _is_plain(item) for item in splits):
+    if not isinstance(splits, list) or not all(is_file_name(item) for item in splits):
         raise Malformed(f"{name}/dataset_dict.json doesn't list the names of splits", "save the dataset again")
     return tuple(splits)
 
@@ -129,18 +130,13 @@ def _data_files(state: dict[str, Any], folder: Path, name: str) -> list[Path]:
     entries = state.get("_data_files")
     listed = [item.get("filename") if isinstance(item, dict) else None for item in entries or ()] \
         if isinstance(entries, list) else [None]  # fmt: skip
-    files = [item for item in listed if isinstance(item, str) and _is_plain(item)]
+    files = [item for item in listed if is_file_name(item)]
     if len(files) != len(listed):
         raise Malformed(f"{name}/state.json doesn't name files in the same folder", "save the dataset again")
     missing = [item for item in files if not (folder / item).is_file()]
     if missing:
         raise Malformed(f"{name} lacks {missing[0]}, which its state.json names", "copy the whole folder")
     return [folder / item for item in files]
-
-
-def _is_plain(name: str) -> bool:
-    """Whether a name stays in its folder."""
-    return bool(name) and name not in (".", "..") and not set(name) & set("/\\:\0")
 
 
 def _columns(file: Path, name: str) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def judge_engines(
         reference=report.checkpoint.reference,
         architecture=served.architecture,
         model_class=report.model.class_name,
-        formula=report.head.formula if report.head is not None else "",
+        formula=report.head.expression if report.head is not None else "",
         activation=report.model.activation,
         engines=tuple(_judged(facts_on(item), served, report, version, limit) for item in names),
         is_one=engine is not None,

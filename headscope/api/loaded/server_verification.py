@@ -110,7 +110,7 @@ def verify_served(
         engine_version=answers.version,
         protocol=answers.protocol,
         model_class=report.model.class_name,
-        formula=report.head.formula if report.head is not None else "",
+        formula=report.head.expression if report.head is not None else "",
         activation=report.model.activation,
         requested="logits" if logits else "scores",
         longest=scorer.longest(asked),

@@ -11,6 +11,7 @@ from headscope.checkpoints.formats.config_file import parse_list, parse_object
 from headscope.checkpoints.formats.pickle.scikit_pickle import read_pickled_head
 from headscope.errors import Malformed, NotFound, Unsupported
 from headscope.facts.stored.checkpoint import TensorHeader
+from headscope.facts.stored.location import is_path_inside
 from headscope.facts.stored.sentence import ModuleTensor, PickledHead, SentenceModule, SentencePipeline
 
 MODULES = "modules.json"
@@ -220,7 +221,7 @@ def tokens_of_module(settings: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _inside(folder: str, file: str) -> str:
-    if any(sign in folder for sign in "\\:\0") or PurePosixPath(folder).is_absolute() or ".." in folder.split("/"):
+    if not is_path_inside(folder):
         raise Malformed(f"modules.json names the folder {folder[:80]!r}, which is not inside the checkpoint", "")
     return str(PurePosixPath(folder) / file)
 

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import PurePosixPath
 from typing import Any, Protocol
 
 from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource
@@ -17,6 +16,7 @@ from headscope.checkpoints.formats.torch_file import read_torch_headers
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import CheckpointManifest, Gap, TensorHeader, WeightFile, WeightsFormat
 from headscope.facts.counting import counted, list_of
+from headscope.facts.stored.location import is_file_name, is_path_inside
 
 _OTHER_FORMATS = {
     "tf_model.h5": "TensorFlow",
@@ -135,8 +135,7 @@ def read_adapter_weights(storage: FileStorage) -> StoredWeights:
 
 def _read_chosen(storage: FileStorage, name: Any) -> StoredWeights:
     """The file that `transformers_weights` of the configuration names, which must be inside the checkpoint."""
-    plain = isinstance(name, str) and not any(sign in name for sign in "\\:\0")
-    if not plain or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+    if not is_path_inside(name):
         raise Malformed(
             f"transformers_weights in config.json is {str(name)[:80]!r}, which is not a file inside the checkpoint",
             "don't load this checkpoint until you know why",
@@ -251,8 +250,7 @@ def _header_sizes(weight_map: dict[str, Any], index: str) -> dict[str, int]:
 
 def _shard_name(value: Any, index: str) -> str:
     """A file name beside the index. Raises Malformed for a path that could lead elsewhere."""
-    is_plain = isinstance(value, str) and value not in {"", ".", ".."} and not any(sign in value for sign in "/\\:\0")
-    if not is_plain:
+    if not is_file_name(value):
         raise Malformed(
             f"{index} names the shard {str(value)[:80]!r}, which is not a file name beside it",
             "a weight_map holds plain file names; don't load this checkpoint until you know why",

@@ -27,6 +27,7 @@ from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.checkpoints.states.place import StatePlace
 from headscope.checkpoints.unusual import PlaceSurroundings, without_config
 from headscope.errors import HeadscopeError, Malformed, NetworkError, NotFound, WithoutConfig
+from headscope.facts.stored.location import is_path_inside
 from headscope.upstream.hub import cached_file
 
 _ASKED_FOR = {
@@ -303,11 +304,4 @@ def is_id(name: Any) -> bool:
 def plain_names(siblings: Iterable[Any]) -> tuple[str, ...]:
     """The files inside the repository, of those that a description of it names."""
     names = (one.get("rfilename") for one in siblings if isinstance(one, dict))
-    return tuple(str(name) for name in names if is_plain(name))
-
-
-def is_plain(name: Any) -> bool:
-    """Whether a listed name is one of a file inside the repository."""
-    if not isinstance(name, str) or any(sign in name for sign in "\\:\0"):
-        return False
-    return not name.startswith("/") and ".." not in name.split("/")
+    return tuple(str(name) for name in names if is_path_inside(name))

@@ -10,6 +10,7 @@ from headscope.checkpoints.states.place import Found, StatePlace, names_below
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind
 from headscope.facts.counting import counted, few_of
+from headscope.facts.stored.location import is_file_name
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 _POINTER = b"version https://git-lfs.github.com/spec/"
@@ -143,12 +144,8 @@ def _missing_shards(place: StatePlace) -> Iterator[str]:
             shards = parse_object(place.text(index), index).get("weight_map")
         except HeadscopeError:
             continue
-        names = set(shards.values()) if isinstance(shards, dict) and all(map(_is_plain, shards.values())) else set()
+        names = set(shards.values()) if isinstance(shards, dict) and all(map(is_file_name, shards.values())) else set()
         yield from sorted(names - here)
-
-
-def _is_plain(name: object) -> bool:
-    return isinstance(name, str) and name not in {"", ".", ".."} and not any(sign in name for sign in "/\\:\0")
 
 
 def _lacking(place: StatePlace, name: str) -> str:

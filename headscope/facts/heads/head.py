@@ -47,6 +47,10 @@ def parse_pooling(name: str) -> PoolingKind:
     return PoolingKind(spelled)
 
 
+FORMULA_START = "logits = "
+"""What a formula begins with."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Evidence:
     """One observed operation: what ran, in which module, at which line of which source file ("" if none is known)."""
@@ -303,6 +307,11 @@ class Head:
     """The rows of a language-model head that the scores are made of; null for a whole matrix."""
     features: str = field(default="", metadata={"json": None})
     """What the linear layer at the end of the formula reads, as the formula writes it; empty without such a layer."""
+
+    @property
+    def expression(self) -> str:
+        """What makes the logits, without their name: `classifier(h[CLS])`; empty without a formula."""
+        return self.formula.removeprefix(FORMULA_START)
 
     @property
     def tensors(self) -> tuple[HeadParameter, ...]:

@@ -52,8 +52,8 @@ def parse_task(name: str) -> Task:
 
 
 WITHOUT_CLASSES = {
-    Task.MULTIPLE_CHOICE: "none: each choice gets one score, and the best choice is the answer",
-    Task.QUESTION_ANSWERING: "none: each token gets a score as the start and one as the end of the answer",
+    Task.MULTIPLE_CHOICE: "each choice gets one score, and the best choice is the answer",
+    Task.QUESTION_ANSWERING: "each token gets a score as the start and one as the end of the answer",
     Task.NEXT_SENTENCE_PREDICTION: "two, fixed: 0 the second text follows the first, 1 it does not",
 }
 """Tasks whose scores are of no classes of the user's, and what they are instead."""

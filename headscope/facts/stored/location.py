@@ -1,9 +1,21 @@
 """Which checkpoint is meant, and how the Hub is reached: one value, handed on whole."""
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from headscope.recent import Recent
+
+
+def is_file_name(name: object) -> TypeGuard[str]:
+    """Whether a name from a file or a server stays in its folder, on every system."""
+    return isinstance(name, str) and name not in {"", ".", ".."} and set(name).isdisjoint("/\\:\0")
+
+
+def is_path_inside(path: object) -> TypeGuard[str]:
+    """Whether a path from a file or a server, with `/` between folders, stays inside of its root, on every system."""
+    if not isinstance(path, str) or not set(path).isdisjoint("\\:\0"):
+        return False
+    return not path.startswith("/") and ".." not in path.split("/")
 
 
 class Patience(Protocol):

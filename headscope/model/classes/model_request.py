@@ -143,7 +143,7 @@ def _check_labels(wish: ModelRequest) -> None:
 def _check_classes(task: Task, wish: ModelRequest) -> None:
     if task in WITHOUT_CLASSES and (wish.labels or wish.num_labels is not None):
         raise UsageError(
-            f"{task.value} has no classes to count or name: {WITHOUT_CLASSES[task].removeprefix('none: ')}",
+            f"{task.value} has no classes to count or name: {WITHOUT_CLASSES[task]}",
             "leave out --num-labels and --labels, or name another --task",
         )
 

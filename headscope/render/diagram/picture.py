@@ -262,7 +262,7 @@ def _weight(item: HeadParameter, sources: dict[str, str]) -> Weight:
 
 def _scores_node(report: Report, title: str, formula: str) -> Node:
     model = report.model
-    without = WITHOUT_CLASSES.get(model.task, "").removeprefix("none: ")
+    without = WITHOUT_CLASSES.get(model.task, "")
     if without:
         lines = tuple(safe(line) for line in (without, f"loss: {loss_of(model)}", formula) if line)
         return Node("scores", BoxKind.SCORES, safe(title), lines=lines, more=(("task", model.task.value),))

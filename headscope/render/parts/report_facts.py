@@ -132,7 +132,7 @@ def formula_facts(report: Report) -> Facts:
 def _scores_of_tokens(report: Report, head: Head, rows: TokenRows) -> str:
     """What makes probabilities of the logits of tokens, and where these have their weights."""
     named = " and ".join(f"{row.token or 'token'} (id {row.id})" for row in rows.rows)
-    scored = head.formula.removeprefix("logits = ") or "logits"
+    scored = head.expression or "logits"
     line = f"softmax({scored}), the probabilities of {named}" if len(rows.rows) > 1 else f"{scored}, of {named}"
     return f"{line}: {counted(len(rows.rows), 'row')} of {rows.parameter}, which has {rows.vocabulary:,}"
 

@@ -35,7 +35,7 @@ def _sentence(report: ServedReport) -> str:
 
 def _computed(item: ServedExplanation) -> str:
     """What the server computes: `softmax(classifier(h[CLS]))`."""
-    inner = item.formula.removeprefix("logits = ") or "logits"
+    inner = item.formula or "logits"
     inner = inner if item.scale == 1 else f"{item.scale:.4g} * {inner}"
     inner = inner if not item.offset else f"{inner} {'+' if item.offset > 0 else '-'} {abs(item.offset):.4g}"
     return inner if item.activation == "none" else f"{item.activation}({inner})"
@@ -50,7 +50,7 @@ def served_screen(report: ServedReport) -> RenderableType:
 
 def _facts(report: ServedReport) -> Iterator[tuple[str, str]]:
     served = report.served
-    known = report.formula.removeprefix("logits = ") or "head not determined"
+    known = report.formula or "head not determined"
     function = "" if report.requested == "logits" else f", then {report.activation}"
     version = f" {report.engine_version}" if report.engine_version else ""
     yield "checkpoint", f"{report.reference}: {report.model_class}, {known}{function}"

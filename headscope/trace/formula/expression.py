@@ -96,6 +96,7 @@ class Applied:
 
     `text` is its name, "" for what changes the layout alone and is not written. `inputs` are the nodes of the tensors
     that enter, by the tensor; `output` is the tensor that this node stands for; `rest` is written after the operands.
+    `is_score` says that the node only hands out scores, such as the column of the start in those of a span.
     """
 
     text: str
@@ -104,6 +105,7 @@ class Applied:
     inputs: tuple[tuple[torch.Tensor, "Node"], ...]
     output: torch.Tensor
     rest: str = ""
+    is_score: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from headscope.errors import Unsupported
 from headscope.facts import HiddenSource
+from headscope.facts.heads.head import FORMULA_START
 from headscope.trace.formula.evaluate import equals_head
 from headscope.trace.formula.expression import (
     Applied,
@@ -89,13 +90,13 @@ def _formula_line(logits: tuple[Node, ...], *, numbers_only: bool = False) -> st
         texts = dict.fromkeys(spell(_top(node), _LONGEST, numbers_only=numbers_only) for node in logits)
     except TooLong:
         return ""
-    line = f"logits = {' ; '.join(texts)}"
+    line = f"{FORMULA_START}{' ; '.join(texts)}"
     return line if len(line) <= _LONGEST else ""
 
 
 def _top(node: Node) -> Node:
     """The tree below what only hands out the scores: the columns of a split are the start and end scores."""
-    while isinstance(node, Applied) and not node.text and (not node.rest or node.rest.startswith("[part")):
+    while isinstance(node, Applied) and not node.text and (not node.rest or node.is_score):
         node = node.operands[0]
     return node
 

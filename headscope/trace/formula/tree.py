@@ -241,7 +241,7 @@ def _piece(step: Step, output: torch.Tensor, builder: Builder) -> Node:
     if axis is not None and output.dim() == entering.dim() and output.shape[axis] != entering.shape[axis]:
         return _token_piece(inner, entering, output, axis, step)
     if step.last.outputs and _is_handed_out(step.last, builder):
-        return _applied("", (inner,), step, output, builder, rest=f"[part {number}]")
+        return replace(_applied("", (inner,), step, output, builder, rest=f"[part {number}]"), is_score=True)
     return _applied("", (inner,), step, output, builder, rest=_spell_piece(step.last, entering, number))
 
 
