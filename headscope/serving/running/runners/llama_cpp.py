@@ -8,6 +8,7 @@ The file is in float32. If all tokens are given as IDs, it has no vocabulary, so
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -119,7 +120,8 @@ def _scores(file: str, batch: dict[str, Any]) -> list[list[float]]:
     params = llama_cpp.llama_context_default_params()
     params.embeddings, params.pooling_type = True, llama_cpp.LLAMA_POOLING_TYPE_RANK
     params.n_seq_max = max(map(len, parts))
-    params.n_ctx = params.n_batch = params.n_ubatch = max(sum(map(len, part)) for part in parts)
+    # The whole batch is decoded at one time: texts that are read in both directions can't be split.
+    params.n_ctx = params.n_batch = params.n_ubatch = params.n_seq_max * max(map(len, sequences))
     params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED  # it computes with float16
     context = llama_cpp.llama_init_from_model(model, params)
     return [scores for part in parts for scores in _decode(model, context, part)]
@@ -131,8 +133,8 @@ def _batch_answer(file: Path, batch: dict[str, Any]) -> dict[str, Any]:
     environment = os.environ | {"GGML_NO_BACKTRACE": "1"}
     done = subprocess.run(command, input=data, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
-        last = done.stderr.strip().rpartition("\n")[2]
-        return {"scores": [], "raw": True, "error": _message(f"The process ended with {done.returncode}: {last}")}
+        last = re.sub(r"\S*/", "", done.stderr.strip().rpartition("\n")[2])  # without the folders of the build
+        return {"scores": [], "raw": True, "error": _message(f"exit code {done.returncode}: {last}")}
     return {"scores": json.loads(done.stdout), "raw": True, "error": ""}
 
 

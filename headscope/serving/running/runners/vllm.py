@@ -78,7 +78,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return {**answer, "error": _message(error)}
     if llm.pooling_task not in _TASKS:
         return {**answer, "error": f"vLLM gives no scores for it: its task is {llm.pooling_task}"}
-    has_types = any(item["types"] and any(item["types"]) for batch in request["batches"] for item in batch["items"])
+    has_types = any(_prompt(llm, item)[1] for batch in request["batches"] for item in batch["items"])
     batches = [_batch_answer(llm, batch) for batch in request["batches"]]
     return {**answer, "batches": batches, "notes": [_SEGMENT_IDS] if has_types else []}
 
