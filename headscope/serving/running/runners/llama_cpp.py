@@ -147,6 +147,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         _write_gguf(conversion, Path(request["folder"]), file, has_text)
         _load(str(file))
+    except (ImportError, MemoryError):  # says nothing about the checkpoint
+        raise
     except Exception as error:  # whatever the converter raises on a checkpoint that it doesn't know
         return {**answer, "error": _message(f"{type(error).__name__}: {error}")}
     has_types = any(item["types"] and any(item["types"]) for item in items)

@@ -72,8 +72,11 @@ def _batch_answer(llm: Any, batch: dict[str, Any]) -> dict[str, Any]:
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     """What ANSWER.json holds."""
     answer = {"version": vllm.__version__, "error": "", "batches": [], "notes": []}
-    try:
-        llm = vllm.LLM(model=request["folder"], runner="pooling", dtype="float32", enforce_eager=True)
+    options = {"runner": "pooling", "dtype": "float32", "enforce_eager": True}
+    try:  # the longest text that fits into memory, up to the model's limit: otherwise a large limit is an error
+        llm = vllm.LLM(model=request["folder"], max_model_len=-1, **options)
+    except (ImportError, MemoryError):  # says nothing about the checkpoint
+        raise
     except Exception as error:  # whatever the engine raises on a checkpoint that it doesn't take
         return {**answer, "error": _message(error)}
     if llm.pooling_task not in _TASKS:
