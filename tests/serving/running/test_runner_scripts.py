@@ -62,7 +62,7 @@ def test_texts_without_padding_are_a_call_each_and_a_batch_is_one_call(tmp_path:
     assert (answer["version"], answer["error"], answer["notes"]) == ("9.9", "", [])
     one, together = answer["batches"]
     assert one == {"scores": [[1, False, -1]] * 2, "raw": True, "error": ""}
-    assert together == {"scores": [[2, True, -1]] * 2, "raw": False, "error": ""}
+    assert together == {"scores": [[2, None, -1]] * 2, "raw": False, "error": ""}
 
 
 def test_segment_ids_are_sent_with_the_pairs_that_have_some_and_a_note_says_how(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def _batch_answer(llm: Any, batch: dict[str, Any]) -> dict[str, Any]:
         prompt, types = _prompt(llm, item)
         extra = {"compressed_token_type_ids": compress_token_type_ids(types)} if types else None
         prompts.append(prompt)
-        params.append(vllm.PoolingParams(use_activation=not batch["raw"], extra_kwargs=extra))
+        params.append(vllm.PoolingParams(use_activation=False if batch["raw"] else None, extra_kwargs=extra))
     size = len(prompts) if batch["padding"] else 1
     try:
         for start in range(0, len(prompts), size):
