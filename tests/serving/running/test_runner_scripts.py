@@ -1,0 +1,110 @@
+"""The scripts that run engines, with an engine that is made up."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headscope
+
+_RUNNERS = Path(headscope.__file__).parent / "serving" / "running" / "runners"
+_VLLM = {
+    "vllm/__init__.py": """
+__version__ = "9.9"
+class PoolingParams:
+    def __init__(self, use_activation, extra_kwargs): self.use, self.extra = use_activation, extra_kwargs
+class Scores(list):
+    def flatten(self): return self
+    def tolist(self): return list(self)
+class Output:
+    def __init__(self, scores): self.outputs = type("Data", (), {"data": Scores(scores)})
+class LLM:
+    pooling_task = "classify"
+    def __init__(self, model, **options):
+        if "refused" in model: raise ValueError("no such\\n  class")
+        if "broken" in model: raise ImportError("a library is missing")
+        if "generates" in model: self.pooling_task = "embed"
+    def encode(self, prompts, pooling_params, pooling_task, use_tqdm):
+        if any(len(prompt["prompt_token_ids"]) > 4 for prompt in prompts): raise ValueError("too long")
+        first = [params.extra["compressed_token_type_ids"] if params.extra else -1 for params in pooling_params]
+        return [Output([len(prompts), params.use, at]) for params, at in zip(pooling_params, first)]
+""",
+    "vllm/entrypoints/pooling/scoring/utils.py": "def compress_token_type_ids(types): return types.index(1)",
+}
+
+
+def _batch(name: str, *rows: list[int], raw: bool = True, padding: str | None = None) -> dict[str, Any]:
+    items = [{"text": "", "pair": None, "ids": row, "types": None} for row in rows]
+    return {"name": name, "raw": raw, "padding": padding, "items": items}
+
+
+def _run_vllm(tmp_path: Path, folder: str, batches: list[dict[str, Any]]) -> tuple[str, Path]:
+    for name, text in _VLLM.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    request, answer = tmp_path / "request.json", tmp_path / "answer.json"
+    request.write_text(json.dumps({"folder": folder, "scratch": str(tmp_path), "batches": batches}))
+    command = [sys.executable, str(_RUNNERS / "vllm.py"), str(request), str(answer)]
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.stderr, answer
+
+
+def test_texts_without_padding_are_a_call_each_and_a_batch_is_one_call(tmp_path: Path) -> None:
+    _, file = _run_vllm(
+        tmp_path, "x", [_batch("one", [5], [6, 7]), _batch("all", [5], [6, 7], raw=False, padding="left")]
+    )
+    answer = json.loads(file.read_text())
+    assert (answer["version"], answer["error"], answer["notes"]) == ("9.9", "", [])
+    one, together = answer["batches"]
+    assert one == {"scores": [[1, False, -1]] * 2, "raw": True, "error": ""}
+    assert together == {"scores": [[2, None, -1]] * 2, "raw": False, "error": ""}
+
+
+def test_segment_ids_are_sent_with_the_pairs_that_have_some_and_a_note_says_how(tmp_path: Path) -> None:
+    batch = _batch("pairs", [5, 6, 7], [5, 6, 7])
+    batch["items"][0]["types"], batch["items"][1]["types"] = [0, 0, 1], [0, 0, 0]
+    _, file = _run_vllm(tmp_path, "x", [batch])
+    answer = json.loads(file.read_text())
+    assert [row[2] for row in answer["batches"][0]["scores"]] == [2, -1]
+    assert "segment IDs of pairs" in answer["notes"][0]
+
+
+def test_an_error_in_one_batch_leaves_the_others(tmp_path: Path) -> None:
+    _, file = _run_vllm(tmp_path, "x", [_batch("long", [1, 2, 3, 4, 5]), _batch("short", [1])])
+    long, short = json.loads(file.read_text())["batches"]
+    assert long == {"scores": [], "raw": True, "error": "ValueError: too long"}
+    assert len(short["scores"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("folder", "error"),
+    [("refused", "ValueError: no such class"), ("generates", "vLLM gives no scores for it: its task is embed")],
+)
+def test_a_checkpoint_that_the_engine_refuses_is_one_line(tmp_path: Path, folder: str, error: str) -> None:
+    _, file = _run_vllm(tmp_path, folder, [_batch("one", [5])])
+    answer = json.loads(file.read_text())
+    assert (answer["error"], answer["batches"]) == (error, [])
+
+
+def test_a_broken_installation_is_no_refusal(tmp_path: Path) -> None:
+    noise, file = _run_vllm(tmp_path, "broken", [_batch("one", [5])])
+    assert not file.exists()
+    assert noise.strip().endswith("ImportError: a library is missing")
+
+
+def test_llama_cpp_without_its_converter_gives_no_answer(tmp_path: Path) -> None:
+    fake = "\n".join(("__version__ = '9.9'", "llama_log_callback = lambda made=None: made"))
+    (tmp_path / "llama_cpp.py").write_text(fake)
+    request, answer = tmp_path / "request.json", tmp_path / "answer.json"
+    request.write_text(json.dumps({"folder": "x", "scratch": str(tmp_path), "batches": [_batch("one", [5])]}))
+    command = [sys.executable, str(_RUNNERS / "llama_cpp.py"), str(request), str(answer)]
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, answer.exists()) == (1, False)
+    assert done.stderr.startswith("Set HEADSCOPE_LLAMA_CONVERTER")
