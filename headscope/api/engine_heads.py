@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Unpack
@@ -9,13 +11,14 @@ from typing import Unpack
 from headscope.api.arguments import PlaceOptions, ReportCacheOption, use_case
 from headscope.api.options import make_request
 from headscope.api.results.shown import Engines, fields_of
-from headscope.errors import UsageError
+from headscope.errors import Unsupported, UsageError
 from headscope.examination.base.request import Progress, Request, is_in_memory
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.facts import CheckpointKind
-from headscope.facts.results.engines import EnginesReport
+from headscope.facts.results.engines import EngineHead, EnginesReport
 from headscope.serving.cited import facts_on
 from headscope.serving.judging import judge_engines
+from headscope.serving.running.process import runner_names
 
 
 class EnginesOptions(PlaceOptions, ReportCacheOption, total=False):
@@ -27,18 +30,23 @@ def engines(
     reference: str | PathLike[str],
     *,
     engine: str | None = None,
+    run: bool = False,
+    python: str | None = None,
     progress: Progress | None = None,
     **options: Unpack[EnginesOptions],
 ) -> Engines:
     """Compares the head that inference engines run for a checkpoint with the one that Transformers runs.
 
-    The answers come from facts that were read in the engines' sources, each at one version, file and line. No engine
-    is run or imported, and no numbers are compared. What the facts don't cover is not determined.
+    The answers come from facts that were read in the engines' sources, each at one version, file and line. What the
+    facts don't cover is not determined. With `run`, engines that are installed run a small random copy of the
+    configuration next to Transformers, in a process each, and what their scores show replaces what was read.
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, or a snapshot.
         engine: One engine, such as `vllm`, or `vllm@0.33.0` for a version (default: all, in the installed version,
             otherwise in the one that was read).
+        run: Run the engines that are installed, or the named one.
+        python: The interpreter that has the named engine (default: that of this process; `node` for transformers-js).
         options: See `EnginesOptions`.
         progress: Called with a short sentence before each step.
 
@@ -46,7 +54,7 @@ def engines(
         One entry for each engine, and a verdict.
 
     Raises:
-        UsageError: There are no facts on the engine, or the version is invalid.
+        UsageError: There are no facts on the engine, it can't be run, or the version is invalid.
         HeadscopeError: The checkpoint can't be read or examined.
 
     Example:
@@ -60,9 +68,45 @@ def engines(
         raise UsageError("engines load checkpoints, and a model in memory is none", "save it, and give the folder")
     if engine is not None:
         facts_on(engine.partition("@")[0])
+    _check_run(engine, run=run, python=python)
     request = make_request(reference, options)
     examined = examine("inspect", request, progress)
-    return Engines(**fields_of(engines_for(request, examined, engine)))
+    found = engines_for(request, examined, engine)
+    if run:
+        found = replace(found, engines=tuple(_run_heads(found, examined, request, python, progress)))
+    return Engines(**fields_of(found))
+
+
+def _check_run(engine: str | None, *, run: bool, python: str | None) -> None:
+    """Raises UsageError for what can't be run."""
+    name, _, version = (engine or "").partition("@")
+    if python is not None and (not run or not name):
+        raise UsageError("the interpreter of an engine was given without an engine to run", "add --run --engine NAME")
+    if run and version:
+        raise UsageError(f"{engine} names a version, and a run is of the installed one", f"write --engine {name}")
+    if run and name and name not in runner_names():
+        raise UsageError(f"headscope can't run {name}", f"engines that it can run: {', '.join(runner_names())}")
+
+
+def _run_heads(
+    found: EnginesReport, examined: Examined, request: Request, python: str | None, progress: Progress | None
+) -> Iterator[EngineHead]:
+    """The entries, each from a run where there can be one; otherwise a note says why not."""
+    from headscope.examination.evidence.engine_runs import engine_trial
+
+    tell = progress or (lambda sentence: None)
+    with engine_trial(examined, request) as trial:
+        for cited in found.engines:
+            if cited.engine not in runner_names():
+                yield cited
+                continue
+            tell(f"running {cited.title} on a random copy")
+            try:
+                yield trial.head(cited, python)
+            except Unsupported as err:
+                if found.is_one:
+                    raise
+                yield replace(cited, notes=(*cited.notes, f"Not run: {err.message}."))
 
 
 def engines_for(request: Request, examined: Examined, engine: str | None) -> EnginesReport:

@@ -18,7 +18,7 @@ def _known_engine(given: str | None) -> str | None:
     return given
 
 
-def engines_command(
+def engines_command(  # noqa: PLR0917  Typer passes every option by name
     source: Source,
     output: Output,
     engine: Annotated[
@@ -31,6 +31,12 @@ def engines_command(
             autocompletion=complete_engine,
         ),
     ] = None,
+    run: Annotated[
+        bool, option("--run", "Run the installed engines, or --engine, on a small random copy of the configuration.")
+    ] = False,
+    python: Annotated[
+        str | None, option("--python", "The interpreter that has the engine, for --run --engine.", "PATH")
+    ] = None,
     details: Annotated[bool, option("--details", "Show where each row was read, precision, what is cut.")] = False,
 ) -> int:
     """Compare the heads that inference engines run with that of Transformers (exit code 1: different)."""
@@ -41,7 +47,7 @@ def engines_command(
         given = source.keywords()
         if given.pop("adapter") is not None:
             raise UsageError("the facts on engines don't cover PEFT adapters", "merge the adapter first")
-        found = api.engines(source.model, engine=engine, progress=tell, **given)
+        found = api.engines(source.model, engine=engine, run=run, python=python, progress=tell, **given)
     from headscope.facts.results.engines import EngineVerdict
     from headscope.render.screens.engines import engines_screen, engines_verdict
 

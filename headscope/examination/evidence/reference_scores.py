@@ -43,16 +43,22 @@ def check_comparable(examined: Examined, reference: str) -> None:
             f"{reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so it gives no scores to compare with",
             "give the folder or the Hub ID of a whole checkpoint",
         )
-    if report.model.task is not Task.SEQUENCE_CLASSIFICATION or (examined.choice is not None and examined.choice.rows):
-        raise Unsupported(
-            f"headscope compares scores of whole texts, and {report.model.class_name} gives none",
-            "give a checkpoint for sequence classification",
-        )
+    check_scores_texts(examined)
     missing = find_missing(report)
     if missing.head or missing.elsewhere:
         raise Unsupported(
             f"{reference} lacks weights that the scores depend on, so its scores are random",
             "run `headscope diff-weights` to see them; give the checkpoint that is served",
+        )
+
+
+def check_scores_texts(examined: Examined) -> None:
+    """Raises Unsupported for a model whose scores are not those of whole texts."""
+    model = examined.report.model
+    if model.task is not Task.SEQUENCE_CLASSIFICATION or (examined.choice is not None and examined.choice.rows):
+        raise Unsupported(
+            f"headscope compares scores of whole texts, and {model.class_name} gives none",
+            "give a checkpoint for sequence classification",
         )
 
 
@@ -87,6 +93,17 @@ class TextScorer:
         return ReferenceScores(
             own, labels, activation, partial(self._rounded, texts), cache(partial(self._variants, texts, own))
         )
+
+    def padded_scores(self, texts: Sequence[Text], side: str) -> Scores:
+        """The scores of texts in one batch, padded on a side."""
+        from headscope.model.loading.inference import encode_batches, score_texts
+
+        self.tokenizer.padding_side = side
+        try:
+            batches = list(encode_batches(self.tokenizer, self.model, texts, len(texts)))
+        finally:
+            self.tokenizer.padding_side = "right"
+        return np.asarray(score_texts(self.model, batches).double().numpy())
 
     def longest(self, texts: Sequence[Text]) -> int:
         """The tokens of the longest text, before it is truncated."""

@@ -120,8 +120,14 @@ def _until_each_appeared(kinds: Sequence[Any], count: int) -> int:
 
 
 def reduced_config(config: Any) -> Any:
-    """A copy that fits into memory with real weights of single precision: one layer, few experts."""
-    reduced = shallow_config(config)
+    """A copy that fits into memory with real weights of single precision: one layer, few experts.
+
+    Where a list names the kind of each layer, it keeps the first layer of each kind.
+    """
+    try:
+        reduced = _with_first_of_each_kind(config, 1)
+    except ValueError:
+        reduced = shallow_config(config)
     reduced.dtype = "float32"
     for part in with_parts(reduced):
         _reduce(part, _EXPERTS, 4)

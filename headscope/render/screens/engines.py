@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts.counting import counted, list_of
-from headscope.facts.results.engines import EngineHead, EnginesReport, EngineVerdict
+from headscope.facts.results.engines import EngineEvidence, EngineHead, EnginesReport, EngineVerdict
 from headscope.render.text.console import QUIET, STRONG, TONE, Tone
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label
@@ -23,7 +23,11 @@ _TONES = {
 _BRIEF = (EngineVerdict.NOT_DETERMINED, EngineVerdict.NO_SCORES)
 """The verdicts whose engines share one line without details."""
 _WORDS = {EngineVerdict.NO_SCORES: "no scores", EngineVerdict.NOT_DETERMINED: "not determined"}
-_LIMITS = "Read in the engines' sources at the version shown. No engine was run, and no numbers were compared."
+_READ = "Read in the engines' sources at the version shown. No engine was run, and no numbers were compared."
+_RUN = (
+    "Run on a random copy of the configuration, next to Transformers: {}. The others were read in their sources. The "
+    "checkpoint's own weights were not run: `headscope verify --url` compares those of a server."
+)
 
 
 def engines_screen(report: EnginesReport, *, details: bool = False) -> RenderableType:
@@ -39,7 +43,8 @@ def engines_screen(report: EnginesReport, *, details: bool = False) -> Renderabl
         parts += () if is_told else _lines(item, details=details)
     for kind in brief:
         parts += _together([item for item in ordered if item.verdict is kind])
-    parts += [Text(), Paragraph(label(_LIMITS, QUIET))]
+    ran = [item.title for item in report.engines if item.evidence is EngineEvidence.RAN]
+    parts += [Text(), Paragraph(label(_RUN.format(list_of(ran, len(ran))) if ran else _READ, QUIET))]
     if not details:
         parts.append(
             Paragraph(label("--details: reasons, file and line, how to get logits, precision, truncation", QUIET))

@@ -140,7 +140,8 @@ def _batch_answer(file: Path, batch: dict[str, Any]) -> dict[str, Any]:
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     """What ANSWER.json holds. All scores are logits."""
-    answer = {"version": llama_cpp.__version__, "error": "", "batches": [], "notes": []}
+    # Its GELU is a table in float16, whatever the file holds.
+    answer = {"version": llama_cpp.__version__, "error": "", "batches": [], "notes": [], "dtype": "float16"}
     items = [item for batch in request["batches"] for item in batch["items"]]
     has_text = any(item["ids"] is None for item in items)
     file, conversion = Path(request["scratch"]) / "model.gguf", _converter()

@@ -1,0 +1,178 @@
+"""What a run shows of an engine's head: its scores for each kind of input, compared with those of Transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from headscope.facts.results.engines import EngineEvidence, EngineHead
+from headscope.facts.results.served import AS_IT_IS, ServedExplanation, ServedScores
+from headscope.serving.answers import Answer, Answers
+from headscope.serving.comparing import ReferenceScores, compare_scores
+from headscope.serving.explaining import SCORE_FUNCTIONS, Scores
+from headscope.serving.running.process import BatchScores, EngineAnswer
+
+DEFAULT, PLAIN, BATCH, LEFT, PADS, PAIRS, LONG = "default", "plain", "batch", "left", "pads", "pairs", "long"
+"""The batches of a run: texts one by one with the engine's own function; then logits of texts one by one, in one batch
+padded on the right or left, of texts that end in padding tokens, of pairs, of a text longer than the limit."""
+_CLOSE = 1e-4
+_NOT_LOOKED_AT = (
+    "the checkpoint's own weights: the copy's are random",
+    "more than the first layer of each kind",
+    "the checkpoint's own tokenizer",
+    "other precisions than float32",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedScores:
+    """What Transformers gives for the batches: by name, and `padded` for those that it pads itself."""
+
+    references: Mapping[str, ReferenceScores]
+    padded: Mapping[str, Scores]
+
+
+def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], expected: ExpectedScores) -> EngineHead:
+    """The entry of an engine as its run shows it, instead of the one that its source shows.
+
+    `names` are those of the answer's batches. `cited` says what a run doesn't show, if it is of the same version.
+    """
+    bare = _bare_entry(cited, answer)
+    if answer.error:
+        return replace(bare, runs=False, reason=answer.error)
+    given = dict(zip(names, answer.batches, strict=True))
+    plain, default = given[PLAIN], given[DEFAULT]
+    asked = plain if not plain.error and plain.raw else default
+    if asked.error:
+        return replace(bare, evidence=None, reason=asked.error)
+    reference = expected.references[PLAIN]
+    served = _compared(reference, asked, answer.dtype)
+    if served.same is None:
+        return replace(bare, evidence=None, reason=served.reason)
+    activation = _function_between(plain, default)
+    if activation is None and asked is default:
+        activation = served.explanation.activation if served.explanation is not None else reference.activation
+    others = {
+        name: _compared(expected.references[name], item, answer.dtype)
+        for name, item in given.items()
+        if _is_comparable(name, item, expected)
+    }
+    same_head = served.same or _is_own_head(served.explanation)
+    in_batch = _differs_in_batch(BATCH, given, others, expected)
+    return replace(
+        bare,
+        runs=True,
+        same_head=same_head and not in_batch,
+        formula=served.explanation.formula if served.explanation is not None and not same_head else "",
+        activation=activation,
+        same_activation=None if activation is None else activation == reference.activation,
+        reads_padding=_differs(others.get(PADS)),
+        drops=("segment IDs",) if _ignores_segments(others.get(PAIRS)) else (),
+        reason=_reason(served, same_head, in_batch),
+        notes=(*_rounding(served), *_notes(given, others, expected), *answer.notes),
+    )
+
+
+def _bare_entry(cited: EngineHead, answer: EngineAnswer) -> EngineHead:
+    """The entry without what a run shows; what the source says of another version is left out."""
+    is_cited = cited.version == answer.version and cited.evidence is not None
+    kept = cited if is_cited else replace(cited, logits="", dtype="", float32_becomes="")
+    return replace(
+        kept,
+        version=answer.version,
+        runs=None, same_head=None, formula="", activation=None, same_activation=None, positions="", drops=(), notes=(),
+        evidence=EngineEvidence.RAN,
+        source=f"{cited.title} {answer.version}, run on a random copy of the configuration",
+        not_looked_at=_NOT_LOOKED_AT,
+    )  # fmt: skip
+
+
+def _compared(reference: ReferenceScores, given: BatchScores, dtype: str) -> ServedScores:
+    items = tuple(Answer(tuple(row)) for row in given.scores.tolist())
+    return compare_scores(reference, Answers("", "", "", given.raw, items, dtype=dtype))
+
+
+def _rounding(served: ServedScores) -> tuple[str, ...]:
+    """Notes on a head that is the same only within the rounding of half precision."""
+    if not served.same or served.precision == "float32":
+        return ()
+    return (f"The scores are equal within the rounding of {served.precision}.", *served.notes)
+
+
+def _is_comparable(name: str, item: BatchScores, expected: ExpectedScores) -> bool:
+    return name not in {DEFAULT, PLAIN} and not item.error and item.raw and name in expected.references
+
+
+def _is_own_head(item: ServedExplanation | None) -> bool:
+    """Whether only the function on the scores differs."""
+    if item is None or item.variant != AS_IT_IS:
+        return False
+    return item.order == tuple(range(len(item.order))) and item.scale == 1 and item.offset == 0
+
+
+def _function_between(plain: BatchScores, default: BatchScores) -> str | None:
+    """The function that makes the engine's default scores of its logits; None where not exactly one does."""
+    if plain.error or default.error or not plain.raw or plain.scores.shape != default.scores.shape:
+        return None
+    scale = max(float(np.abs(default.scores).max(initial=0.0)), 1e-3)
+    fits = [
+        item.name
+        for item in SCORE_FUNCTIONS
+        if np.abs(item.forward(plain.scores) - default.scores).max(initial=0.0) <= _CLOSE * scale
+    ]
+    return fits[0] if len(fits) == 1 else None
+
+
+def _differs(found: ServedScores | None) -> bool:
+    return found is not None and found.same is False
+
+
+def _ignores_segments(found: ServedScores | None) -> bool:
+    explained = found.explanation if found is not None else None
+    return explained is not None and explained.variant.startswith("segment IDs")
+
+
+def _differs_in_batch(
+    name: str, given: Mapping[str, BatchScores], others: Mapping[str, ServedScores], expected: ExpectedScores
+) -> bool:
+    """Whether a batch differs from its texts alone, and from what Transformers gives for the same padding."""
+    found = others.get(name)
+    if found is None or not _differs(found) or found.tolerance is None:
+        return False
+    own = expected.padded.get(name)
+    return own is None or float(np.abs(given[name].scores - own).max()) > found.tolerance
+
+
+def _reason(served: ServedScores, same_head: bool, in_batch: bool) -> str:
+    if same_head:
+        return "In a batch that is padded, the scores of a text change." if in_batch else ""
+    if served.explanation is None:
+        return f"Scores differ by up to {served.max_difference:.3g}; {served.reason}."
+    is_own = served.explanation.variant == AS_IT_IS
+    change = "another order, factor or offset of the scores" if is_own else served.explanation.variant
+    return f"Scores differ by up to {served.max_difference:.3g}: {change}."
+
+
+def _notes(
+    given: Mapping[str, BatchScores], others: Mapping[str, ServedScores], expected: ExpectedScores
+) -> tuple[str, ...]:
+    """What each kind of input shows, where it isn't as expected."""
+    found = []
+    for name, words in {
+        BATCH: "A batch that is padded on the right",
+        LEFT: "A batch that is padded on the left",
+        PADS: "A text that ends in padding tokens",
+        PAIRS: "A pair",
+        LONG: "A text that is longer than the limit",
+    }.items():
+        served = others.get(name)
+        if name in given and given[name].error:
+            found.append(f"{words} is refused: {given[name].error}")
+        elif served is not None and _differs(served):
+            is_fault = name not in {BATCH, LEFT} or _differs_in_batch(name, given, others, expected)
+            found += [f"{words} gets scores that differ by up to {served.max_difference:.3g}."] if is_fault else []
+        elif name == LONG and served is not None and served.same:
+            found.append(f"{words} is truncated.")
+    return tuple(found)

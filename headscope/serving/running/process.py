@@ -1,0 +1,161 @@
+"""The process that runs an engine: its request and answer are files, and what it prints stays in a third."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headscope.errors import Unsupported, UsageError
+from headscope.serving.explaining import Scores
+
+_FOLDER, _NODE = Path(__file__).parent / "runners", ".mjs"
+_SECONDS = 600.0
+"""For all of an engine: vLLM takes a minute to start, an export to ONNX as long."""
+_MOST_BYTES, _MOST_SHOWN = 50_000_000, 300
+"""Of an answer, and characters of a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInput:
+    """A text, or a pair, with its tokens: without padding, and with segment IDs where the model takes them."""
+
+    text: str
+    pair: str | None = None
+    ids: tuple[int, ...] | None = None
+    types: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputBatch:
+    """Inputs that are run together; `padding` is the side, None for one at a time. `raw` requests logits."""
+
+    name: str
+    items: tuple[EngineInput, ...]
+    raw: bool = True
+    padding: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchScores:
+    """What an engine gave for a batch: a row for each text, or why there is none. `raw`: they are logits."""
+
+    scores: Scores
+    raw: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAnswer:
+    """What an engine gave, batch by batch; `error` is why it doesn't load the checkpoint.
+
+    `dtype` is the coarsest that it computes in, though float32 was requested.
+    """
+
+    version: str
+    batches: tuple[BatchScores, ...]
+    error: str = ""
+    notes: tuple[str, ...] = ()
+    dtype: str = "float32"
+
+
+def runner_names() -> tuple[str, ...]:
+    """The engines that can be run, in order."""
+    return tuple(sorted(path.stem.replace("_", "-") for path in _FOLDER.iterdir() if path.suffix in (".py", _NODE)))
+
+
+def run_engine(
+    engine: str, folder: Path, scratch: Path, batches: Sequence[InputBatch], python: str | None = None
+) -> EngineAnswer:
+    """The scores that an engine gives for batches, with a checkpoint's folder.
+
+    `python` is the interpreter that has the engine: by default that of this process, for a script of Node.js `node`.
+    Raises UsageError for an engine without a script or an interpreter that isn't there, and Unsupported where the
+    engine can't be run: that says nothing about the checkpoint.
+    """
+    script = next((path for path in _FOLDER.glob(f"{engine.replace('-', '_')}.*") if path.is_file()), None)
+    if script is None:
+        raise UsageError(f"headscope can't run {engine}", f"engines that it can run: {', '.join(runner_names())}")
+    command = python or ("node" if script.suffix == _NODE else sys.executable)
+    found = shutil.which(command)
+    if found is None:
+        kind = UsageError if python else Unsupported
+        raise kind(f"{command} is not a program that can be run", "give the interpreter that has the engine: --python")
+    if script.suffix == _NODE and not (folder / "onnx" / "model.onnx").is_file():
+        with (scratch / "export.txt").open("wb") as output:
+            _run([sys.executable, str(_FOLDER / "onnx_runtime.py"), str(folder)], output, scratch)
+    request, answer, said = (scratch / name for name in ("request.json", "answer.json", "said.txt"))
+    answer.unlink(missing_ok=True)
+    scratch.joinpath("work").mkdir(exist_ok=True)
+    body = {"folder": str(folder), "scratch": str(scratch / "work"), "batches": [asdict(batch) for batch in batches]}
+    request.write_text(json.dumps(body), encoding="utf-8")
+    with said.open("wb") as output:
+        _run([found, str(script), str(request), str(answer)], output, scratch)
+    if not answer.is_file():
+        raise Unsupported(f"{engine} could not be run: {_last_line(said)}", "name the Python that has it: --python")
+    return _read_answer(answer, batches, engine)
+
+
+def _run(command: list[str], output: Any, scratch: Path) -> None:
+    """Runs a command to its end, or kills it with all that it started."""
+    paths = {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=scratch,
+        env=os.environ | paths, start_new_session=True,
+    )  # fmt: skip
+    try:
+        process.wait(_SECONDS)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:  # also what a process that ended has left running
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _last_line(file: Path) -> str:
+    with file.open("rb") as said:
+        said.seek(max(0, file.stat().st_size - 10_000))
+        lines = said.read().decode("utf-8", "replace").strip().splitlines()
+    return _one_message(lines[-1]) if lines else f"it took longer than {_SECONDS:.0f} seconds, or was killed"
+
+
+def _one_message(text: object) -> str:
+    visible = "".join(char if char.isprintable() else " " for char in str(text)[: 10 * _MOST_SHOWN])
+    return " ".join(visible.split())[:_MOST_SHOWN]
+
+
+def _read_answer(file: Path, batches: Sequence[InputBatch], engine: str) -> EngineAnswer:
+    """Raises Unsupported for an answer that isn't of the form: engines print and write what they like."""
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise ValueError("too large")
+        found = json.loads(file.read_text(encoding="utf-8"))
+        error = _one_message(found["error"])
+        pairs = () if error else zip(found["batches"], batches, strict=True)
+        answers = tuple(_batch_scores(item, batch) for item, batch in pairs)
+        notes = tuple(_one_message(note) for note in found["notes"])
+        return EngineAnswer(_one_message(found["version"]), answers, error, notes, found.get("dtype", "float32"))
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as err:
+        raise Unsupported(f"the answer of {engine} is not of the form expected: {_one_message(err)}", "") from err
+
+
+def _batch_scores(found: Any, batch: InputBatch) -> BatchScores:
+    import numpy as np
+
+    if found["error"]:
+        return BatchScores(np.empty((0, 0)), bool(found["raw"]), _one_message(found["error"]))
+    scores = np.asarray(found["scores"], dtype=np.float64)
+    if scores.ndim != 2 or len(scores) != len(batch.items):
+        return BatchScores(np.empty((0, 0)), bool(found["raw"]), f"scores of the shape {scores.shape}")
+    if not np.isfinite(scores).all():
+        return BatchScores(np.empty((0, 0)), bool(found["raw"]), "scores that are not finite")
+    return BatchScores(scores, bool(found["raw"]))
