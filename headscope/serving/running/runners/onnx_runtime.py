@@ -32,7 +32,8 @@ def _export(folder: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32).eval()
     words = [word for word, number in sorted(tokenizer.get_vocab().items()) if number not in tokenizer.all_special_ids]
-    sample = dict(tokenizer([" ".join(words[:7]), " ".join(words[7:14])], return_tensors="pt"))
+    texts = [" ".join(words[:7]), " ".join(words[7:14])][: 1 if tokenizer.pad_token is None else 2]
+    sample = dict(tokenizer(texts, return_tensors="pt"))
     exported = OnnxExporter().export(model, sample, config=OnnxConfig(dynamic=True))
     written = folder / "exported"
     exported.save_pretrained(written)

