@@ -1,0 +1,275 @@
+"""`engines --run` with engines that are made up: each computes a known head, or fails in a known way."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from scorers import WORDS
+
+import headscope
+from headscope.api.options import make_request
+from headscope.cli.app import main
+from headscope.errors import Unsupported, UsageError
+from headscope.examination.checkpoint.examining import examine
+from headscope.examination.evidence.engine_runs import EngineTrial, engine_trial
+from headscope.facts.results.engines import EngineEvidence, EngineHead
+from headscope.serving.running import process
+from headscope.serving.running.process import runner_names
+
+SIZES = {
+    "vocab_size": len(WORDS), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 48, "max_position_embeddings": 64,
+}  # fmt: skip
+_ENGINE = """
+import json, sys, time
+import torch, transformers
+request = json.load(open(sys.argv[1]))
+name = json.load(open(request["folder"] + "/config.json"))["architectures"][0]
+model = getattr(transformers, name).from_pretrained(request["folder"]).eval()
+pad = model.config.pad_token_id
+{head}
+def scores(item, batch):
+    with torch.no_grad():
+        given = dict(input_ids=torch.tensor([item["ids"]]))
+        if item["types"] is not None: given["token_type_ids"] = torch.tensor([item["types"]])
+        if len(item["ids"]) > 62: raise ValueError("too long")
+        return default(head(given)[0], batch).tolist()
+def answer(batch):
+    try: return dict(scores=[scores(item, batch) for item in batch["items"]], raw=batch["raw"], error="")
+    except Exception as error: return dict(scores=[], raw=batch["raw"], error=str(error))
+answers = [answer(batch) for batch in request["batches"]]
+json.dump(dict(version="9.9", error="", batches=answers, notes=[]), open(sys.argv[2], "w"))
+"""
+_DEFAULT = "def default(row, batch): return row if batch['raw'] else row.softmax(-1)\n"
+_OWN = "def head(given): return model(**given).logits\n"
+_FIRST = "model.bert.pooler.dense(model.bert(**given).last_hidden_state[:, 0])"
+_MEAN = "model.bert.pooler.dense(model.bert(**given).last_hidden_state.mean(1))"
+HEADS = {
+    "own": _OWN,
+    "no pooler": "def head(given): return model.classifier(model.bert(**given).last_hidden_state[:, 0])\n",
+    "mean": f"def head(given): return model.classifier(torch.tanh({_MEAN}))\n",
+    "no segments": "def head(given): return model(input_ids=given['input_ids']).logits\n",
+    "no bias": "def head(given): return model(**given).logits - model.classifier.bias\n",
+    "softsign": f"def head(given): return model.classifier(torch.nn.functional.softsign({_FIRST}))\n",
+    "reads pads": (
+        "def head(given):\n"
+        "    found = model(**given).logits\n"
+        "    return found + (given['input_ids'] == pad).any() * 1.0\n"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("bert")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**SIZES, id2label={0: "bad", 1: "fair", 2: "good"})
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def trial(bert: str) -> Iterator[tuple[EngineTrial, EngineHead]]:
+    request = make_request(bert, {})
+    examined = examine("inspect", request, None)
+    cited = headscope.engines(bert, engine="vllm@0.33.0").engines[0]
+    with engine_trial(examined, request) as found:
+        yield found, cited
+
+
+@pytest.fixture
+def ran(
+    trial: tuple[EngineTrial, EngineHead], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], EngineHead]:
+    """The entry that a made-up engine gets."""
+
+    def run(script: str) -> EngineHead:
+        (tmp_path / "vllm.py").write_text(script)
+        monkeypatch.setattr(process, "_FOLDER", tmp_path)
+        found, cited = trial
+        return found.head(cited, sys.executable)
+
+    return run
+
+
+def test_an_engine_with_the_same_head_is_the_same(ran: Callable[[str], EngineHead]) -> None:
+    found = ran(_ENGINE.format(head=_OWN + _DEFAULT))
+    assert (found.runs, found.same_head, found.activation, found.same_activation) == (True, True, "softmax", True), (
+        found
+    )
+    assert found.evidence is EngineEvidence.RAN and found.version == "9.9" and "random copy" in found.source
+    assert not found.reads_padding and not found.drops and not found.formula
+    assert found.notes == ("A text that is longer than the limit is refused: too long",)
+    assert any("weights" in item for item in found.not_looked_at)
+
+
+@pytest.mark.parametrize(
+    ("head", "formula"),
+    [
+        ("no pooler", "classifier(h[CLS])"),
+        ("mean", "classifier(tanh(dense(mean(h[non-pad]))))"),
+        ("no bias", ""),
+        ("softsign", ""),
+    ],
+)
+def test_another_head_is_named_or_has_no_explanation(ran: Callable[[str], EngineHead], head: str, formula: str) -> None:
+    found = ran(_ENGINE.format(head=HEADS[head] + _DEFAULT))
+    assert (found.same_head, found.formula) == (False, formula), found
+    assert found.reason.startswith("Scores differ by up to")
+    assert ("no explanation found" in found.reason) is (not formula)
+
+
+def test_segment_ids_that_are_left_out_are_named(ran: Callable[[str], EngineHead]) -> None:
+    found = ran(_ENGINE.format(head=HEADS["no segments"] + _DEFAULT))
+    assert (found.same_head, found.drops) == (True, ("segment IDs",))
+    assert any(note.startswith("A pair gets scores that differ by up to") for note in found.notes)
+
+
+def test_padding_tokens_that_are_read_are_named(ran: Callable[[str], EngineHead]) -> None:
+    found = ran(_ENGINE.format(head=HEADS["reads pads"] + _DEFAULT))
+    assert (found.same_head, found.reads_padding) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("default", "activation"),
+    [
+        ("def default(row, batch): return row if batch['raw'] else row.sigmoid()\n", "sigmoid"),
+        ("def default(row, batch): return row\n", "none"),
+        ("def default(row, batch): return row if batch['raw'] else row.sigmoid() ** 2\n", None),
+    ],
+)
+def test_the_function_on_the_scores_is_measured(
+    ran: Callable[[str], EngineHead], default: str, activation: str | None
+) -> None:
+    found = ran(_ENGINE.format(head=_OWN + default))
+    assert (found.same_head, found.activation) == (True, activation)
+    assert found.same_activation is (None if activation is None else False)
+
+
+_WRITE = "import json, sys\nrequest = json.load(open(sys.argv[1]))\nopen(sys.argv[2], 'w').write({})"
+_ROWS = (
+    "json.dumps(dict(version='9.9', error='', notes=[], "
+    "batches=[dict(scores={}, raw=b['raw'], error='') for b in request['batches']]))"
+)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("import nothing_like_this", "ModuleNotFoundError: No module named 'nothing_like_this'"),
+        ("import os\nos.abort()", "vllm could not be run"),
+        (_WRITE.format("'{'"), "is not of the form expected"),
+        (_WRITE.format("'[1, 2]'"), "is not of the form expected"),
+        (
+            _WRITE.format("json.dumps(dict(version='9.9', error='', notes=[], batches=[]))"),
+            "is not of the form expected",
+        ),
+    ],
+)
+def test_an_engine_that_cannot_be_run_says_nothing_of_the_checkpoint(
+    ran: Callable[[str], EngineHead], script: str, words: str
+) -> None:
+    with pytest.raises(Unsupported, match=words):
+        ran(script)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("[[float('nan')] * 3 for _ in b['items']]", "scores that are not finite"),
+        ("[[1.0, 2.0, 3.0]]", "scores of the shape (1, 3)"),
+        ("[1.0 for _ in b['items']]", "scores of the shape (12,)"),
+        ("[[1.0, 2.0] for _ in b['items']]", "the engine gave 2 scores for a text"),
+        ("[[1.0, 2.0, 3.0] for _ in b['items']]", "hardly differ"),
+    ],
+)
+def test_scores_that_cannot_be_compared_are_not_determined(
+    ran: Callable[[str], EngineHead], rows: str, words: str
+) -> None:
+    found = ran(_WRITE.format(_ROWS.format(rows)))
+    assert words in found.reason
+    assert found.same_head is not True and not found.formula
+
+
+def test_a_refusal_is_no_scores(ran: Callable[[str], EngineHead]) -> None:
+    found = ran(_WRITE.format("json.dumps(dict(version='9.9', error='no such class\\x1b[31m', notes=[], batches=[]))"))
+    assert (found.runs, found.verdict, found.reason) == (False, "no_scores", "no such class [31m")
+
+
+def test_an_engine_that_hangs_is_ended_with_all_its_processes(
+    ran: Callable[[str], EngineHead], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(process, "_SECONDS", 2.0)
+    file = tmp_path / "pid"
+    with pytest.raises(Unsupported, match="could not be run"):
+        ran(
+            "import subprocess, sys, time\n"
+            f"child = subprocess.Popen(['sleep', '600'])\nopen({str(file)!r}, 'w').write(str(child.pid))\n"
+            "time.sleep(600)"
+        )
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):
+            os.kill(int(file.read_text()), 0)
+            status = Path(f"/proc/{file.read_text()}/stat")
+            if status.exists() and ") Z " in status.read_text():  # ended, and not waited for by the first process
+                raise ProcessLookupError
+
+
+def test_the_command_runs_an_engine(bert: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The pipeline of the installed Transformers, for real."""
+    assert main(["engines", bert, "--run", "--engine", "transformers-pipeline", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (entry,) = document["engines"]
+    assert (entry["evidence"], entry["same_head"], entry["activation"]) == ("ran", True, "softmax")
+    assert entry["version"] == transformers.__version__
+    assert main(["engines", bert, "--run", "--engine", "transformers-pipeline"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Run on a random copy of the configuration, next to Transformers: Transformers pipeline." in shown
+
+
+@pytest.mark.parametrize("family", ["GPT2", "Roberta", "DistilBert", "ModernBert", "T5", "Qwen3"])
+def test_other_families_are_the_same_in_the_pipeline(family: str, tmp_path: Path) -> None:
+    config = getattr(transformers, f"{family}Config")(id2label={0: "bad", 1: "good"})
+    with torch.device("meta"):
+        model = getattr(transformers, f"{family}ForSequenceClassification")(config)
+    config.architectures = [type(model).__name__]
+    config.save_pretrained(tmp_path)
+    request = make_request(f"{family}ForSequenceClassification", {"offline": True})
+    examined = examine("inspect", request, None, takes_class=True)
+    cited = headscope.engines("roberta-base", engine="transformers-pipeline", offline=True).engines[0]
+    with engine_trial(examined, request) as found:
+        entry = found.head(cited, sys.executable)
+    assert entry.same_head is True, entry
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"python": sys.executable}, "without an engine to run"),
+        ({"run": True, "python": sys.executable}, "without an engine to run"),
+        ({"run": True, "engine": "vllm@0.33.0"}, "names a version"),
+        ({"run": True, "engine": "sglang"}, "can't run sglang"),
+        ({"run": True, "engine": "vllm", "python": "/no/such/python"}, "is not a program that can be run"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(bert: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        headscope.engines(bert, **options)
+
+
+def test_a_run_of_all_engines_keeps_what_was_read_of_those_that_are_not_installed(
+    bert: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "vllm.py").write_text("import nothing_like_this")
+    monkeypatch.setattr(process, "_FOLDER", tmp_path)
+    assert runner_names() == ("vllm",)
+    found = {item.engine: item for item in headscope.engines(bert, run=True).engines}
+    assert found["vllm"].evidence is not EngineEvidence.RAN
+    assert any(note.startswith("Not run: vllm could not be run: ModuleNotFoundError") for note in found["vllm"].notes)
+    assert found["llama-cpp"] == {item.engine: item for item in headscope.engines(bert).engines}["llama-cpp"]
