@@ -1,11 +1,12 @@
 """Runs engines on every class of Transformers that scores texts, and keeps what they show in scripts/engine_runs/.
 
-Each engine is set up in an environment of its own below .engines/, unless `--python NAME=PATH` names one that has it.
+Each engine is set up in a separate environment below .engines/, unless `--python NAME=PATH` names one that has it.
 Without names, every engine that a CPU can run is run: `python scripts/run_engines.py [NAME ...]`.
 """
 
 import argparse
 import datetime
+import fcntl
 import json
 import os
 import subprocess
@@ -56,21 +57,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", default=[], metavar="NAME", help=", ".join(_SETUPS))
     parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="an engine's interpreter")
     parser.add_argument("--classes", nargs="*", default=[], metavar="CLASS", help="only these classes")
-    parser.add_argument("--part", default="1/1", metavar="K/N", help="one part of the classes, to run several at once")
+    parser.add_argument(
+        "--part", default="1/1", metavar="K/N", help="one part of the classes, to run several in parallel"
+    )
     given = parser.parse_args(arguments)
     pythons = dict(item.split("=", 1) for item in given.python)
     names = given.names or list(_SETUPS)
     interpreters = {name: pythons.get(name) or _set_up(name, _SETUPS[name]) for name in names}
-    rows: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in names}
     part, parts = map(int, given.part.split("/"))
     classes = [entry.class_name for entry in headscope.heads(cache=True) if entry.task == "sequence-classification"]
     for class_name in given.classes or list(dict.fromkeys(classes))[part - 1 :: parts]:
         for name, row in _run_class(class_name, interpreters):
-            rows[name][class_name] = row
+            _keep(name, class_name, row)
             told = f"{row.get('same_head')} {row.get('formula', '')} {row['reason'][:90]}"
             print(f"{name} {class_name}: {told}", flush=True)
-    for name, found in rows.items():
-        _keep(name, found, is_part=bool(given.classes) or parts > 1)
     return 0
 
 
@@ -114,19 +114,21 @@ def _row(found: EngineHead) -> dict[str, Any]:
     return row | {"ran": found.evidence is EngineEvidence.RAN}
 
 
-def _keep(name: str, rows: dict[str, dict[str, Any]], *, is_part: bool) -> None:
+def _keep(name: str, class_name: str, row: dict[str, Any]) -> None:
+    """Enters a row into the engine's file, which parts that run in parallel share."""
     file = KEPT / f"{name.replace('-', '_')}.json"
-    known = json.loads(file.read_text(encoding="utf-8"))["classes"] if is_part and file.exists() else {}
-    versions = {row.pop("version") for row in rows.values() if row.get("version") and row["ran"]}
-    document = {
-        "engine": name,
-        "version": ", ".join(sorted(versions)),
-        "transformers": transformers.__version__,
-        "run_on": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
-        "classes": dict(sorted((known | rows).items())),
-    }
     KEPT.mkdir(exist_ok=True)
-    file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    with (KEPT / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"classes": {}}
+        document = {
+            "engine": name,
+            "version": row.pop("version", "") or known.get("version", ""),
+            "transformers": transformers.__version__,
+            "run_on": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+            "classes": dict(sorted((known["classes"] | {class_name: row}).items())),
+        }
+        file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,13 +19,13 @@ from headscope.serving.explaining import (
     explain_scores,
 )
 
-_HALF = 4.0
-"""How many times the checkpoint's own rounding in half precision another implementation may be off."""
+_ROUNDINGS = (("float32", "float64", 10.0), ("float16", "float16", 4.0), ("bfloat16", "bfloat16", 4.0))
+"""A precision, the one that its rounding is measured with on the checkpoint's own model, and how many times as much
+another implementation may be off: in single precision, more than the order of a sum may differ."""
 _SPREAD = 10
 """How much further than the tolerance the scores of different texts have to lie apart."""
 _Z = 1.959964
 _FLOAT32 = "float32"
-_PRECISIONS = (_FLOAT32, "float16", "bfloat16")
 _NOT_LOOKED_AT = ("texts other than these", "speed, batching and load", "the layers below the head one by one")
 
 
@@ -111,12 +111,12 @@ def compare_scores(reference: ReferenceScores, answers: Answers) -> ServedScores
 def _precisions(
     reference: ReferenceScores, wanted: Callable[[Scores], Scores], expected: Scores, scale: float, stated: str
 ) -> Iterator[_Precision]:
-    """The precisions that the engine may compute in, the finest first."""
+    """The precisions that the engine may compute in, the finest first; single precision as the model itself rounds."""
     yield _Precision(_FLOAT32, SINGLE_PRECISION * scale)
-    for name in _PRECISIONS[1:]:
-        logits = reference.rounded(name) if stated in ("", name) else None
+    for name, measured, factor in _ROUNDINGS:
+        logits = reference.rounded(measured) if name == _FLOAT32 or stated in ("", name) else None
         if logits is not None:
-            rounding = _HALF * float(np.abs(wanted(logits) - expected).max(initial=0.0))
+            rounding = factor * float(np.abs(wanted(logits) - expected).max(initial=0.0))
             yield _Precision(name, max(SINGLE_PRECISION * scale, rounding))
 
 

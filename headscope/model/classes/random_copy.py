@@ -52,10 +52,10 @@ def save_random_copy(choice: Choice, folder: Path, *, ends_text: bool) -> Random
             model: PreTrainedModel = choice.cls(config).train(False)
             _randomize(model)
             model.save_pretrained(folder)
-    except Exception as err:  # whatever a foreign class raises
+            tokenizer, words, limit = _tokenizer_for(model, ends_text)
+            tokenizer.save_pretrained(folder)
+    except Exception as err:  # whatever a foreign class raises, and one without a vocabulary
         raise Unsupported(f"no small copy of {choice.cls.__name__} can be made: {first_line(err)}", "") from err
-    tokenizer, words, limit = _tokenizer_for(model, ends_text)
-    tokenizer.save_pretrained(folder)
     return RandomCopy(model, tokenizer, words, limit)
 
 
