@@ -194,7 +194,9 @@ def test_no_explanation_in_half_precision_is_wrong() -> None:
             model.logits(AS_IT_IS),
             [f"class {at}" for at in range(classes)],
             "softmax",
-            lambda name, model=model, number=number: _rounded(model.logits(AS_IT_IS), roundings[name], number + 2),  # type: ignore[misc]
+            lambda name, model=model, number=number: _rounded(
+                model.logits(AS_IT_IS), roundings.get(name, 1e-7), number + 2
+            ),  # type: ignore[misc]
             lambda model=model: {name: VariantScores(model.logits(name)) for name in KNOWN},  # type: ignore[misc]
         )
         found = compare_scores(reference, answered(functions[function](logits), ()))
