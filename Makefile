@@ -6,7 +6,7 @@ WORKERS ?= auto
 # Tests start hundreds of processes: each would compile headscope again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup test test-all states lint format types floors docs-check docs docs-look check matrix bench clean
+.PHONY: demo setup test test-all states lint format types floors docs-check engines docs docs-look check matrix bench clean
 
 ## demo: set everything up and run the main job, without network, on a bundled snapshot
 demo: $(VENV)/.run
@@ -55,6 +55,11 @@ docs-check: $(VENV)/.dev
 	$(BIN)/python scripts/write_changes.py --check
 	$(BIN)/python scripts/write_engines.py --check
 	$(BIN)/python scripts/calibrate_health.py --check
+
+## engines: runs each engine on every class of Transformers, in a separate environment; takes hours
+engines: $(VENV)/.dev
+	$(BIN)/python scripts/run_engines.py
+	$(BIN)/python scripts/write_engines.py
 
 ## docs: the site, without network; a broken link is an error
 docs: $(VENV)/.dev

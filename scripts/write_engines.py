@@ -1,10 +1,11 @@
-"""Writes docs/engines.md: what each engine does with the classes of Transformers, from the facts on engines."""
+"""Writes docs/engines.md: what each engine does with the classes of Transformers, from facts on engines and from runs."""
 
 import json
 import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,27 @@ applies to the scores by default. `--details` adds where it pools, what it drops
 line that this was read in. `--engine vllm` shows one engine, `--engine vllm@0.33.0` one version of it. The exit code is
 0 if nothing differs, 1 for another head or another function, and 3 if the facts don't say.
 
+**Run an engine.** `--run` runs the engines that are installed next to headscope, or `--engine NAME` with the
+interpreter that `--python` names, on a small copy of the configuration with random weights, next to Transformers on
+the same tokens:
+
+```bash
+headscope engines my-checkpoint --run --engine vllm --python ~/vllm/bin/python
+```
+
+It compares texts one by one and in padded batches, texts that end in padding tokens, pairs, and a text that is too
+long. What the scores show replaces what was read. Another head is named only if one variant of the model's proven
+expression gives all scores. vLLM, llama.cpp (`HEADSCOPE_LLAMA_CONVERTER` is the path of its `convert_hf_to_gguf.py`),
+ONNX Runtime, Transformers.js (Node.js, with `NODE_PATH`), CrossEncoder and the pipeline can be run. For the
+checkpoint's own weights, see [`headscope verify --url` and `--with`](verify.md#a-running-server).
+
 **What it looks at.** `config.json`, the class that it names, and the pooling files of sentence-transformers beside it.
 The answers come from facts that were read in the sources of the engines. They hold for the versions below only: with
 another version, the answer is "not determined". If the engine is installed beside headscope, its version counts.
 
-**What it doesn't look at.** No engine is run or imported, and no numbers are compared. The layers below the head aren't
-compared either: an engine can run the right head on hidden states that differ. Quantized checkpoints and adapters are
-not determined.
+**What it doesn't look at.** Without `--run`, no engine is run or imported, and no numbers are compared. The layers
+below the head aren't compared either: an engine can run the right head on hidden states that differ. A run looks at
+random weights, one layer of each kind, and float32. Quantized checkpoints and adapters are not determined.
 
 ## Engines
 
@@ -53,13 +68,34 @@ _TABLE = f"""
 For each class of the installed Transformers whose scores belong to a text or its tokens: what an engine does with a
 checkpoint in the default configuration of the class, as `save_pretrained` writes it, with {_LABELS} named labels.
 `same`: the same head; `other`: another head; `none`: no scores; `?`: not determined. The word behind it is the function
-that is applied to the scores by default. Every cell is cited, none was run.
+that is applied to the scores by default. **Bold**: the engine was run; otherwise the cell is cited. Where a run and the
+source contradict each other, the run counts.
 """
 _DIFFERENCES = """
 ## Differences
 
 Every other head, what the engine computes, and where that was read.
 """
+
+
+_RUNS = """
+## Runs
+
+Each class whose small copy an engine took, next to Transformers {transformers}, in float32, with {labels} named
+labels. `same` and `other` count heads, `explained` those of the others that one variant explains. `no scores`: the
+engine refuses the class. `open`: no small copy can be made, the engine can't be started with it, or the scores can't
+be compared.
+
+| engine | version | run on | same | other | explained | no scores | open |
+|---|---|---|---|---|---|---|---|
+"""
+_OTHER_HEADS = """
+Heads and inputs that differ:
+
+| engine | class | computes | what differs |
+|---|---|---|---|
+"""
+_KEPT = Path(__file__).resolve().parent / "engine_runs"
 
 
 def main(arguments: list[str]) -> int:
@@ -70,7 +106,7 @@ def main(arguments: list[str]) -> int:
         f"| {item.title} | `{item.versions}` | {item.read_at[:12]} | {_cell(item.dtype)} | {_cell(item.logits)} |"
         for item in facts
     ]
-    lines += [_TABLE, *_classes(facts), _DIFFERENCES, *_differences(facts)]
+    lines += [_TABLE, *_classes(facts), *_run_lines(facts), _DIFFERENCES, *_differences(facts)]
     return write_or_compare(_PAGE, "\n".join(lines) + "\n", arguments)
 
 
@@ -85,7 +121,9 @@ def _classes(facts: list[EngineFacts]) -> Iterator[str]:
     for entry in headscope.heads(cache=True):
         if entry.task in _TASKS:
             served = Served(entry.class_name, _config(entry.model_type), _LABELS, frozenset())
-            rows[tuple(_told(item, served) for item in facts)].append(entry.class_name)
+            rows[tuple(_shown_in_run(item, entry.class_name) or _told(item, served) for item in facts)].append(
+                entry.class_name
+            )
     titles = [item.title for item in facts]
     yield f"| class | {' | '.join(titles)} |"
     yield "|---|" + "---|" * len(titles)
@@ -110,6 +148,53 @@ def _told(facts: EngineFacts, served: Served) -> str:
     score, _ = first_that_fits(facts.scores, served)
     function = {"none": "logits"}.get(score["activation"], score["activation"]) if score else "?"
     return f"{_CELLS[row.get('same_head')]}, {function}"
+
+
+@cache
+def _runs_of(engine: str) -> dict[str, Any]:
+    """What is kept of an engine's runs; empty for one that wasn't run."""
+    file = _KEPT / f"{engine.replace('-', '_')}.json"
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"classes": {}}
+    return found
+
+
+def _shown_in_run(facts: EngineFacts, class_name: str) -> str:
+    """The cell of a class that was run; "" where a run shows nothing."""
+    row = _runs_of(facts.engine)["classes"].get(class_name, {"ran": False})
+    if not row["ran"]:
+        return ""
+    if not row["runs"]:
+        return "**none**"
+    function = {"none": "logits", None: "?"}.get(row["activation"], row["activation"])
+    return f"**{_CELLS[row['same_head']]}, {function}**"
+
+
+def _run_lines(facts: list[EngineFacts]) -> Iterator[str]:
+    """The counts of each engine's runs, then every difference."""
+    kept = [(item, _runs_of(item.engine)) for item in facts if _runs_of(item.engine)["classes"]]
+    if not kept:
+        return
+    yield _RUNS.format(transformers=kept[0][1]["transformers"], labels=_LABELS).rstrip("\n")
+    for item, runs in kept:
+        rows = list(runs["classes"].values())
+        ran = [row for row in rows if row["ran"]]
+        other = [row for row in ran if row["runs"] and row["same_head"] is False]
+        counts = (
+            sum(bool(row["runs"] and row["same_head"]) for row in ran),
+            len(other),
+            sum(bool(row["formula"]) for row in other),
+            sum(row["runs"] is False for row in ran),
+            len(rows) - len(ran),
+        )
+        yield f"| {item.title} | {runs['version']} | {runs['run_on']} | {' | '.join(map(str, counts))} |"
+    yield _OTHER_HEADS.rstrip("\n")
+    for item, runs in kept:
+        for name, row in runs["classes"].items():
+            notes = [] if not row["ran"] or not row["runs"] else [note for note in row["notes"] if "differ by" in note]
+            if row["ran"] and row["runs"] and (row["same_head"] is False or notes):
+                formula = f"`{row['formula']}`" if row["formula"] else "the same head" if row["same_head"] else "?"
+                told = _cell(" ".join([row["reason"], *notes]).strip())
+                yield f"| {item.title} | `{name}` | {formula} | {told} |"
 
 
 def _differences(facts: list[EngineFacts]) -> Iterator[str]:

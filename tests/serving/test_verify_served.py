@@ -269,8 +269,12 @@ def test_the_token_is_sent_and_never_shown(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--text", "a"], "is for a running server"),
-        (["--limit", "3"], "is for a running server"),
+        (["--text", "a"], "is for a running server or an engine"),
+        (["--limit", "3"], "is for a running server or an engine"),
+        (["--url", "URL", "--with", "vllm"], "--url and --with vllm were given"),
+        (["--with", "vllm", "--head"], "doesn't go with --with vllm"),
+        (["--with", "vllm", "--format", "sarif"], "--with vllm gives none"),
+        (["--with", "vllm", "--python", "/no/such/python"], "is not a program that can be run"),
         (["--url", "URL", "--head"], "doesn't go with --url"),
         (["--url", "URL", "--with", "peft"], "doesn't go with --url"),
         (["--url", "URL", "--adapter", "x"], "doesn't go with --url"),
@@ -324,3 +328,36 @@ def test_scores_of_another_number_of_classes_are_not_determined(bert: str, capsy
     assert "Not determined: the engine gave 2 scores for a text, and the checkpoint has 3" in " ".join(
         capsys.readouterr().out.split()
     )
+
+
+def test_an_installed_engine_is_compared_like_a_server(bert: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The pipeline of the installed Transformers, for real; nothing is written beside the checkpoint."""
+    before = sorted(path.name for path in Path(bert).iterdir())
+    assert main(["verify", bert, "--with", "transformers-pipeline"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "The engine gives the checkpoint's scores (16 texts)" in shown and "in a separate process" in shown
+    assert sorted(path.name for path in Path(bert).iterdir()) == before
+    options = [word for text in TEXTS[:8] for word in ("--text", text)]
+    assert main(["verify", bert, "--with", "transformers-pipeline", *options, "--logits", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["url"], document["protocol"], document["requested"]) == ("", "process", "logits")
+
+
+def test_one_name_is_that_of_a_loader_and_of_an_engine() -> None:
+    from headscope.cli.commands.verify import BOTH
+    from headscope.serving.running.process import runner_names
+    from headscope.upstream.loaders import check_loader
+
+    for name in runner_names():
+        if name != BOTH:
+            with pytest.raises(UsageError):
+                check_loader(name)
+    check_loader(BOTH)
+
+
+def test_a_server_or_an_engine_is_needed(bert: str) -> None:
+    for given in ({}, {"url": "http://localhost", "engine": "vllm"}):
+        with pytest.raises(UsageError, match="either a URL or an engine"):
+            headscope.verify_served(bert, **given)
+    with pytest.raises(UsageError, match="can't run sglang"):
+        headscope.verify_served(bert, engine="sglang")

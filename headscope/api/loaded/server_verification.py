@@ -1,4 +1,4 @@
-"""`verify_served`: the scores of a running server, against those of the checkpoint."""
+"""`verify_served`: the scores of a running server or an installed engine, against those of the checkpoint."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from headscope.facts.results.environment import tool_version
 from headscope.serving.asking.address import ServerAddress, one_line
 from headscope.serving.asking.ask import ask
 from headscope.serving.asking.discovery import find_protocol
-from headscope.serving.asking.protocols import ServerProtocol
 from headscope.serving.comparing import compare_scores
+from headscope.serving.running.process import ask_engine, runner_names
 from headscope.serving.sample_texts import SAMPLE_PAIRS, SAMPLE_TEXTS
 
 ServedText = str | Sequence[str]
@@ -27,8 +27,10 @@ ServedText = str | Sequence[str]
 @use_case
 def verify_served(
     reference: str | PathLike[str],
-    url: str,
+    url: str | None = None,
     *,
+    engine: str | None = None,
+    python: str | None = None,
     texts: Iterable[ServedText] | None = None,
     data: str | PathLike[str] | None = None,
     text_column: str | Iterable[str] | None = None,
@@ -43,7 +45,7 @@ def verify_served(
     progress: Progress | None = None,
     **options: Unpack[PlaceOptions],
 ) -> VerifiedServer:
-    """Compares the scores that a running server gives for texts with those of the checkpoint that it should serve.
+    """Compares the scores that a server or an engine gives for texts with those of the checkpoint that it should serve.
 
     The checkpoint is loaded with Transformers on the CPU and scores each text alone, in float32. Where the server's
     scores differ, variants of the head (another position, activation or function, a layer left out, another order of
@@ -52,6 +54,9 @@ def verify_served(
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, or a local folder.
         url: The address of the server, such as `http://localhost:8000`.
+        engine: Instead of a server, an installed engine, which is run in a separate process: `vllm`, `llama-cpp`,
+            `onnx-runtime`, `sentence-transformers`, `transformers-js` or `transformers-pipeline`.
+        python: The interpreter that has the engine (default: that of this process; `node` for transformers-js).
         texts: Texts, or pairs of texts (default: 16 short English texts, in pairs for a server that takes only pairs).
         data: A csv, tsv, jsonl or parquet file, or a folder that `datasets` saved, instead of texts.
         text_column: The column of the texts in `data`; two for pairs.
@@ -83,29 +88,41 @@ def verify_served(
         ...     print(err.message)
         localhost:8000 is not an http or https URL
     """
-    from headscope.examination.evidence.reference_scores import TextScorer, check_comparable
+    from headscope.examination.evidence.reference_scores import TextScorer, check_comparable, local_folder
 
     if is_in_memory(reference):
         raise UsageError("verify_served takes a checkpoint, not a model in memory", "save it, and give the folder")
     tell = progress or (lambda sentence: None)
     given = _texts_of(texts, data, text_column, split, limit)
-    server = ServerAddress(url, server_token, server_timeout, batch_size, model=served_model)
+    if (url is None) == (engine is None):
+        raise UsageError("verify_served compares with either a URL or an engine", "give one of them")
+    if engine is not None and engine not in runner_names():
+        raise UsageError(f"headscope can't run {engine}", f"engines that it can run: {', '.join(runner_names())}")
     request = make_request(reference, options)
-    tell("asking the server what it is")
-    found = find_protocol(server, protocol)
-    asked = given or _sample_for(found)
+    if url is not None:
+        tell("asking the server what it is")
+        server = ServerAddress(url, server_token, server_timeout, batch_size, model=served_model)
+        found = find_protocol(server, protocol)
+        where, has_texts = one_line(server.exact.partition("?")[0], server_token), found.can_score_texts
+    else:
+        where, has_texts = "", True
+    asked = given or (tuple((text,) for text in SAMPLE_TEXTS) if has_texts else SAMPLE_PAIRS)
     examined = examine("inspect", request, progress)
     check_comparable(examined, request.reference)
     report = examined.report
     tell(f"scoring {len(asked)} texts with {report.model.class_name}")
     scorer = TextScorer.load(examined, request, batch_size)
     own = scorer.reference(asked, report.model.labels, report.model.activation)
-    tell(f"asking the server for {len(asked)} texts")
-    answers = ask(server, found, asked, raw=logits)
+    if engine is None:
+        tell(f"asking the server for {len(asked)} texts")
+        answers = ask(server, found, asked, raw=logits)
+    else:
+        tell(f"running {len(asked)} texts in {engine}")
+        answers = ask_engine(engine, local_folder(request, examined.manifest), asked, raw=logits, python=python)
     return VerifiedServer(
         tool_version=tool_version(),
         reference=request.reference,
-        url=one_line(server.exact.partition("?")[0], server_token),
+        url=where,
         engine=answers.engine,
         engine_version=answers.version,
         protocol=answers.protocol,
@@ -116,10 +133,6 @@ def verify_served(
         longest=scorer.longest(asked),
         served=compare_scores(own, answers),
     )
-
-
-def _sample_for(protocol: ServerProtocol) -> Sequence[tuple[str, ...]]:
-    return tuple((text,) for text in SAMPLE_TEXTS) if protocol.can_score_texts else SAMPLE_PAIRS
 
 
 def _texts_of(

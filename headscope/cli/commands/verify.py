@@ -1,6 +1,6 @@
 """`headscope verify MODEL`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 from headscope.cli.commands.check import Written, exit_code, rule_names, rules_option
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from headscope.facts.results.verification import VerifyResult
 
 _RULES = "Rules"
-_SERVER = "A running server"
+_SERVER = "A running server, or an engine"
+BOTH = "sentence-transformers"
+"""The one name of both a loader and an engine."""
 _EXAMPLE = "HS701,HS702"
 
 WithWeights = Annotated[str, model_argument("weight file, or PEFT adapter")]
@@ -36,7 +38,7 @@ class Compare:
         option(
             "--with",
             "What loads MODEL: transformers, peft, sentence-transformers, trl, setfit, or MODULE:FUNCTION (default: "
-            "peft for an adapter, otherwise transformers).",
+            "peft for an adapter, otherwise transformers); or an engine that gives scores for texts, such as vllm.",
             "LOADER",
         ),
     ] = None
@@ -122,6 +124,9 @@ class Server:
     server_timeout: Annotated[
         float, option("--server-timeout", "Total time limit for requests to the server.", "SECONDS", panel=_SERVER)
     ] = 120.0
+    python: Annotated[
+        str | None, option("--python", "The interpreter that has the engine, for --with ENGINE.", "PATH", panel=_SERVER)
+    ] = None
     batch_size: Annotated[int, option("--batch-size", "Texts in a request.", "N", panel=_SERVER)] = 16
 
     def texts(self) -> list[str] | list[tuple[str, str]] | None:
@@ -140,11 +145,13 @@ def verify_command(  # noqa: PLR0917  Typer passes every option by name
     """Load a model for real and compare it with its checkpoint's bytes, or a server's scores with the checkpoint's."""
     check_output(written.output)
     check_num_labels(compare.num_labels, None)
-    if server.url is not None:
-        return _verify_server(model, server, reach, written, given_words((), compare, asked))
+    engine = _engine_of(compare, server)
+    if server.url is not None or engine is not None:
+        others = given_words((), replace(compare, loader=None) if engine else compare, asked)
+        return _verify_served(model, engine, server, reach, written, others)
     alone = given_words((), server)
     if alone:
-        raise UsageError(f"{alone} is for a running server", "add --url URL")
+        raise UsageError(f"{alone} is for a running server or an engine", "add --url URL or --with ENGINE")
     if compare.head and compare.all:
         raise UsageError("--head asks for a part and --all for the whole model", "give one of them")
     with telling_progress(written.quiet or written.kind != "text") as tell:
@@ -166,12 +173,26 @@ def verify_command(  # noqa: PLR0917  Typer passes every option by name
     return exit_code([result])
 
 
-def _verify_server(model: str, server: Server, reach: Reach, written: Written, others: str) -> int:
-    """Compares a server's scores. Raises UsageError for `others`, options of the comparison with stored bytes."""
+def _engine_of(compare: Compare, server: Server) -> str | None:
+    """The engine that --with names. A loader of the same name compares tensors, unless there are texts."""
+    from headscope.serving.running.process import runner_names
+
+    if compare.loader not in runner_names() or (compare.loader == BOTH and not (server.text or server.data)):
+        return None
+    return compare.loader
+
+
+def _verify_served(  # noqa: PLR0917  what Typer passed
+    model: str, engine: str | None, server: Server, reach: Reach, written: Written, others: str
+) -> int:
+    """Compares scores. Raises UsageError for `others`, options of the comparison with stored bytes."""
+    what = "--url" if engine is None else f"--with {engine}"
     if others or reach.adapter is not None:
-        raise UsageError(f"{others or '--adapter'} doesn't go with --url", "leave it out")
+        raise UsageError(f"{others or '--adapter'} doesn't go with {what}", "leave it out")
+    if engine is not None and server.url is not None:
+        raise UsageError(f"--url and {what} were given", "give one of them")
     if written.kind not in ("text", "json"):
-        raise UsageError(f"--format {written.kind} shows findings, and --url gives none", "use text or json")
+        raise UsageError(f"--format {written.kind} shows findings, and {what} gives none", "use text or json")
     with telling_progress(written.quiet or written.kind != "text") as tell:
         from headscope import api
 
@@ -179,7 +200,9 @@ def _verify_server(model: str, server: Server, reach: Reach, written: Written, o
         del place["adapter"]
         result = api.verify_served(
             model,
-            server.url or "",
+            server.url,
+            engine=engine,
+            python=server.python,
             texts=server.texts(),
             data=server.data,
             text_column=server.text_column,

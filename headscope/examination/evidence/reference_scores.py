@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from headscope.examination.base.request import Request
     from headscope.examination.checkpoint.examining import Examined
+    from headscope.facts import CheckpointManifest
     from headscope.model.classes.model_request import Choice
     from headscope.serving.explaining import Scores
 
@@ -60,6 +62,17 @@ def check_scores_texts(examined: Examined) -> None:
             f"headscope compares scores of whole texts, and {model.class_name} gives none",
             "give a checkpoint for sequence classification",
         )
+
+
+def local_folder(request: Request, manifest: CheckpointManifest) -> Path:
+    """The folder of a checkpoint on this machine, for an engine to load. Raises Unsupported where there is none."""
+    folder = Path(loadable(request, manifest).reference)
+    if not folder.is_dir() or request.location.subfolder:
+        raise Unsupported(
+            f"{request.reference} is not a folder on this machine, and engines are run on a folder",
+            "download it with `hf download` and give the folder",
+        )
+    return folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,13 +80,13 @@ class ServedReport:
     tool_version: str
     reference: str
     url: str
-    """The address of the server, without its query."""
+    """The address of the server, without its query; empty for an engine that was run."""
     engine: str
-    """The engine that the server says it is, or its protocol."""
+    """The engine that was run, or that the server says it is, or its protocol."""
     engine_version: str
     """Its version; empty if it doesn't tell."""
     protocol: str
-    """How the scores were requested, as `--protocol` takes it."""
+    """How the scores were requested, as `--protocol` takes it; `process` for an engine that was run."""
     model_class: str
     """The class of Transformers that computed the checkpoint's scores."""
     formula: str

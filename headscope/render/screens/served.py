@@ -21,13 +21,13 @@ def served_verdict(report: ServedReport) -> RenderableType:
 
 
 def _sentence(report: ServedReport) -> str:
-    served, what = report.served, report.requested
+    served, what, who = report.served, report.requested, "server" if report.url else "engine"
     if served.same is None:
         return f"Not determined: {served.reason}"
     precision = "" if served.precision == "float32" else f", within the rounding of {served.precision}"
     if served.same:
-        return f"The server gives the checkpoint's {what}{precision} ({counted(served.texts, 'text')})"
-    other = f"The server gives other {what} than the checkpoint"
+        return f"The {who} gives the checkpoint's {what}{precision} ({counted(served.texts, 'text')})"
+    other = f"The {who} gives other {what} than the checkpoint"
     if served.explanation is None:
         return f"{other}: they differ by up to {served.max_difference:.3g}"
     return f"{other}: it computes {_computed(served.explanation)}{precision}"
@@ -54,7 +54,8 @@ def _facts(report: ServedReport) -> Iterator[tuple[str, str]]:
     function = "" if report.requested == "logits" else f", then {report.activation}"
     version = f" {report.engine_version}" if report.engine_version else ""
     yield "checkpoint", f"{report.reference}: {report.model_class}, {known}{function}"
-    yield "server", f"{report.engine}{version} at {report.url} (protocol {report.protocol})"
+    place = f" at {report.url} (protocol {report.protocol})" if report.url else " in a separate process"
+    yield "server" if report.url else "engine", f"{report.engine}{version}{place}"
     yield "texts", f"{served.texts}, the longest of {counted(report.longest, 'token')}"
     if served.max_difference is not None:
         equal = f"up to {served.tolerance:.2g} counts as equal ({served.precision})"

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from headscope.errors import Unsupported, UsageError
+from headscope.serving.answers import Answer, Answers
 from headscope.serving.explaining import Scores
 
 _FOLDER, _NODE = Path(__file__).parent / "runners", ".mjs"
@@ -104,6 +106,29 @@ def run_engine(
     return _read_answer(answer, batches, engine)
 
 
+def ask_engine(
+    engine: str, folder: Path, texts: Sequence[tuple[str, ...]], *, raw: bool, python: str | None
+) -> Answers:
+    """The scores that an engine gives for texts, each alone, with a checkpoint's folder, which is left as it is.
+
+    Raises as `run_engine`, and Unsupported where the engine doesn't take the checkpoint or the texts.
+    """
+    items = tuple(EngineInput(text[0], text[1] if len(text) > 1 else None) for text in texts)
+    with TemporaryDirectory(prefix="headscope-") as name:
+        model = Path(name) / "model"
+        model.mkdir()
+        for file in folder.iterdir():  # an engine may write beside them
+            (model / file.name).symlink_to(file.resolve())
+        answer = run_engine(engine, model, Path(name), [InputBatch("texts", items, raw)], python)
+    error = answer.error or answer.batches[0].error
+    if error:
+        raise Unsupported(f"{engine} {answer.version} gives no scores: {error}", "see what the engine says of it")
+    found = answer.batches[0]
+    scores = tuple(Answer(tuple(row)) for row in found.scores.tolist())
+    notes = ("float32 was requested of the engine", *answer.notes)
+    return Answers(engine, answer.version, "process", raw and found.raw, scores, notes, answer.dtype)
+
+
 def _run(command: list[str], output: Any, scratch: Path) -> None:
     """Runs a command to its end, or kills it with all that it started."""
     paths = {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -125,7 +150,8 @@ def _last_line(file: Path) -> str:
     with file.open("rb") as said:
         said.seek(max(0, file.stat().st_size - 10_000))
         lines = said.read().decode("utf-8", "replace").strip().splitlines()
-    return _one_message(lines[-1]) if lines else f"it took longer than {_SECONDS:.0f} seconds, or was killed"
+    errors = [line for line in lines if "rror" in line] or lines
+    return _one_message(errors[-1]) if errors else f"it took longer than {_SECONDS:.0f} seconds, or was killed"
 
 
 def _one_message(text: object) -> str:

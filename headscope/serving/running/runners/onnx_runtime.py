@@ -33,7 +33,7 @@ def _export(folder: Path) -> None:
     model = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32).eval()
     words = [word for word, number in sorted(tokenizer.get_vocab().items()) if number not in tokenizer.all_special_ids]
     texts = [" ".join(words[:7]), " ".join(words[7:14])][: 1 if tokenizer.pad_token is None else 2]
-    sample = dict(tokenizer(texts, return_tensors="pt"))
+    sample = dict(tokenizer(texts, return_tensors="pt", padding=len(texts) > 1))
     exported = OnnxExporter().export(model, sample, config=OnnxConfig(dynamic=True))
     written = folder / "exported"
     exported.save_pretrained(written)
