@@ -1,4 +1,4 @@
-"""Writes docs/engines.md: what each engine does with the classes of Transformers, from facts on engines and from runs."""
+"""Writes docs/engines.md: what each engine does with the classes of Transformers, from facts on engines and runs of them."""
 
 import json
 import os
