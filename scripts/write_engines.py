@@ -1,4 +1,4 @@
-"""Writes docs/engines.md: what each engine does with the classes of Transformers, from facts on engines and runs of them."""
+"""Writes docs/engines.md: what each engine does with the classes of Transformers, from facts and kept runs."""
 
 import json
 import os

@@ -254,6 +254,27 @@ def test_the_command_tells_what_the_server_computes(
     assert set(served["class_changes"]) == {"share", "low", "high"}
 
 
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("order", "it computes softmax(classifier(tanh(dense(h[CLS])))), with the classes in the order 2, 1, 0"),
+        ("factor", "it computes softmax(0.5 * classifier(tanh(dense(h[CLS]))))"),
+        ("segment IDs", "it computes softmax(classifier(tanh(dense(h[CLS])))), segment IDs 0"),
+    ],
+)
+def test_the_verdict_names_what_a_formula_does_not_show(bert: str, case: str, words: str) -> None:
+    variant, texts, _ = OTHER_HEADS[case]
+    with serve("tei" if case == "segment IDs" else "vllm", scorer(bert, variant), LABELS) as url:
+        found = headscope.verify_served(bert, url, texts=texts)
+    assert words in " ".join(str(found).split())
+
+
+@pytest.mark.parametrize("texts", [5, [1, 2], [], [("a", "b", "c")], [("a", "b"), "c"], [""]])
+def test_what_is_no_text_is_refused(bert: str, texts: Any) -> None:
+    with pytest.raises(UsageError):
+        headscope.verify_served(bert, "http://localhost", texts=texts)
+
+
 def test_the_token_is_sent_and_never_shown(
     bert: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

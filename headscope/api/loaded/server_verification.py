@@ -165,7 +165,8 @@ def _texts_of(
 
 def _given_texts(texts: Iterable[ServedText]) -> Sequence[tuple[str, ...]]:
     """Raises UsageError for what isn't all texts, or all pairs."""
-    found = tuple((text,) if isinstance(text, str) else tuple(text) for text in texts)
+    listed = tuple(texts) if isinstance(texts, Iterable) else (texts,)
+    found = tuple(tuple(text) if isinstance(text, list | tuple) else (text,) for text in listed)
     if not found or not all(isinstance(part, str) and part.strip() for text in found for part in text):
         raise UsageError("texts is empty, or holds something other than texts", "give texts, or pairs of texts")
     if len({len(text) for text in found}) > 1 or len(found[0]) not in (1, 2):

@@ -30,15 +30,29 @@ def _sentence(report: ServedReport) -> str:
     other = f"The {who} gives other {what} than the checkpoint"
     if served.explanation is None:
         return f"{other}: they differ by up to {served.max_difference:.3g}"
-    return f"{other}: it computes {_computed(served.explanation)}{precision}"
+    own = served.explanation.formula == report.formula
+    return f"{other}: it computes {_computed(served.explanation, has_own_formula=own)}{precision}"
 
 
-def _computed(item: ServedExplanation) -> str:
-    """What the server computes: `softmax(classifier(h[CLS]))`."""
+def _computed(item: ServedExplanation, *, has_own_formula: bool) -> str:
+    """What the server computes, `softmax(classifier(h[CLS]))`, with what the formula doesn't show."""
     inner = item.formula or "logits"
-    inner = inner if item.scale == 1 else f"{item.scale:.4g} * {inner}"
-    inner = inner if not item.offset else f"{inner} {'+' if item.offset > 0 else '-'} {abs(item.offset):.4g}"
-    return inner if item.activation == "none" else f"{item.activation}({inner})"
+    if item.scale != 1:
+        inner = f"{item.scale:.4g} * ({inner})" if " + " in inner or " - " in inner else f"{item.scale:.4g} * {inner}"
+    inner = inner if not item.offset else f"{inner}{_offset(item)}"
+    whole = inner if item.activation == "none" else f"{item.activation}({inner})"
+    variant = item.variant if has_own_formula and item.variant != AS_IT_IS else ""
+    return ", ".join(part for part in (whole, variant, _order(item)) if part)
+
+
+def _offset(item: ServedExplanation) -> str:
+    return f" {'+' if item.offset > 0 else '-'} {abs(item.offset):.4g}"
+
+
+def _order(item: ServedExplanation) -> str:
+    """The order of the classes, "" where it is the checkpoint's."""
+    is_own = item.order == tuple(range(len(item.order)))
+    return "" if is_own else f"with the classes in the order {', '.join(map(str, item.order))}"
 
 
 def served_screen(report: ServedReport) -> RenderableType:
@@ -75,8 +89,7 @@ def _facts(report: ServedReport) -> Iterator[tuple[str, str]]:
 def _changes(item: ServedExplanation) -> str:
     """What differs from the checkpoint's head, in words."""
     found = [] if item.variant == AS_IT_IS else [item.variant]
-    if item.order != tuple(range(len(item.order))):
-        found.append(f"the classes in the order {', '.join(map(str, item.order))}")
+    found += [_order(item)] if _order(item) else []
     if item.scale != 1 or item.offset:
-        found.append(f"logits times {item.scale:.4g} plus {item.offset:.4g}")
+        found.append(f"logits * {item.scale:.4g}{_offset(item) if item.offset else ''}")
     return f"{'; '.join([*found, f'{item.activation} on top'])}. Nothing else that headscope tried gives all the scores"

@@ -13,11 +13,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported, UsageError
 from headscope.serving.answers import Answer, Answers
-from headscope.serving.explaining import Scores
+
+if TYPE_CHECKING:
+    from headscope.serving.explaining import Scores
 
 _FOLDER, _NODE = Path(__file__).parent / "runners", ".mjs"
 _SECONDS = 600.0
