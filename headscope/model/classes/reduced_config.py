@@ -127,7 +127,7 @@ def reduced_config(config: Any) -> Any:
     try:
         reduced = _with_first_of_each_kind(config, 1)
     except ValueError:
-        reduced = shallow_config(config)
+        reduced = deepcopy(config) if _has_kinds(config) else shallow_config(config)
     reduced.dtype = "float32"
     for part in with_parts(reduced):
         _reduce(part, _EXPERTS, 4)

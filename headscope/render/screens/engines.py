@@ -118,7 +118,8 @@ def _sentence(item: EngineHead) -> str:
         case EngineVerdict.NOT_DETERMINED:
             return f"not determined: {item.reason.removesuffix('.') or 'the source does not tell'}"
         case EngineVerdict.DIFFERENT if item.same_head is False:
-            return f"another head: {item.formula}, then {function}. {item.reason.removesuffix('.')}"
+            computed = f": {item.formula}, then {function}" if item.formula else ""
+            return f"another head{computed}. {item.reason.removesuffix('.')}"
         case EngineVerdict.DIFFERENT:
             return f"{head}, then {function} by default"
     assert_never(item.verdict)

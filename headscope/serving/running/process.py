@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from headscope.serving.explaining import Scores
 
 _FOLDER, _NODE = Path(__file__).parent / "runners", ".mjs"
+NOT_FINITE = "scores that are not finite"
+"""Why there are none of a batch: NaN or infinity."""
 _SECONDS = 600.0
 """For all of an engine: vLLM takes a minute to start, an export to ONNX as long."""
 _MOST_BYTES, _MOST_SHOWN = 50_000_000, 300
@@ -185,5 +187,5 @@ def _batch_scores(found: Any, batch: InputBatch) -> BatchScores:
     if scores.ndim != 2 or len(scores) != len(batch.items):
         return BatchScores(np.empty((0, 0)), bool(found["raw"]), f"scores of the shape {scores.shape}")
     if not np.isfinite(scores).all():
-        return BatchScores(np.empty((0, 0)), bool(found["raw"]), "scores that are not finite")
+        return BatchScores(np.empty((0, 0)), bool(found["raw"]), NOT_FINITE)
     return BatchScores(scores, bool(found["raw"]))

@@ -182,7 +182,6 @@ def test_an_engine_that_cannot_be_run_says_nothing_of_the_checkpoint(
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ("[[float('nan')] * 3 for _ in b['items']]", "scores that are not finite"),
         ("[[1.0, 2.0, 3.0]]", "scores of the shape (1, 3)"),
         ("[1.0 for _ in b['items']]", "scores of the shape (12,)"),
         ("[[1.0, 2.0] for _ in b['items']]", "the engine gave 2 scores for a text"),
@@ -195,6 +194,12 @@ def test_scores_that_cannot_be_compared_are_not_determined(
     found = ran(_WRITE.format(_ROWS.format(rows)))
     assert words in found.reason
     assert found.same_head is not True and not found.formula
+
+
+def test_scores_that_are_not_finite_are_another_head(ran: Callable[[str], EngineHead]) -> None:
+    found = ran(_WRITE.format(_ROWS.format("[[float('nan')] * 3 for _ in b['items']]")))
+    assert (found.runs, found.same_head, found.formula) == (True, False, "")
+    assert found.reason == "The scores are NaN or infinite."
 
 
 def test_a_refusal_is_no_scores(ran: Callable[[str], EngineHead]) -> None:
