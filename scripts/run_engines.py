@@ -12,8 +12,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import transformers
@@ -22,8 +24,9 @@ import headscope
 from headscope.api.engine_heads import engines_for
 from headscope.api.options import make_request
 from headscope.errors import HeadscopeError
-from headscope.examination.checkpoint.examining import examine
-from headscope.examination.evidence.engine_runs import engine_trial
+from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.examination.evidence.engine_runs import EngineTrial, engine_trial
 from headscope.facts.results.engines import EngineEvidence, EngineHead
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -97,16 +100,42 @@ def _run_class(class_name: str, interpreters: dict[str, str]) -> Iterator[tuple[
     request = make_request(class_name, {"labels": _LABELS, "offline": True})
     try:
         examined = examine("inspect", request, None, takes_class=True)
-        with engine_trial(examined, request) as trial:
-            for name, python in interpreters.items():
-                (cited,) = engines_for(request, examined, name).engines
-                try:
-                    yield name, _row(trial.head(cited, python))
-                except HeadscopeError as err:
-                    yield name, {"ran": False, "reason": err.message}
+        with TemporaryDirectory() as folder:
+            if _lacks_pad_token(examined):
+                request = _with_pad_token(examined, Path(folder))
+                examined = examine("inspect", request, None)
+            with engine_trial(examined, request) as trial:
+                yield from _run_all(examined, request, trial, interpreters)
     except HeadscopeError as err:
         for name in interpreters:
             yield name, {"ran": False, "reason": err.message}
+
+
+def _run_all(
+    examined: Examined, request: Request, trial: EngineTrial, interpreters: dict[str, str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, python in interpreters.items():
+        (cited,) = engines_for(request, examined, name).engines
+        try:
+            yield name, _row(trial.head(cited, python))
+        except HeadscopeError as err:
+            yield name, {"ran": False, "reason": err.message}
+
+
+def _lacks_pad_token(examined: Examined) -> bool:
+    """Whether the default configuration names no pad token: a tokenizer without one makes no batches."""
+    return examined.choice is not None and examined.choice.config.get_text_config().pad_token_id is None
+
+
+def _with_pad_token(examined: Examined, folder: Path) -> Request:
+    """The class with its default configuration and the last token as pad token."""
+    assert examined.choice is not None
+    config = deepcopy(examined.choice.config)
+    for part in {id(part): part for part in (config, config.get_text_config())}.values():
+        part.pad_token_id = config.get_text_config().vocab_size - 1
+    config.architectures = [examined.choice.cls.__name__]
+    config.save_pretrained(folder)
+    return make_request(folder, {"model_class": examined.choice.cls.__name__, "labels": _LABELS, "offline": True})
 
 
 def _row(found: EngineHead) -> dict[str, Any]:

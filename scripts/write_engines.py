@@ -49,6 +49,11 @@ expression gives all scores. vLLM, llama.cpp (`HEADSCOPE_LLAMA_CONVERTER` is the
 ONNX Runtime, Transformers.js (Node.js, with `NODE_PATH`), CrossEncoder and the pipeline can be run. For the
 checkpoint's own weights, see [`headscope verify --url` and `--with`](verify.md#a-running-server).
 
+**Ask an engine.** `--engine vllm --python ~/vllm/bin/python` without `--run` lets vLLM resolve `config.json` itself,
+without weights and without a GPU: whether it refuses the class, which of its classes it takes, where that pools, and
+the precision that it chooses on this machine. Without `--python`, this is done if vLLM is installed beside headscope
+and is named. That it takes a configuration doesn't show that it loads the weights, or which head it computes.
+
 **What it looks at.** `config.json`, the class that it names, and the pooling files of sentence-transformers beside it.
 The answers come from facts that were read in the sources of the engines. They hold for the versions below only: with
 another version, the answer is "not determined". If the engine is installed beside headscope, its version counts.
@@ -70,6 +75,12 @@ checkpoint in the default configuration of the class, as `save_pretrained` write
 `same`: the same head; `other`: another head; `none`: no scores; `?`: not determined. The word behind it is the function
 that is applied to the scores by default. **Bold**: the engine was run; otherwise the cell is cited. Where a run and the
 source contradict each other, the run counts.
+"""
+_REPRODUCERS = """
+## Reproduce a difference
+
+Each script makes a small random checkpoint, and prints the logits of Transformers and of the engine for the same
+tokens. It needs the engine, PyTorch and Transformers, not headscope. What it printed:
 """
 _DIFFERENCES = """
 ## Differences
@@ -96,6 +107,7 @@ Heads and inputs that differ:
 |---|---|---|---|
 """
 _KEPT = Path(__file__).resolve().parent / "engine_runs"
+_SCRIPTS = Path(__file__).resolve().parent / "engine_reproducers"
 
 
 def main(arguments: list[str]) -> int:
@@ -106,7 +118,7 @@ def main(arguments: list[str]) -> int:
         f"| {item.title} | `{item.versions}` | {item.read_at[:12]} | {_cell(item.dtype)} | {_cell(item.logits)} |"
         for item in facts
     ]
-    lines += [_TABLE, *_classes(facts), *_run_lines(facts), _DIFFERENCES, *_differences(facts)]
+    lines += [_TABLE, *_classes(facts), *_run_lines(facts), *_reproducers(), _DIFFERENCES, *_differences(facts)]
     return write_or_compare(_PAGE, "\n".join(lines) + "\n", arguments)
 
 
@@ -195,6 +207,16 @@ def _run_lines(facts: list[EngineFacts]) -> Iterator[str]:
                 formula = f"`{row['formula']}`" if row["formula"] else "the same head" if row["same_head"] else "?"
                 told = _cell(" ".join([row["reason"], *notes]).strip())
                 yield f"| {item.title} | `{name}` | {formula} | {told} |"
+
+
+def _reproducers() -> Iterator[str]:
+    """The scripts for the maintainers of engines, and what they printed."""
+    yield _REPRODUCERS.rstrip("\n")
+    for script in sorted(_SCRIPTS.glob("*.py")):
+        said = script.with_suffix(".txt").read_text(encoding="utf-8").rstrip("\n")
+        code = script.read_text(encoding="utf-8").rstrip("\n")
+        yield f"\n```text\n{said}\n```\n\n??? note \"{script.name}\"\n"
+        yield from (f"    {line}".rstrip() for line in f"```python\n{code}\n```".splitlines())
 
 
 def _differences(facts: list[EngineFacts]) -> Iterator[str]:

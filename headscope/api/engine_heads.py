@@ -17,8 +17,9 @@ from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.facts import CheckpointKind
 from headscope.facts.results.engines import EngineHead, EnginesReport
 from headscope.serving.cited import facts_on
-from headscope.serving.judging import judge_engines
-from headscope.serving.running.process import runner_names
+from headscope.serving.judging import installed_version, is_for_resolution, judge_engines
+from headscope.serving.running.outcome import head_as_resolved
+from headscope.serving.running.process import ASKED, resolve_with_engine, runner_names
 
 
 class EnginesOptions(PlaceOptions, ReportCacheOption, total=False):
@@ -38,7 +39,8 @@ def engines(
     """Compares the head that inference engines run for a checkpoint with the one that Transformers runs.
 
     The answers come from facts that were read in the engines' sources, each at one version, file and line. What the
-    facts don't cover is not determined. With `run`, engines that are installed run a small random copy of the
+    facts don't cover is not determined. vLLM, where it is installed and named, also resolves the configuration itself,
+    without weights. With `run`, engines that are installed run a small random copy of the
     configuration next to Transformers, in a process each, and what their scores show replaces what was read.
 
     Args:
@@ -46,7 +48,8 @@ def engines(
         engine: One engine, such as `vllm`, or `vllm@0.33.0` for a version (default: all, in the installed version,
             otherwise in the one that was read).
         run: Run the engines that are installed, or the named one.
-        python: The interpreter that has the named engine (default: that of this process; `node` for transformers-js).
+        python: The interpreter that has the named engine, to run it, or for vLLM to resolve the configuration (default:
+            that of this process; `node` for transformers-js).
         options: See `EnginesOptions`.
         progress: Called with a short sentence before each step.
 
@@ -71,21 +74,44 @@ def engines(
     _check_run(engine, run=run, python=python)
     request = make_request(reference, options)
     examined = examine("inspect", request, progress)
-    found = engines_for(request, examined, engine)
     if run:
+        found = engines_for(request, examined, engine)
         found = replace(found, engines=tuple(_run_heads(found, examined, request, python, progress)))
+    elif engine is not None and _can_be_asked(engine, python, examined):
+        found = _with_resolution(engine, python, request, examined, progress)
+    else:
+        found = engines_for(request, examined, engine)
     return Engines(**fields_of(found))
 
 
 def _check_run(engine: str | None, *, run: bool, python: str | None) -> None:
     """Raises UsageError for what can't be run."""
     name, _, version = (engine or "").partition("@")
-    if python is not None and (not run or not name):
-        raise UsageError("the interpreter of an engine was given without an engine to run", "add --run --engine NAME")
+    if python is not None and not name:
+        raise UsageError("an interpreter was given without the engine that it has", "add --engine NAME")
+    if python is not None and not run and name not in ASKED:
+        raise UsageError(f"{name} resolves nothing without weights", "add --run")
     if run and version:
         raise UsageError(f"{engine} names a version, and a run is of the installed one", f"write --engine {name}")
     if run and name and name not in runner_names():
         raise UsageError(f"headscope can't run {name}", f"engines that it can run: {', '.join(runner_names())}")
+
+
+def _can_be_asked(engine: str, python: str | None, examined: Examined) -> bool:
+    """Whether the engine is here to resolve the configuration, and that is all that it needs to look at."""
+    is_here = python is not None or bool(installed_version(facts_on(engine.partition("@")[0])))
+    return engine in ASKED and is_here and is_for_resolution(examined.report, examined.manifest)
+
+
+def _with_resolution(
+    engine: str, python: str | None, request: Request, examined: Examined, progress: Progress | None
+) -> EnginesReport:
+    """The entry of an engine that resolved the configuration itself, from the facts on its version."""
+    if progress is not None:
+        progress(f"{engine} resolves config.json")
+    resolution = resolve_with_engine(engine, examined.manifest.config, python)
+    found = engines_for(request, examined, f"{engine}@{resolution.version}")
+    return replace(found, engines=(head_as_resolved(found.engines[0], resolution),))
 
 
 def _run_heads(

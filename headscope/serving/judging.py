@@ -83,8 +83,15 @@ def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
     return next((reason for reason, holds in limits.items() if holds), "")
 
 
+def is_for_resolution(report: Report, manifest: CheckpointManifest) -> bool:
+    """Whether what an engine says of config.json alone holds on any machine: not for adapters, quantized weights and
+    remote code."""
+    special = {*_QUANTIZED, "auto_map"}
+    return report.adapter is None and report.model.quantization is None and special.isdisjoint(manifest.config)
+
+
 def _judged(facts: EngineFacts, served: Served, report: Report, requested: str, limit: str) -> EngineHead:
-    version = requested or _installed(facts) or facts.read_at
+    version = requested or installed_version(facts) or facts.read_at
     row, reason = first_that_fits(facts.heads, served)
     if not _is_covered(facts, version):
         row, reason = None, f"the facts are on {facts.versions}, not on {version}"
@@ -129,7 +136,7 @@ def _engine_head(
     )
 
 
-def _installed(facts: EngineFacts) -> str:
+def installed_version(facts: EngineFacts) -> str:
     """The version that is installed beside headscope; "" for none, and for what isn't a Python package."""
     is_python = facts.package and ":" not in facts.package
     return (package_version(facts.package) or "") if is_python else ""

@@ -35,7 +35,7 @@ def engines_command(  # noqa: PLR0917  Typer passes every option by name
         bool, option("--run", "Run the installed engines, or --engine, on a small random copy of the configuration.")
     ] = False,
     python: Annotated[
-        str | None, option("--python", "The interpreter that has the engine, for --run --engine.", "PATH")
+        str | None, option("--python", "The interpreter that has --engine, for --run, or for vllm alone.", "PATH")
     ] = None,
     details: Annotated[bool, option("--details", "Show where each row was read, precision, what is cut.")] = False,
 ) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from headscope.errors import Unsupported, first_line
-from headscope.model.classes.reduced_config import fitting_config, with_vocabulary
+from headscope.model.classes.reduced_config import fitting_config, reduced_config, with_vocabulary, with_wider_heads
 from headscope.model.quiet import quiet
 from headscope.model.tokenizers import special_tokens_of
 from headscope.upstream.torch import on_meta
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 _VOCABULARY = 256
 _MOST_PARAMETERS = 20_000_000
 """80 MB in single precision: a second to write, and for an engine to load."""
+_FACTORS = (8, 4, 2)
+_SMALLEST_SIZE = 512
+"""Smaller sizes are kept."""
+_HEAD_WIDTH = 64
+"""Numbers for each attention head: engines have no kernels for heads of 8 or 16."""
 _BIAS = 0.3
 """The size of random biases and of what norms deviate from 1: a bias that an engine drops changes the scores."""
 _SPREAD = 2.0
@@ -60,15 +65,33 @@ def save_random_copy(choice: Choice, folder: Path, *, ends_text: bool) -> Random
 
 
 def _small_config(choice: Choice) -> Any:
+    start = with_vocabulary(choice.config, _VOCABULARY)
+    runs_on_meta = _runs(choice.cls, reduced_config(start))
+
     def count(config: Any) -> int:
         with on_meta():
-            return sum(parameter.numel() for parameter in choice.cls(config).parameters())
+            model = choice.cls(config)
+        if runs_on_meta and not _runs(choice.cls, config):
+            raise ValueError("sizes that don't fit together")
+        return sum(parameter.numel() for parameter in model.parameters())
 
-    small = fitting_config(with_vocabulary(choice.config, _VOCABULARY), count, _MOST_PARAMETERS)
+    small = fitting_config(start, count, _MOST_PARAMETERS, factors=_FACTORS, smallest=_SMALLEST_SIZE)
     if small is None:
         raise ValueError("the smallest model is too large")
+    small = with_wider_heads(small, _HEAD_WIDTH, count)
     small.architectures = [choice.cls.__name__]
     return small
+
+
+def _runs(model_class: type[PreTrainedModel], config: Any) -> bool:
+    """Whether the base model of a configuration computes something for three tokens, without numbers."""
+    try:
+        with on_meta():
+            model = model_class(config).train(False)
+            model.base_model(input_ids=torch.ones(1, 3, dtype=torch.long))
+    except Exception:  # whatever a foreign class raises
+        return False
+    return True
 
 
 def _randomize(model: PreTrainedModel) -> None:

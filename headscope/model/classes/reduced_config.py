@@ -135,27 +135,32 @@ def reduced_config(config: Any) -> Any:
     return reduced
 
 
-def fitting_config(config: Any, count: Callable[[Any], int], most: int = MOST_PARAMETERS) -> Any | None:
+def fitting_config(
+    config: Any,
+    count: Callable[[Any], int],
+    most: int = MOST_PARAMETERS,
+    *,
+    factors: tuple[int, ...] = (8,),
+    smallest: int = 1024,
+) -> Any | None:
     """A reduced copy whose model holds at most `most` parameters; None where none is found.
 
     `count` gives the parameters of a configuration's model and raises where it makes none. As long as the copy is too
-    large, its sizes are divided by eight, vocabularies first, then the others from the largest: a size is kept small
-    where a model can still be made and has become smaller. The number of attempts depends on the configuration alone.
+    large, its sizes from `smallest` up are divided by the first of `factors` that works, vocabularies first, then the
+    others from the largest: a size is kept small where a model can still be made and has become smaller. The number of
+    attempts depends on the configuration alone.
     """
     reduced = reduced_config(config)
     size = count(reduced)
     for _ in range(_ROUNDS):
-        for at, name in _large_sizes(reduced):
+        for at, name in _large_sizes(reduced, smallest):
             if size <= most:
                 return reduced
-            smaller = deepcopy(reduced)
-            try:
-                _shrink(with_parts(smaller)[at], name)
-                found = count(smaller)
-            except Exception:  # whatever a foreign constructor raises: this size stays as it is
-                continue
-            if found < size:
-                reduced, size = smaller, found
+            for smaller in _shrunk(reduced, at, name, factors):
+                found = _count_or_none(smaller, count)
+                if found is not None and found < size:
+                    reduced, size = smaller, found
+                    break
     return reduced if size <= most else None
 
 
@@ -174,25 +179,60 @@ def with_vocabulary(config: Any, size: int) -> Any:
     return reduced
 
 
+def with_wider_heads(config: Any, width: int, count: Callable[[Any], int]) -> Any:
+    """A copy with so few attention heads that each has at least `width` numbers, where its model can still be made."""
+    wider = deepcopy(config)
+    for part in with_parts(wider):
+        hidden, heads = (getattr(part, name, None) for name in ("hidden_size", "num_attention_heads"))
+        if type(hidden) is int and type(heads) is int and hidden // heads < width:
+            _reduce_heads(part, next((by for by in (2, 4, 8, 16) if hidden // heads * by >= width), 16))
+    return config if _count_or_none(wider, count) is None else wider
+
+
+def _shrunk(config: Any, at: int, name: str, factors: tuple[int, ...]) -> Iterator[Any]:
+    """Copies with one size divided by each of the factors; with several, the attention heads are divided with it."""
+    for factor in factors:
+        smaller = deepcopy(config)
+        _shrink(with_parts(smaller)[at], name, factor)
+        yield smaller
+        if len(factors) > 1:
+            _reduce_heads(with_parts(smaller)[at], factor)
+            yield smaller
+
+
+def _reduce_heads(config: Any, factor: int) -> None:
+    for name in _HEADS:
+        value = getattr(config, name, None)
+        if type(value) is int and value >= factor:
+            setattr(config, name, value // factor)
+
+
+def _count_or_none(config: Any, count: Callable[[Any], int]) -> int | None:
+    try:
+        return count(config)
+    except Exception:  # whatever a foreign constructor raises: this size stays as it is
+        return None
+
+
 _ROUNDS = 3
-_LARGE, _FACTOR = 1024, 8
+_HEADS = ("num_attention_heads", "num_key_value_heads", "n_head", "n_heads")
 
 
-def _large_sizes(config: Any) -> list[tuple[int, str]]:
+def _large_sizes(config: Any, smallest: int) -> list[tuple[int, str]]:
     """The large whole numbers of a configuration and its parts, by part and name: vocabularies, then by size."""
     found = [
         (at, name, value)
         for at, part in enumerate(with_parts(config))
         for name, value in vars(part).items()
-        if type(value) is int and value >= _LARGE and not name.endswith("_token_id")
+        if type(value) is int and value >= smallest and not name.endswith("_token_id")
     ]
     found.sort(key=lambda item: ("vocab" not in item[1], -item[2], item[0], item[1]))
     return [(at, name) for at, name, _ in found]
 
 
-def _shrink(config: Any, name: str) -> None:
+def _shrink(config: Any, name: str, factor: int) -> None:
     """Divides one size; special tokens outside a smaller vocabulary move to its end."""
-    size = getattr(config, name) // _FACTOR
+    size = getattr(config, name) // factor
     setattr(config, name, size)
     if "vocab" in name:
         outside = (field for field, value in vars(config).items() if _is_token(field, value) and value >= size)

@@ -24,6 +24,7 @@ _BRIEF = (EngineVerdict.NOT_DETERMINED, EngineVerdict.NO_SCORES)
 """The verdicts whose engines share one line without details."""
 _WORDS = {EngineVerdict.NO_SCORES: "no scores", EngineVerdict.NOT_DETERMINED: "not determined"}
 _READ = "Read in the engines' sources at the version shown. No engine was run, and no numbers were compared."
+_ASKED = "{} resolved config.json itself, without weights; the rest was read in its source. No numbers were compared."
 _RUN = (
     "Run on a random copy of the configuration, next to Transformers: {}. The others were read in their sources. The "
     "checkpoint's own weights were not run: `headscope verify --url` compares those of a server."
@@ -43,13 +44,20 @@ def engines_screen(report: EnginesReport, *, details: bool = False) -> Renderabl
         parts += () if is_told else _lines(item, details=details)
     for kind in brief:
         parts += _together([item for item in ordered if item.verdict is kind])
-    ran = [item.title for item in report.engines if item.evidence is EngineEvidence.RAN]
-    parts += [Text(), Paragraph(label(_RUN.format(list_of(ran, len(ran))) if ran else _READ, QUIET))]
+    parts += [Text(), Paragraph(label(_how_it_is_known(report.engines), QUIET))]
     if not details:
         parts.append(
             Paragraph(label("--details: reasons, file and line, how to get logits, precision, truncation", QUIET))
         )
     return Group(*parts)
+
+
+def _how_it_is_known(engines: Sequence[EngineHead]) -> str:
+    ran = [item.title for item in engines if item.evidence is EngineEvidence.RAN]
+    asked = [item.title for item in engines if item.evidence is EngineEvidence.ASKED]
+    if ran:
+        return _RUN.format(list_of(ran, len(ran)))
+    return _ASKED.format(list_of(asked, len(asked))) if asked else _READ
 
 
 def engines_verdict(report: EnginesReport) -> RenderableType:

@@ -12,7 +12,7 @@ from headscope.facts.results.served import AS_IT_IS, ServedExplanation, ServedSc
 from headscope.serving.answers import Answer, Answers
 from headscope.serving.comparing import ReferenceScores, compare_scores
 from headscope.serving.explaining import SCORE_FUNCTIONS, Scores
-from headscope.serving.running.process import NOT_FINITE, BatchScores, EngineAnswer
+from headscope.serving.running.process import NOT_FINITE, BatchScores, EngineAnswer, Resolution
 
 DEFAULT, PLAIN, BATCH, LEFT, PADS, PAIRS, LONG = "default", "plain", "batch", "left", "pads", "pairs", "long"
 """The batches of a run: texts one by one with the engine's own function; then logits of texts one by one, in one batch
@@ -75,6 +75,25 @@ def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], e
         reason=_reason(served, same_head, in_batch),
         notes=(*_rounding(served), *_notes(given, others, expected), *answer.notes),
     )
+
+
+def head_as_resolved(cited: EngineHead, found: Resolution) -> EngineHead:
+    """The entry of an engine with what its own resolution adds; `cited` is of the same version.
+
+    That an engine takes a configuration doesn't show that it loads the weights, or which head it computes.
+    """
+    source = f"{cited.title} {found.version}, which resolved config.json without weights"
+    if found.error:
+        refused = replace(
+            cited, runs=False, same_head=None, formula="", activation=None, same_activation=None, notes=()
+        )
+        return replace(refused, evidence=EngineEvidence.ASKED, source=source, reason=found.error)
+    told = f"it resolves config.json to {found.implementation}, pooling {found.positions}, in {found.dtype} here"
+    kept = replace(cited, dtype=f"{found.dtype} on this machine", notes=(*cited.notes, f"{told[0].upper()}{told[1:]}."))
+    if cited.evidence is not None:
+        return kept
+    reason = f"{cited.reason}; {told}, and only --run shows the head"
+    return replace(kept, positions=found.positions, evidence=EngineEvidence.ASKED, source=source, reason=reason)
 
 
 def _bare_entry(cited: EngineHead, answer: EngineAnswer) -> EngineHead:

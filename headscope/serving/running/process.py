@@ -8,9 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -73,6 +73,24 @@ class EngineAnswer:
     dtype: str = "float32"
 
 
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What an engine says of a configuration; `error` is why it refuses it, and then the other fields are empty."""
+
+    version: str
+    error: str
+    implementation: str
+    """The engine's class for it."""
+    positions: str
+    """Where that pools."""
+    dtype: str
+    """The precision that it chooses by default on this machine."""
+
+
+ASKED = ("vllm",)
+"""The engines that resolve a configuration without weights."""
+
+
 def runner_names() -> tuple[str, ...]:
     """The engines that can be run, in order."""
     return tuple(sorted(path.stem.replace("_", "-") for path in _FOLDER.iterdir() if path.suffix in (".py", _NODE)))
@@ -87,6 +105,26 @@ def run_engine(
     Raises UsageError for an engine without a script or an interpreter that isn't there, and Unsupported where the
     engine can't be run: that says nothing about the checkpoint.
     """
+    body = {"folder": str(folder), "scratch": str(scratch / "work"), "batches": [asdict(batch) for batch in batches]}
+    return _read_answer(_answer_file(engine, folder, scratch, body, python), batches, engine)
+
+
+def resolve_with_engine(engine: str, config: Mapping[str, Any], python: str | None = None) -> Resolution:
+    """How an engine resolves a configuration, without weights. Raises as `run_engine`; `ASKED` lists those that can."""
+    with TemporaryDirectory(prefix="headscope-") as name:
+        folder = Path(name) / "model"
+        folder.mkdir()
+        folder.joinpath("config.json").write_text(json.dumps(dict(config)), encoding="utf-8")
+        answer = _answer_file(engine, folder, Path(name), {"folder": str(folder), "resolve": True}, python)
+        try:
+            found = json.loads(answer.read_text(encoding="utf-8"))
+            return Resolution(**{field.name: _one_message(found[field.name]) for field in fields(Resolution)})
+        except (ValueError, KeyError, OSError, RecursionError) as err:
+            raise Unsupported(f"the answer of {engine} is not of the form expected: {_one_message(err)}", "") from err
+
+
+def _answer_file(engine: str, folder: Path, scratch: Path, body: Mapping[str, Any], python: str | None) -> Path:
+    """The file that the engine's script wrote for a request. Raises as `run_engine`."""
     script = next((path for path in _FOLDER.glob(f"{engine.replace('-', '_')}.*") if path.is_file()), None)
     if script is None:
         raise UsageError(f"headscope can't run {engine}", f"engines that it can run: {', '.join(runner_names())}")
@@ -101,13 +139,12 @@ def run_engine(
     request, answer, said = (scratch / name for name in ("request.json", "answer.json", "said.txt"))
     answer.unlink(missing_ok=True)
     scratch.joinpath("work").mkdir(exist_ok=True)
-    body = {"folder": str(folder), "scratch": str(scratch / "work"), "batches": [asdict(batch) for batch in batches]}
     request.write_text(json.dumps(body), encoding="utf-8")
     with said.open("wb") as output:
         _run([found, str(script), str(request), str(answer)], output, scratch)
     if not answer.is_file():
         raise Unsupported(f"{engine} could not be run: {_last_line(said)}", "name the Python that has it: --python")
-    return _read_answer(answer, batches, engine)
+    return answer
 
 
 def ask_engine(

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 
 import headscope
+from headscope.errors import UsageError
+from headscope.facts.results.engines import EngineEvidence
 
 _RUNNERS = Path(headscope.__file__).parent / "serving" / "running" / "runners"
 _VLLM = {
@@ -32,6 +35,18 @@ class LLM:
         first = [params.extra["compressed_token_type_ids"] if params.extra else -1 for params in pooling_params]
         return [Output([len(prompts), params.use, at]) for params, at in zip(pooling_params, first)]
 """,
+    "vllm/engine/arg_utils.py": """
+import json
+class EngineArgs:
+    def __init__(self, model, runner): self.folder = model
+    def create_model_config(self):
+        config = json.load(open(self.folder + "/config.json"))
+        if config["model_type"] != "bert": raise ValueError("no such model Supported architectures: a, b")
+        self.architectures, self.dtype = config["architectures"], "torch.float16"
+        self.pooler_config = type("Pooler", (), {"seq_pooling_type": "CLS", "tok_pooling_type": "ALL"})
+        self.registry = type("Registry", (), {"resolve_model_cls": lambda names, model_config: (None, "Fallback")})
+        return self
+""",
     "vllm/entrypoints/pooling/scoring/utils.py": "def compress_token_type_ids(types): return types.index(1)",
 }
 
@@ -41,10 +56,14 @@ def _batch(name: str, *rows: list[int], raw: bool = True, padding: str | None = 
     return {"name": name, "raw": raw, "padding": padding, "items": items}
 
 
-def _run_vllm(tmp_path: Path, folder: str, batches: list[dict[str, Any]]) -> tuple[str, Path]:
+def _write_vllm(folder: Path) -> None:
     for name, text in _VLLM.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def _run_vllm(tmp_path: Path, folder: str, batches: list[dict[str, Any]]) -> tuple[str, Path]:
+    _write_vllm(tmp_path)
     request, answer = tmp_path / "request.json", tmp_path / "answer.json"
     request.write_text(json.dumps({"folder": folder, "scratch": str(tmp_path), "batches": batches}))
     command = [sys.executable, str(_RUNNERS / "vllm.py"), str(request), str(answer)]
@@ -108,3 +127,34 @@ def test_llama_cpp_without_its_converter_gives_no_answer(tmp_path: Path) -> None
     )
     assert (done.returncode, answer.exists()) == (1, False)
     assert done.stderr.startswith("Set HEADSCOPE_LLAMA_CONVERTER")
+
+
+def _ask_vllm(tmp_path: Path, kind: str) -> headscope.Engines:
+    """What `engines` says of a configuration with the interpreter of the engine that is made up."""
+    _write_vllm(tmp_path)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    config = transformers.AutoConfig.for_model(kind, num_labels=3)
+    config.architectures = [f"{type(config).__name__.removesuffix('Config')}ForSequenceClassification"]
+    config.save_pretrained(tmp_path / "model")
+    return headscope.engines(tmp_path / "model", engine="vllm", python=str(python), offline=True)
+
+
+def test_an_engine_that_resolves_a_configuration_does_not_show_its_head(tmp_path: Path) -> None:
+    (found,) = _ask_vllm(tmp_path, "bert").engines
+    assert (found.evidence, found.runs, found.same_head, found.version) == (EngineEvidence.ASKED, None, None, "9.9")
+    assert (found.positions, found.dtype, found.verdict) == ("CLS", "float16 on this machine", "not_determined")
+    assert "resolves config.json to Fallback" in found.reason
+
+
+def test_a_configuration_that_the_engine_refuses_gives_no_scores(tmp_path: Path) -> None:
+    report = _ask_vllm(tmp_path, "deberta-v2")
+    (found,) = report.engines
+    assert (found.evidence, found.runs, found.reason) == (EngineEvidence.ASKED, False, "ValueError: no such model")
+    assert report.verdict == "different"
+
+
+def test_only_an_engine_that_can_be_asked_takes_an_interpreter_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="resolves nothing without weights"):
+        headscope.engines(tmp_path, engine="llama-cpp", python=sys.executable)

@@ -28,8 +28,9 @@ _SEGMENT_IDS = (
 
 
 def _message(error: Exception) -> str:
-    """An error as one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_MESSAGE]
+    """An error as one line, without the list of all that vLLM supports."""
+    told = " ".join(f"{type(error).__name__}: {error}".split()).partition(" Supported architectures:")[0]
+    return told.removeprefix("ValidationError: 1 validation error for ModelConfig Value error, ")[:_LONGEST_MESSAGE]
 
 
 def _prompt(llm: Any, item: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
@@ -69,6 +70,23 @@ def _batch_answer(llm: Any, batch: dict[str, Any]) -> dict[str, Any]:
     return {"scores": scores, "raw": batch["raw"], "error": ""}
 
 
+def _resolution(folder: str) -> dict[str, Any]:
+    """What vLLM makes of config.json, without weights."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    answer = {"version": vllm.__version__, "error": "", "implementation": "", "positions": "", "dtype": ""}
+    try:
+        config = EngineArgs(model=folder, runner="pooling").create_model_config()
+        _, architecture = config.registry.resolve_model_cls(config.architectures, model_config=config)
+    except (ImportError, MemoryError):  # says nothing about the checkpoint
+        raise
+    except Exception as error:  # whatever the engine raises on a configuration that it doesn't take
+        return {**answer, "error": _message(error)}
+    pooling = config.pooler_config.seq_pooling_type or config.pooler_config.tok_pooling_type
+    dtype = str(config.dtype).removeprefix("torch.")
+    return {**answer, "implementation": architecture, "positions": str(pooling), "dtype": dtype}
+
+
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     """What ANSWER.json holds."""
     answer = {"version": vllm.__version__, "error": "", "batches": [], "notes": []}
@@ -88,4 +106,6 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     request_file, answer_file = map(Path, sys.argv[1:])
-    answer_file.write_text(json.dumps(_answer(json.loads(request_file.read_text("utf-8")))), "utf-8")
+    asked = json.loads(request_file.read_text("utf-8"))
+    found = _resolution(asked["folder"]) if asked.get("resolve") else _answer(asked)
+    answer_file.write_text(json.dumps(found), "utf-8")
