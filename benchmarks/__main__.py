@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from benchmarks import (
+    bench_engines,
     bench_first,
     bench_help,
     bench_hub,
@@ -34,6 +35,7 @@ BENCHMARKS = {
     "states": bench_states,
     "numbers": bench_numbers,
     "verify": bench_verify,
+    "engines": bench_engines,
     "save": bench_save,
     "probe": bench_probe,
     "solvers": bench_solvers,

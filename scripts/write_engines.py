@@ -118,7 +118,7 @@ def main(arguments: list[str]) -> int:
         f"| {item.title} | `{item.versions}` | {item.read_at[:12]} | {_cell(item.dtype)} | {_cell(item.logits)} |"
         for item in facts
     ]
-    lines += [_TABLE, *_classes(facts), *_run_lines(facts), *_reproducers(), _DIFFERENCES, *_differences(facts)]
+    lines += [_TABLE, *_classes(facts), *_run_lines(facts), _DIFFERENCES, *_differences(facts), *_reproducers()]
     return write_or_compare(_PAGE, "\n".join(lines) + "\n", arguments)
 
 
@@ -215,8 +215,7 @@ def _reproducers() -> Iterator[str]:
     for script in sorted(_SCRIPTS.glob("*.py")):
         said = script.with_suffix(".txt").read_text(encoding="utf-8").rstrip("\n")
         code = script.read_text(encoding="utf-8").rstrip("\n")
-        yield f"\n```text\n{said}\n```\n\n??? note \"{script.name}\"\n"
-        yield from (f"    {line}".rstrip() for line in f"```python\n{code}\n```".splitlines())
+        yield f"\n### {script.name}\n\n```text\n{said}\n```\n\n```python\n{code}\n```"
 
 
 def _differences(facts: list[EngineFacts]) -> Iterator[str]:

@@ -18,7 +18,6 @@ from headscope.facts import CheckpointKind
 from headscope.facts.results.engines import EngineHead, EnginesReport
 from headscope.serving.cited import facts_on
 from headscope.serving.judging import installed_version, is_for_resolution, judge_engines
-from headscope.serving.running.outcome import head_as_resolved
 from headscope.serving.running.process import ASKED, resolve_with_engine, runner_names
 
 
@@ -107,6 +106,8 @@ def _with_resolution(
     engine: str, python: str | None, request: Request, examined: Examined, progress: Progress | None
 ) -> EnginesReport:
     """The entry of an engine that resolved the configuration itself, from the facts on its version."""
+    from headscope.serving.running.outcome import head_as_resolved
+
     if progress is not None:
         progress(f"{engine} resolves config.json")
     resolution = resolve_with_engine(engine, examined.manifest.config, python)
