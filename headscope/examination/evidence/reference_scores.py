@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -150,11 +151,9 @@ class TextScorer:
         for change, batches in self._inputs(texts):
             for name, item in self._head_variants(batches).items():
                 words = ", ".join(word for word in (change, "" if name == AS_IT_IS else name) if word)
-                if not words and np.allclose(item.logits, own, rtol=0, atol=tolerance):
+                if not words and _is_close(item.logits, own, tolerance):
                     found[AS_IT_IS] = VariantScores(own, item.formula)
-                elif not any(
-                    np.allclose(item.logits, known.logits, rtol=0, atol=tolerance) for known in found.values()
-                ):
+                elif not any(_is_close(item.logits, known.logits, tolerance) for known in found.values()):
                     found[words or "padded on the right in batches"] = item
         return found
 
@@ -179,6 +178,11 @@ class TextScorer:
         yield "", plain
         if any("token_type_ids" in batch and batch["token_type_ids"].any() for batch in plain):
             yield "segment IDs 0", [{**batch, "token_type_ids": batch["token_type_ids"] * 0} for batch in plain]
+        positioned: list[Mapping[str, torch.Tensor]] = [
+            {**batch, "position_ids": _positions(batch["input_ids"])} for batch in plain
+        ]
+        if self._reads_positions(plain[0], positioned[0]):
+            yield "position IDs from 0", positioned
         for shorter in _SHORT_LIMITS:
             if shorter < longest:
                 self.tokenizer.model_max_length = shorter
@@ -187,11 +191,25 @@ class TextScorer:
                 finally:
                     self.tokenizer.model_max_length = limit
 
+    def _reads_positions(self, plain: Mapping[str, torch.Tensor], positioned: Mapping[str, torch.Tensor]) -> bool:
+        """Whether the model takes position IDs, and its own don't count from 0."""
+        from headscope.model.loading.inference import score_texts
+
+        if "position_ids" not in inspect.signature(self.model.forward).parameters:
+            return False
+        one, other = (score_texts(self.model, [batch]).double().numpy() for batch in (plain, positioned))
+        return not _is_close(one, other, _CLOSE * max(float(np.abs(one).max()), 1.0))
+
     def _encoded(self, texts: Sequence[Text], longest: int) -> list[Mapping[str, torch.Tensor]]:
         from headscope.model.loading.inference import encode_batches
 
         size = max(1, min(self.batch_size, _TOKENS_AT_ONCE // longest))
         return list(encode_batches(self.tokenizer, self.model, texts, size))
+
+
+def _positions(ids: torch.Tensor) -> torch.Tensor:
+    """0, 1, 2, ... for each row."""
+    return ids.new_ones(ids.shape).cumsum(1) - 1
 
 
 def _is_close(one: Scores, other: Scores, tolerance: float) -> bool:
