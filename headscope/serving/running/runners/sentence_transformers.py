@@ -13,6 +13,7 @@ if str(Path(__file__).resolve().parent) in sys.path:  # there, this file has the
 
 import sentence_transformers
 import torch
+import transformers
 
 _LONGEST_MESSAGE = 300
 
@@ -45,6 +46,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         encoder = sentence_transformers.CrossEncoder(
             request["folder"], device="cpu", local_files_only=True, model_kwargs={"dtype": torch.float32}
         )
+        if request["batches"][0]["items"][0]["ids"] is not None:  # the saved tokenizer, whatever the family prefers
+            encoder.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(request["folder"])
     except (ImportError, MemoryError):  # says nothing about the checkpoint
         raise
     except Exception as error:  # whatever the library raises on a checkpoint that it doesn't take
