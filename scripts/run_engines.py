@@ -1,4 +1,4 @@
-"""Runs engines on every class of Transformers that scores texts, and keeps what they show in scripts/engine_runs/.
+"""Runs engines on every class of Transformers that scores texts or tokens, and keeps what they show in scripts/engine_runs/.
 
 Each engine is set up in a separate environment below .engines/, unless `--python NAME=PATH` names one that has it.
 Without names, every engine that a CPU can run is run: `python scripts/run_engines.py [NAME ...]`.
@@ -31,6 +31,8 @@ from headscope.facts.results.engines import EngineEvidence, EngineHead
 
 _ROOT = Path(__file__).resolve().parent.parent
 KEPT = _ROOT / "scripts" / "engine_runs"
+ONE_LABEL = ", one label"
+"""Behind the name of a class that was run with one label."""
 _LABELS = ("name 0", "name 1", "name 2")
 _FIELDS = ("runs", "same_head", "formula", "activation", "reads_padding", "drops", "reason", "notes")
 _TORCH = "torch==2.13.0"
@@ -63,15 +65,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--part", default="1/1", metavar="K/N", help="one part of the classes, to run several in parallel"
     )
+    parser.add_argument("--task", default="sequence-classification", help="or token-classification")
+    parser.add_argument("--labels", type=int, default=len(_LABELS), metavar="N", help="labels of each class, at most 3")
     given = parser.parse_args(arguments)
     pythons = dict(item.split("=", 1) for item in given.python)
     names = given.names or list(_SETUPS)
     interpreters = {name: pythons.get(name) or _set_up(name, _SETUPS[name]) for name in names}
     part, parts = map(int, given.part.split("/"))
-    classes = [entry.class_name for entry in headscope.heads(cache=True) if entry.task == "sequence-classification"]
+    classes = [entry.class_name for entry in headscope.heads(cache=True) if entry.task == given.task]
     for class_name in given.classes or list(dict.fromkeys(classes))[part - 1 :: parts]:
-        for name, row in _run_class(class_name, interpreters):
-            _keep(name, class_name, row)
+        for name, row in _run_class(class_name, interpreters, _LABELS[: given.labels]):
+            _keep(name, class_name if given.labels > 1 else f"{class_name}{ONE_LABEL}", row)
             told = f"{row.get('same_head')} {row.get('formula', '')} {row['reason'][:90]}"
             print(f"{name} {class_name}: {told}", flush=True)
     return 0
@@ -95,14 +99,16 @@ def _set_up(name: str, setup: Setup) -> str:
     return python
 
 
-def _run_class(class_name: str, interpreters: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _run_class(
+    class_name: str, interpreters: dict[str, str], labels: Sequence[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """What the engines show of a class; a class that can't be made small, or an engine's crash, is kept as a reason."""
-    request = make_request(class_name, {"labels": _LABELS, "offline": True})
+    request = make_request(class_name, {"labels": labels, "offline": True})
     try:
         examined = examine("inspect", request, None, takes_class=True)
         with TemporaryDirectory() as folder:
             if _lacks_pad_token(examined):
-                request = _with_pad_token(examined, Path(folder))
+                request = _with_pad_token(examined, Path(folder), labels)
                 examined = examine("inspect", request, None)
             with engine_trial(examined, request) as trial:
                 yield from _run_all(examined, request, trial, interpreters)
@@ -127,7 +133,7 @@ def _lacks_pad_token(examined: Examined) -> bool:
     return examined.choice is not None and examined.choice.config.get_text_config().pad_token_id is None
 
 
-def _with_pad_token(examined: Examined, folder: Path) -> Request:
+def _with_pad_token(examined: Examined, folder: Path, labels: Sequence[str]) -> Request:
     """The class with its default configuration and the last token as pad token."""
     assert examined.choice is not None
     config = deepcopy(examined.choice.config)
@@ -135,7 +141,7 @@ def _with_pad_token(examined: Examined, folder: Path) -> Request:
         part.pad_token_id = config.get_text_config().vocab_size - 1
     config.architectures = [examined.choice.cls.__name__]
     config.save_pretrained(folder)
-    return make_request(folder, {"model_class": examined.choice.cls.__name__, "labels": _LABELS, "offline": True})
+    return make_request(folder, {"model_class": examined.choice.cls.__name__, "labels": labels, "offline": True})
 
 
 def _row(found: EngineHead) -> dict[str, Any]:

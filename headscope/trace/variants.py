@@ -49,7 +49,7 @@ _CLOSE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class HeadVariant:
-    """The logits of a changed head, [texts, classes], and its expression."""
+    """The logits of a changed head, a row for each text or for each of its tokens, and its expression."""
 
     logits: torch.Tensor
     formula: str
@@ -133,17 +133,21 @@ def _variants_on(model: Any, inputs: Mapping[str, torch.Tensor], first: str) -> 
             return None
         return HeadVariant(logits, spell(root, changes={id(change.node): change.instead for change in changes}))
 
+    def rows_of(item: HeadVariant) -> HeadVariant:
+        is_of_tokens = item.logits.dim() == 3 and item.logits.shape[:2] == mask.shape
+        return replace(item, logits=item.logits[mask.bool()]) if is_of_tokens else item
+
     unchanged = variant()
     if unchanged is None or not torch.allclose(
         unchanged.logits, own, rtol=0, atol=_CLOSE * max(float(own.abs().max()), 1.0)
     ):
         raise Unsupported("the expression of the head does not give the model's scores for these texts", "")
-    yield AS_IT_IS, unchanged
+    yield AS_IT_IS, rows_of(unchanged)
     positions, layers = list(_positions(root, mask, first)), list(_layers(root))
     for changes in (*((item,) for item in (*positions, *layers)), *((one, two) for one in positions for two in layers)):
         changed = variant(*changes)
         if changed is not None:
-            yield ", ".join(change.words for change in changes), changed
+            yield ", ".join(change.words for change in changes), rows_of(changed)
 
 
 def _operands(node: Node) -> tuple[Node, ...]:

@@ -10,9 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from headscope.errors import Unsupported
 from headscope.examination.checkpoint.loading import choose_class
 from headscope.examination.evidence.reference_scores import Text, TextScorer, check_scores_texts
-from headscope.facts import PoolingKind
+from headscope.facts import PoolingKind, Task
 from headscope.facts.results.engines import EngineHead
 from headscope.facts.stored.location import Location
 from headscope.serving.running.outcome import (
@@ -39,6 +40,8 @@ _PADDED, _LONGER = 3, 8
 """Padding tokens at the end of a text, and words beyond the limit."""
 _SIDES = {BATCH: "right", LEFT: "left"}
 _SEED = 29
+_GIVE_TOKENS = ("onnx-runtime", "transformers-js", "vllm")
+"""The engines that give the scores of every label for each token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,12 @@ class EngineTrial:
     batches: tuple[InputBatch, ...]
     expected: ExpectedScores
 
+    is_of_tokens: bool
+
     def head(self, cited: EngineHead, python: str | None) -> EngineHead:
         """The entry of an engine as a run shows it. Raises Unsupported where the engine can't be run."""
+        if self.is_of_tokens and cited.engine not in _GIVE_TOKENS:
+            raise Unsupported(f"{cited.title} gives no scores of all labels for each token", "")
         with TemporaryDirectory(prefix="headscope-") as scratch:
             answer = run_engine(cited.engine, self.folder, Path(scratch), self.batches, python)
         return head_in_run(cited, answer, [batch.name for batch in self.batches], self.expected)
@@ -60,11 +67,11 @@ class EngineTrial:
 def engine_trial(examined: Examined, request: Request) -> Iterator[EngineTrial]:
     """What engines are run on, as long as the context is open.
 
-    Raises Unsupported where the model doesn't score texts, or no small copy of it can be made.
+    Raises Unsupported where the model scores neither texts nor their tokens, or no small copy of it can be made.
     """
     from headscope.model.classes.random_copy import save_random_copy
 
-    check_scores_texts(examined)
+    check_scores_texts(examined, or_tokens=True)
     report = examined.report
     choice = examined.choice or choose_class(request, examined.manifest)
     reads_end = report.head is not None and report.head.pooling.kind in {
@@ -83,7 +90,8 @@ def engine_trial(examined: Examined, request: Request) -> Iterator[EngineTrial]:
             kind: scorer.reference(found, report.model.labels, report.model.activation) for kind, found in texts.items()
         }
         padded = {kind: scorer.padded_scores(texts[kind], side) for kind, side in _SIDES.items() if kind in texts}
-        yield EngineTrial(folder, batches, ExpectedScores(references, padded))
+        is_of_tokens = report.model.task is Task.TOKEN_CLASSIFICATION
+        yield EngineTrial(folder, batches, ExpectedScores(references, padded), is_of_tokens)
 
 
 def _texts_of(copy: RandomCopy) -> Mapping[str, Sequence[Text]]:

@@ -55,13 +55,15 @@ def check_comparable(examined: Examined, reference: str) -> None:
         )
 
 
-def check_scores_texts(examined: Examined) -> None:
-    """Raises Unsupported for a model whose scores are not those of whole texts."""
+def check_scores_texts(examined: Examined, *, or_tokens: bool = False) -> None:
+    """Raises Unsupported for a model whose scores are not those of whole texts, or of each token."""
     model = examined.report.model
-    if model.task is not Task.SEQUENCE_CLASSIFICATION or (examined.choice is not None and examined.choice.rows):
+    tasks = {Task.SEQUENCE_CLASSIFICATION, *((Task.TOKEN_CLASSIFICATION,) if or_tokens else ())}
+    if model.task not in tasks or (examined.choice is not None and examined.choice.rows):
+        what = "texts or of tokens" if or_tokens else "whole texts"
         raise Unsupported(
-            f"headscope compares scores of whole texts, and {model.class_name} gives none",
-            "give a checkpoint for sequence classification",
+            f"headscope compares scores of {what}, and {model.class_name} gives none",
+            f"give a checkpoint for {' or '.join(sorted(task.value for task in tasks))}",
         )
 
 

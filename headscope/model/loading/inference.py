@@ -131,11 +131,13 @@ def encode_batches(
 
 
 def score_texts(model: PreTrainedModel, batches: Iterable[Mapping[str, torch.Tensor]]) -> torch.Tensor:
-    """The scores of encoded batches of texts, in float32 on the CPU: a row for each text."""
+    """The scores of encoded batches of texts, in float32 on the CPU: a row for each text, or each token."""
     rows = []
     for encoded in batches:
         given = {name: value.to(model.device) for name, value in encoded.items()}
-        rows.append(run_texts(model, given).logits.detach().float().cpu())
+        logits = run_texts(model, given).logits.detach().float().cpu()
+        is_of_tokens = logits.dim() == 3 and logits.shape[:2] == encoded["input_ids"].shape
+        rows.append(logits[encoded["attention_mask"].bool()] if is_of_tokens else logits)
     return torch.cat(rows)
 
 

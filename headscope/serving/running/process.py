@@ -52,7 +52,10 @@ class InputBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchScores:
-    """What an engine gave for a batch: a row for each text, or why there is none. `raw`: they are logits."""
+    """What an engine gave for a batch: a row for each text, or for each token, or why there is none.
+
+    `raw`: they are logits.
+    """
 
     scores: Scores
     raw: bool
@@ -215,13 +218,25 @@ def _read_answer(file: Path, batches: Sequence[InputBatch], engine: str) -> Engi
         raise Unsupported(f"the answer of {engine} is not of the form expected: {_one_message(err)}", "") from err
 
 
+def _score_rows(found: Any, batch: InputBatch) -> tuple[Scores, int]:
+    """The scores, and how many rows there should be: one for each text, or one for each of its tokens."""
+    import numpy as np
+
+    counts = [1] * len(batch.items)
+    if found and all(row and isinstance(row[0], list) for row in found):
+        counts = [len(item.ids or ()) for item in batch.items]
+        rows = [token for text in found for token in text] if [len(text) for text in found] == counts else []
+        return np.asarray(rows, dtype=np.float64), sum(counts)
+    return np.asarray(found, dtype=np.float64), sum(counts)
+
+
 def _batch_scores(found: Any, batch: InputBatch) -> BatchScores:
     import numpy as np
 
     if found["error"]:
         return BatchScores(np.empty((0, 0)), bool(found["raw"]), _one_message(found["error"]))
-    scores = np.asarray(found["scores"], dtype=np.float64)
-    if scores.ndim != 2 or len(scores) != len(batch.items):
+    scores, count = _score_rows(found["scores"], batch)
+    if scores.ndim != 2 or len(scores) != count:
         return BatchScores(np.empty((0, 0)), bool(found["raw"]), f"scores of the shape {scores.shape}")
     if not np.isfinite(scores).all():
         return BatchScores(np.empty((0, 0)), bool(found["raw"]), NOT_FINITE)

@@ -44,7 +44,7 @@ def _export(folder: Path) -> None:
 
 
 def _rows(session: Any, items: list[dict[str, Any]], side: str | None, pad: int) -> list[list[float]]:
-    """The logits of items that are run together."""
+    """The logits of items that are run together: for each a list, or a list for each of its tokens."""
     import numpy as np
 
     length = max(len(item["ids"]) for item in items)
@@ -58,7 +58,9 @@ def _rows(session: Any, items: list[dict[str, Any]], side: str | None, pad: int)
     given = {"input_ids": padded("ids", pad), "attention_mask": padded("mask", 0), "token_type_ids": padded("types", 0)}
     wanted = {item.name for item in session.get_inputs()}
     feed = {name: value.astype(np.int64) for name, value in given.items() if name in wanted}
-    return session.run(["logits"], feed)[0].tolist()
+    found = session.run(["logits"], feed)[0]
+    kept = given["attention_mask"].astype(bool)
+    return [(row[mask] if row.ndim > 1 else row).tolist() for row, mask in zip(found, kept, strict=True)]
 
 
 def _batch_answer(session: Any, tokenizer: Any, batch: dict[str, Any]) -> dict[str, Any]:

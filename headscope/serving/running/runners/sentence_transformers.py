@@ -47,7 +47,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
             request["folder"], device="cpu", local_files_only=True, model_kwargs={"dtype": torch.float32}
         )
         if request["batches"][0]["items"][0]["ids"] is not None:  # the saved tokenizer, whatever the family prefers
-            encoder.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(request["folder"])
+            encoder[0].processor = transformers.PreTrainedTokenizerFast.from_pretrained(request["folder"])
     except (ImportError, MemoryError):  # says nothing about the checkpoint
         raise
     except Exception as error:  # whatever the library raises on a checkpoint that it doesn't take
