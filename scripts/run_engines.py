@@ -1,4 +1,4 @@
-"""Runs engines on every class of Transformers that scores texts or tokens, and keeps what they show in scripts/engine_runs/.
+"""Runs engines on the classes of Transformers that score texts or tokens, and keeps what they show in engine_runs/.
 
 Each engine is set up in a separate environment below .engines/, unless `--python NAME=PATH` names one that has it.
 Without names, every engine that a CPU can run is run: `python scripts/run_engines.py [NAME ...]`.

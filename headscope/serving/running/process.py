@@ -223,7 +223,7 @@ def _score_rows(found: Any, batch: InputBatch) -> tuple[Scores, int]:
     import numpy as np
 
     counts = [1] * len(batch.items)
-    if found and all(row and isinstance(row[0], list) for row in found):
+    if found and all(isinstance(row, list) and row and isinstance(row[0], list) for row in found):
         counts = [len(item.ids or ()) for item in batch.items]
         rows = [token for text in found for token in text] if [len(text) for text in found] == counts else []
         return np.asarray(rows, dtype=np.float64), sum(counts)

@@ -253,11 +253,34 @@ def test_other_families_are_the_same_in_the_pipeline(family: str, tmp_path: Path
     assert entry.same_head is True, entry
 
 
+def test_an_engine_that_scores_tokens_is_compared_token_by_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    config = transformers.BertConfig(**SIZES, id2label={0: "O", 1: "PER", 2: "LOC"})
+    transformers.BertForTokenClassification(config).save_pretrained(tmp_path / "tokens")
+    folder = tmp_path / "runners"
+    folder.mkdir()
+    monkeypatch.setattr(process, "_FOLDER", folder)
+    request = make_request(str(tmp_path / "tokens"), {})
+    cited = headscope.engines(str(tmp_path / "tokens"), engine="vllm@0.33.0").engines[0]
+    found = {}
+    with engine_trial(examine("inspect", request, None), request) as trial:
+        for name, change in {"own": "", "no bias": " - model.classifier.bias"}.items():
+            head = f"def head(given): return model(**given).logits{change}\n"
+            (folder / "vllm.py").write_text(_ENGINE.format(head=head + _DEFAULT))
+            found[name] = trial.head(cited, sys.executable)
+        with pytest.raises(Unsupported, match="each token"):
+            trial.head(headscope.engines(str(tmp_path / "tokens"), engine="llama-cpp").engines[0], sys.executable)
+    assert (found["own"].same_head, found["own"].activation) == (True, "softmax"), found["own"]
+    assert (found["no bias"].same_head, found["no bias"].formula) == (False, ""), found["no bias"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"python": sys.executable}, "without an engine to run"),
-        ({"run": True, "python": sys.executable}, "without an engine to run"),
+        ({"python": sys.executable}, "without the engine that it has"),
+        ({"run": True, "python": sys.executable}, "without the engine that it has"),
         ({"run": True, "engine": "vllm@0.33.0"}, "names a version"),
         ({"run": True, "engine": "sglang"}, "can't run sglang"),
         ({"run": True, "engine": "vllm", "python": "/no/such/python"}, "is not a program that can be run"),
