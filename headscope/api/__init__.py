@@ -5,84 +5,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headscope.api.arguments import DeviceName, DrawingName, ProfileName, SeverityName
-    from headscope.api.checking import check
-    from headscope.api.coding import code
-    from headscope.api.comparing import compare
-    from headscope.api.drawing import diagram
-    from headscope.api.engine_heads import engines
-    from headscope.api.forward_pass import forward
-    from headscope.api.inspection import inspect
-    from headscope.api.loaded.save_verification import verify_save
-    from headscope.api.loaded.server_verification import verify_served
-    from headscope.api.loaded.verification import verify
-    from headscope.api.lookup.atlas import heads
-    from headscope.api.lookup.disk import disk_usage
-    from headscope.api.lookup.explaining import explain
-    from headscope.api.lookup.snapshots import snapshot
-    from headscope.api.many.batches import scan_batch
-    from headscope.api.many.scanning import scan
-    from headscope.api.probing import probe
-    from headscope.api.results.shown import (
-        Checked,
-        Compared,
-        Engines,
-        Examination,
-        Explained,
-        Forwarded,
-        Heads,
-        Probed,
-        Snapshot,
-        Verified,
-        VerifiedServer,
+    from headscope.api.arguments import (
+        DeviceName as DeviceName,
+        DrawingName as DrawingName,
+        ProfileName as ProfileName,
+        SeverityName as SeverityName,
     )
-    from headscope.api.weight_diff import diff_weights
-    from headscope.checks import Ignore
-    from headscope.examination.base.environment import environment, surroundings
-    from headscope.examination.base.request import Progress, Request
-    from headscope.facts.results.scan import ScanRow
-
-__all__ = [
-    "Checked",
-    "Compared",
-    "DeviceName",
-    "DrawingName",
-    "Engines",
-    "Examination",
-    "Explained",
-    "Forwarded",
-    "Heads",
-    "Ignore",
-    "Probed",
-    "ProfileName",
-    "Progress",
-    "Request",
-    "ScanRow",
-    "SeverityName",
-    "Snapshot",
-    "Verified",
-    "VerifiedServer",
-    "check",
-    "code",
-    "compare",
-    "diagram",
-    "diff_weights",
-    "disk_usage",
-    "engines",
-    "environment",
-    "explain",
-    "forward",
-    "heads",
-    "inspect",
-    "probe",
-    "scan",
-    "scan_batch",
-    "snapshot",
-    "surroundings",
-    "verify",
-    "verify_save",
-    "verify_served",
-]
+    from headscope.api.checking import check as check
+    from headscope.api.coding import code as code
+    from headscope.api.comparing import compare as compare
+    from headscope.api.drawing import diagram as diagram
+    from headscope.api.engine_heads import engines as engines
+    from headscope.api.forward_pass import forward as forward
+    from headscope.api.inspection import inspect as inspect
+    from headscope.api.loaded.save_verification import verify_save as verify_save
+    from headscope.api.loaded.server_verification import verify_served as verify_served
+    from headscope.api.loaded.verification import verify as verify
+    from headscope.api.lookup.atlas import heads as heads
+    from headscope.api.lookup.explaining import explain as explain
+    from headscope.api.lookup.snapshots import snapshot as snapshot
+    from headscope.api.many.batches import scan_batch as scan_batch
+    from headscope.api.many.scanning import scan as scan
+    from headscope.api.probing import probe as probe
+    from headscope.api.results.shown import (
+        Checked as Checked,
+        Compared as Compared,
+        Engines as Engines,
+        Examination as Examination,
+        Explained as Explained,
+        Forwarded as Forwarded,
+        Heads as Heads,
+        Probed as Probed,
+        Snapshot as Snapshot,
+        Verified as Verified,
+        VerifiedServer as VerifiedServer,
+    )
+    from headscope.api.weight_diff import diff_weights as diff_weights
+    from headscope.checks import Ignore as Ignore
+    from headscope.examination.base.environment import environment as environment
+    from headscope.examination.base.request import Progress as Progress
+    from headscope.facts.results.scan import ScanRow as ScanRow
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name
     _NAMES_OF = {
@@ -91,7 +53,6 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.checking": "check",
         "api.coding": "code",
         "api.comparing": "compare",
-        "api.lookup.disk": "disk_usage",
         "api.drawing": "diagram",
         "api.engine_heads": "engines",
         "api.lookup.explaining": "explain",
@@ -109,11 +70,12 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.lookup.snapshots": "snapshot",
         "api.weight_diff": "diff_weights",
         "checks": "Ignore",
-        "examination.base.environment": "environment surroundings",
-        "examination.base.request": "Progress Request",
+        "examination.base.environment": "environment",
+        "examination.base.request": "Progress",
         "facts.results.scan": "ScanRow",
     }
     _MODULE_OF = {name: f"headscope.{module}" for module, names in _NAMES_OF.items() for name in names.split()}
+    __all__ = list(_MODULE_OF)
 
     def __getattr__(name: str) -> object:
         """A public name, imported on first use."""

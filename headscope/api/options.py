@@ -7,8 +7,7 @@ from dataclasses import fields
 from os import PathLike, fspath
 from typing import Any
 
-from headscope.checks import Ignore, Selection
-from headscope.checks import select as select_rules
+from headscope.checks import Ignore, Selection, select as select_rules
 from headscope.errors import UsageError
 from headscope.examination.base.request import Request
 from headscope.facts.heads.tasks import parse_task

@@ -3,140 +3,96 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
+    from headscope.facts.heads.atlas import (
+        AtlasHead as AtlasHead,
+        AtlasParameter as AtlasParameter,
+        HeadEntry as HeadEntry,
+    )
     from headscope.facts.heads.head import (
-        Evidence,
-        Head,
-        HeadParameter,
-        HeadTrace,
-        PaddingEffect,
-        Pooling,
-        PoolingKind,
-        PoolingPart,
-        Shape,
-        Stage,
-        TensorKind,
-        TokenRow,
-        TokenRows,
-        UnusedModule,
-        Verification,
+        Evidence as Evidence,
+        Head as Head,
+        HeadParameter as HeadParameter,
+        HeadTrace as HeadTrace,
+        PaddingEffect as PaddingEffect,
+        Pooling as Pooling,
+        PoolingKind as PoolingKind,
+        PoolingPart as PoolingPart,
+        Shape as Shape,
+        Stage as Stage,
+        TensorKind as TensorKind,
+        TokenRow as TokenRow,
+        TokenRows as TokenRows,
+        UnusedModule as UnusedModule,
+        Verification as Verification,
     )
-    from headscope.facts.heads.tasks import Task
-    from headscope.facts.heads.tokens import HiddenSource, Positions, Where
-    from headscope.facts.results.check import CheckResult, Ignored, Verdict
-    from headscope.facts.results.comparison import Comparison, Difference, SameValues
-    from headscope.facts.results.environment import Environment
-    from headscope.facts.results.forward import ForwardReport, LabelScore, Scored, SeenStage
-    from headscope.facts.results.health import HeadHealth, HealthBasis, HealthVerdict
+    from headscope.facts.heads.tasks import Task as Task
+    from headscope.facts.heads.tokens import HiddenSource as HiddenSource, Positions as Positions, Where as Where
+    from headscope.facts.results.check import CheckResult as CheckResult, Ignored as Ignored, Verdict as Verdict
+    from headscope.facts.results.comparison import (
+        Comparison as Comparison,
+        Difference as Difference,
+        SameValues as SameValues,
+    )
+    from headscope.facts.results.environment import Environment as Environment
+    from headscope.facts.results.forward import (
+        ForwardReport as ForwardReport,
+        LabelScore as LabelScore,
+        Scored as Scored,
+        SeenStage as SeenStage,
+    )
+    from headscope.facts.results.health import (
+        HeadHealth as HeadHealth,
+        HealthBasis as HealthBasis,
+        HealthVerdict as HealthVerdict,
+    )
     from headscope.facts.results.report import (
-        SCHEMA_VERSION,
-        Finding,
-        ModelFacts,
-        ParameterCounts,
-        Profile,
-        Quantization,
-        Repaired,
-        Report,
-        Severity,
+        SCHEMA_VERSION as SCHEMA_VERSION,
+        Finding as Finding,
+        ModelFacts as ModelFacts,
+        ParameterCounts as ParameterCounts,
+        Profile as Profile,
+        Quantization as Quantization,
+        Repaired as Repaired,
+        Report as Report,
+        Severity as Severity,
     )
-    from headscope.facts.stored.adapter import AdapterFacts, AdapterFault, AdapterFaultKind, Carried
+    from headscope.facts.stored.adapter import (
+        AdapterFacts as AdapterFacts,
+        AdapterFault as AdapterFault,
+        AdapterFaultKind as AdapterFaultKind,
+        Carried as Carried,
+    )
     from headscope.facts.stored.checkpoint import (
-        CheckpointFacts,
-        CheckpointKind,
-        CheckpointManifest,
-        Gap,
-        GapTopic,
-        ScoreHead,
-        TensorHeader,
-        WeightFile,
-        WeightsFormat,
+        CheckpointFacts as CheckpointFacts,
+        CheckpointKind as CheckpointKind,
+        CheckpointManifest as CheckpointManifest,
+        Gap as Gap,
+        GapTopic as GapTopic,
+        ScoreHead as ScoreHead,
+        TensorHeader as TensorHeader,
+        WeightFile as WeightFile,
+        WeightsFormat as WeightsFormat,
     )
-    from headscope.facts.stored.sentence import ModuleTensor, PickledHead, SentenceModule, SentencePipeline
-    from headscope.facts.stored.states import CheckpointState, Repair, StateKind
+    from headscope.facts.stored.sentence import (
+        ModuleTensor as ModuleTensor,
+        PickledHead as PickledHead,
+        SentenceModule as SentenceModule,
+        SentencePipeline as SentencePipeline,
+    )
+    from headscope.facts.stored.states import (
+        CheckpointState as CheckpointState,
+        Repair as Repair,
+        StateKind as StateKind,
+    )
     from headscope.facts.stored.weights import (
-        Mismatch,
-        ParameterOrigin,
-        ParameterStatus,
-        Rename,
-        Tie,
-        UnusedGroup,
-        WeightDiff,
+        Mismatch as Mismatch,
+        ParameterOrigin as ParameterOrigin,
+        ParameterStatus as ParameterStatus,
+        Rename as Rename,
+        Tie as Tie,
+        UnusedGroup as UnusedGroup,
+        WeightDiff as WeightDiff,
     )
-
-__all__ = [
-    "SCHEMA_VERSION",
-    "AdapterFacts",
-    "AdapterFault",
-    "AdapterFaultKind",
-    "AtlasHead",
-    "AtlasParameter",
-    "Carried",
-    "CheckResult",
-    "CheckpointFacts",
-    "CheckpointKind",
-    "CheckpointManifest",
-    "CheckpointState",
-    "Comparison",
-    "Difference",
-    "Environment",
-    "Evidence",
-    "Finding",
-    "ForwardReport",
-    "Gap",
-    "GapTopic",
-    "Head",
-    "HeadEntry",
-    "HeadHealth",
-    "HeadParameter",
-    "HeadTrace",
-    "HealthBasis",
-    "HealthVerdict",
-    "HiddenSource",
-    "Ignored",
-    "LabelScore",
-    "Mismatch",
-    "ModelFacts",
-    "ModuleTensor",
-    "PaddingEffect",
-    "ParameterCounts",
-    "ParameterOrigin",
-    "ParameterStatus",
-    "PickledHead",
-    "Pooling",
-    "PoolingKind",
-    "PoolingPart",
-    "Positions",
-    "Profile",
-    "Quantization",
-    "Rename",
-    "Repair",
-    "Repaired",
-    "Report",
-    "SameValues",
-    "ScoreHead",
-    "Scored",
-    "SeenStage",
-    "SentenceModule",
-    "SentencePipeline",
-    "Severity",
-    "Shape",
-    "Stage",
-    "StateKind",
-    "Task",
-    "TensorHeader",
-    "TensorKind",
-    "Tie",
-    "TokenRow",
-    "TokenRows",
-    "UnusedGroup",
-    "UnusedModule",
-    "Verdict",
-    "Verification",
-    "WeightDiff",
-    "WeightFile",
-    "WeightsFormat",
-    "Where",
-]
 
 if not TYPE_CHECKING:  # as in headscope.api: a command imports only the facts that it needs
     _NAMES_OF = {
@@ -165,6 +121,7 @@ if not TYPE_CHECKING:  # as in headscope.api: a command imports only the facts t
         "facts.stored.weights": "Mismatch ParameterOrigin ParameterStatus Rename Tie UnusedGroup WeightDiff",
     }
     _MODULE_OF = {name: f"headscope.{module}" for module, names in _NAMES_OF.items() for name in names.split()}
+    __all__ = list(_MODULE_OF)
 
     def __getattr__(name: str) -> object:
         """A fact, imported on first use."""

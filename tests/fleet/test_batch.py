@@ -9,8 +9,7 @@ from headers_only import checkpoint_of, write
 
 import headscope
 from headscope.errors import UsageError
-from headscope.examination.checkpoint import examining as checkpoint
-from headscope.examination.checkpoint import structure
+from headscope.examination.checkpoint import examining as checkpoint, structure
 from headscope.facts.results.scan import columns
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base")

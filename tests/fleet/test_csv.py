@@ -8,8 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tables import files_in, names_in, row, rows_in
 
 from headscope.errors import HeadscopeError, UsageError

@@ -5,8 +5,7 @@ import pickle
 from collections import OrderedDict
 
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from headscope.checkpoints.formats.pickle.interpreter import read_pickle
 from headscope.checkpoints.formats.torch_file import read_torch_headers

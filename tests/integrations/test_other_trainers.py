@@ -95,8 +95,7 @@ def test_a_cross_encoder(folder: Path) -> None:
 
 def test_a_sentence_transformer_with_a_dense_layer(folder: Path) -> None:
     st = pytest.importorskip("sentence_transformers")
-    from sentence_transformers import losses
-    from sentence_transformers import models as parts
+    from sentence_transformers import losses, models as parts
 
     body = parts.Transformer(str(folder / "base"))
     width = FAMILIES["bert"].build("BertModel").config.hidden_size

@@ -8,8 +8,7 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from tests.families import FAMILIES as SHARED
-from tests.families import Family
+from tests.families import FAMILIES as SHARED, Family
 
 WORDS = 99
 _SIZES = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}

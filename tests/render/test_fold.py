@@ -1,8 +1,7 @@
 """Folding: names are written once only where nothing but one index differs."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from headscope.render.text.fold import FoldedRow, fold_keys, fold_rows, spell_run
 

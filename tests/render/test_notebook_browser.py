@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from test_diagram import PICTURES
-from test_diagram_browser import browser as a_browser
-from test_diagram_browser import page_with
+from test_diagram_browser import browser as a_browser, page_with
 
 from headscope.render.diagram import markup
 from headscope.render.pages.notebook import result_html

@@ -1,8 +1,7 @@
 """Hostile text comes out visible, inert and otherwise as it was."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from headscope.render.text.safe import label, safe
 

@@ -21,17 +21,21 @@ from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertForMa
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.model.classes import catalogue, pretraining_siblings
-from headscope.upstream import accelerate as accelerate_surface
-from headscope.upstream import hub as hub_surface
-from headscope.upstream import sharded as sharded_surface
-from headscope.upstream import torch as torch_surface
-from headscope.upstream import transformers as surface
-from headscope.upstream.optional import deepspeed as deepspeed_surface
-from headscope.upstream.optional import lightning as lightning_surface
-from headscope.upstream.optional import ray as ray_surface
-from headscope.upstream.optional import sentence_transformers as sentence_surface
-from headscope.upstream.optional import setfit as setfit_surface
-from headscope.upstream.optional import trl as trl_surface
+from headscope.upstream import (
+    accelerate as accelerate_surface,
+    hub as hub_surface,
+    sharded as sharded_surface,
+    torch as torch_surface,
+    transformers as surface,
+)
+from headscope.upstream.optional import (
+    deepspeed as deepspeed_surface,
+    lightning as lightning_surface,
+    ray as ray_surface,
+    sentence_transformers as sentence_surface,
+    setfit as setfit_surface,
+    trl as trl_surface,
+)
 from tests.scorers import save_tokenizer
 
 ROOT = Path(__file__).parents[2]

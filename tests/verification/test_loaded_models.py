@@ -35,8 +35,7 @@ import headscope
 from headscope.errors import NotFound, Unsupported, UsageError
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.verification import Scope, TensorStatus
-from tests.model.test_quantized import PACKINGS
-from tests.model.test_quantized import save as quantized
+from tests.model.test_quantized import PACKINGS, save as quantized
 from tests.verification.tiny import TINY, adapted, ids
 
 S = TensorStatus

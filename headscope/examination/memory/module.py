@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import Unsupported, UsageError
 from headscope.examination.memory.scorers import Scorer, activation_of, scorer_of, scorer_of_setfit, trained_inside
 from headscope.upstream import accelerate
-from headscope.upstream.optional import deepspeed
-from headscope.upstream.optional import sentence_transformers as sentence
+from headscope.upstream.optional import deepspeed, sentence_transformers as sentence
 from headscope.upstream.optional.setfit import is_setfit
 
 if TYPE_CHECKING:

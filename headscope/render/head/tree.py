@@ -27,8 +27,7 @@ from headscope.render.text.console import MODULE, OPERATION, POOLING, QUIET, STA
 from headscope.render.text.lines import Paragraph, align, first_fitting
 from headscope.render.text.safe import label, safe
 from headscope.render.text.tokens import is_pooling_known
-from headscope.render.text.words import POOLING as POOLING_WORDS
-from headscope.render.text.words import axes_of
+from headscope.render.text.words import POOLING as POOLING_WORDS, axes_of
 
 
 @dataclass(frozen=True, slots=True)

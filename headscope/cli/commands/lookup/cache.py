@@ -14,11 +14,11 @@ Clear = Annotated[
 def cache_command(output: Output, clear: Clear = False) -> int:
     """Show what headscope keeps on disk, or remove it."""
     check_output(output.output)
-    from headscope import api
+    from headscope.api.lookup.disk import disk_usage
     from headscope.render.screens.cache import cache_screen, cache_verdict
     from headscope.render.text.document import cache_document
 
-    usage = api.disk_usage(clear=clear)
+    usage = disk_usage(clear=clear)
     write_report(
         output,
         lambda: cache_verdict(usage) if output.quiet else cache_screen(usage),

@@ -7,10 +7,10 @@ from headscope.cli.output import check_output, write_report
 def env(output: Pages) -> int:
     """Show versions and settings for a bug report."""
     check_output(output.output)
-    from headscope import api
+    from headscope.examination.base.environment import surroundings
     from headscope.render.screens.env import env_screen
     from headscope.render.text.document import environment_document
 
-    surroundings = api.surroundings()
-    write_report(output, lambda: env_screen(surroundings), lambda: environment_document(surroundings))
+    found = surroundings()
+    write_report(output, lambda: env_screen(found), lambda: environment_document(found))
     return 0
