@@ -4,9 +4,6 @@ The log is a file of JSON lines in the folder, `_rows.jsonl`: readers of dataset
 gets each row as soon as that is known, it is what a scan continues, and it stays. Where a scan ends in any way but a
 kill, all of the log is written as Parquet, into new files that then take the place of the old ones. After a kill, the
 next run does that.
-
-The workers of a Ray cluster write into the folder too, each its own files, under the names that Ray gives them. One
-that a kill left half written is not read, and is removed when the scan goes on.
 """
 
 from __future__ import annotations
@@ -16,14 +13,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from itertools import chain, islice
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from headscope.errors import HeadscopeError, UsageError, first_line
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.scan import SCAN_SCHEMA, columns, is_row
 from headscope.fleet.output import ANOTHER, LoggedTable, Row, RowFile, Seen, exists_already
-from headscope.upstream.optional.ray import FILE as RAY_FILE
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,7 +33,6 @@ _OWN = _PART.format(i=0)
 _VERSION = b"headscope.scan"
 _AT_ONCE = 5_000
 _LARGEST = 2**63 - 1
-_MAGIC = b"PAR1"
 
 
 class RowFolder(LoggedTable):
@@ -57,35 +52,10 @@ class RowFolder(LoggedTable):
         _restore_log(path)
         self.path = path
         self._log = RowFile(path / ROW_LOG, go_on=go_on, seen=seen)
-        try:
-            self.known = self._log.known
-            self._before = self._take_up_ray_files(seen)
-        except BaseException:
-            self._log.close()
-            raise
-
-    def added(self) -> tuple[Path, ...]:
-        """The whole files that the workers of a Ray cluster have written since the folder was opened."""
-        return tuple(file for file in _ray_files(self.path) if _is_whole(file) and file not in self._before)
-
-    def rows_added(self) -> Iterator[Row]:
-        """Their rows. Raises UsageError where one can't be read."""
-        return (row for file in self.added() for row in rows_of_part(file, file))
-
-    def _take_up_ray_files(self, seen: Seen | None) -> frozenset[Path]:
-        """Counts the rows of the files that Ray has written, and removes those that it has begun."""
-        every = _ray_files(self.path)
-        whole = [file for file in every if _is_whole(file)]
-        for row in (row for file in whole for row in rows_of_part(file, file)):
-            self.known.add(row)
-            if seen is not None:
-                seen(row)
-        for file in set(every).difference(whole):
-            file.unlink(missing_ok=True)
-        return frozenset(whole)
+        self.known = self._log.known
 
     def _write_out(self) -> None:
-        """Writes the log as Parquet; a log without rows, as a scan by Ray leaves it, is removed."""
+        """Writes the log as Parquet; a log without rows is removed."""
         new = self.path / _NEW
         if not self._log.size:
             self._log.path.unlink(missing_ok=True)
@@ -93,7 +63,7 @@ class RowFolder(LoggedTable):
         try:
             shutil.rmtree(new, ignore_errors=True)
             self._log.sync()
-            _write_dataset(self._log.rows(), new)
+            write_dataset(self._log.rows(), str(new))
             for file in _files(new):
                 _sync(file)
                 target = self.path / file.relative_to(new)
@@ -108,8 +78,8 @@ class RowFolder(LoggedTable):
             shutil.rmtree(new, ignore_errors=True)
 
 
-def _write_dataset(rows: Iterator[Row], folder: Path) -> None:
-    """Writes rows as a new dataset, with one file in each partition."""
+def write_dataset(rows: Iterator[Row], folder: str, part: str = _PART, system: Any = None) -> None:
+    """Adds rows to a dataset: in each partition one file, named `part`. `system` is the file system of the folder."""
     import pyarrow
     from pyarrow import dataset
 
@@ -121,7 +91,9 @@ def _write_dataset(rows: Iterator[Row], folder: Path) -> None:
         schema=schema(),
         format=parquet,
         file_options=parquet.make_write_options(compression="zstd"),
-        basename_template=_PART,
+        filesystem=system,
+        basename_template=part,
+        existing_data_behavior="overwrite_or_ignore",
         partitioning=dataset.partitioning(pyarrow.schema([(PARTITION, pyarrow.string())]), flavor="hive"),
         use_threads=False,  # keeps the order of the rows
     )
@@ -174,7 +146,7 @@ def _refuse_foreign(folder: Path) -> None:
     """Raises UsageError for what a reader of the folder would take for a part of the table, and no scan has written."""
     partitions = _partitions(folder)
     others = (path for path in sorted(folder.iterdir()) if path not in partitions)
-    inside = (path for path in _files(folder, "*") if path.name != _OWN and not RAY_FILE.fullmatch(path.name))
+    inside = (path for path in _files(folder, "*") if path.name != _OWN)
     for path in chain(others, inside):
         if not path.name.startswith(("_", ".")):
             raise UsageError(f"{folder} holds {path.name}, which isn't part of a scan's table", ANOTHER)
@@ -188,7 +160,7 @@ def _restore_log(folder: Path) -> None:
     temporary = folder / f"{ROW_LOG}.new"
     try:
         with temporary.open("w", encoding="utf-8") as stream:
-            for row in (row for file in own for row in rows_of_part(file, file)):
+            for row in (row for file in own for row in _rows_of_part(file)):
                 stream.write(json.dumps(row, allow_nan=False) + "\n")
         temporary.replace(folder / ROW_LOG)
     finally:
@@ -211,30 +183,14 @@ def _files(folder: Path, pattern: str = "*.parquet") -> list[Path]:
     return sorted(file for partition in _partitions(folder) for file in partition.glob(pattern))
 
 
-def _ray_files(folder: Path) -> list[Path]:
-    return [file for file in _files(folder) if RAY_FILE.fullmatch(file.name)]
-
-
-def _is_whole(file: Path) -> bool:
-    """Whether a file has its end. Ray writes in place, so a kill can leave a beginning; what it isn't is another's."""
-    try:
-        with file.open("rb") as stream:
-            begins = stream.read(len(_MAGIC))
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, size - len(_MAGIC)))
-            return not _MAGIC.startswith(begins) or (size > 2 * len(_MAGIC) and stream.read() == _MAGIC)
-    except OSError:  # the reader reports it
-        return True
-
-
-def rows_of_part(path: PurePath, source: Any) -> Iterator[Row]:
-    """The rows of the Parquet file at `path`, read from `source`: a path or an open file. Raises UsageError."""
+def _rows_of_part(path: Path) -> Iterator[Row]:
+    """The rows of a Parquet file. Raises UsageError."""
     import pyarrow
     from pyarrow import parquet
 
     verdict = path.parent.name.partition("=")[2]
     try:
-        with parquet.ParquetFile(source) as file:
+        with parquet.ParquetFile(path) as file:
             _check_schema(file.schema_arrow, path)
             for batch in file.iter_batches(batch_size=1_024):
                 for values in batch.to_pylist():
@@ -246,7 +202,7 @@ def rows_of_part(path: PurePath, source: Any) -> Iterator[Row]:
         raise UsageError(f"{path} can't be read: {_system_words(err)}", ANOTHER) from err
 
 
-def _check_schema(found: pyarrow.Schema, path: PurePath) -> None:
+def _check_schema(found: pyarrow.Schema, path: Path) -> None:
     version = (found.metadata or {}).get(_VERSION, b"").decode("utf-8", "replace")
     if version != SCAN_SCHEMA:
         told = f"has rows of schema {version!r}" if version else "isn't part of a scan's table"

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from contextlib import nullcontext, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from headscope.errors import HeadscopeError, UsageError, first_line
-from headscope.facts.results.scan import columns
+from headscope.facts.results.scan import ScanRow, columns
 from headscope.fleet.output import ANOTHER, Known, LoggedTable, Row, RowFile, Seen, exists_already, leads_to_stream
-from headscope.fleet.parquet import RowFolder, rows_of_part, schema
+from headscope.fleet.parquet import RowFolder, schema, write_dataset
 from headscope.render.text.cells import csv_cells
-from headscope.upstream.optional.ray import FILE
+
+_ROWS_A_FILE = 1_000
 
 
 class RemoteFolder:
-    """A folder with a URL. It holds nothing at the start of a scan: it can't be continued."""
+    """A folder with a URL, in Parquet. It holds nothing at the start of a scan: it can't be continued.
+
+    Rows are written in files of up to 1,000. A kill loses those that are in no file yet.
+    """
 
     def __init__(self, url: str) -> None:
         """Looks at the folder. Raises UsageError where it can't be reached, or holds something."""
         schema()
         self.url = url
         self.known = Known()
+        self._rows: list[Row] = []
+        self._files = 0
         self._system, self._path = _system(url)
-        try:
-            found = self._files()
-        except OSError as err:
-            raise UsageError(f"{url} can't be read: {first_line(err)}", "check the URL and your credentials") from err
-        if found:
+        if self._holds_files():
             raise UsageError(
                 f"{url} holds files already",
                 "name another folder; --resume and --only-new continue local folders only",
@@ -43,24 +44,42 @@ class RemoteFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        pass
+        with nullcontext() if error is None else suppress(HeadscopeError):
+            self._write_out()
 
-    def rows_added(self) -> Iterator[Row]:
-        """The rows of the files that Ray has written. Raises UsageError where one can't be read."""
-        for path in self._files():
-            if FILE.fullmatch(path.name):
-                with self._system.open_input_file(str(path)) as file:
-                    yield from rows_of_part(path, file)
+    def write(self, row: ScanRow) -> None:
+        """Adds a row. Raises HeadscopeError where the folder takes no more."""
+        self._rows.append(row.to_dict())
+        if len(self._rows) == _ROWS_A_FILE:
+            self._write_out()
 
-    def _files(self) -> list[PurePosixPath]:
+    def _write_out(self) -> None:
+        """Writes the rows that are in no file yet."""
+        rows, self._rows = self._rows, []
+        if not rows:
+            return
+        try:
+            write_dataset(iter(rows), self._path, f"part-{self._files}-{{i}}.parquet", self._system)
+        except OSError as err:
+            raise HeadscopeError(
+                f"{self.url} can't be written any more: {first_line(err)}", "check the URL and your credentials"
+            ) from err
+        self._files += 1
+
+    def _holds_files(self) -> bool:
         from pyarrow import fs
 
-        every = self._system.get_file_info(fs.FileSelector(self._path, recursive=True, allow_not_found=True))
-        return sorted(PurePosixPath(one.path) for one in every if one.type == fs.FileType.File)
+        try:
+            found = self._system.get_file_info(fs.FileSelector(self._path, recursive=True, allow_not_found=True))
+        except OSError as err:
+            raise UsageError(
+                f"{self.url} can't be read: {first_line(err)}", "check the URL and your credentials"
+            ) from err
+        return any(one.type == fs.FileType.File for one in found)
 
 
 def _system(url: str) -> tuple[Any, str]:
-    """The file system of a URL as Ray finds it, by Arrow or by fsspec, and the path in it. Raises UsageError."""
+    """The file system of a URL by Arrow or by fsspec, and the path in it. Raises UsageError."""
     import pyarrow
     from pyarrow import fs
 
@@ -147,17 +166,19 @@ def _check_sheet(path: Path) -> None:
 _OTHERS = {".tsv", ".xlsx", ".arrow", ".feather", ".db", ".gz", ".zst", ".bz2", ".xz", ".zip"}
 
 
-RowTable = RowFile | RowFolder | RowSheet
-"""Where this process writes the rows of a scan."""
-SharedTable = RowFolder | RemoteFolder
-"""What the workers of a cluster write, each its own files."""
+RowTable = RowFile | RowFolder | RowSheet | RemoteFolder
+"""Where the rows of a scan are written."""
 
 
 def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = None) -> RowTable:
-    """The table of this name: Parquet for `FOLDER/` and `NAME.parquet`, CSV for `NAME.csv`, otherwise JSON lines.
+    """The table of this name: Parquet for a URL, `FOLDER/` and `NAME.parquet`, CSV for `NAME.csv`, or JSON lines.
 
     With `go_on` it may hold rows already, and `seen` is called with each. Raises UsageError where it can't be written.
     """
+    if "://" in str(name):
+        if go_on:
+            raise UsageError(f"{name} can't be continued: only local folders can", "name another folder")
+        return RemoteFolder(str(name))
     path = _path_of(name)
     if _is_folder(name):
         return RowFolder(path, go_on=go_on, seen=seen)
@@ -170,23 +191,6 @@ def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = Non
             f"name it {', '.join(names[:-1])} or {names[-1]}",
         )
     return RowFile(path, go_on=go_on, seen=seen)
-
-
-def open_shared_table(name: str | Path | None, *, go_on: bool = False, seen: Seen | None = None) -> SharedTable:
-    """The table of this name that the workers of a cluster write: a folder that all can write, or one with a URL.
-
-    Raises UsageError for anything else.
-    """
-    hint = "name a folder that every node can write with -o: FOLDER/, NAME.parquet, or a URL such as s3://bucket/heads"
-    if name is None:
-        raise UsageError("the workers of a Ray cluster write no rows to stdout", hint)
-    if "://" in str(name):
-        if go_on:
-            raise UsageError(f"{name} can't be continued: only local folders can", "name another folder")
-        return RemoteFolder(str(name))
-    if not _is_folder(name):
-        raise UsageError(f"the workers of a Ray cluster write Parquet, and {name} is one file", hint)
-    return RowFolder(_path_of(name), go_on=go_on, seen=seen)
 
 
 def is_stream(name: str | Path) -> bool:

@@ -5,7 +5,6 @@ import logging
 import re
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 from typing import ClassVar
 
@@ -392,14 +391,6 @@ def test_ray_data_has_our_settings_and_a_handler_for_the_screen() -> None:
         assert context.enable_progress_bars is False
     assert all(screen.level <= logging.INFO for screen in screens)
     assert context.enable_progress_bars is True
-
-
-def test_ray_names_files_by_dataset_write_and_task() -> None:
-    names = pytest.importorskip("ray.data.datasource")
-    made = names.FilenameProvider(dataset_uuid="03521Gx8uxtsPbdnXVGoAO", file_format="parquet")
-    stem = made.get_filename_for_task(uuid.uuid4().hex, 7).removesuffix(".parquet")
-    assert ray_surface.FILE.fullmatch(f"{stem}-0.parquet")
-    assert not ray_surface.FILE.fullmatch("part-000001.parquet")
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ class WorkerOptions:
         Engine,
         option(
             "--engine",
-            "local: processes on this machine; ray: a Ray cluster (RAY_ADDRESS), which writes Parquet.",
+            "local: processes on this machine; ray: a Ray cluster (RAY_ADDRESS).",
             panel=_WORK,
         ),
     ] = Engine.local

@@ -1,4 +1,4 @@
-"""Ray: how it is started without a word, what its files are called, and what its failures say.
+"""Ray: how it is started without a word, and what its failures say.
 
 It is an extra, and imported only where a scan asks for it.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -16,8 +15,6 @@ from typing import Any
 
 from headscope.errors import HeadscopeError, UsageError, first_line
 
-FILE = re.compile(r"(?:[0-9A-Za-z]+_)?[0-9a-f]{32}_\d{6,}-\d+\.parquet")
-"""The names of the files that `Dataset.write_parquet` writes: dataset, write, task, number of the file."""
 _SILENT = logging.CRITICAL + 1
 _SETTINGS = {
     "enable_progress_bars": False,
