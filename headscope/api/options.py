@@ -40,15 +40,15 @@ def _read_values(given: dict[str, Any]) -> dict[str, Any]:
     return {name: _READERS[name](name, value) if name in _READERS else value for name, value in given.items()}
 
 
-def read_labels(given: Any) -> tuple[str, ...]:
+def read_labels(given: Any, option: str = "labels") -> tuple[str, ...]:
     """Names of classes in order: several, or one text `A,B,C`. Raises UsageError for anything else."""
     if given is None:
         return ()
-    names = read_names(given, "labels")
+    names = read_names(given, option)
     if not all(names):
-        raise UsageError(f"labels {given!r} has an empty name", "write the names as A,B,C")
+        raise UsageError(f"{option} {given!r} has an empty name", "write the names as A,B,C")
     if len(set(names)) < len(names):
-        raise UsageError(f"labels {given!r} names a class twice", "give every class a different name")
+        raise UsageError(f"{option} {given!r} names a class twice", "give every class a different name")
     return names
 
 

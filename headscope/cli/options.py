@@ -148,8 +148,7 @@ class Reach:
     def uncached(self) -> dict[str, Any]:
         """The keyword arguments for what is never cached. Raises UsageError for no time at all."""
         check_timeout(self.timeout)
-        names = ("revision", "subfolder", "variant", "cache_dir", "token", "offline", "adapter", "timeout")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in vars(self).items() if name not in {"model", "no_cache"}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,16 +179,11 @@ class Wanted:
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api. Raises UsageError if they are invalid."""
-        labels = split_labels(self.labels)
+        from headscope.api.options import read_labels
+
+        labels = read_labels(self.labels, "--labels") or None
         check_num_labels(self.num_labels, labels)
-        return {
-            "num_labels": self.num_labels,
-            "labels": labels,
-            "task": self.task,
-            "model_class": self.model_class,
-            "tokens": self.tokens,
-            "trust_remote_code": self.trust_remote_code,
-        }
+        return vars(self) | {"labels": labels}
 
 
 @dataclass(frozen=True)
@@ -227,18 +221,6 @@ def given_words(models: Iterable[str], *groups: Any) -> str:
             words.append(f"--{item.name.replace('_', '-')}")
             words += [] if value is True else [f"{value:g}" if isinstance(value, float) else str(value)]
     return shlex.join(words)
-
-
-def split_labels(joined: str | None) -> tuple[str, ...] | None:
-    """The names in `A,B,C`. Raises UsageError for an empty or a repeated name."""
-    if joined is None:
-        return None
-    names = tuple(name.strip() for name in joined.split(","))
-    if not all(names):
-        raise UsageError(f"--labels {joined!r} has an empty name", "write the names as A,B,C")
-    if len(set(names)) < len(names):
-        raise UsageError(f"--labels {joined!r} names a class twice", "give every class a different name")
-    return names
 
 
 def check_num_labels(num_labels: int | None, labels: tuple[str, ...] | None) -> None:

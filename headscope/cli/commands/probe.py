@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope.cli.commands.check import Split, TextColumns
 from headscope.cli.options import (
@@ -26,7 +26,6 @@ from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from headscope.api import DeviceName
     from headscope.facts.results.probe import ProbeResult
 
 _LABELLED = "Labeled data"
@@ -131,11 +130,8 @@ class LabeledGroup:
         ):
             if not value:
                 raise UsageError(f"{name.split()[0]} is missing: probe scores vectors on labeled data", f"add {name}")
-        names = ("data", "image_column", "audio_column", "label_column", "split", "limit")
-        return {name: getattr(self, name) for name in names} | {
-            "text_column": self.text_column or (),
-            "task": self.task.value if self.task else None,
-        }
+        task = self.task.value if self.task else None
+        return vars(self) | {"text_column": self.text_column or (), "task": task}
 
 
 @dataclass(frozen=True)
@@ -166,14 +162,7 @@ class Scores:
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api."""
-        return {
-            "folds": self.folds,
-            "seed": self.seed,
-            "device": cast("DeviceName", self.device),  # PyTorch may know others, and raises for unknown ones
-            "batch_size": self.batch_size,
-            "dtype": self.dtype.value,
-            "features": self.features,
-        }
+        return vars(self) | {"dtype": self.dtype.value}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,11 +183,7 @@ class PlaceGroup:
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api. Raises UsageError for no time at all."""
         check_timeout(self.timeout)
-        names = (
-            "model_class", "trust_remote_code", "revision", "subfolder", "variant", "cache_dir", "token", "offline",
-            "timeout",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in vars(self).items() if name != "model"}
 
 
 Code = Annotated[bool, option("--code", "Write a Python module with a classifier on the best vector.", panel="Output")]

@@ -198,23 +198,14 @@ def _verify_served(  # noqa: PLR0917  what Typer passed
 
         place = reach.uncached()
         del place["adapter"]
+        options = {name: value for name, value in vars(server).items() if name not in {"url", "text", "text_pair"}}
         result = api.verify_served(
             model,
             server.url,
             engine=engine,
-            python=server.python,
             texts=server.texts(),
-            data=server.data,
-            text_column=server.text_column,
-            split=server.split,
-            limit=server.limit,
-            logits=server.logits,
-            protocol=server.protocol,
-            served_model=server.served_model,
-            server_token=server.server_token,
-            server_timeout=server.server_timeout,
-            batch_size=server.batch_size,
             progress=tell,
+            **options,
             **place,
         )
     if written.kind == "json":
