@@ -36,7 +36,6 @@ DeviceName = Literal[
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
-_WIDTH = 110
 
 
 class OfflineOption(TypedDict, total=False):
@@ -267,7 +266,7 @@ def _full_docstring(function: Callable[..., Any]) -> str | None:
         return text
     before, _, rest = text.partition(_POINTER)
     entries = [
-        fill(f"{name}: {meaning}", _WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12, break_long_words=False)
+        fill(f"{name}: {meaning}", 110, initial_indent=" " * 8, subsequent_indent=" " * 12, break_long_words=False)
         for name, (_, meaning, _) in _shared_options(function).items()
     ]
     return before + "\n".join(entries) + "\n" + rest.partition("\n")[2]

@@ -79,12 +79,9 @@ def read_count(given: Any) -> int | None:
     """A number of classes, or its digits. Raises UsageError for anything else."""
     if given is None or type(given) is int:
         return given
-    if isinstance(given, str) and given.strip().isascii() and given.strip().isdigit() and len(given) <= _MOST_DIGITS:
+    if isinstance(given, str) and given.strip().isascii() and given.strip().isdigit() and len(given) <= 9:
         return int(given)
     raise UsageError(f"num_labels must be a whole number, not {given!r}", "write num_labels=3")
-
-
-_MOST_DIGITS = 9
 
 
 def read_path(given: Any, option: str) -> str | None:

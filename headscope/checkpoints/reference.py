@@ -13,7 +13,6 @@ _HUB_ID = re.compile(rf"(?P<id>{_NAME}(?:/{_NAME})?)(?:@(?P<revision>[^@\s]+))?"
 _PATH_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".json", ".gguf", ".onnx")
 _REVISION_WORDS = {"tree", "blob", "resolve", "raw", "commit", "edit"}
 _PUBLIC_HOSTS = {"huggingface.co", "www.huggingface.co", "hf.co"}
-_LONGEST = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ def parse_reference(text: str) -> Reference:
 
     Raises UsageError for what can be neither, NotFound for a path that does not exist.
     """
-    if not text or len(text) > _LONGEST or "\0" in text:
+    if not text or len(text) > 4096 or "\0" in text:
         raise UsageError("MODEL is empty or not a usable name", "give a Hub ID, a folder or a file")
     for recognize in (_url, _hf_uri, _existing_path, _missing_path, _hub_id):
         found = recognize(text)

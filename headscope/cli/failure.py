@@ -13,8 +13,6 @@ from headscope.errors import ExitCode, HeadscopeError
 if TYPE_CHECKING:
     from headscope.facts.exports.export import WeightInventory
 
-_NARROWEST = 20
-
 
 class Interrupted(HeadscopeError):
     """Somebody pressed Ctrl-C."""
@@ -43,7 +41,7 @@ def _wrapped(line: str) -> str:
     """A line as a terminal shows it best, broken between words; elsewhere as it is."""
     if sys.stderr is None or not sys.stderr.isatty():
         return f"{line}\n"
-    width = max(shutil.get_terminal_size().columns, _NARROWEST)
+    width = max(shutil.get_terminal_size().columns, 20)
     return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) + "\n"
 
 

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator
 
 from headscope.facts.stored.checkpoint import Gap
 
-_FEW = 4
-
 
 def counted(count: int, noun: str, plural: str = "") -> str:
     """`1 tensor`, `2,048 tensors`."""
@@ -27,7 +25,7 @@ def verb(count: int, one: str = "is", many: str = "are") -> str:
 
 def few_of(items: Iterable[str]) -> str:
     """A few items, and how many there are besides."""
-    return list_of(items, _FEW)
+    return list_of(items, 4)
 
 
 def list_of(items: Iterable[str], limit: int, rest: str = "more") -> str:

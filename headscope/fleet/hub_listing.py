@@ -26,7 +26,6 @@ _TOLD = ("sha", "siblings")
 _URI = "hf://"
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _MOST_OF_AUTHOR = 2000
-_MISSING = 404
 _LARGEST_PAGE = 5 * LARGEST_JSON
 _MOST_REPEATED = 2_000
 """Entries in a row without a new model: two of the Hub's longest pages, as models move between pages meanwhile."""
@@ -125,7 +124,7 @@ def _items(hub: HubOptions, path: str, collection: str = "") -> Iterator[dict[st
             try:
                 found = read_whole(access.connection, url, access.repo, _LARGEST_PAGE, store=page)
             except Exception as err:
-                if collection and getattr(getattr(err, "response", None), "status_code", None) == _MISSING:
+                if collection and getattr(getattr(err, "response", None), "status_code", None) == 404:
                     raise NotFound(f"the Hub has no collection {collection}", "check its slug") from err
                 raise
             with understood(access.repo):

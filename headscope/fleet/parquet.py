@@ -31,7 +31,6 @@ _PART = "part-{i}.parquet"
 _OWN = _PART.format(i=0)
 """The name of the one file that a partition gets from the log."""
 _VERSION = b"headscope.scan"
-_AT_ONCE = 5_000
 _LARGEST = 2**63 - 1
 
 
@@ -83,7 +82,7 @@ def write_dataset(rows: Iterator[Row], folder: str, part: str = _PART, system: A
     import pyarrow
     from pyarrow import dataset
 
-    some = iter(lambda: [in_range(row) for row in islice(rows, _AT_ONCE)], [])
+    some = iter(lambda: [in_range(row) for row in islice(rows, 5_000)], [])
     parquet = dataset.ParquetFileFormat()
     dataset.write_dataset(
         (pyarrow.RecordBatch.from_pylist(each, schema=schema()) for each in some),

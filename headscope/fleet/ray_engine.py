@@ -30,8 +30,6 @@ _A_CPU = 2
 _CPUS = 0.25
 # What is done again where an actor is lost.
 _MOST_A_BLOCK = 100
-_BLOCKS_AN_ACTOR = 4
-_CLEANING_SECONDS = 15
 
 
 def require_ray() -> None:
@@ -63,7 +61,7 @@ def _blocks(targets: Sequence[Target], actors: int) -> list[pyarrow.Table]:
     """The checkpoints in tables, several for each actor."""
     import pyarrow
 
-    size = max(1, min(_MOST_A_BLOCK, -(-len(targets) // (actors * _BLOCKS_AN_ACTOR))))
+    size = max(1, min(_MOST_A_BLOCK, -(-len(targets) // (actors * 4))))
     parts = (targets[start : start + size] for start in range(0, len(targets), size))
     return [pyarrow.table({"target": [pickle.dumps(one) for one in part]}) for part in parts]
 
@@ -113,4 +111,4 @@ def _cleaned(ray: Any) -> Iterator[str]:
     finally:
         with suppress(Exception):  # a cluster that is gone leaves nothing to clean, and was reported already
             ends = [upstream.on_node(ray, _remove, node, name) for node in upstream.nodes(ray)]
-            ray.wait(ends, num_returns=len(ends), timeout=_CLEANING_SECONDS)
+            ray.wait(ends, num_returns=len(ends), timeout=15)

@@ -15,8 +15,6 @@ from headscope.fleet.output import ANOTHER, Known, LoggedTable, Row, RowFile, Se
 from headscope.fleet.parquet import RowFolder, schema, write_dataset
 from headscope.render.text.cells import csv_cells
 
-_ROWS_A_FILE = 1_000
-
 
 class RemoteFolder:
     """A folder with a URL, in Parquet. It holds nothing at the start of a scan: it can't be continued.
@@ -50,7 +48,7 @@ class RemoteFolder:
     def write(self, row: ScanRow) -> None:
         """Adds a row. Raises HeadscopeError where the folder takes no more."""
         self._rows.append(row.to_dict())
-        if len(self._rows) == _ROWS_A_FILE:
+        if len(self._rows) == 1_000:
             self._write_out()
 
     def _write_out(self) -> None:

@@ -25,7 +25,6 @@ _KINDS = {
     b"<html": ("an HTML page", "download the file itself"),
 }
 _PARQUET = b"PAR1"
-_START = 64
 _DELIMITED = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
 _JSON = (".jsonl", ".ndjson", ".json")
 
@@ -60,7 +59,7 @@ def _start(place: Path, name: str) -> bytes:
         if not place.is_file():
             raise Unsupported(f"{name} is not a regular file", "give a csv, tsv, jsonl or parquet file")
         with place.open("rb") as file:
-            start = file.read(_START)
+            start = file.read(64)
     except (OSError, ValueError) as err:
         told = getattr(err, "strerror", None) or str(err)
         raise NotFound(f"{name} cannot be read: {told}", "check the path and its permissions") from err

@@ -8,7 +8,6 @@ from headscope.errors import UsageError, did_you_mean
 from headscope.facts.counting import list_of, shortened
 
 Row = tuple[Any, ...]
-_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ def check_columns(wanted: Sequence[str], columns: Sequence[str], name: str) -> N
     """Raises UsageError for a column that is not there, or is there twice."""
     for column in wanted:
         if column not in columns:
-            listed = f"columns: {list_of(map(shortened, columns), _SHOWN)}" if columns else "the file has no columns"
+            listed = f"columns: {list_of(map(shortened, columns), 12)}" if columns else "the file has no columns"
             raise UsageError(
                 f"{name} has no column {column!r}; {listed}",
                 did_you_mean(column, [name for name in columns if shortened(name) == name], _HINT),

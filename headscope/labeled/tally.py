@@ -15,7 +15,6 @@ from headscope.labeled.rows import Row, RowSource
 _MOST_CLASSES = 20_000
 _LONGEST_LABEL = 1_000
 _LONGEST_LIST = 100_000
-_SHOWN = 60
 _LARGEST = 2**63
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _NUMBER = re.compile(r"[+-]?(\d{1,40}\.?\d{0,40}|\.\d{1,40})([eE][+-]?\d{1,3})?")
@@ -33,10 +32,7 @@ def tally_labels(source: RowSource, labels: Sequence[str], texts: Sequence[str])
 
 def spelled_out(text: str) -> Label:
     """A cell of a file that knows only texts, as the number or list that it spells; other cells stay as they are."""
-    return _short_cell(text) if len(text) <= _SHORT else _cell(text)
-
-
-_SHORT = 64
+    return _short_cell(text) if len(text) <= 64 else _cell(text)
 
 
 @lru_cache(maxsize=4_096)  # a column of labels has few different cells
@@ -238,7 +234,7 @@ def _check(tally: _Tally, kind: LabelKind, source: RowSource, column: str) -> No
     if tally.missing == tally.rows:
         raise _no_labels(source, column, f"all {tally.rows:,} cells are empty")
     distinct = len(tally.counts)
-    if kind is LabelKind.TEXTS and distinct > max(_SHOWN, tally.rows // 2):
+    if kind is LabelKind.TEXTS and distinct > max(60, tally.rows // 2):
         raise _no_labels(source, column, f"it has {distinct:,} different values in {tally.rows:,} rows")
 
 

@@ -14,7 +14,6 @@ from headscope.labeled.rows import Row, RowSource, check_columns
 
 _LONGEST = 4_000_000
 """Characters in a line or a cell: more than any text that a tokenizer takes."""
-_FIRST_LINES = 1_000
 _ROWS = 16
 """How many rows are parsed at a time: few, as each may be as long as a line may."""
 _MOST_COLUMNS = 200
@@ -25,7 +24,7 @@ _OTHER_ENCODINGS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"
 def delimited_source(path: Path, name: str, format_name: str) -> RowSource:
     """A csv or tsv file whose first line names the columns. Raises Malformed for one that is not."""
     with _opened(path, name) as file:
-        lines = [line for line, _ in zip(_lines(file, name), range(_FIRST_LINES), strict=False)]
+        lines = [line for line, _ in zip(_lines(file, name), range(1_000), strict=False)]
     if not any(line.strip() for line in lines):
         raise Malformed(f"{name} is empty", "give a file with a line of column names, and rows")
     delimiter = "\t" if format_name == "tsv" else _delimiter(lines[0])

@@ -36,7 +36,6 @@ Run = Callable[[nn.Module, int, frozenset[int]], Execution]
 Twins = Callable[[], Iterable[nn.Module]]
 """Makes smaller models of the same class and configuration, the smallest first."""
 Keep = Callable[[HeadProgram], object]
-_TRIES = 4
 _DEEP = 4
 """This many times the modules of its twin: then a run of the twin is worth one of the model that is known to fail."""
 _HINT = "its head path cannot be traced; the weight status does not depend on it"
@@ -167,7 +166,7 @@ def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
 def _unambiguous(subject: nn.Module, run: Run, turn: int, taken: set[int]) -> tuple[Execution, HeadSlice]:
     """A run in which nothing has the size of the batch by chance, as far as a few tries find one, and its head."""
     base = base_module(subject)
-    for _ in range(_TRIES):
+    for _ in range(4):
         execution = run(subject, turn, frozenset(taken))
         head = locate_head(execution, base)
         _refuse_nested(head)

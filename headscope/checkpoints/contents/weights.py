@@ -33,8 +33,6 @@ VARIANT_FILE = re.compile(
     r"|(model\.safetensors|pytorch_model\.bin)\.index\.(?P<index_variant>[A-Za-z0-9_-]{1,40})\.json"
 )
 _ADAPTER_LAYOUTS = ("adapter_model.safetensors", "adapter_model.bin")
-_WORKERS = 8
-_SHARDS_NAMED = 3
 # The index names the keys of each shard, which tells how long its header is: so one request brings it, not two.
 _HEADER_START = 64
 _HEADER_ENTRY = 90
@@ -287,7 +285,7 @@ def _read_files(
     """The named files, read together; `listed` are those of an index, with header sizes: missing ones are a gap."""
     contexts = [copy_context() for _ in names]  # the threads belong to what this reading is bounded and watched by
     # Each shard is one request that mostly waits.
-    with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
+    with ThreadPoolExecutor(max_workers=8) as pool:
         read = partial(_read_part, storage, format_, listed=listed)
         parts = list(pool.map(lambda name, context: context.run(read, name), names, contexts))
     gaps = _missing_shards([part.file.name for part in parts if part.file.size is None], len(parts))
@@ -310,7 +308,7 @@ def _missing_shards(names: list[str], total: int) -> tuple[Gap, ...]:
     if len(names) == 1:
         return (Gap(names[0], "the shard is missing"),)
     what = f"{len(names):,} of {total:,} shards"
-    return (Gap(what, f"the shards are missing: {list_of(names, _SHARDS_NAMED)}"),)
+    return (Gap(what, f"the shards are missing: {list_of(names, 3)}"),)
 
 
 def _read_part(storage: FileStorage, format_: WeightsFormat, name: str, listed: Mapping[str, int] | None) -> _Part:

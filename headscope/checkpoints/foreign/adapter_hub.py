@@ -33,7 +33,6 @@ _CONFIG, _HEAD_CONFIG = "adapter_config.json", "head_config.json"
 _ADAPTERS = ("pytorch_adapter.bin", "adapter.safetensors")
 _HEADS = ("pytorch_model_head.bin", "model_head.safetensors")
 _OF_PEFT = ("adapter_model.safetensors", "adapter_model.bin")
-_MOST_HEADS = 50
 _LAYER = re.compile(r"(?P<place>.+)\.(?P<at>[0-9]{1,4})\.(?P<what>weight|bias)")
 _OWN_TOKEN = frozenset({
     "bart", "beit", "gpt2", "gptj", "llama", "mbart", "mistral", "mt5", "plbart", "t5", "whisper",
@@ -239,4 +238,4 @@ def heads_in_config(config: Mapping[str, Any]) -> tuple[str, ...]:
     """The prediction heads that make scores in the `config.json` of a whole model of adapters, by name."""
     heads = mapping(config.get("prediction_heads"))
     found = [name for name, head in heads.items() if mapping(head).get("head_type") in CLASSIFIERS]
-    return tuple(found[:_MOST_HEADS])
+    return tuple(found[:50])

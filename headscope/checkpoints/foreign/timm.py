@@ -27,7 +27,6 @@ from headscope.facts.exports.export import ExportHead, HeadBasis, Setting, Weigh
 KNOWLEDGE = "config.json and the tensors' headers, as timm 1.0 writes them; nothing was run"
 _WRAPPER = "timm_wrapper"
 _PREFIX = "timm_model."
-_MOST_CLASSIFIERS = 8
 
 
 def is_of_timm(config: Mapping[str, Any]) -> bool:
@@ -97,7 +96,7 @@ def _classifiers(config: Mapping[str, Any], tensors: Sequence[TensorHeader]) -> 
     """
     stated = mapping(config.get("pretrained_cfg")).get("classifier", config.get("classifier"))
     listed = [stated] if isinstance(stated, str) else stated if isinstance(stated, list) else []
-    named = tuple(text(item) for item in listed[:_MOST_CLASSIFIERS] if text(item))
+    named = tuple(text(item) for item in listed[:8] if text(item))
     if named:
         return named, True
     count = whole(config.get("num_classes", config.get("num_labels")))

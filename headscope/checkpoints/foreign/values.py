@@ -8,7 +8,6 @@ from headscope.facts import Gap, GapTopic, Shape, TensorHeader
 from headscope.facts.exports.export import ExportStep
 
 MOST_LABELS = 100_000
-_LONGEST = 100
 _MATRIX = 2
 _BATCH = "batch"
 
@@ -28,7 +27,7 @@ def whole(value: Any) -> int | None:
 
 def text(value: Any, otherwise: str = "") -> str:
     """A short text; `otherwise` for anything else."""
-    return value[:_LONGEST] if isinstance(value, str) and value else otherwise
+    return value[:100] if isinstance(value, str) and value else otherwise
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

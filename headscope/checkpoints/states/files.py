@@ -15,7 +15,6 @@ from headscope.facts.stored.location import is_file_name
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _SIZE = re.compile(rb"^size (\d{1,20})$", re.MULTILINE)
-_SHORT = 1024
 _LARGEST_FILE = 2**44
 """Bytes that no weight file has: offsets beyond it lie."""
 _HEADER = 25_000_000
@@ -49,7 +48,7 @@ def _pointed(place: StatePlace, name: str) -> int | None:
     """The size that a pointer names; None for a file that is not a pointer."""
     if not name.endswith((*WEIGHTS, ".h5", ".msgpack", ".onnx", ".gguf", ".json")):
         return None
-    text = place.start(name, _SHORT)
+    text = place.start(name, 1024)
     match = _SIZE.search(text) if text.startswith(_POINTER) else None
     return int(match[1]) if match else None
 

@@ -12,7 +12,6 @@ from headscope.facts import CheckpointState, TensorHeader
 
 _MOST_FOLDERS = 200
 _MOST_FILES = 2000
-_DEPTH = 4
 _LARGEST_TEXT = 20_000_000
 
 
@@ -85,7 +84,7 @@ class Found:
     file: str = "model.safetensors"
 
 
-def names_below(path: Path, depth: int = _DEPTH) -> tuple[str, ...]:
+def names_below(path: Path, depth: int = 4) -> tuple[str, ...]:
     """The files of a folder and of the folders in it, up to a limit; links to folders are not followed."""
     return tuple(islice(_below(path, "", depth), _MOST_FILES))
 

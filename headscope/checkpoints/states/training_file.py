@@ -20,7 +20,6 @@ _USUAL = ("state_dict", "model_state_dict", "model", "module", "net", "weights")
 _NOT_WEIGHTS = re.compile(r"(?:^|[^a-z])(?:opt(?:im)?(?:[^a-z]|$)|optimi[sz]er|sched|scaler)", re.IGNORECASE)
 _OF_AN_OPTIMIZER = frozenset({"exp_avg", "exp_avg_sq", "momentum_buffer"})
 _AVERAGED = "ema"
-_DEEPEST = 3
 _NAMES = 6
 _LONGEST = 60
 _MOST_FILES = 5
@@ -167,7 +166,7 @@ def read_training_file(source: ByteSource) -> TrainingFile | None:
 def _dicts_of_tensors(value: Mapping[Any, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The dicts inside that map names to tensors, with the keys that lead to each; none that an optimizer keeps."""
     for key, item in value.items():
-        if not isinstance(key, str) or not isinstance(item, dict) or len(path) >= _DEEPEST:
+        if not isinstance(key, str) or not isinstance(item, dict) or len(path) >= 3:
             continue
         if _NOT_WEIGHTS.search(key) or not _OF_AN_OPTIMIZER.isdisjoint(item):
             continue

@@ -71,8 +71,6 @@ _LEADING = {
     "_forward_module": "Lightning Fabric or its DeepSpeed strategy",
 }
 _OWN = "a LightningModule or another module that holds the model as `self.{}`"
-_DEEPEST = 6
-_MOST_CANDIDATES = 3
 _MOST = 0.5
 
 
@@ -107,7 +105,7 @@ def _ranked(keys: Sequence[str], wanted: set[str], bases: Sequence[str]) -> Iter
         for prefix in _prefixes(plain)
         if prefix or dropped
     }
-    best = sorted(scores, key=lambda prefix: (-scores[prefix], len(prefix)))[:_MOST_CANDIDATES]
+    best = sorted(scores, key=lambda prefix: (-scores[prefix], len(prefix)))[:3]
     for prefix in best:
         if scores[prefix] > _MOST * len(wanted):
             yield Rekeying(dropped, prefix)
@@ -129,7 +127,7 @@ def _prefixes(keys: Iterable[str]) -> list[str]:
     """What keys begin with, up to a few names deep; none that a single key has."""
     counted_prefixes = Counter[str]()
     for key in keys:
-        parts = key.split(".")[:-1][:_DEEPEST]
+        parts = key.split(".")[:-1][:6]
         counted_prefixes.update("".join(f"{part}." for part in parts[:depth]) for depth in range(len(parts) + 1))
     return [prefix for prefix, count in counted_prefixes.items() if count > 1]
 

@@ -108,7 +108,6 @@ def _pooling(pooling: Pooling, size: int, whole: int) -> Pooling:
 
 
 _ID = "id:"
-_MOST_DIGITS = 9
 
 
 def tokens_of(request: Request, manifest: CheckpointManifest) -> tuple[TokenRow, ...]:
@@ -148,7 +147,7 @@ def _requested_rows(request: Request, manifest: CheckpointManifest) -> tuple[Tok
 
 def _is_id(token: str) -> bool:
     digits = token.removeprefix(_ID)
-    return token.startswith(_ID) and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+    return token.startswith(_ID) and digits.isascii() and digits.isdigit() and len(digits) <= 9
 
 
 def _id(token: str) -> int:

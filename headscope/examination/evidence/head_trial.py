@@ -29,8 +29,6 @@ _SAME, _TINY = 1e-5, 1e-5
 holds no larger number than the second; a fresh head of many small layers makes such scores too."""
 _ROUNDING = 64 * torch.finfo(torch.float32).eps
 """What single precision may change by rounding, in relation to the largest score."""
-_RIVALS = 4
-_STEPS = 30
 _SEED = 7
 _ONE_PER_INPUT = (Task.MULTIPLE_CHOICE,)
 
@@ -141,7 +139,7 @@ def _winner(bench: _Bench, scores: torch.Tensor) -> int | None:
         return None
     margin = (scores - scores[:, first : first + 1]).amax(0)
     margin[first] = -torch.inf
-    rivals = margin.topk(min(_RIVALS, len(margin) - 1)).indices.tolist()
+    rivals = margin.topk(min(4, len(margin) - 1)).indices.tolist()
     is_beaten = any(_can_win(bench, rival, first, size) for rival in rivals for size in (_ORDINARY, _LARGE))
     return None if is_beaten else first
 
@@ -153,7 +151,7 @@ def _can_win(bench: _Bench, rival: int, first: int, size: float) -> bool:
     """
     hidden = [item.requires_grad_() for item in bench.hidden(size)]
     steps = torch.optim.Rprop(hidden, lr=size / 4)
-    for _ in range(_STEPS):
+    for _ in range(30):
         run = bench.program.run(bench.given, tuple(item.detach() for item in hidden))
         table = bench.table(run)
         if bool((table.argmax(1) != first).any()):

@@ -221,7 +221,6 @@ class ScanSummary:
 RuleNames = Mapping[str, tuple[str, str]]
 """The name and the title of each rule, by its id."""
 
-_MOST_SLOW = 5
 _EDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
@@ -245,7 +244,7 @@ class Tally:
             value = row.get(name)
             counts.update(value if isinstance(value, list) else () if value is None else (value,))
         seconds = float(row["seconds"])
-        self._slowest = nlargest(_MOST_SLOW, (*self._slowest, (seconds, str(row["reference"]))))
+        self._slowest = nlargest(5, (*self._slowest, (seconds, str(row["reference"]))))
         self._durations[bisect_right(_EDGES, seconds)] += 1
         self._requests += row["requests"] or 0
         self._bytes += row["bytes_read"] or 0

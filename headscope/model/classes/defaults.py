@@ -80,7 +80,6 @@ _MOST_ATTEMPTS = 64
 _FEWEST_ATTEMPTS = 8
 _MOST_LAYERS = 2000
 """Layers built in all attempts together. Attempts are counted, not timed: a message never depends on the load."""
-_NAMED = 3
 _SHOWN = 60
 _ESSENTIAL = ("model_type", "architectures", "auto_map")
 
@@ -129,7 +128,7 @@ def _sentence(names: list[str], values: Mapping[str, Any], config_class: Any) ->
     """What was observed, and no more: two fields may contradict each other, and then either could be at fault."""
     if not names:
         return ""
-    found = [f"{name} = {_short(values[name])}{_default(name, config_class)}" for name in names[:_NAMED]]
+    found = [f"{name} = {_short(values[name])}{_default(name, config_class)}" for name in names[:3]]
     return f"; it works without {' or without '.join(found)}"
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from headscope.model.classes.model_request import Choice
 
-_VOCABULARY = 256
 _MOST_PARAMETERS = 20_000_000
 """80 MB in single precision: a second to write, and for an engine to load."""
 _FACTORS = (8, 4, 2)
@@ -65,7 +64,7 @@ def save_random_copy(choice: Choice, folder: Path, *, ends_text: bool) -> Random
 
 
 def _small_config(choice: Choice) -> Any:
-    start = with_vocabulary(choice.config, _VOCABULARY)
+    start = with_vocabulary(choice.config, 256)
     runs_on_meta = _runs(choice.cls, reduced_config(start))
 
     def count(config: Any) -> int:

@@ -152,7 +152,7 @@ def fitting_config(
     """
     reduced = reduced_config(config)
     size = count(reduced)
-    for _ in range(_ROUNDS):
+    for _ in range(3):
         for at, name in _large_sizes(reduced, smallest):
             if size <= most:
                 return reduced
@@ -214,7 +214,6 @@ def _count_or_none(config: Any, count: Callable[[Any], int]) -> int | None:
         return None
 
 
-_ROUNDS = 3
 _HEADS = ("num_attention_heads", "num_key_value_heads", "n_head", "n_heads")
 
 

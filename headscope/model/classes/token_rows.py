@@ -60,11 +60,10 @@ def id_of(token: str, vocabulary: Mapping[str, int]) -> int:
     """The id of a token as the tokenizer's files list it. Raises UsageError where they do not."""
     if token in vocabulary:
         return vocabulary[token]
-    alike = sorted(item for item in vocabulary if item.strip(_SPACES).lower() == token.lower())[:_MOST_ALIKE]
+    alike = sorted(item for item in vocabulary if item.strip(_SPACES).lower() == token.lower())[:5]
     hint = f"the vocabulary has {', '.join(map(repr, alike))}" if alike else "give its id, such as id:2152"
     raise UsageError(f"the vocabulary has no token {token!r}", hint)
 
 
 _SPACES = "\u2581\u0120 "
 """What tokenizers write for a space before a word."""
-_MOST_ALIKE = 5

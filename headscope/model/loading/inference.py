@@ -15,8 +15,6 @@ from headscope.facts.stored.location import Location
 from headscope.model.classes.model_request import Choice
 from headscope.model.quiet import quiet
 
-_SAMPLE_BYTES = 2
-
 
 def check_device(name: str, *, runs_weights: bool = False) -> torch.device:
     """The device called `name`. Raises UsageError for an unknown one, Unsupported for one that is not there.
@@ -93,7 +91,6 @@ def _encoded(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -> 
     return dict(tokenizer(list(texts), list(pairs) or None, return_tensors="pt", padding=True, truncation=True))
 
 
-_BATCH = 16
 NO_LIMIT = 1_000_000
 """Tokenizers without a limit report a huge one."""
 
@@ -107,7 +104,7 @@ def predict_texts(
     """
     tokenizer, model = open_tokenizer(place), load_model(choice, place, device)
     limit_length(tokenizer, model)
-    return score_texts(model, list(encode_batches(tokenizer, model, texts, _BATCH)))
+    return score_texts(model, list(encode_batches(tokenizer, model, texts, 16)))
 
 
 def encode_batches(
@@ -232,7 +229,7 @@ def read_wave(path: str) -> tuple[torch.Tensor, int]:
     """The samples of a 16-bit WAV file between -1 and 1, and how many there are in a second."""
     try:
         with wave.open(str(Path(path))) as file:
-            if file.getsampwidth() != _SAMPLE_BYTES:
+            if file.getsampwidth() != 2:
                 raise Unsupported(f"{path} has samples of {8 * file.getsampwidth()} bits", "give a 16-bit WAV file")
             data = torch.frombuffer(bytearray(file.readframes(file.getnframes())), dtype=torch.int16)
             return data.reshape(-1, file.getnchannels()).float().mean(1) / 32768, file.getframerate()

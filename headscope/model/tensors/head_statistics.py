@@ -12,7 +12,6 @@ import torch
 
 from headscope.facts.results.health import BiasStatistics, MatrixStatistics, Spectrum
 
-_SHOWN = 8
 _GRID = 2.0**24
 """How many values PyTorch's generator has for a uniform float32 number on the CPU."""
 _BLOCK = 16
@@ -178,7 +177,7 @@ def _spectrum(numbers: torch.Tensor, spread: float) -> Spectrum:
     rank = float(torch.exp(-(shares * torch.log(shares.clamp(min=1e-300))).sum()))
     small, large = sorted(numbers.shape)
     return Spectrum(
-        largest=tuple(float(item) for item in values[:_SHOWN]),
+        largest=tuple(float(item) for item in values[:8]),
         effective_rank=rank,
         top_z=top_z(float(values[0]) / spread, small, large) if small > 1 else None,
     )

@@ -39,7 +39,6 @@ Array = np.ndarray[Any, Any]
 _OF_CLASSES = (LabelKind.INTEGERS, LabelKind.TEXTS, LabelKind.BOOLEANS)
 _OF_NUMBERS = (LabelKind.INTEGERS, LabelKind.NUMBERS)
 _OF_SEVERAL = (LabelKind.LISTS, LabelKind.COLUMNS)
-_HOT = 3
 _ALIKE = 1e-12
 _SMALLEST, _LARGEST = 1e-100, 1e100
 """Standard deviations between which a number's square is neither 0 nor infinite."""
@@ -289,7 +288,7 @@ def _flagged(rows: Sequence[Sampled], facts: DataFacts) -> tuple[list[str], list
     labels = [row.label if isinstance(row.label, tuple) else (row.label,) for row in rows]
     if facts.kind is LabelKind.COLUMNS:
         return [item.label for item in facts.classes], [[int(bool(item)) for item in label] for label in labels]
-    if len(facts.hot) >= _HOT:
+    if len(facts.hot) >= 3:
         return [str(place) for place in range(len(facts.hot))], [[int(bool(i)) for i in label] for label in labels]
     names = [item.label for item in facts.classes]
     found = [{spelled(item) for item in label if not is_ignored(item)} for label in labels]

@@ -33,7 +33,6 @@ _EXACT = {torch.float32: 1e-5, torch.float64: 1e-5}
 _COARSE = 2e-2
 """How much padding may change a vector, relative to its largest number: rounding, by the dtype of the model."""
 _SAME_SCORES = 1e-4
-_PER_TOKEN = 3
 _SECOND = 1.0
 
 
@@ -386,7 +385,7 @@ def _head_input(taps: _Taps, logits: torch.Tensor) -> torch.Tensor | None:
     entered, left = taps.entered, taps.left
     if entered is None or left is None:
         return None
-    if left.dim() == _PER_TOKEN and left.shape[0] == logits.shape[0] and left.shape[-1] == logits.shape[-1]:
+    if left.dim() == 3 and left.shape[0] == logits.shape[0] and left.shape[-1] == logits.shape[-1]:
         distance = (left - logits[:, None, :]).abs().amax(-1)
         places = distance.shape[1] - 1 - distance.flip(1).argmin(1)  # the last of several that are equal
         entered, left = at(entered, places), at(left, places)

@@ -95,8 +95,6 @@ SECOND = {Problem.SINGLE_LABEL: MACRO_F1}
 """The score that candidates are compared by, and another that is shown beside it."""
 
 
-_FEWEST = 3
-_STEPS = 200
 _STILL = 1e-10
 _GRID = np.exp(np.linspace(np.log(1e-8), np.log(1e8), 33))
 _NOTHING = 1e-12
@@ -140,7 +138,7 @@ def _evidence(squares: Array, along: Array, target: Array) -> float:
 
     ratio = float(max(_GRID, key=lambda given: at(given)[0]))
     best, following = at(ratio)
-    for _ in range(_STEPS):
+    for _ in range(200):
         found, after = at(following)
         best = max(best, found)
         if abs(after - following) <= _STILL * following:
@@ -153,6 +151,6 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
     """Spearman's correlation; None for fewer than three values, or where all are alike."""
     from scipy.stats import rankdata
 
-    if len(first) < _FEWEST or len(set(first)) == 1 or len(set(second)) == 1:
+    if len(first) < 3 or len(set(first)) == 1 or len(set(second)) == 1:
         return None
     return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])

@@ -14,8 +14,6 @@ from headscope.render.text.lines import wrapped
 from headscope.render.text.safe import safe
 from headscope.render.text.tokens import CellRow, row_text
 
-_WIDEST = 96
-_NARROWEST = 20
 _FRAME = len("│  │")
 _ASCII = str.maketrans("┌┐└┘─│┬▼▲╎", "++++-|+v^:")
 _TINTS = {status.value: style for status, style in STATUS.items()} | {Tint.UNUSED.value: QUIET}
@@ -33,7 +31,7 @@ class Boxes:
     picture: Picture
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = max(min(options.max_width, _WIDEST), _NARROWEST)
+        width = max(min(options.max_width, 96), 20)
         for line in self._lines(width):
             if options.encoding.startswith("utf"):
                 yield line

@@ -71,10 +71,7 @@ LANE = 16
 CELL = 26
 CELL_GAP = 6
 _CELL_SIDES = 14
-_SWATCH = 16
-_INDENT = 20
 _ENTER = 12
-_APART = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +235,11 @@ class _Pen:
             return
         self.text(left, style, indent)
         if right:
-            self.text(right, other, indent + (_INDENT if indent else 0))
+            self.text(right, other, indent + (20 if indent else 0))
 
     def weight(self, tint: Tint, left: str, right: str) -> None:
         self.swatches.append(Swatch(tint, self.x, self.y + LINE - 10))
-        self.pair(left, right, f"weight {tint.value}", "quiet", _SWATCH)
+        self.pair(left, right, f"weight {tint.value}", "quiet", 16)
 
     def row(self, row: CellRow) -> None:
         if row.caption:
@@ -285,7 +282,7 @@ def _wires(
     for edge in sorted(bent, key=lambda edge: (order[edge.source], order[edge.target])):
         rivals = sorted(lanes[other.source] for other in bent if other.target == edge.target)
         source, target = panels[edge.source], panels[edge.target]
-        step = min(_APART, (target.height - 3 * _ENTER) / len(rivals))
+        step = min(9, (target.height - 3 * _ENTER) / len(rivals))
         enter = target.y + _ENTER + step * rivals.index(lanes[edge.source])
         leave, right = source.y + source.height - _ENTER, source.x + source.width
         x = right + LANE * (lanes[edge.source] + 0.75)

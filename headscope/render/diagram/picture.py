@@ -31,7 +31,6 @@ from headscope.render.text.words import POOLING, SOURCE, axes_of, loss_of, place
 STAGE_ID = "stage"
 """How the id of a stage's node begins; its index follows."""
 _LABELS = 8
-_COMMIT = 12
 
 
 class BoxKind(StrEnum):
@@ -149,7 +148,7 @@ def _origin_words(report: Report) -> Iterator[str]:
     yield facts.reference
     yield SOURCE[facts.kind]
     if facts.commit:
-        yield f"commit {facts.commit[:_COMMIT]}"
+        yield f"commit {facts.commit[:12]}"
 
 
 def _gap_nodes(report: Report) -> Iterator[Node]:

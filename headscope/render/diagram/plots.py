@@ -22,7 +22,6 @@ from headscope.render.text.safe import safe
 
 _WIDTH = 640
 _LABELS = 300
-_BARS = 260
 _ROW = 24
 _PER_LETTER = 6.7
 _LETTERS = int(_LABELS / _PER_LETTER) - 1
@@ -72,7 +71,7 @@ def bars_svg(name: str, title: str, bars: Sequence[Bar]) -> str:
     most = max(bar.count for bar in bars)
     parts = [element("line", class_="axis", x1=_LABELS, x2=_LABELS, y1=0, y2=_ROW * len(bars))]
     for place, bar in enumerate(bars):
-        y, length = _ROW * place, max(_BARS * bar.count / most, 1.0)
+        y, length = _ROW * place, max(260 * bar.count / most, 1.0)
         parts += [
             element("text", escaped(_fitted(bar.name)), class_="end", x=_LABELS - 8, y=y + 16),
             element("rect", class_=bar.tint, x=_LABELS, y=y + 4, width=length, height=_ROW - 8),

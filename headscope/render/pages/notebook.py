@@ -32,8 +32,6 @@ from headscope.render.screens.result import result_screen
 from headscope.render.text.console import SEVERITY, TONE, Tone
 from headscope.render.text.safe import label, safe
 
-_WIDTH = 120
-
 
 def result_html(result: Any) -> str:
     """`result` (of any use case) as one `<div>`: the picture or a table where there is one; otherwise its screen."""
@@ -176,7 +174,7 @@ def _spans(text: Text) -> str:
 def _console() -> Console:
     """A console that writes nothing: it only knows the width and that colors are wanted."""
     return Console(
-        file=StringIO(), width=_WIDTH, highlight=False, markup=False, emoji=False, color_system="truecolor",
+        file=StringIO(), width=120, highlight=False, markup=False, emoji=False, color_system="truecolor",
         force_terminal=True, force_jupyter=False, legacy_windows=False, no_color=False,
     )  # fmt: skip
 

@@ -18,7 +18,6 @@ from headscope.render.screens.scan import (
 )
 from headscope.render.text.safe import safe
 
-_MOST = 15
 _TINTS = {Verdict.PASSED: Tint.LOADED, Verdict.FAILED: Tint.MISMATCHED, Verdict.NOT_DETERMINED: Tint.UNKNOWN}
 _STYLE = f"""\
 {STYLE}body {{ margin: 0 auto; padding: 16px; max-width: 1180px; background: var(--ground); color: var(--ink);
@@ -60,7 +59,7 @@ def _sections(found: ScanSummary) -> Iterator[str]:
         "classes": _bars(found.classes),
         "pooling": _bars(found.poolings),
     }  # fmt: skip
-    for section in sections(found, _MOST):
+    for section in sections(found, 15):
         bars = plots.get(section.title)
         name = section.title.replace(" ", "-")
         yield _section(section, bars_svg(name, f"Rows by {section.title}", bars[: len(section.lines)]) if bars else "")

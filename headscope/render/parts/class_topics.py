@@ -12,7 +12,6 @@ from headscope.render.text.words import POOLING
 _GROUP = "classes"
 _MOST_LINES = 30
 _ROLE = re.compile(r":\w+:`~?([^`]*)`")
-_MOST_WEIGHTS = 6
 
 
 def module_topic(source: ClassSource) -> Topic:
@@ -32,7 +31,7 @@ def model_class_topic(report: Report) -> Topic:
     name, head = report.model.class_name, report.head
     parts = [f"{report.model.task.value}, in its default configuration; no checkpoint was read."]
     if head is not None:
-        weights = list_of((item.name for item in head.parameters if item.live), _MOST_WEIGHTS)
+        weights = list_of((item.name for item in head.parameters if item.live), 6)
         parts += [f"```text\n{head.formula}\n```"] if head.formula else []
         parts += [f"{words}."] if (words := plain_words(report)) else []
         parts += [f"**Pooling.** `{head.pooling.kind.value}`: {head.pooling.rule or POOLING[head.pooling.kind]}."]

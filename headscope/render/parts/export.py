@@ -21,9 +21,7 @@ from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import POOLING, axes_of, bytes_of, size_of
 
-_MOST_LABELS = 20
 _MOST_STEPS = 40
-_MOST_VALUES = 12
 
 BASIS = {
     HeadBasis.NAMES: "read from the names of tensors and settings, not traced",
@@ -38,7 +36,7 @@ def head_lines(head: ExportHead) -> Iterator[tuple[str, Text]]:
     yield "", label(f"after {head.knowledge}")
     for word, values in (("inputs", head.inputs), ("outputs", head.outputs)):
         if values:
-            yield word, label(list_of(map(value_of, values), _MOST_VALUES))
+            yield word, label(list_of(map(value_of, values), 12))
     kind = POOLING[head.pooling] if head.pooling is not None else "not determined"
     yield "pooling", label(f"{kind} ({head.pooling_rule})" if head.pooling_rule else kind)
     tensors = {item.key: item for item in head.tensors}
@@ -60,7 +58,7 @@ def _labels(head: ExportHead) -> str:
     if not head.labels:
         return "the file names none"
     origin = f" (from {head.labels_from})" if head.labels_from else ""
-    return f"{list_of(head.labels, _MOST_LABELS)}{origin}"
+    return f"{list_of(head.labels, 20)}{origin}"
 
 
 def value_of(value: ExportValue) -> str:
@@ -126,13 +124,12 @@ def _fate_paragraph(fate: Fate, body: str) -> Paragraph:
     return Paragraph(label(body), Text(f"  {fate.value}", _FATES[fate]), _MARGIN)
 
 
-_WORD_MARGIN = 12
 _MOST_TENSORS = 40
 
 
 def contents_screen(contents: WeightInventory) -> RenderableType:
     """The weight side: the file, its number formats, and the tensors outside repeated blocks."""
-    return Group(*(Paragraph(body, Text(name, STRONG), _WORD_MARGIN) for name, body in _lines(contents)))
+    return Group(*(Paragraph(body, Text(name, STRONG), 12) for name, body in _lines(contents)))
 
 
 def _lines(contents: WeightInventory) -> Iterator[tuple[str, Text]]:

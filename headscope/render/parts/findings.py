@@ -85,7 +85,6 @@ def code_of(finding: Finding) -> Iterator[Text]:
 
 
 _MARGIN = 6
-_MOST = 2
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def next_of_inspect(report: Report, words: str, *, details: bool) -> tuple[tuple
         steps.append((f"headscope inspect MODEL --model-class {report.model.class_name}", "a checkpoint in this class"))
     else:
         steps.append((f"headscope check {words} --for {profile}", "every rule, and an exit code"))
-    return tuple(steps[:_MOST])
+    return tuple(steps[:2])
 
 
 def _gravest(report: Report) -> tuple[Finding, ...]:

@@ -48,7 +48,6 @@ from headscope.render.text.words import (
 
 _LABELS = 12
 _BRIEF, _PLACEHOLDERS = 64, 3
-_COMMIT = 12
 _NO_PROBLEM = "problem_type not set, so the labels choose the loss (here: integers)"
 
 Facts = Iterator[tuple[str, Text]]
@@ -299,7 +298,7 @@ def checkpoint_lines(report: Report) -> Facts:
     if facts.revision:
         words.append(f"revision {facts.revision}")
     if facts.commit:
-        words.append(f"commit {facts.commit[:_COMMIT]}")
+        words.append(f"commit {facts.commit[:12]}")
     words += _weights(facts)
     if facts.bytes_total:
         asked = f" in {counted(facts.requests, 'request')}" if facts.requests else ""

@@ -18,8 +18,6 @@ _METHODS = {
     Problem.REGRESSION: "ridge regression",
 }
 _ADVICE = {Advised.YES: "yes", Advised.NO: "no", Advised.OPEN: "not determined"}
-_SUSPECTS = 5
-_UNEVEN = 3
 
 
 def first_facts(result: ProbeResult) -> Iterator[Fact]:
@@ -161,7 +159,7 @@ def _in_classes(result: ProbeResult) -> str:
         )
     several = f", any number of them for {input_words(result).one}" if result.problem is Problem.MULTI_LABEL else ""
     ratio = result.labels.ratio if result.labels else None
-    uneven = f"; the largest is {ratio:.3g} times the smallest" if ratio is not None and ratio >= _UNEVEN else ""
+    uneven = f"; the largest is {ratio:.3g} times the smallest" if ratio is not None and ratio >= 3 else ""
     shown = few_of(f"{safe(item.label)} {item.texts:,}" for item in sizes)
     return f" in {counted(len(sizes), 'class', 'classes')}{several}: {shown}{uneven}"
 
@@ -191,7 +189,7 @@ def _suspects(result: ProbeResult) -> Iterator[Fact]:
             "suspects",
             f"the rows that the best vector predicts worst may be labeled wrongly (--json has {len(found)}):",
         )
-    for item in found[:_SUSPECTS]:
+    for item in found[:5]:
         yield "", f"row {item.row:,}: {safe(item.given)}, predicted {safe(item.predicted)}: {safe(item.text)}"
 
 

@@ -28,9 +28,6 @@ _TALL = 240
 _ROW = 24
 _NAMES = 500
 _PER_LETTER = 6.65
-_LINE_LETTERS = 138
-_MOST_TICKS = 16
-_FEWEST_LAYERS = 2
 _GAP = 14
 _MARK = 3.5
 _TICKS = 4
@@ -111,7 +108,7 @@ def _table(result: ProbeResult) -> Iterator[str]:
 
 def _svg(result: ProbeResult) -> str:
     """One picture: the answer, the curves and the table below each other."""
-    wrapped = textwrap.wrap(probe_answer(result), _LINE_LETTERS, break_long_words=True)
+    wrapped = textwrap.wrap(probe_answer(result), 138, break_long_words=True)
     parts = [element("text", escaped(line), class_="strong", x=0, y=16 + 17 * row) for row, line in enumerate(wrapped)]
     y: float = 17 * len(wrapped) + 14
     for drawing, tall in (_curves(result), _forest(result)):
@@ -151,7 +148,7 @@ def _curves(result: ProbeResult) -> tuple[list[str], float]:
     """The curves over the layers with their intervals, and how tall they are; nothing for fewer than two layers."""
     points = [item for item in result.candidates if item.pooling in _CURVES and item.layer is not None]
     layers = sorted({item.layer for item in points if item.layer is not None})
-    if len(layers) < _FEWEST_LAYERS:
+    if len(layers) < 2:
         return [], 0
     low, high = min(item.low for item in points), max(item.high for item in points)
     wide = _WIDTH - _LEFT - _RIGHT
@@ -167,7 +164,7 @@ def _curves(result: ProbeResult) -> tuple[list[str], float]:
         value = low + (high - low) * number / _TICKS
         parts.append(element("line", class_="grid", x1=_LEFT, x2=_LEFT + wide, y1=down(value), y2=down(value)))
         parts.append(element("text", f"{value:.3f}", class_="soft end", x=_LEFT - 8, y=down(value) + 4))
-    every = -(-len(layers) // _MOST_TICKS)
+    every = -(-len(layers) // 16)
     for layer in layers[::every]:
         parts.append(element("text", str(layer), class_="soft middle", x=across(layer), y=_TALL + 38))
     parts.append(element("text", "layer (0: the embeddings)", class_="soft", x=_LEFT, y=_TALL + 56))

@@ -22,12 +22,8 @@ from headscope.render.text.document import Document, opening
 from headscope.render.text.lines import GAP, Paragraph, align
 from headscope.render.text.safe import label
 
-_MARGIN = 12
 _HEIGHT = 9
-_MOST_ROWS = 6
 _MOST_COLUMNS = 64
-_WIDEST_STEP = 4
-_FEWEST_LAYERS = 2
 _CURVES = {Vector.FIRST_TOKEN: "F", Vector.MASKED_MEAN: "M", Vector.LAST_NON_PAD_TOKEN: "L"}
 _SEVERAL = "*"
 
@@ -65,7 +61,7 @@ def _first_rows(result: ProbeResult) -> list[Candidate | Baseline]:
     twin = None if result.head is None else result.candidate(result.head).same_as
     rows = [item for item in rows_of(result) if item.name != twin or item.name == result.best]
     kept = [item for item in rows if isinstance(item, Baseline) or item.name in {result.best, result.head}]
-    kept += [item for item in rows if item not in kept][: max(0, _MOST_ROWS - len(kept))]
+    kept += [item for item in rows if item not in kept][: max(0, 6 - len(kept))]
     return [item for item in rows if item in kept]
 
 
@@ -95,10 +91,10 @@ def probe_curve(result: ProbeResult) -> Iterator[RenderableType]:
     """First token, mean and last token over the layers, as letters in a plot."""
     points = [item for item in result.candidates if item.pooling in _CURVES and item.layer is not None]
     layers = sorted({item.layer for item in points if item.layer is not None})
-    if len(layers) < _FEWEST_LAYERS:
+    if len(layers) < 2:
         return
     every = -(-len(layers) // _MOST_COLUMNS)
-    step = max(1, min(_WIDEST_STEP, _MOST_COLUMNS // len(layers)))
+    step = max(1, min(4, _MOST_COLUMNS // len(layers)))
     column = {layer: place // every * step for place, layer in enumerate(layers) if place % every == 0}
     low, high = min(item.mean for item in points), max(item.mean for item in points)
     grid = [[" "] * (max(column.values()) + 1) for _ in range(_HEIGHT)]
@@ -129,4 +125,4 @@ def _ticks(column: dict[int, int]) -> str:
 
 
 def _fact_paragraph(name: str, body: str) -> Paragraph:
-    return Paragraph(label(body), Text(name, STRONG), _MARGIN)
+    return Paragraph(label(body), Text(name, STRONG), 12)

@@ -12,7 +12,6 @@ from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import bytes_of
 
-_MARGIN = 13
 _KINDS = {
     "reports": "examined checkpoints",
     "evidence": "what the rules read beside a report",
@@ -24,7 +23,7 @@ _KINDS = {
 
 def cache_screen(usage: DiskUsage) -> RenderableType:
     """`usage` as a Rich renderable."""
-    lines = (Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in _lines(usage))
+    lines = (Paragraph(body, Text(name, STRONG), 13) for name, body in _lines(usage))
     return Group(cache_verdict(usage), Text(), *lines)
 
 

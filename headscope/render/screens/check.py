@@ -122,13 +122,10 @@ def _names(names: Sequence[str], result: CheckResult) -> str:
     return f"{names[0]} to {names[-1]}" if _is_run(names, result) else ", ".join(names)
 
 
-_LEAST_RUN = 3
-
-
 def _is_run(names: Sequence[str], result: CheckResult) -> bool:
     """Whether these are all rules from the first to the last of them, and more than a few."""
     first = result.rules.index(names[0])
-    return len(names) > _LEAST_RUN and tuple(names) == result.rules[first : first + len(names)]
+    return len(names) > 3 and tuple(names) == result.rules[first : first + len(names)]
 
 
 _CLASSES = 12
@@ -196,14 +193,11 @@ def _table(results: Sequence[CheckResult]) -> Table:
     return table
 
 
-_NAMES = 8
-
-
 def failure_sentence(result: CheckResult) -> str:
     """A result in a few lines: the verdict, the findings, the gravest first, and what was new after the load."""
     new = fold_keys(result.report.weights.new) if result.report else ()
     lines = [f"headscope: {result.reference}: {verdict_words(result)}"]
     lines += [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
     lines += [f"not determined: {reason}" for reason in dict.fromkeys(gap.reason for gap in result.not_determined)]
-    lines += [f"new after the load: {list_of(new, _NAMES)}"] if new else []
+    lines += [f"new after the load: {list_of(new, 8)}"] if new else []
     return "\n".join(safe(line) for line in lines)

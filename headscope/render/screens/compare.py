@@ -22,7 +22,6 @@ from headscope.render.text.safe import label, safe
 from headscope.render.text.words import POOLING, axes_of, size_of
 
 _MARGIN = 14
-_NARROW = 4
 _DIFFERS = "yellow"
 
 
@@ -111,16 +110,12 @@ class _Heads:
         models = [report.checkpoint.reference for report in self.comparison.reports]
         rows = list((_difference_rows if self.details else _brief_rows)(self.comparison))
         width = (options.max_width - _MARGIN) // max(len(models), 1) - GAP
-        if options.max_width >= _WIDE_ENOUGH and 1 < len(models) <= _MOST_COLUMNS:
+        if options.max_width >= 120 and 1 < len(models) <= 4:
             yield from _lines("", [label(name, STRONG) for name in models], width)
             for name, cells in rows:
                 yield from _lines(name, cells, width)
         else:
             yield from _stacked(models, rows)
-
-
-_WIDE_ENOUGH = 120
-_MOST_COLUMNS = 4
 
 
 def _lines(name: str, cells: Sequence[Text], width: int) -> Iterator[RenderableType]:
@@ -140,7 +135,7 @@ def _stacked(models: Sequence[str], rows: Sequence[tuple[str, list[Text]]]) -> I
     listed = [(name, _by_value(cells)) for name, cells in rows]
     indent = _MARGIN + GAP + max([1, *(len(signs) for _, groups in listed for signs, _ in groups if _is_short(signs))])
     for at, name in enumerate(models):
-        yield Paragraph(label(name, STRONG), Text(_sign(at), STRONG), _NARROW)
+        yield Paragraph(label(name, STRONG), Text(_sign(at), STRONG), 4)
     for name, groups in listed:
         for number, (signs, cell) in enumerate(groups):
             margin = Text.assemble(((name if not number else "").ljust(_MARGIN), STRONG), (signs, QUIET))
@@ -149,12 +144,9 @@ def _stacked(models: Sequence[str], rows: Sequence[tuple[str, list[Text]]]) -> I
             yield Paragraph(cell, margin if _is_short(signs) else Text(), indent)
 
 
-_MOST_SIGNS = 9
-
-
 def _is_short(signs: str) -> bool:
     """Whether the signs of a value have room before it."""
-    return len(signs) <= _MOST_SIGNS
+    return len(signs) <= 9
 
 
 def _by_value(cells: Sequence[Text]) -> list[tuple[str, Text]]:
@@ -271,12 +263,9 @@ def _values(values: Sequence[SameValues], *, details: bool) -> Iterator[Renderab
     for items in groups.values():
         word, style = words[items[0].identical]
         furthest = max(items, key=lambda item: item.largest_difference or 0)
-        names = list_of(fold_keys([item.parameter for item in items]), _MOST_NAMES)
+        names = list_of(fold_keys([item.parameter for item in items]), 6)
         body = label(f"{names}{f': {furthest.reason}' if furthest.reason else _how_far(furthest)}")
         yield Paragraph(body, Text(word, style), _MARGIN)
-
-
-_MOST_NAMES = 6
 
 
 def _how_far(item: SameValues) -> str:

@@ -10,7 +10,6 @@ from headscope.render.text.console import STRONG
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label
 
-_MARGIN = 23
 _WORDS = {True: "yes", False: "no"}
 
 
@@ -25,4 +24,4 @@ def env_screen(surroundings: Surroundings) -> RenderableType:
 
 def _setting_line(name: str, value: str | bool) -> Paragraph:
     word = _WORDS[value] if isinstance(value, bool) else value
-    return Paragraph(label(word), Text(name, STRONG), _MARGIN)
+    return Paragraph(label(word), Text(name, STRONG), 23)

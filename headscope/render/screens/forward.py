@@ -16,7 +16,6 @@ from headscope.render.text.lines import Paragraph, align
 from headscope.render.text.safe import label, safe
 
 _MARGIN = 12
-_BELOW = 4
 _MOST_LABELS = 5
 _NAMES = ("min", "mean", "max", "std")
 _NUMBERS = frozenset(range(3, 3 + len(_NAMES)))
@@ -73,7 +72,7 @@ class _Stages:
         for line, below in zip(align([_row(stage) for stage in self.stages]), align(named), strict=True):
             yield Paragraph(line)
             if below:
-                yield Paragraph(below, indent=_BELOW)
+                yield Paragraph(below, indent=4)
 
     def _table(self) -> list[Text]:
         rows = [(*_row(stage), *_values(stage.statistics)) for stage in self.stages]

@@ -64,10 +64,7 @@ def _cells(entry: HeadEntry, head: AtlasHead, is_shared: bool) -> tuple[Text, ..
 def operations_of(head: AtlasHead) -> str:
     """The operations of a head in order, without those that only regularize or reshape."""
     names = [stage.operation for stage in head.stages if stage.operation not in IDLE_OPERATIONS]
-    return " > ".join(names) if len(names) <= _MOST_OPERATIONS else f"{len(names)} operations"
-
-
-_MOST_OPERATIONS = 8
+    return " > ".join(names) if len(names) <= 8 else f"{len(names)} operations"
 
 
 def new_in_words(entry: HeadEntry) -> str:

@@ -15,8 +15,6 @@ from headscope.render.text.lines import GAP, Paragraph
 from headscope.render.text.safe import code_span, label, plain
 from headscope.render.text.words import bytes_of
 
-_MOST = 10
-
 
 @dataclass(frozen=True, slots=True)
 class CountLine:
@@ -56,7 +54,7 @@ def effort_sentences(found: ScanSummary) -> tuple[str, ...]:
     return (run, *((held,) if found.skipped else ()), read, *((unchecked,) if unseen else ()))
 
 
-def sections(found: ScanSummary, most: int = _MOST) -> tuple[Section, ...]:
+def sections(found: ScanSummary, most: int = 10) -> tuple[Section, ...]:
     """The counts under their titles, at most `most` lines each; what has none is left out."""
     slowest = tuple(CountLine(f"{one.seconds:,.2f} s", one.reference) for one in found.slowest)
     every = (

@@ -12,8 +12,6 @@ from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label
 from headscope.render.text.words import share_of_one
 
-_MARGIN = 14
-
 
 def served_verdict(report: ServedReport) -> RenderableType:
     """One sentence: all that `-q` shows."""
@@ -57,7 +55,7 @@ def _order(item: ServedExplanation) -> str:
 
 def served_screen(report: ServedReport) -> RenderableType:
     """The whole result."""
-    facts = (Paragraph(label(text), label(name, STRONG), _MARGIN) for name, text in _facts(report) if text)
+    facts = (Paragraph(label(text), label(name, STRONG), 14) for name, text in _facts(report) if text)
     beside = [f"not looked at: {list_of(report.served.not_looked_at, len(report.served.not_looked_at))}"]
     return Group(served_verdict(report), Text(), *facts, Text(), *(Paragraph(label(text, QUIET)) for text in beside))
 

@@ -10,7 +10,6 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 Laid = TypeVar("Laid")
-_LEAST = 24
 WIDE = 200
 """The width of a pipe or a file: wide enough for every row, and no line that a log or an editor would cut."""
 
@@ -30,7 +29,7 @@ class Paragraph:
         if self.body.no_wrap:
             yield self.body
             return
-        if options.max_width - self.indent < _LEAST and self.margin.cell_len:
+        if options.max_width - self.indent < 24 and self.margin.cell_len:
             yield Paragraph(Text.assemble(self.margin, " ", self.body))
             return
         keeps_names = options.max_width == console.width >= WIDE and not console.is_terminal

@@ -12,7 +12,6 @@ from headscope.facts import Task
 
 _SAMPLES = (16000, 16400, 17200, 18800, 19600, 21200)
 _AUDIO_FRAMES = 49
-_FRAMES = 16
 _ENTITIES = 2
 _VISUAL_FEATURES = 6
 # Primes: a vocabulary seldom shares a factor with them, so ids repeat late.
@@ -128,7 +127,7 @@ def make_pixels(model: PreTrainedModel, sizes: Sizes, task: Task) -> torch.Tenso
         return _floats(model, sizes.batch, vision.num_patches, channels * vision.patch_size**2)
     height, width = _image_size(config)
     if task is Task.VIDEO_CLASSIFICATION:
-        frames = _first(config, ("num_frames", "frames_per_clip")) or _FRAMES
+        frames = _first(config, ("num_frames", "frames_per_clip")) or 16
         return _floats(model, sizes.batch, frames, channels, height, width)
     return _floats(model, sizes.batch, channels, height, width)
 

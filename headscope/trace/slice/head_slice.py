@@ -200,7 +200,7 @@ def last_hidden_state(execution: Execution, base: nn.Module | None) -> torch.Ten
         returned = returned[0]
     if not isinstance(returned, torch.Tensor) or not returned.is_floating_point():
         return None
-    is_ranked = returned.dim() >= _TOKEN_RANK and returned.shape[0] == execution.probe.batch
+    is_ranked = returned.dim() >= 3 and returned.shape[0] == execution.probe.batch
     return returned if is_ranked or has_token_axis(execution, returned) else None
 
 
@@ -278,7 +278,6 @@ def has_token_axis(execution: Execution, tensor: torch.Tensor) -> bool:
 
 
 IMAGE_RANK = 4
-_TOKEN_RANK = 3
 _MASKING = {"mul", "masked_fill", "where"}
 
 

@@ -19,7 +19,6 @@ from headscope.trace.record.outputs import usual_scores
 
 _LENGTHS = (9, 10)
 _PADDING = 4
-_CHOICES = 2
 # In relation to the largest score. Padding that is masked still changes the rounding, as sums have other lengths.
 _TOLERANCE = 1e-3
 _FEW_POSITIONS = 64
@@ -41,7 +40,7 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
     if ids is None or ids.dim() != 2:
         return ()
     if task is Task.MULTIPLE_CHOICE:
-        ids = ids.unsqueeze(1).repeat(1, _CHOICES, 1)
+        ids = ids.unsqueeze(1).repeat(1, 2, 1)
     alone = _scores(model, ids, torch.ones_like(ids))
     if isinstance(alone, str):
         return tuple(PaddingEffect(side, None, reason=alone) for side in SIDES)
@@ -152,7 +151,6 @@ def _scores(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> to
         return f"{type(cause).__name__}: {lines[0]}" if lines else type(cause).__name__
 
 
-_DRAWS = 4
 _SAME = 1e-6
 """In relation to the largest score: what rounding leaves of equal scores."""
 
@@ -166,7 +164,7 @@ def depends_on_inputs(model: PreTrainedModel, task: Task) -> bool:
     probe = run_on_probe(model, partial(build_probe, model, task, with_labels=False), hint="").probe
     special = {value for name, value in vars(text_config_of(model.config)).items() if name.endswith("_token_id")}
     runs = []
-    for seed in range(_DRAWS):
+    for seed in range(4):
         draw = torch.Generator().manual_seed(seed)
         inputs = {name: _drawn_again(name, value, special, draw) for name, value in probe.inputs.items()}
         runs.append(run_forward(model, replace(probe, inputs=inputs), hint="", lend=False).logits[0].detach().double())

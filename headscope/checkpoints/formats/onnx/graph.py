@@ -17,7 +17,6 @@ from headscope.facts.exports.export import ExportValue
 
 _LARGEST_INFERENCE = 4_000_000
 _MOST_LABELS = 1000
-_MOST_SETS = 20
 _LONGEST_LABEL = 256
 _LABEL_KEYS = ("id2label", "labels", "label_names", "class_names", "classes", "names")
 _INT32, _INT64 = 6, 7
@@ -111,7 +110,7 @@ def _graph(model: Any, lean: LeanModel, file: str) -> OnnxGraph:
         ints={name: found for name, item in constants.items() if (found := _ints(item)) is not None},
         shapes=shapes,
         labels=_labels({_decoded(item.key): _decoded(item.value) for item in model.metadata_props}),
-        opset=", ".join(map(_opset, model.opset_import[:_MOST_SETS])),
+        opset=", ".join(map(_opset, model.opset_import[:20])),
         is_partial="it has model-local functions" if lean.has_functions else "",
     )
 

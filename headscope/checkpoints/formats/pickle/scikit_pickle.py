@@ -14,7 +14,6 @@ from headscope.facts.stored.sentence import PickledHead
 _LARGEST = 64 << 20
 _LONGEST = 8 << 20
 _MOST_AXES = 8
-_MOST_DIGITS = 5
 _MOST_LABELS = 100_000
 _PICKLES = (b"\x80", b"(", b"c")
 _WRAPPER = Global("joblib.numpy_pickle", "NumpyArrayWrapper")
@@ -95,7 +94,7 @@ def _dtype_of(value: Any) -> tuple[str, int]:
     letter, digits = (code[:1], code[1:]) if isinstance(code, str) else ("", "")
     if letter == "O":
         return "O", 8
-    is_text = letter in {"U", "S"} and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+    is_text = letter in {"U", "S"} and digits.isascii() and digits.isdigit() and len(digits) <= 5
     if not is_text and not (letter in {"f", "i", "u", "b"} and digits in {"1", "2", "4", "8"}):
         raise Malformed("an array has a number format that is not known", "")
     if isinstance(value.state, tuple) and value.state[1:2] == (">",):
