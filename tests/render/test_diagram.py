@@ -525,21 +525,12 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("tint", Tint)
-@pytest.mark.parametrize(
-    ("tints", "accent", "quiet", "ground"),
-    [
-        (markup.LIGHT, markup.ACCENT_LIGHT, markup.QUIET_LIGHT, markup.GROUND_LIGHT),
-        (markup.DARK, markup.ACCENT_DARK, markup.QUIET_DARK, markup.GROUND_DARK),
-    ],
-    ids=["light", "dark"],
-)
-def test_text_stands_out_from_every_ground(
-    tint: Tint, tints: dict[Tint, markup.Color], accent: markup.Color, quiet: str, ground: str
-) -> None:
-    fill = tints[tint].fill
-    for text in (tints[tint].text, tints[Tint.PLAIN].text, quiet, accent.text):
-        assert contrast(text, fill) >= 4.5
-    assert contrast(tints[tint].text, ground) >= 4.5
+@pytest.mark.parametrize("palette", [markup.LIGHT, markup.DARK], ids=["light", "dark"])
+def test_text_stands_out_from_every_ground(tint: Tint, palette: markup.Palette) -> None:
+    color, accent = palette.tints[tint], palette.accent
+    for text in (color.text, palette.tints[Tint.PLAIN].text, palette.quiet, accent.text):
+        assert contrast(text, color.fill) >= 4.5
+    assert contrast(color.text, palette.ground) >= 4.5
     assert contrast(accent.text, accent.fill) >= 4.5
 
 

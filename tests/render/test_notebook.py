@@ -165,7 +165,7 @@ def test_every_color_that_a_rule_uses_is_defined_in_both_themes() -> None:
     themes = [set(re.findall(r"(--[\w-]+):", line)) for line in html.splitlines() if "--ground:" in line]
     assert len(themes) == 3
     assert all(used <= theme for theme in themes)
-    assert markup.GROUND_DARK in html
+    assert markup.DARK.ground in html
 
 
 @pytest.mark.parametrize("style", [*console.TONE.values(), *console.STATUS.values(), *console.SEVERITY.values()])

@@ -47,7 +47,7 @@ def test_the_notebook_decides_on_light_or_dark_and_else_the_system(  # noqa: PLR
 ) -> None:
     page, trouble = page_with(browser, notebook_page(tmp_path, "bert", body, html), 900)
     page.emulate_media(color_scheme=system)
-    wanted = {"light": markup.GROUND_LIGHT, "dark": markup.GROUND_DARK}[theme or system]
+    wanted = {"light": markup.LIGHT.ground, "dark": markup.DARK.ground}[theme or system]
     for element in (".headscope", ".headscope .ground"):
         kind = "fill" if "ground" in element else "background-color"
         assert page.locator(element).first.evaluate(f"e => getComputedStyle(e)['{kind}']") == ground(wanted)

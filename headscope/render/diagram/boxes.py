@@ -12,7 +12,7 @@ from headscope.render.head.tree import LAYOUTS, StageBlock
 from headscope.render.text.console import POOLING, QUIET, STATUS, STRONG, TONE, plain_text
 from headscope.render.text.lines import wrapped
 from headscope.render.text.safe import safe
-from headscope.render.text.tokens import CellRow, row_text
+from headscope.render.text.tokens import row_text
 
 _FRAME = len("│  │")
 _ASCII = str.maketrans("┌┐└┘─│┬▼▲╎", "++++-|+v^:")
@@ -90,7 +90,7 @@ def _contents(node: Node, block: StageBlock | None, file: str, width: int) -> It
     for left, right in node.pairs:
         yield from _pair(Text(left), Text(right, QUIET), width)
     for row in node.rows:
-        yield from wrapped(_cells(row), width)
+        yield from wrapped(Text(row_text(row)), width)
     if node.mark:
         yield from wrapped(Text(node.mark, POOLING), width)
     for line in node.lines:
@@ -115,7 +115,3 @@ def _pair(left: Text, right: Text, width: int) -> Iterator[Text]:
     yield from wrapped(left, width)
     if right.cell_len:
         yield from wrapped(right, width)
-
-
-def _cells(row: CellRow) -> Text:
-    return Text(row_text(row))

@@ -30,7 +30,7 @@ def _lines(picture: Picture) -> Iterator[str]:
 
 
 def _attributes(node: Node) -> str:
-    color = LIGHT[node.tint]
+    color = LIGHT.tints[node.tint]
     style = ', style="filled,dashed"' if node.kind in _DASHED else ""
     texts = f"label={_label(tuple(text_lines(node)))}, tooltip={_quoted(tooltip_of(node))}"
     return f'{texts}, fillcolor="{color.fill}", color="{color.line}"{style}'

@@ -1,6 +1,6 @@
 """What pictures and pages are written with: escaped XML, colors on light and dark ground, an empty page."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headscope.render.diagram.picture import Tint
@@ -15,7 +15,17 @@ class Color:
     text: str
 
 
-LIGHT = {
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """The colors on one ground: `accent` marks what is read, `quiet` is text that steps back."""
+
+    tints: Mapping[Tint, Color]
+    accent: Color
+    quiet: str
+    ground: str
+
+
+_LIGHT = {
     Tint.LOADED: Color("#e6f5ea", "#2c8a4b", "#1d6b37"),
     Tint.NEW: Color("#fff3d6", "#c98a00", "#855700"),
     Tint.MISMATCHED: Color("#ffe6e3", "#d1372b", "#a8231a"),
@@ -26,7 +36,7 @@ LIGHT = {
     Tint.UNUSED: Color("#f0f1f3", "#9aa1ab", "#5c646f"),
     Tint.PLAIN: Color("#ffffff", "#b3bac4", "#1f2530"),
 }
-DARK = {
+_DARK = {
     Tint.LOADED: Color("#12291a", "#46b36b", "#7bd698"),
     Tint.NEW: Color("#33270b", "#d9a02b", "#f0c260"),
     Tint.MISMATCHED: Color("#3a1714", "#f0675c", "#ff9d94"),
@@ -37,10 +47,8 @@ DARK = {
     Tint.UNUSED: Color("#1b1f26", "#6c7480", "#a0a8b3"),
     Tint.PLAIN: Color("#161b22", "#4a525e", "#e6e9ee"),
 }
-ACCENT_LIGHT, ACCENT_DARK = Color("#dfe8ff", "#3b62d6", "#2448b8"), Color("#1a2747", "#7b9bff", "#a9bfff")
-QUIET_LIGHT, QUIET_DARK = "#59616d", "#9aa3af"
-GROUND_LIGHT, GROUND_DARK = "#ffffff", "#0d1117"
-
+LIGHT = Palette(_LIGHT, Color("#dfe8ff", "#3b62d6", "#2448b8"), "#59616d", "#ffffff")
+DARK = Palette(_DARK, Color("#1a2747", "#7b9bff", "#a9bfff"), "#9aa3af", "#0d1117")
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 

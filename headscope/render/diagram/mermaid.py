@@ -40,7 +40,7 @@ def _lines(picture: Picture) -> Iterator[str]:
     yield f"  about ~~~ {above}"
     for edge in picture.edges:
         yield f"  {edge.source} {_arrow(edge)} {edge.target}"
-    for tint, color in LIGHT.items():
+    for tint, color in LIGHT.tints.items():
         dashed = ",stroke-dasharray:5 4" if tint.value in {"unused", "unknown"} else ""
         yield f"  classDef {tint.value} fill:{color.fill},stroke:{color.line},color:#1f2530{dashed}"
 

@@ -1,22 +1,9 @@
 """Plots of counts as inline SVG for a page that has `STYLE`: light and dark, readable by screen readers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headscope.render.diagram.markup import (
-    ACCENT_DARK,
-    ACCENT_LIGHT,
-    DARK,
-    GROUND_DARK,
-    GROUND_LIGHT,
-    LIGHT,
-    QUIET_DARK,
-    QUIET_LIGHT,
-    element,
-    escaped,
-    lines,
-    opening_tag,
-)
+from headscope.render.diagram.markup import DARK, LIGHT, Palette, element, escaped, lines, opening_tag
 from headscope.render.diagram.picture import Tint
 from headscope.render.text.safe import safe
 
@@ -41,15 +28,10 @@ class Bar:
 
 
 def _style() -> str:
-    light = {tint.value: LIGHT[tint].line for tint in _TINTS} | {ACCENT: ACCENT_LIGHT.line}
-    dark = {tint.value: DARK[tint].line for tint in _TINTS} | {ACCENT: ACCENT_DARK.line}
-    inks = LIGHT[Tint.PLAIN], DARK[Tint.PLAIN]
-    light |= {"ink": inks[0].text, "edge": inks[0].line, "soft": QUIET_LIGHT, "ground": GROUND_LIGHT}
-    dark |= {"ink": inks[1].text, "edge": inks[1].line, "soft": QUIET_DARK, "ground": GROUND_DARK}
     fills = "".join(f".plot .{name} {{ fill: var(--{name}) }}\n" for name in (ACCENT, *(tint.value for tint in _TINTS)))
     return (
-        f":root {{ color-scheme: light dark; {_variables(light)} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(dark)} }} }}\n"
+        f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}\n"
         ".plot { display: block; width: 100%; height: auto; max-width: 640px }\n"
         ".plot text { font: 11px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; fill: var(--ink) }\n"
         ".plot .count { fill: var(--soft) }\n"
@@ -58,7 +40,10 @@ def _style() -> str:
     )
 
 
-def _variables(colors: dict[str, str]) -> str:
+def _variables(palette: Palette) -> str:
+    colors = {tint.value: palette.tints[tint].line for tint in _TINTS} | {ACCENT: palette.accent.line}
+    plain = palette.tints[Tint.PLAIN]
+    colors |= {"ink": plain.text, "edge": plain.line, "soft": palette.quiet, "ground": palette.ground}
     return "; ".join(f"--{name}: {value}" for name, value in colors.items())
 
 
@@ -101,11 +86,20 @@ def columns_svg(name: str, title: str, bars: Sequence[Bar]) -> str:
 def _svg(name: str, title: str, bars: Sequence[Bar], height: float, parts: Sequence[str]) -> str:
     said = "; ".join(f"{safe(bar.name)}: {bar.count:,}" for bar in bars)
     whole = {"width": _WIDTH, "height": height, "viewBox": f"0 0 {_WIDTH} {height:.0f}"}
+    return plot_svg(name, title, said, whole, parts)
+
+
+def plot_svg(  # noqa: PLR0917  in the order of the markup
+    name: str, title: str, said: str, size: Mapping[str, object], parts: Iterable[str], style: str = ""
+) -> str:
+    """An `<svg>` of parts; `said` is its content in words. One that stands alone has a `style`."""
+    alone = {"xmlns": "http://www.w3.org/2000/svg"} if style else {}
     return lines(
         (
-            opening_tag("svg", class_="plot", role="img", aria_labelledby=f"{name}-title {name}-desc", **whole),
+            opening_tag("svg", class_="plot", role="img", aria_labelledby=f"{name}-title {name}-desc", **alone, **size),
             element("title", escaped(title), id=f"{name}-title"),
             element("desc", escaped(said), id=f"{name}-desc"),
+            element("style", style) if style else "",
             *parts,
             "</svg>",
         )

@@ -4,21 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 
 from headscope.render.diagram.layout import Panel, PlacedCell, Scene, Wire, Words, lay_out, style_of
-from headscope.render.diagram.markup import (
-    ACCENT_DARK,
-    ACCENT_LIGHT,
-    DARK,
-    GROUND_DARK,
-    GROUND_LIGHT,
-    LIGHT,
-    QUIET_DARK,
-    QUIET_LIGHT,
-    Color,
-    element,
-    escaped,
-    lines,
-    opening_tag,
-)
+from headscope.render.diagram.markup import DARK, LIGHT, Palette, element, escaped, lines, opening_tag
 from headscope.render.diagram.picture import BoxKind, Node, Picture, Tint
 from headscope.render.text.tokens import row_text
 
@@ -101,20 +87,17 @@ def _colors() -> str:
 
 def color_variables() -> tuple[str, str]:
     """The definitions of the colors that `drawing_rules` uses, on light and on dark ground."""
-    return (
-        _variables(LIGHT, ACCENT_LIGHT, QUIET_LIGHT, GROUND_LIGHT),
-        _variables(DARK, ACCENT_DARK, QUIET_DARK, GROUND_DARK),
-    )
+    return _variables(LIGHT), _variables(DARK)
 
 
-def _variables(tints: Mapping[Tint, Color], accent: Color, quiet: str, ground: str) -> str:
-    named = {**{tint.value: color for tint, color in tints.items()}, "accent": accent}
+def _variables(palette: Palette) -> str:
+    named = {**{tint.value: color for tint, color in palette.tints.items()}, "accent": palette.accent}
     variables = (
         f"--{name}-{part}: {value}"
         for name, color in named.items()
         for part, value in (("fill", color.fill), ("line", color.line), ("text", color.text))
     )
-    return "; ".join((*variables, f"--quiet: {quiet}", f"--ground: {ground}"))
+    return "; ".join((*variables, f"--quiet: {palette.quiet}", f"--ground: {palette.ground}"))
 
 
 def drawing_rules() -> str:
@@ -171,7 +154,7 @@ def _wires(scene: Scene) -> Iterator[str]:
     """The wires, those of one source together: a bent one has a halo, so that it bridges what it crosses."""
     for _, group in groupby(scene.wires, key=lambda wire: wire.source):
         wires = tuple(group)
-        yield from (element("polyline", class_="halo", points=_way(wire)) for wire in wires if _is_bent(wire))
+        yield from (element("polyline", class_="halo", points=_way(wire)) for wire in wires if len(wire.points) > 2)
         for wire in wires:
             yield element("polyline", class_="wire" if wire.is_sure else "wire dashed", points=_way(wire))
             yield _arrow(wire)
@@ -180,10 +163,6 @@ def _wires(scene: Scene) -> Iterator[str]:
 
 def _way(wire: Wire) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in wire.points)
-
-
-def _is_bent(wire: Wire) -> bool:
-    return len(wire.points) > 2  # a straight way is two points
 
 
 def _arrow(wire: Wire) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from headscope.facts.results.probe import Baseline, Candidate, ProbeResult, Vector
 from headscope.facts.results.probe_data import Input
-from headscope.render.diagram.markup import element, escaped, lines, opening_tag, page
-from headscope.render.diagram.plots import STYLE
+from headscope.render.diagram.markup import element, escaped, lines, page
+from headscope.render.diagram.plots import STYLE, plot_svg
 from headscope.render.probing.facts import detailed_facts
 from headscope.render.probing.words import (
     METRICS,
@@ -120,20 +120,9 @@ def _svg(result: ProbeResult) -> str:
 
 
 def _drawing(name: str, said: str, tall: float, parts: Sequence[str], *, style: str = "", margin: int = 0) -> str:
-    """An `<svg>`; one that stands alone has its own style and namespace."""
     wide, high = _WIDTH + 2 * margin, tall + 2 * margin
-    alone = {"xmlns": "http://www.w3.org/2000/svg"} if style else {}
     box = {"width": wide, "height": f"{high:.0f}", "viewBox": f"{-margin} {-margin} {wide} {high:.0f}"}
-    return lines(
-        (
-            opening_tag("svg", class_="plot", role="img", aria_labelledby=f"{name}-title {name}-desc", **alone, **box),
-            element("title", "Scores of the vectors of a checkpoint", id=f"{name}-title"),
-            element("desc", escaped(said), id=f"{name}-desc"),
-            element("style", style) if style else "",
-            *parts,
-            "</svg>",
-        )
-    )
+    return plot_svg(name, "Scores of the vectors of a checkpoint", said, box, parts, style)
 
 
 def _said(result: ProbeResult) -> str:
