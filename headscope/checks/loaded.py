@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-from headscope.checks.judgment import weigh
 from headscope.checks.rule import Findings, Rule, rule
-from headscope.checks.selection import Selection
 from headscope.checks.values import what_fails
-from headscope.facts import Finding, Gap, Severity
+from headscope.facts import Severity
 from headscope.facts.counting import counted, few_of, verb
-from headscope.facts.results.check import Ignored, Verdict
-from headscope.facts.results.verification import LoadedModel, SavedModel, TensorCheck, TensorStatus
+from headscope.facts.results.verification import LoadedModel, TensorCheck, TensorStatus
 
 _FINISHED = "Load the weights of a finished save: gather sharded weights first, and check the file for NaN."
 _LOAD_AGAIN = "Load it with the class that the checkpoint names, and compare again."
@@ -19,17 +16,19 @@ _SAVE_OR_LOAD = (
 )
 
 
-def _names(items: Sequence[TensorCheck]) -> list[str]:
+def names_of(items: Sequence[TensorCheck]) -> list[str]:
+    """The names of some tensors."""
     return [item.name for item in items]
 
 
-def _largest(items: Sequence[TensorCheck]) -> str:
+def largest_of(items: Sequence[TensorCheck]) -> str:
     """The largest difference among some tensors, as the end of a sentence."""
     errors = [item.max_error for item in items if item.max_error is not None]
     return f"; the largest difference is {max(errors):.3g}" if errors else ""
 
 
-def _reasons(items: Sequence[TensorCheck]) -> str:
+def reasons_of(items: Sequence[TensorCheck]) -> str:
+    """What was found beside some tensors, in brackets behind a word; "" for nothing."""
     reasons = dict.fromkeys(item.reason for item in items if item.reason)
     return f" ({'; '.join(reasons)})" if reasons else ""
 
@@ -41,10 +40,10 @@ def _head_differs(this: Rule, loaded: LoadedModel) -> Findings:
     if found:
         yield this.find(
             Severity.ERROR,
-            f"{few_of(_names(found))} {verb(len(found), 'holds', 'hold')} other numbers than the checkpoint"
-            f"{_reasons(found)}{_largest(found)}: the scores are not those of the checkpoint.",
+            f"{few_of(names_of(found))} {verb(len(found), 'holds', 'hold')} other numbers than the checkpoint"
+            f"{reasons_of(found)}{largest_of(found)}: the scores are not those of the checkpoint.",
             _SAVE_OR_LOAD,
-            _names(found),
+            names_of(found),
         )
 
 
@@ -55,9 +54,9 @@ def _head_random(this: Rule, loaded: LoadedModel) -> Findings:
     if found:
         yield this.find(
             Severity.ERROR,
-            f"The checkpoint holds nothing for {few_of(_names(found))}: every load gives other numbers.",
+            f"The checkpoint holds nothing for {few_of(names_of(found))}: every load gives other numbers.",
             "Train the head and save it, or load a checkpoint that has it.",
-            _names(found),
+            names_of(found),
         )
 
 
@@ -68,10 +67,10 @@ def _head_dropped(this: Rule, loaded: LoadedModel) -> Findings:
     if found:
         yield this.find(
             Severity.ERROR,
-            f"The checkpoint holds {few_of(_names(found))}, and no tensor of the {loaded.class_name} took "
+            f"The checkpoint holds {few_of(names_of(found))}, and no tensor of the {loaded.class_name} took "
             f"{'it' if len(found) == 1 else 'them'}: the trained head is lost.",
             _LOAD_AGAIN,
-            _names(found),
+            names_of(found),
         )
 
 
@@ -82,9 +81,9 @@ def _head_placeholder(this: Rule, loaded: LoadedModel) -> Findings:
     if found:
         yield this.find(
             Severity.ERROR,
-            f"{few_of(_names(found))} {verb(len(found))} a placeholder{_reasons(found)}.",
+            f"{few_of(names_of(found))} {verb(len(found))} a placeholder{reasons_of(found)}.",
             _FINISHED,
-            _names(found),
+            names_of(found),
         )
 
 
@@ -96,18 +95,18 @@ def _base_differs(this: Rule, loaded: LoadedModel) -> Findings:
         yield this.find(
             Severity.ERROR,
             f"{counted(len(found), 'tensor')}{loaded.outside} {verb(len(found), 'differs', 'differ')} from the "
-            f"checkpoint: {few_of(_names(found))}{_reasons(found)}{_largest(found)}.",
+            f"checkpoint: {few_of(names_of(found))}{reasons_of(found)}{largest_of(found)}.",
             _SAVE_OR_LOAD,
-            _names(found),
+            names_of(found),
         )
     empty = list(loaded.of(TensorStatus.PLACEHOLDER, head=False))
     if empty:
         yield this.find(
             Severity.ERROR,
             f"{counted(len(empty), 'tensor')}{loaded.outside} {verb(len(empty), 'holds', 'hold')} no usable numbers: "
-            f"{few_of(_names(empty))}{_reasons(empty)}.",
+            f"{few_of(names_of(empty))}{reasons_of(empty)}.",
             _FINISHED,
-            _names(empty),
+            names_of(empty),
         )
 
 
@@ -122,9 +121,9 @@ def _base_random(this: Rule, loaded: LoadedModel) -> Findings:
         yield this.find(
             Severity.ERROR if live else Severity.WARNING,
             f"The checkpoint holds nothing for {counted(len(found), 'tensor')}{loaded.outside}: "
-            f"{few_of(_names(live or found))}; {effect}.",
+            f"{few_of(names_of(live or found))}; {effect}.",
             _LOAD_AGAIN,
-            _names(found),
+            names_of(found),
         )
 
 
@@ -136,9 +135,9 @@ def _base_dropped(this: Rule, loaded: LoadedModel) -> Findings:
         yield this.find(
             Severity.ERROR,
             f"The checkpoint holds {counted(len(found), 'tensor')} of its base model that the {loaded.class_name} "
-            f"lacks: {few_of(_names(found))}: the loaded model computes something else.",
+            f"lacks: {few_of(names_of(found))}: the loaded model computes something else.",
             "Load it with the class and the configuration that it was saved with, and compare again.",
-            _names(found),
+            names_of(found),
         )
 
 
@@ -152,11 +151,3 @@ def _head_silent(this: Rule, loaded: LoadedModel) -> Findings:
             f"Tried on random hidden states with its loaded numbers, {told}.",
             "If the checkpoint stores these numbers, run `headscope check` on it; if not, load it again.",
         )
-
-
-def judge_loaded(
-    loaded: LoadedModel | SavedModel, selection: Selection, gaps: Sequence[Gap]
-) -> tuple[Verdict, tuple[Finding, ...], tuple[Ignored, ...]]:
-    """What the selected rules say of a loaded model or of a save."""
-    found = [finding for rule in selection.rules for finding in rule.judge(rule, loaded)]
-    return weigh(found, selection, loaded.reference, is_open=bool(gaps))

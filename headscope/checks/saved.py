@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from headscope.checks.loaded import largest_of, names_of, reasons_of
 from headscope.checks.rule import Findings, Rule, rule
 from headscope.facts import Finding, Severity
 from headscope.facts.counting import counted, few_of, verb
@@ -18,10 +19,6 @@ _STOPPED = (
 )
 
 
-def _names(items: Sequence[TensorCheck]) -> list[str]:
-    return [item.name for item in items]
-
-
 @rule("HS711", "saved-head-missing", "The save left the head out", command=COMMAND)
 def _head_missing(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the live head has no counterpart in the save."""
@@ -29,10 +26,10 @@ def _head_missing(this: Rule, saved: SavedModel) -> Findings:
     if found and not saved.is_adapter:
         yield this.find(
             Severity.ERROR,
-            f"The save holds nothing for {few_of(_names(found))}: the next load makes "
+            f"The save holds nothing for {few_of(names_of(found))}: the next load makes "
             f"{'it' if len(found) == 1 else 'them'} random, and what was trained is lost.",
             "Save the whole model, not only its base model: model.save_pretrained(folder) writes the head too.",
-            _names(found),
+            names_of(found),
         )
 
 
@@ -49,7 +46,7 @@ def _head_renamed(this: Rule, saved: SavedModel) -> Findings:
             f"The save holds {few_of(pairs)}: the loader does not look there and makes "
             f"{'it' if len(found) == 1 else 'them'} random.",
             "Save the model itself, not its wrapper, or rename the keys to the names of the model.",
-            _names(found),
+            names_of(found),
         )
 
 
@@ -58,27 +55,25 @@ def _head_differs(this: Rule, saved: SavedModel) -> Findings:
     """The save holds other numbers for a tensor of the head: it was made earlier, or of another model."""
     found = list(saved.of(TensorStatus.DIFFERENT, head=True))
     if found:
-        yield _on_difference(this, saved, found, few_of(_names(found)))
+        yield _on_difference(this, saved, found, few_of(names_of(found)))
 
 
 def _on_difference(this: Rule, saved: SavedModel, found: Sequence[TensorCheck], what: str) -> Finding:
-    errors = [item.max_error for item in found if item.max_error is not None]
-    largest = f"; the largest difference is {max(errors):.3g}" if errors else ""
-    reasons = "; ".join(dict.fromkeys(item.reason for item in found if item.reason))
-    numbers = f"{what} {verb(len(found), 'differs', 'differ')}{f' ({reasons})' if reasons else ''}"
+    largest = largest_of(found)
+    numbers = f"{what} {verb(len(found), 'differs', 'differ')}{reasons_of(found)}"
     if saved.steps_behind:
         return this.find(
             Severity.WARNING,
             f"The last save was made {counted(saved.steps_behind, 'step')} before the end of the training: "
             f"{numbers}{largest}.",
             "Save the trained model: trainer.save_model(folder).",
-            _names(found),
+            names_of(found),
         )
     return this.find(
         Severity.ERROR,
         f"{numbers} from the live model{largest}: the save was made before the last step, or of another model.",
         _SAVE_AGAIN,
-        _names(found),
+        names_of(found),
     )
 
 
@@ -87,15 +82,14 @@ def _adapter_without_head(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the head was trained, or is new, and the adapter that was saved does not hold it."""
     found = list(saved.of(TensorStatus.RANDOM, head=True))
     if found and saved.is_adapter:
-        reasons = "; ".join(dict.fromkeys(item.reason for item in found))
         named = f"modules_to_save={list(saved.modules_to_save)}" if saved.modules_to_save else "modules_to_save"
         yield this.find(
             Severity.ERROR,
-            f"The adapter does not hold {few_of(_names(found))} ({reasons}): a load of base model and adapter gives "
-            "another head.",
+            f"The adapter does not hold {few_of(names_of(found))}{reasons_of(found)}: a load of base model and adapter "
+            "gives another head.",
             f"Name the head in the adapter's settings before training: LoraConfig({named}), or give task_type. To keep "
             "what was trained now, save the whole model: model.merge_and_unload().save_pretrained(folder).",
-            _names(found),
+            names_of(found),
         )
 
 
@@ -131,9 +125,9 @@ def _other_dtype(this: Rule, saved: SavedModel) -> Findings:
         lost = f"; rounding changed a number by up to {max(errors):.3g}" if errors else ""
         yield this.find(
             Severity.WARNING,
-            f"{few_of(_names(found))}: {reasons}{lost}.",
+            f"{few_of(names_of(found))}: {reasons}{lost}.",
             "Save in the dtype that you will use the model in.",
-            _names(found),
+            names_of(found),
         )
 
 
@@ -161,18 +155,18 @@ def _base_differs(this: Rule, saved: SavedModel) -> Findings:
     """A tensor outside the head is not in the save, or has other numbers there."""
     lost = list(saved.of(TensorStatus.RANDOM, head=False))
     if lost:
-        reasons = "; ".join(dict.fromkeys(item.reason for item in lost)) if saved.is_adapter else ""
+        reasons = reasons_of(lost) if saved.is_adapter else ""
         yield this.find(
             Severity.ERROR,
-            f"The save lacks {counted(len(lost), 'tensor')} outside the head: {few_of(_names(lost))}"
-            f"{f' ({reasons})' if reasons else ''}: the next load gives another model.",
+            f"The save lacks {counted(len(lost), 'tensor')} outside the head: {few_of(names_of(lost))}"
+            f"{reasons}: the next load gives another model.",
             "Save the whole adapter again." if saved.is_adapter else _SAVE_AGAIN,
-            _names(lost),
+            names_of(lost),
         )
     found = list(saved.of(TensorStatus.DIFFERENT, head=False))
     if found:
         yield _on_difference(
-            this, saved, found, f"{counted(len(found), 'tensor')} outside the head ({few_of(_names(found))})"
+            this, saved, found, f"{counted(len(found), 'tensor')} outside the head ({few_of(names_of(found))})"
         )
 
 
@@ -181,12 +175,11 @@ def _not_finite(this: Rule, saved: SavedModel) -> Findings:
     """A stored tensor holds NaN or an infinite number, and so does the live model or not."""
     found = [item for item in saved.of(TensorStatus.PLACEHOLDER) if set(item.keys).isdisjoint(saved.hollow)]
     if found:
-        reasons = "; ".join(dict.fromkeys(item.reason for item in found))
         yield this.find(
             Severity.ERROR,
-            f"{few_of(_names(found))} {verb(len(found), 'has', 'have')} no usable numbers ({reasons}).",
+            f"{few_of(names_of(found))} {verb(len(found), 'has', 'have')} no usable numbers{reasons_of(found)}.",
             "Go back to the last checkpoint with finite numbers, and lower the learning rate or clip the gradients.",
-            _names(found),
+            names_of(found),
         )
 
 

@@ -34,10 +34,6 @@ class Known:
         """Notes a row of the table."""
         self.commits.setdefault(row["reference"], set()).add(row["commit"])
 
-    def commits_of(self, reference: str) -> tuple[str, ...]:
-        """The commits of the rows of this reference."""
-        return tuple(sorted(filter(None, self.commits.get(storable(reference), ()))))
-
     def holds(self, reference: str) -> bool:
         """Whether a row is of this reference, whatever its commit."""
         return storable(reference) in self.commits

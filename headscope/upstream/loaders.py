@@ -137,5 +137,3 @@ _LOADERS: dict[str, Callable[[LoadRequest], Any]] = {
     "setfit": _setfit,
 }
 _KNOWN = f"loaders: {', '.join(_LOADERS)}"
-LOADERS = tuple(_LOADERS)
-"""The names of the loaders that headscope knows."""

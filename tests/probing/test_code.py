@@ -69,17 +69,19 @@ def test_the_features_of_the_module_are_those_of_the_candidate(name: str, tmp_pa
     texts = [text for (text,) in TEXTS]
     seen = set()
     for number, item in enumerate(list_vectors(features)):
-        if item.pooling is Vector.HEAD or (item.layer not in (None, 1, features.layers - 1)):
+        if item.pooling is Vector.HEAD or (item.layer not in (None, 1, features.seen.layers - 1)):
             continue
         seen.add(item.pooling)
-        module = imported(probe_code(result(folder, family, item, features.layers - 1)), tmp_path / f"m{number}.py")
+        module = imported(
+            probe_code(result(folder, family, item, features.seen.layers - 1)), tmp_path / f"m{number}.py"
+        )
         model = module.Classifier().eval()
         with torch.no_grad():
             made = model.features(**module.encode(module.load_tokenizer(), texts))
             scores = model(**module.encode(module.load_tokenizer(), texts))["logits"]
         np.testing.assert_allclose(made, item.make(), rtol=0, atol=1e-5, err_msg=item.name)
         assert scores.shape == (len(texts), 3)
-        if item.pooling.value in get_args(VectorName) and item.layer in (None, features.layers - 1):
+        if item.pooling.value in get_args(VectorName) and item.layer in (None, features.seen.layers - 1):
             text = headscope.code(folder, pooling=item.pooling.value, labels=LABELS, layer=item.layer)
             own = imported(text, tmp_path / f"o{number}.py")
             with torch.no_grad():
@@ -94,7 +96,7 @@ def test_the_class_itself_is_advised_where_its_head_reads_the_best(name: str, cl
     folder = tiny.save(tmp_path / "model", name)
     features = extracted(name, folder, tmp_path / "features", 8)
     head = next(item for item in list_vectors(features) if item.pooling is Vector.HEAD)
-    given = result(folder, name, head, features.layers - 1, classifier)
+    given = result(folder, name, head, features.seen.layers - 1, classifier)
     text = probe_code(given)
     assert f"import {type(tiny.load(folder, name)[0]).__name__}" in text.replace("AutoTokenizer, ", "")
     module = imported(text, tmp_path / "own.py")

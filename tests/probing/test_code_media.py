@@ -55,10 +55,10 @@ def test_the_features_of_the_module_are_those_of_the_candidate(name: str, tmp_pa
     features = extracted(name, folder, paths, tmp_path / "features", 4)
     seen = set()
     for number, item in enumerate(list_vectors(features)):
-        if item.layer not in (None, 1, features.layers - 1):
+        if item.layer not in (None, 1, features.seen.layers - 1):
             continue
         seen.add(item.pooling)
-        module = imported(probe_code(result(name, folder, item, features.layers - 1)), tmp_path / f"m{number}.py")
+        module = imported(probe_code(result(name, folder, item, features.seen.layers - 1)), tmp_path / f"m{number}.py")
         model = module.Classifier().eval()
         made = rows_of(model, module, paths, "features")
         np.testing.assert_allclose(made, item.make(), rtol=0, atol=1e-5, err_msg=item.name)
@@ -75,7 +75,7 @@ def test_the_module_learns(name: str, pooling: Vector, problem: Problem, tmp_pat
     folder, paths = save(name, tmp_path / "model"), files(name, tmp_path, 6)
     features = extracted(name, folder, paths, tmp_path / "features", 4)
     item = next(item for item in list_vectors(features) if item.pooling is pooling)
-    given = replace(result(name, folder, item, features.layers - 1), problem=problem)
+    given = replace(result(name, folder, item, features.seen.layers - 1), problem=problem)
     classes = [place % 3 if name == "vit" else 2 for place in range(6)]  # the sounds are all alike: noise
     labels: list[Any] = classes
     if problem is Problem.MULTI_LABEL:

@@ -94,7 +94,7 @@ def test_vectors_equal_those_of_each_text_alone_under_any_batch_size(case: tuple
     expected = [plain(model, tokenizer, text) for (text,) in TEXTS]
     for size in (1, 4, 64):
         features = extracted(name, folder, tmp_path / str(size), size)
-        assert features.not_determined == ()
+        assert features.seen.not_determined == ()
         assert set(features.parts) == set(expected[0])
         for part, stored in features.parts.items():
             wanted = np.stack([row[part].numpy() for row in expected])
@@ -122,7 +122,7 @@ def test_texts_are_padded_only_where_padding_changes_nothing(tmp_path: Path) -> 
     """GPT-2 counts positions from the left, padding included: on the left it moves them."""
     for name, side, padded in (("bert", "right", True), ("gpt2", "right", True), ("gpt2", "left", False)):
         folder = tiny.save(tmp_path / f"{name}-{side}", name, side=side)
-        assert extracted(name, folder, tmp_path / f"{name}-{side}-features", 8).padded is padded
+        assert extracted(name, folder, tmp_path / f"{name}-{side}-features", 8).seen.padded is padded
 
 
 def test_the_head_of_a_decoder_reads_the_last_token_and_that_of_an_encoder_the_pooler(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_texts_that_fill_the_model_are_counted(tmp_path: Path) -> None:
     folder = tiny.save(tmp_path / "bert", "bert")
     long = (" ".join(["w10"] * 60),)
     features = extracted("bert", folder, tmp_path / "features", 8, [*TEXTS, long])
-    assert features.notes == ("1 text of 24 (4.2%) longer than the 40 tokens that the model takes: cut",)
+    assert features.seen.notes == ("1 text of 24 (4.2%) longer than the 40 tokens that the model takes: cut",)
 
 
 def test_too_large_a_batch_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_too_large_a_batch_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyP
     reader = Reader(model, tokenizer, torch.device("cpu"))
     reader.takes = frozenset({"input_ids", "attention_mask", "token_type_ids"})
     features = extract_features(reader, TEXTS, tmp_path / "halves", batch_size=16, tell=lambda step: None)
-    assert "too little memory for a batch of 16 texts" in features.notes[0]
+    assert "too little memory for a batch of 16 texts" in features.seen.notes[0]
     for part, stored in features.parts.items():
         np.testing.assert_allclose(stored, expected.parts[part], rtol=0, atol=1e-5)
 
@@ -197,8 +197,8 @@ def test_vectors_with_nan_are_named_and_the_others_kept(tmp_path: Path) -> None:
         model.bert.pooler.dense.bias[0] = float("nan")
     model.save_pretrained(folder)
     features = extracted("bert", folder, tmp_path / "some", 8)
-    assert {gap.topic for gap in features.not_determined} == {"pooler", "head"}
-    assert "23 texts of 23 gave NaN" in features.not_determined[0].reason
+    assert {gap.topic for gap in features.seen.not_determined} == {"pooler", "head"}
+    assert "23 texts of 23 gave NaN" in features.seen.not_determined[0].reason
     with torch.no_grad():
         model.bert.embeddings.LayerNorm.bias[0] = float("nan")
     model.save_pretrained(folder)

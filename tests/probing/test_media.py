@@ -195,7 +195,7 @@ def test_vectors_are_those_of_each_file_alone(name: str, tmp_path: Path) -> None
     expected = [plain(name, model, dict(encode(path))) for path in paths]
     for size in (1, 4):
         features = extracted(name, folder, paths, tmp_path / f"features{size}", size)
-        assert features.not_determined == ()
+        assert features.seen.not_determined == ()
         assert set(features.parts) - {(Vector.HEAD, None)} == set(expected[0][0])
         for part, stored in features.parts.items():
             if part[0] is not Vector.HEAD:
@@ -210,7 +210,7 @@ def test_vectors_are_those_of_each_file_alone(name: str, tmp_path: Path) -> None
             made = layers[-1](torch.from_numpy(np.array(features.parts[Vector.HEAD, None])))
         torch.testing.assert_close(made, logits, rtol=0, atol=1e-4)
         if name not in WITH_FIRST:
-            reasons = {gap.topic: gap.reason for gap in features.left_out}
+            reasons = {gap.topic: gap.reason for gap in features.seen.left_out}
             assert "is a part of the input" in reasons["first_token"]
 
 

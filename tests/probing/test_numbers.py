@@ -46,7 +46,7 @@ def test_the_first_token_and_the_cosines_are_those_of_plain_forwards(name: str, 
         assert item.first_share == pytest.approx(np.mean([row[0] / row.sum() for row in norms]), abs=1e-6)
         means = [(text[item.layer].mean(0), text[item.layer][1:].mean(0)) for text in several]
         assert item.cosine_without == pytest.approx(np.mean([cosine(*pair) for pair in means]), abs=1e-6)
-    assert len(found.layers) == features.layers
+    assert len(found.layers) == features.seen.layers
     rows = [text[1].mean(0) for text in states]
     pairs = [cosine(one, other) for place, one in enumerate(rows) for other in rows[:place]]
     numbers = {item.name: item for item in found.vectors}
@@ -89,7 +89,7 @@ def test_what_padding_changes_is_measured(tmp_path: Path) -> None:
         found = {item.name: item.padding for item in feature_numbers(list_vectors(features), features).vectors}
         assert found["last_non_pad_token-1"] == pytest.approx(change, rel=1e-3, abs=1e-6)
         assert (change > 1e-3) is moves
-        assert features.padded is not moves
+        assert features.seen.padded is not moves
         assert found["mean_and_max-2"] == max(found["masked_mean-2"] or 0, found["max-2"] or 0)
 
 
@@ -106,7 +106,7 @@ def test_truncated_texts_are_those_with_more_tokens_than_the_model_takes(tmp_pat
     features = extracted("bert", folder, tmp_path / "features", 8, given)
     tokens = features.seen.tokens
     assert (tokens.fewest, tokens.most, tokens.limit, tokens.truncated) == (39, 62, 40, 2)
-    assert features.notes == ("2 texts of 4 (50.0%) longer than the 40 tokens that the model takes: cut",)
+    assert features.seen.notes == ("2 texts of 4 (50.0%) longer than the 40 tokens that the model takes: cut",)
     assert np.array_equal(features.parts[Vector.MASKED_MEAN, 0][2], features.parts[Vector.MASKED_MEAN, 0][3])
 
 
@@ -115,7 +115,7 @@ def test_texts_of_one_token_have_vectors_and_no_mean_without_the_first(tmp_path:
     given = [("w11",), ("w12",), ("w13",)]
     features = extracted("llama", folder, tmp_path / "features", 2, given)
     assert features.seen.layer_numbers == ()
-    for layer in range(features.layers):
+    for layer in range(features.seen.layers):
         first = features.parts[Vector.FIRST_TOKEN, layer]
         np.testing.assert_allclose(first, features.parts[Vector.MASKED_MEAN, layer], atol=1e-6)
         np.testing.assert_array_equal(first, features.parts[Vector.LAST_NON_PAD_TOKEN, layer])

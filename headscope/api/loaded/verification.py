@@ -13,7 +13,7 @@ from headscope.api.arguments import AdapterOption, CacheOptions, PlaceOptions, R
 from headscope.api.options import make_request, options_of, read_selection
 from headscope.api.results.shown import Verified
 from headscope.checks import Selection
-from headscope.checks.loaded import judge_loaded
+from headscope.checks.judgment import weigh
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.request import Progress, Request, is_in_memory
 from headscope.facts.results.environment import tool_version
@@ -121,7 +121,8 @@ def judged(
     subject: LoadedModel | SavedModel, compared: ModelComparison, selection: Selection, *, command: str, loader: str
 ) -> Verified:
     """What the selected rules say of a subject, beside the comparison that it comes from."""
-    verdict, findings, ignored = judge_loaded(subject, selection, compared.gaps)
+    found = [finding for rule in selection.rules for finding in rule.judge(rule, subject)]
+    verdict, findings, ignored = weigh(found, selection, subject.reference, is_open=bool(compared.gaps))
     return Verified(
         tool_version=tool_version(),
         command=command,

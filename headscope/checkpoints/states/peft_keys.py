@@ -57,7 +57,7 @@ def state_of_peft_keys(manifest: CheckpointManifest) -> CheckpointState:
     """The state of a checkpoint with the keys of a PEFT model."""
     keys = [tensor.key for tensor in manifest.tensors]
     beginning = sum(PREFIX in key for key in keys)
-    changed, saved = _changed(keys), _saved(keys)
+    changed, saved = _changed(keys), sorted(set(_saved_modules(keys)))
     ranks, targets = _ranks(manifest.tensors), _targets(keys, changed)
     kind = "low-rank changes" if ranks else f"changes ({few_of(_parts(keys, changed))})"
     evidence = [f"{beginning:,} of {counted(len(keys), 'key')} contain {PREFIX!r}"] if beginning else []
@@ -89,10 +89,6 @@ def _parts(keys: list[str], changed: Container[str]) -> list[str]:
     """The names of an adapter's tensors in a layer: `ia3_l`, `hada_w1_a`."""
     return sorted({next(part for part in reversed(key.split(".")[:-1]) if part != "default")
                    for key in keys if _is_change(key, changed)})  # fmt: skip
-
-
-def _saved(keys: list[str]) -> list[str]:
-    return sorted(set(_saved_modules(keys)))
 
 
 def _saved_modules(keys: list[str]) -> Iterator[str]:

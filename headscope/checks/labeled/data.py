@@ -88,7 +88,7 @@ def data_classes_absent(this: Rule, subject: Subject) -> Findings:
     """Classes of the model without a row."""
     data, model = _comparable(subject), subject.report.model
     found: set[int | None] = {item.model_class for item in data.classes if item.rows} - {None}
-    if _compares_by_name(data, subject):
+    if bool(data.names) and has_ids(data) and _is_named(subject):
         named = [item for item in named_classes(data) if item.rows]
         found = {number for number, _ in fit_names([item.label for item in named], model.labels)} - {None}
     severity = severity_at(subject, training=Severity.WARNING, inference=Severity.NOTE)
@@ -112,10 +112,6 @@ def data_classes_absent(this: Rule, subject: Subject) -> Findings:
 
 def _labels(model: ModelFacts) -> Sequence[str]:
     return model.labels or tuple(str(number) for number in range(model.num_labels))
-
-
-def _compares_by_name(data: DataFacts, subject: Subject) -> bool:
-    return bool(data.names) and has_ids(data) and _is_named(subject)
 
 
 @rule("HS723", "data-ids-out-of-range", "Labels are outside the range of the classes", needs=_DATA)

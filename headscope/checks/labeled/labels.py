@@ -33,7 +33,7 @@ def class_count(this: Rule, subject: Subject) -> Findings:
     """The stored classifier, the configuration and the request don't have the same number of classes."""
     if subject.report.model.task in WITHOUT_CLASSES:
         return
-    configured = _configured_count(subject)
+    configured = len(subject.config.id2label) or subject.config.num_labels
     yield from _against_itself(this, subject)
     stored = next(iter(reshaped_classes(subject).values()), None)  # they agree on one
     wanted = subject.wanted_num_labels or len(subject.wanted_labels) or None
@@ -74,10 +74,6 @@ def _against_itself(this: Rule, subject: Subject) -> Findings:
 
 def _config_name(subject: Subject) -> str:
     return "model.config" if is_live_subject(subject) else "config.json"
-
-
-def _configured_count(subject: Subject) -> int | None:
-    return len(subject.config.id2label) or subject.config.num_labels
 
 
 def _names_in_config(subject: Subject) -> list[str]:

@@ -145,17 +145,13 @@ def _inside(wrapper: Any) -> Any:
         inner = reader(module)
         if inner is not None:
             return inner
-    return module.get_base_model() if _is_adapter(module) else None
+    return module.get_base_model() if callable(getattr(module, "get_base_model", None)) else None
 
 
 def _is_prepared(module: Any) -> bool:
     from torch import nn
 
     return isinstance(module, nn.Module) and accelerate.is_prepared(module)
-
-
-def _is_adapter(module: Any) -> bool:
-    return callable(getattr(module, "get_base_model", None))
 
 
 def _check_kind(module: nn.Module) -> None:

@@ -58,7 +58,7 @@ def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | N
         spread_z=None if initial_spread is None else spread_z(spread, initial_spread, numbers.numel(), kurtosis),
         scheme=scheme,
         scheme_z=scheme_z,
-        mean_row=_mean_row(numbers) if several else None,
+        mean_row=float(numbers.mean(dim=0).norm() / numbers.norm(dim=1).mean()) if several else None,
         mean_row_expected=1 / math.sqrt(classes) if several else None,
         mean_row_z=_mean_row_z(numbers) if several else None,
         cosine=_mean_cosine(numbers) if several else None,
@@ -129,10 +129,6 @@ def _shape_z(kurtosis: float, count: int, usual: float) -> float:
     """The fourth moment against a usual one; 24/n is its variance for a normal distribution, less for others."""
     variance = {3.0: 24.0, 1.8: 1.45, 2.36: 9.0}[usual]
     return (kurtosis - usual) / math.sqrt(variance / count)
-
-
-def _mean_row(numbers: torch.Tensor) -> float:
-    return float(numbers.mean(dim=0).norm() / numbers.norm(dim=1).mean())
 
 
 def _mean_row_z(numbers: torch.Tensor) -> float:
@@ -267,7 +263,7 @@ def _draw(matrix: torch.Tensor) -> _Draw:
     numbers = _sampled(matrix.detach().to("cpu", torch.float64).flatten())
     bounds = (1 / math.sqrt(matrix.shape[1]), math.sqrt(6 / sum(matrix.shape)))
     found = [_tested("normal", _angles(numbers), _REGULAR_ANGLES)]
-    for bound in (item for item in bounds if _is_within(numbers, item)):
+    for bound in (item for item in bounds if float(numbers.abs().max()) <= item * (1 + 1e-6)):
         usual = _tested("", _places(_uniform_draw(numbers.numel(), bound), bound), 1.0)
         found.append(_tested("uniform", _places(numbers, bound), usual.share))
     return max(found, key=lambda item: item.strength or 0)
@@ -305,10 +301,6 @@ def _regularity(places: torch.Tensor) -> float:
     """How much the places between whole numbers agree: 1 if all are the same, about 0 at random."""
     turns = (places % 1) * 2 * math.pi
     return math.sqrt(float(turns.cos().mean() ** 2 + turns.sin().mean() ** 2))
-
-
-def _is_within(numbers: torch.Tensor, bound: float) -> bool:
-    return float(numbers.abs().max()) <= bound * (1 + 1e-6)
 
 
 def _angles(numbers: torch.Tensor) -> torch.Tensor:

@@ -69,7 +69,7 @@ def _stored(array: Array) -> Callable[[], Array]:
 
 def _combined(features: Features) -> Iterator[Vectors]:
     """The candidates that are made of several stored vectors."""
-    parts, last = features.parts, features.layers - 1
+    parts, last = features.parts, features.seen.layers - 1
 
     def first(layer: int) -> Array:
         return whole_array(parts[Vector.FIRST_TOKEN, layer])

@@ -12,7 +12,6 @@ from headscope.facts.results.probe import Vector
 Part = tuple[Vector, int | None]
 """A vector that the pass stores, and the layer that it is made of; None for the pooler and the head's input."""
 
-OF_LAYERS = (Vector.FIRST_TOKEN, Vector.MASKED_MEAN, Vector.LAST_NON_PAD_TOKEN)
 _POSITIONS = 3
 _MAPS = 4
 

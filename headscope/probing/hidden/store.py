@@ -75,31 +75,6 @@ class Features:
     seen: Seen
     reused: bool = False
 
-    @property
-    def layers(self) -> int:
-        """How many hidden states the model has, the embeddings among them."""
-        return self.seen.layers
-
-    @property
-    def padded(self) -> bool:
-        """Whether texts of different lengths shared a batch."""
-        return self.seen.padded
-
-    @property
-    def left_out(self) -> tuple[Gap, ...]:
-        """Vectors that this model or these texts don't have."""
-        return self.seen.left_out
-
-    @property
-    def not_determined(self) -> tuple[Gap, ...]:
-        """Vectors that could not be read."""
-        return self.seen.not_determined
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences on the pass."""
-        return self.seen.notes
-
     def with_note(self, sentence: str) -> Features:
         """The same vectors, with one sentence more."""
         return replace(self, seen=replace(self.seen, notes=(*self.seen.notes, sentence)))

@@ -130,7 +130,7 @@ def _minimise(
     scales = 1 / np.sqrt(1 + strength * sizes[:, None] * curvature)
     offset_scales = 1 / np.sqrt(strength * rows * curvature)
 
-    across = matrix.T if _is_sparse(matrix) else np.ascontiguousarray(matrix.T)
+    across = np.ascontiguousarray(matrix.T) if isinstance(matrix, np.ndarray) else matrix.T
 
     def unpacked(point: Array) -> tuple[Array, Array]:
         table = point.reshape(width + 1, outputs)
@@ -160,7 +160,3 @@ def _minimise(
         },
     )  # fmt: skip
     return LinearModel(*unpacked(found.x))
-
-
-def _is_sparse(matrix: Any) -> bool:
-    return not isinstance(matrix, np.ndarray)

@@ -159,7 +159,7 @@ def _read_mean(step: Step, entering: torch.Tensor, state: Tokens, reading: Readi
         return (Part(PoolingKind.OTHER, _BY_ROW, "mean over some positions, by a rule not recognized"),)
     if state.kept != ALL:
         return (Part(PoolingKind.MEAN, state.kept, f"mean over {_range_words(state.kept)}"),)
-    if _is_spatial(entering, reading):
+    if not reading.execution.probe.length and entering.dim() == IMAGE_RANK:
         return (Part(PoolingKind.SPATIAL_MEAN, ALL, "mean over all spatial positions"),)
     return (Part(PoolingKind.MEAN, ALL, f"mean over all positions{_and_padding(reading)}"),)
 
@@ -180,10 +180,6 @@ def _range_words(kept: Positions) -> str:
     if kept.stop is None:
         return "all positions but the first" if kept.index == 1 else f"all positions but the first {kept.index}"
     return f"the positions {kept.text}"
-
-
-def _is_spatial(entering: torch.Tensor, reading: Reading) -> bool:
-    return not reading.execution.probe.length and entering.dim() == IMAGE_RANK
 
 
 def _read_sum(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
