@@ -27,7 +27,6 @@ _NO_CONFIG = "add the config.json of the model"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 _ONNX = "onnx/"
 """The folder in which Optimum and sentence-transformers put their exports."""
-_BESIDE = (".json", ".cfg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class PlaceSurroundings:
         """Raises Unsupported where another library wrote the files, or where they are exports."""
         names = self.storage.names()
         if self.file is not None:
-            names = (self.file, *(name for name in names if name.endswith(_BESIDE)))
+            names = (self.file, *(name for name in names if name.endswith((".json", ".cfg"))))
         refuse_exports(names, self.storage.open)
         refuse_foreign(names, self.storage, self.reference)
 

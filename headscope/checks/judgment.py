@@ -9,10 +9,7 @@ from headscope.facts import Finding, Gap, Severity
 from headscope.facts.results.check import GRAVITY, CheckResult, Ignored, Subject, Verdict
 from headscope.facts.results.environment import tool_version
 
-_NO_DATA = "no labeled data was given (--data)"
-_NO_ENGINE = "no engine was named (--engine)"
 _OPTIONAL = frozenset({"data", "predictions", "engine"})
-_NO_PREDICTIONS = "predictions need --predict"
 
 
 @dataclass(slots=True)
@@ -106,11 +103,11 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
     unknown = {gap.topic: gap.reason for gap in subject.unknown}
     without = {gap.topic: gap.reason for gap in subject.inapplicable if gap.topic not in unknown}
     if subject.data is None and "data" not in unknown:
-        without.setdefault("data", _NO_DATA)
+        without.setdefault("data", "no labeled data was given (--data)")
     elif subject.data is not None and subject.data.predictions is None and "predictions" not in unknown:
-        without.setdefault("predictions", _NO_PREDICTIONS)
+        without.setdefault("predictions", "predictions need --predict")
     if subject.engine is None:
-        without.setdefault("engine", _NO_ENGINE)
+        without.setdefault("engine", "no engine was named (--engine)")
     for rule in selection.rules:
         lacking = next((name for name in rule.needs if name in without), None)
         unread = next((name for name in rule.needs if name in unknown), None)

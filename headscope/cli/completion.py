@@ -20,7 +20,6 @@ _OF_VERIFY, _OF_SAVES = range(701, 710), range(710, 721)
 """The numbers of the rules that `verify` runs, and of those that only `verify_save` in Python runs."""
 _TASK = "task, "
 """How the heading of the topic begins that names every task."""
-_SEVERITIES = ("error", "warning", "note")
 
 
 def complete_checkpoint(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -90,7 +89,7 @@ def complete_topic(incomplete: str) -> list[str]:
 
 def complete_severity(incomplete: str) -> list[str]:
     """The severities of findings, the gravest first."""
-    return [name for name in _SEVERITIES if name.startswith(incomplete)]
+    return [name for name in ("error", "warning", "note") if name.startswith(incomplete)]
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[str]:

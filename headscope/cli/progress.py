@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.status import Status
 
-_PATIENCE = 1.0  # seconds
 _TRUE = {"1", "on", "yes", "true"}
 
 Tell = Callable[[str], None]
@@ -51,7 +50,7 @@ class _StatusLine:
         self._step = "starting"
         self._closed = False
         self._status: Status | None = None
-        self._timer = threading.Timer(_PATIENCE, self._show)
+        self._timer = threading.Timer(1.0, self._show)
         self._timer.daemon = True
         self._timer.start()
 

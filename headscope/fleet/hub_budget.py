@@ -28,7 +28,6 @@ _UNLIMITED_SECONDS = 60.0
 _PAUSE_UNKNOWN = 2.0
 _ROUNDING = 1.0
 """The Hub says whole seconds, rounded in a way that it does not promise."""
-_LOCK_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ class SharedBudget:
     def _held(self) -> Iterator[dict[str, _Window]]:
         """The windows by kind, to look at and to change, while nobody else does."""
         try:
-            with closing(sqlite3.connect(self.file, timeout=_LOCK_SECONDS, isolation_level=None)) as store:
+            with closing(sqlite3.connect(self.file, timeout=30.0, isolation_level=None)) as store:
                 store.execute("PRAGMA synchronous = OFF")  # it has no worth after a crash of the machine
                 store.execute("BEGIN IMMEDIATE")
                 store.execute("CREATE TABLE IF NOT EXISTS windows (state TEXT)")

@@ -23,7 +23,6 @@ from headscope.facts.stored.location import HubOptions, Location
 
 _LISTING = "the listing"
 _TOLD = ("sha", "siblings")
-_URI = "hf://"
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _MOST_OF_AUTHOR = 2000
 _LARGEST_PAGE = 5 * LARGEST_JSON
@@ -46,7 +45,7 @@ class ListedModel:
         """What to read of it: the files that were listed, at the commit that was listed."""
         # A folder of the same name would hide it, and what isn't an id must not be taken for a path.
         is_plain_id = is_id(self.repo) and isinstance(parse_reference(self.repo), HubReference)
-        reference = self.repo if is_plain_id else f"{_URI}{self.repo}"
+        reference = self.repo if is_plain_id else f"hf://{self.repo}"
         return Location(reference, commit=self.commit, names=self.names, hub=hub or HubOptions())
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 ROW_LOG = "_rows.jsonl"
 PARTITION = "verdict"
-_NEW = "_new"
 _PART = "part-{i}.parquet"
 _OWN = _PART.format(i=0)
 """The name of the one file that a partition gets from the log."""
@@ -55,7 +54,7 @@ class RowFolder(LoggedTable):
 
     def _write_out(self) -> None:
         """Writes the log as Parquet; a log without rows is removed."""
-        new = self.path / _NEW
+        new = self.path / "_new"
         if not self._log.size:
             self._log.path.unlink(missing_ok=True)
             return

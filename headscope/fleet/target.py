@@ -17,7 +17,6 @@ from headscope.examination.base.request import Request
 from headscope.facts.stored.location import Location
 
 _LONGEST_LINE = 10_000
-_SNAPSHOT = b'"headscope-snapshot"'
 _WEIGHTS = re.compile(r"(.*\.safetensors|pytorch_model.*\.bin)(\.index\.json)?|tf_model.*\.h5|flax_model.*\.msgpack")
 _MODULE = re.compile(r"\d+_\w+")  # the folders of sentence-transformers' modules, `2_Dense`
 
@@ -172,6 +171,6 @@ def _is_snapshot(file: Path) -> bool:
         if not file.is_file():  # to open a pipe is to wait for its writer
             return False
         with file.open("rb") as stream:
-            return _SNAPSHOT in stream.read(200)
+            return b'"headscope-snapshot"' in stream.read(200)
     except OSError:
         return False

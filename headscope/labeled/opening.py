@@ -24,9 +24,7 @@ _KINDS = {
     b"<!doctype": ("an HTML page", "download the file itself"),
     b"<html": ("an HTML page", "download the file itself"),
 }
-_PARQUET = b"PAR1"
 _DELIMITED = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
-_JSON = (".jsonl", ".ndjson", ".json")
 
 
 def open_data(path: str, split: str | None = None) -> RowSource:
@@ -37,7 +35,7 @@ def open_data(path: str, split: str | None = None) -> RowSource:
     if split is not None:
         raise Unsupported(f"{name} is a single file, so it has no split {split!r}", "leave the split out")
     start = _start(place, name)
-    if start.startswith(_PARQUET):
+    if start.startswith(b"PAR1"):
         return parquet_source(place, name)
     for mark, (kind, hint) in _KINDS.items():
         if start.startswith(mark):
@@ -45,7 +43,7 @@ def open_data(path: str, split: str | None = None) -> RowSource:
     suffix = place.suffix.lower()
     if suffix in _DELIMITED:
         return delimited_source(place, name, _DELIMITED[suffix])
-    if suffix in _JSON:
+    if suffix in (".jsonl", ".ndjson", ".json"):
         return json_lines_source(place, name)
     if suffix == ".parquet":
         raise Malformed(f"{name} is not a Parquet file: its first bytes are not PAR1", "download it or save it again")

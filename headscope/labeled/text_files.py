@@ -17,7 +17,6 @@ _LONGEST = 4_000_000
 _ROWS = 16
 """How many rows are parsed at a time: few, as each may be as long as a line may."""
 _MOST_COLUMNS = 200
-_DELIMITERS = (",", ";", "\t", "|")
 _OTHER_ENCODINGS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 
@@ -52,7 +51,7 @@ def delimited_source(path: Path, name: str, format_name: str) -> RowSource:
 
 def _delimiter(first: str) -> str:
     """What separates the columns: the most frequent candidate in the first line, a comma if there is none."""
-    return max(_DELIMITERS, key=first.count)
+    return max((",", ";", "\t", "|"), key=first.count)
 
 
 def _cells(lines: Iterator[str], name: str, delimiter: str, *, is_quoted: bool) -> Iterator[tuple[int, list[str]]]:

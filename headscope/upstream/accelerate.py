@@ -10,8 +10,6 @@ from torch import nn
 from headscope.errors import moved
 
 NAME = "Accelerator"
-_PACKAGE = "accelerate"
-_REPLACED = "_original_forward"
 _HOOK = "_hf_hook"
 _WRAPPED = "_old_forward"
 OF_HOOKS = (_HOOK, _WRAPPED, "forward")
@@ -23,7 +21,7 @@ Numbers = Callable[[], torch.Tensor]
 
 def is_prepared(module: nn.Module) -> bool:
     """Whether `prepare` replaced the forward of a model, for mixed precision; without that it leaves no trace."""
-    return _REPLACED in vars(module)
+    return "_original_forward" in vars(module)
 
 
 def is_hooked(module: nn.Module) -> bool:
@@ -45,7 +43,7 @@ def offloaded(module: nn.Module) -> dict[str, Numbers]:
                 names = list(_names_in(part, recurse=hook.place_submodules))
                 found |= {f"{path}.{name}".lstrip("."): partial(_read_tensor, hook.weights_map, name) for name in names}
             except AttributeError as err:
-                raise moved(_PACKAGE, f"a hook that offloads keeps no weights_map ({err})") from err
+                raise moved("accelerate", f"a hook that offloads keeps no weights_map ({err})") from err
     return found
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from headscope.errors import moved
 
-_PACKAGE = "huggingface_hub"
 _MODELS = "models--"
 
 
@@ -29,7 +28,7 @@ def transport_error() -> type[Exception]:
     """The base of the errors of the client's HTTP library."""
     found = getattr(http_library(), "HTTPError", None)
     if not (isinstance(found, type) and issubclass(found, Exception)):
-        raise moved(_PACKAGE, "its HTTP library has no HTTPError")
+        raise moved("huggingface_hub", "its HTTP library has no HTTPError")
     return found
 
 

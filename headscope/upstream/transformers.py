@@ -21,8 +21,6 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from headscope.errors import moved
 
 _PACKAGE = "transformers"
-_LOADED = "_is_hf_initialized"
-_CONVERTED = "_weight_conversions"
 _CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 
 
@@ -85,7 +83,7 @@ def is_filled(parameter: torch.Tensor) -> bool:
 
     It sets a mark on each (`core_model_loading.set_param_for_module`), which a deep copy loses.
     """
-    return bool(getattr(parameter, _LOADED, False))
+    return bool(getattr(parameter, "_is_hf_initialized", False))
 
 
 def initialize(model: PreTrainedModel, part: nn.Module) -> None:
@@ -98,7 +96,7 @@ def initialize(model: PreTrainedModel, part: nn.Module) -> None:
 
 def was_loaded(module: nn.Module) -> bool:
     """Whether `from_pretrained` made a model: its conversions are left on it, or its marks on the parameters."""
-    return hasattr(module, _CONVERTED) or any(map(is_filled, module.parameters()))
+    return hasattr(module, "_weight_conversions") or any(map(is_filled, module.parameters()))
 
 
 def name_and_commit(config: Any) -> tuple[str | None, str | None]:

@@ -155,7 +155,6 @@ def _module(entry: Any) -> tuple[str, str]:
     return kind.rpartition(".")[2], folder
 
 
-_SETTINGS = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _LARGEST_SIZE = 2**31
 _OLD_MODES = {
@@ -197,7 +196,7 @@ def read_module(storage: FileStorage, name: str, folder: str) -> SentenceModule:
 
 def settings_of_module(storage: FileStorage, folder: str) -> dict[str, Any]:
     """The settings of the module in a folder of the checkpoint. Raises Malformed for a folder that lies elsewhere."""
-    name = _inside(folder, _SETTINGS)
+    name = _inside(folder, "config.json")
     return parse_object(storage.read_text(name), name)
 
 

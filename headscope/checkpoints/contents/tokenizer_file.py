@@ -76,7 +76,6 @@ def _token_of(part: Any) -> str | None:
 _ADDED = "added_tokens.json"
 _SETTINGS = "tokenizer_config.json"
 _VOCABULARIES = (TOKENIZER, "vocab.json", "vocab.txt")
-_NOT_TEXT = (".model", ".spm", ".tiktoken")
 _MOST_DIGITS = 9
 
 
@@ -127,7 +126,7 @@ def read_token_ids(storage: FileStorage, settings: Mapping[str, Any]) -> TokenId
     added = _added_beside(storage, settings)
     if file is not None:
         return TokenIds(file, _vocabulary_in(storage.read_text(file), file), added)
-    coded = next((name for name in storage.names() if name.endswith(_NOT_TEXT)), None)
+    coded = next((name for name in storage.names() if name.endswith((".model", ".spm", ".tiktoken"))), None)
     if coded is None and not added:
         raise _lists_no_tokens()
     return TokenIds(_SETTINGS, {}, added, f"its vocabulary is in {coded or 'no file'}, which headscope doesn't read")

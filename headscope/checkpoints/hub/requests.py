@@ -278,9 +278,6 @@ def rate_limit_in(headers: Any) -> tuple[int, float] | None:
     return found.remaining, float(found.reset_in_seconds)
 
 
-_UNAUTHORIZED = (401, 403)
-
-
 @contextmanager
 def understood(repo: str) -> Iterator[None]:
     """An answer in another form than expected, as an error of the network: it is the server that is at fault."""
@@ -327,6 +324,6 @@ def translated(repo: str, revision: str | None) -> Iterator[None]:
 
 def _http_error(repo: str, err: Any) -> HeadscopeError:
     status = getattr(getattr(err, "response", None), "status_code", None)
-    if status in _UNAUTHORIZED:
+    if status in (401, 403):
         return Gated(f"the Hub refused access to {repo} ({status})", "`hf auth login`, or pass --token")
     return NetworkError(f"the Hub answered {status} for {repo}", "try again later")

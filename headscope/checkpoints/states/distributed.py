@@ -14,9 +14,6 @@ from headscope.facts.counting import counted
 
 _METADATA = ".metadata"
 _DATA = ".distcp"
-_OF_AN_OPTIMIZER = ("optim", "sched")
-_STATE = "state"
-_OBJECT = ".BytesStorageMetadata"
 
 Path = tuple[str | int, ...]
 
@@ -80,13 +77,13 @@ def _has_objects(metadata: dict[Any, Any]) -> bool:
     """Whether objects are stored beside the tensors, as separate pickles: numbers, paths, settings."""
     described = metadata.get("state_dict_metadata")
     items = described.values() if isinstance(described, dict) else ()
-    return any(isinstance(item, Opaque) and item.made_by.endswith(_OBJECT) for item in items)
+    return any(isinstance(item, Opaque) and item.made_by.endswith(".BytesStorageMetadata") for item in items)
 
 
 def _is_of_an_optimizer(path: Path) -> bool:
     """Whether a place in the saved dict is one that optimizers and schedulers write: `optimizer`, `state`, a number."""
     return any(
-        isinstance(part, int) or part == _STATE or any(word in part for word in _OF_AN_OPTIMIZER) for part in path
+        isinstance(part, int) or part == "state" or any(word in part for word in ("optim", "sched")) for part in path
     )
 
 

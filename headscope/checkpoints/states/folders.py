@@ -72,12 +72,11 @@ _RANK = re.compile(r"mp_rank_(\d\d)(?:_(\d\d\d))?(?:_\d\d\d)?")
 _ITERATION = re.compile(r"(iter_\d{7}|release)")
 _TRACKED = re.compile(r"\d{1,18}|release")
 _TRACKER = "latest_checkpointed_iteration.txt"
-_WEIGHTS = ("model_optim_rng.pt", "model_rng.pt")
 
 
 def find_megatron(place: StatePlace) -> Found | None:
     """The state of a place with the rank files of Megatron-LM: `iter_*/mp_rank_XX/model_optim_rng.pt`."""
-    files = [name for name in place.names if name.rpartition("/")[2] in _WEIGHTS]
+    files = [name for name in place.names if name.rpartition("/")[2] in ("model_optim_rng.pt", "model_rng.pt")]
     ranks = [(name, _RANK.fullmatch(name.split("/")[-2])) for name in files if "/" in name]
     found = [(name, match) for name, match in ranks if match is not None]
     if not found:

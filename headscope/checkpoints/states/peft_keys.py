@@ -11,7 +11,6 @@ from headscope.facts.counting import counted, few_of
 
 PREFIX = "base_model.model."
 _LORA = re.compile(r"\.(lora_\w+)\.")
-_DORA = ".lora_magnitude_vector."
 _LAYER = re.compile(r"\.base_layer\.")
 _REPLACED = re.compile(r"\.original_module\.")
 _SAVED = re.compile(r"^(.+)\.modules_to_save\.\w+\.")
@@ -110,7 +109,7 @@ def _repair(manifest: CheckpointManifest, ranks: list[int], targets: list[str], 
     is_torch = manifest.format is WeightsFormat.TORCH
     load = "torch.load(file, map_location='cpu', weights_only=True)" if is_torch else "load_file(file)"
     config, needed, sentence = _config(
-        ranks, targets, saved, is_dora=any(_DORA in item.key for item in manifest.tensors)
+        ranks, targets, saved, is_dora=any(".lora_magnitude_vector." in item.key for item in manifest.tensors)
     )
     code = (
         f"{'import torch' if is_torch else 'from safetensors.torch import load_file'}\n"

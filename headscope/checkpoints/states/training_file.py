@@ -15,11 +15,9 @@ from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of
 
-_LIGHTNING = "pytorch-lightning_version"
 _USUAL = ("state_dict", "model_state_dict", "model", "module", "net", "weights")
 _NOT_WEIGHTS = re.compile(r"(?:^|[^a-z])(?:opt(?:im)?(?:[^a-z]|$)|optimi[sz]er|sched|scaler)", re.IGNORECASE)
 _OF_AN_OPTIMIZER = frozenset({"exp_avg", "exp_avg_sq", "momentum_buffer"})
-_AVERAGED = "ema"
 _NAMES = 6
 _LONGEST = 60
 _MOST_FILES = 5
@@ -157,7 +155,7 @@ def read_training_file(source: ByteSource) -> TrainingFile | None:
     if found is None:
         return None
     path, tensors = found
-    version = value.get(_LIGHTNING)
+    version = value.get("pytorch-lightning_version")
     beside = tuple(str(key)[:_LONGEST] for key in value if key != path[0])
     lightning = version[:_LONGEST] if isinstance(version, str) else ""
     return TrainingFile(source.name, path, headers_of(tensors, source.name), beside, lightning, tuple(sorted(names)))
@@ -180,7 +178,7 @@ def _rank(found: tuple[tuple[str, ...], Any]) -> tuple[bool, int, int]:
     """Weights before averages of them, usual names before others, then the larger dict."""
     path, tensors = found
     usual = _USUAL.index(path[-1]) if path[-1] in _USUAL else len(_USUAL)
-    return not any(_AVERAGED in part.lower() for part in path), -usual, len(tensors)
+    return not any("ema" in part.lower() for part in path), -usual, len(tensors)
 
 
 def state_of_training_file(found: TrainingFile, others: Sequence[str] = ()) -> CheckpointState:

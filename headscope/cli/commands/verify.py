@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from headscope.api import SeverityName
     from headscope.facts.results.verification import VerifyResult
 
-_RULES = "Rules"
 _SERVER = "A running server, or an engine"
 BOTH = "sentence-transformers"
 """The one name of both a loader and an engine."""
@@ -25,7 +24,7 @@ Select = Annotated[str | None, rules_option("--select", "Run only these rules.")
 IgnoreRules = Annotated[str | None, rules_option("--ignore", "Rules whose findings don't fail the verification.")]
 FailOn = Annotated[
     str,
-    option("--fail-on", "error, warning or note.", "SEVERITY", panel=_RULES, autocompletion=complete_severity),
+    option("--fail-on", "error, warning or note.", "SEVERITY", panel="Rules", autocompletion=complete_severity),
 ]
 
 

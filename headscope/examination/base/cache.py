@@ -33,8 +33,6 @@ _FORMAT = 3
 MOST_ENTRIES = 300
 MOST_BYTES = 100_000_000
 _LARGEST_ENTRY = 20_000_000
-_SWITCH = "HEADSCOPE_NO_CACHE"
-_PLACE = "HEADSCOPE_CACHE"
 _KEY, _KEY_BYTES = "key", 32
 _FALSE = {"", "0", "false", "no", "off"}
 _NAME = re.compile(r"[0-9a-f]{40}(?:-[0-9a-f]{16})?(?:-base)?-(?P<kind>[a-z]+)\.json")
@@ -145,14 +143,14 @@ def _secret(folder: Path) -> bytes:
 
 def open_cache(wanted: bool) -> Cache:
     """The user's cache: `$HEADSCOPE_CACHE`, or the system's place for caches; none under `$HEADSCOPE_NO_CACHE`."""
-    if not wanted or os.environ.get(_SWITCH, "").strip().lower() not in _FALSE:
+    if not wanted or os.environ.get("HEADSCOPE_NO_CACHE", "").strip().lower() not in _FALSE:
         return Cache(None)
     return Cache(cache_folder())
 
 
 def cache_folder() -> Path | None:
     """Where entries are stored, whether or not the cache is in use; None where there is no home folder."""
-    place = os.environ.get(_PLACE)
+    place = os.environ.get("HEADSCOPE_CACHE")
     return Path(place) if place else _usual_place()
 
 

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from headscope.trace import HeadProgram
 
 
-_OWN = "token_rows.py"
-
-
 def trace_token_rows(
     skeleton: PreTrainedModel, choice: Choice, keep: Callable[[HeadProgram], object] | None = None
 ) -> tuple[HeadTrace, Choice]:
@@ -99,7 +96,7 @@ def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -
 
 def _is_own(file: str) -> bool:
     """Whether an operation is in headscope's own source: the last position and its tokens are picked there."""
-    return file.rpartition("/")[2] == _OWN
+    return file.rpartition("/")[2] == "token_rows.py"
 
 
 def _pooling(pooling: Pooling, size: int, whole: int) -> Pooling:

@@ -29,7 +29,6 @@ _MOST_TO_RUN = 8_000_000_000
 """Bytes of a model that is loaded and run because some of its tensors hold only zeros."""
 _FILLED = 0.02
 """The spread of most initializations."""
-_ELSEWHERE = "headscope reads them only from files on this machine"
 NOT_IN_TRAINING = "they are read before inference"
 
 
@@ -52,7 +51,7 @@ def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Gap
     found: dict[str, _Extremes] = {}
     for place in open_stored_files(request, examined.manifest):
         if not place.sidecar.reads_cheaply:
-            return Gap("numbers", _ELSEWHERE)
+            return Gap("numbers", "headscope reads them only from files on this machine")
         is_adapter = place.manifest is examined.manifest.adapter
         if is_adapter:
             dtypes |= {header.key: header.dtype for header in place.manifest.tensors}

@@ -19,7 +19,6 @@ from headscope.facts.exports.export import (
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
 
 _STORED_PLAIN = ("f16", "f32", "f64", "bf16", "float16", "float32", "float64", "bfloat16")
-_SUFFIXES = ("_quantized", "_transposed", "_DequantizeLinear")
 _NEUTRAL = frozenset({
     "dropout", "select", "index", "slice", "contiguous", "to", "clone", "detach", "view", "reshape", "squeeze",
     "unsqueeze", "mean", "sum", "div", "mul", "add", "gather", "getitem", "argmax", "expand", "cast", "identity",
@@ -72,7 +71,7 @@ def _by_name(item: HeadParameter, stored: dict[str, TensorHeader]) -> TensorHead
     """The tensor of that name, or of that name with what exporters put before or behind it."""
     for name, tensor in stored.items():
         bare = name
-        for suffix in _SUFFIXES:
+        for suffix in ("_quantized", "_transposed", "_DequantizeLinear"):
             bare = bare.removesuffix(suffix)
         if bare == item.name or bare.endswith(f".{item.name}"):
             return tensor if _fits(item.shape, tensor.shape) else None

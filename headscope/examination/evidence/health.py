@@ -29,7 +29,6 @@ _SMALLEST, _LARGEST = 1e-60, 1e60
 """Their squares, and sums of those, are numbers in double precision."""
 _LARGEST_SIDE = 2_048
 _OPERATIONS = ("linear", "conv1d", "conv2d")
-_SOFTMAX = "CrossEntropyLoss"
 
 
 def health_of_checkpoint(examined: Examined, request: Request) -> HeadHealth:
@@ -240,4 +239,4 @@ def _mean_row_applies(report: Report) -> bool | None:
         return False  # a softmax over positions or choices, not over the rows
     if model.problem_type is not None:
         return model.problem_type == "single_label_classification"
-    return True if model.loss == _SOFTMAX else None if model.loss == "not determined" else False
+    return True if model.loss == "CrossEntropyLoss" else None if model.loss == "not determined" else False

@@ -29,7 +29,6 @@ _ROWS_A_CLASS = 5
 _LEAST_MARGIN = 0.2
 _LEAST_CONTRAST = 0.1
 _MORE = "give more rows (--predict)"
-_PREDICTIONS = "predictions"
 
 
 def predict_sample(
@@ -40,7 +39,7 @@ def predict_sample(
     model = report.model
     reason = _unsuited(examined, data, model)
     if reason:
-        return Gap(_PREDICTIONS, reason)
+        return Gap("predictions", reason)
     from headscope.labeled import open_labeled, sample_rows
 
     wanted = labeled.request

@@ -61,7 +61,7 @@ def unwrap(reference: Any) -> Unwrapped:
 
     if isinstance(reference, type):
         raise UsageError(
-            f"{reference.__name__} is a class, not a model", f"give an instance, or a checkpoint with {_AS_CLASS}"
+            f"{reference.__name__} is a class, not a model", "give an instance, or a checkpoint with model_class=..."
         )
     if is_setfit(reference):
         return _of_scorer(Unwrapped(nn.Identity(), (), {}), scorer_of_setfit(reference))
@@ -78,9 +78,6 @@ def unwrap(reference: Any) -> Unwrapped:
         found = _of_scorer(found, scorer)
     own = found.module.named_parameters(remove_duplicate=False)
     return replace(found, held={name: shards.get(id(item), item) for name, item in own})
-
-
-_AS_CLASS = "model_class=..."
 
 
 def _peeled(found: Unwrapped) -> Unwrapped:

@@ -26,7 +26,6 @@ from headscope.upstream.transformers import config_classes, folder_of_type
 _FEW = 12
 """Keys in which a class may differ before its flags are tried."""
 _MOST_HEIGHTS = 30
-_GENERATED = "automatically generated from"
 _START = 1000
 _OF_A_HEAD = 2
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -37,7 +36,6 @@ _MOST_FIELDS = 80
 _LARGEST = 2**31
 _HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads")
 _HEAD_WIDTH = 64
-_HEAD = "head"
 _LARGEST_SOLVED = 4096
 
 Shapes = dict[str, tuple[int, ...]]
@@ -96,7 +94,7 @@ def _model_types(stored: Shapes) -> list[str]:
 
     def order(kind: str) -> tuple[bool, bool, int]:
         is_named = any(key.startswith(f"{kind.replace('-', '_')}.") for key in stored)
-        return not is_named, _GENERATED in sources[kind][:_START], len(sources[kind])
+        return not is_named, "automatically generated from" in sources[kind][:_START], len(sources[kind])
 
     most = max(scores.values(), default=0)
     return sorted((kind for kind, score in scores.items() if score == most > 0), key=order)
@@ -253,7 +251,7 @@ class _Fitting:
             if found is None or (left := self.misfits(fields | opened | {name: found})) >= misfits:
                 continue
             misfits = left
-            (opened if _HEAD in name else fields)[name] = found
+            (opened if "head" in name else fields)[name] = found
 
     def _solved(self, name: str, fields: Mapping[str, int]) -> int | None:
         """The value with which the first parameter of another shape gets the stored one, by bisection."""

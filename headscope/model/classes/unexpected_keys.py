@@ -16,8 +16,6 @@ from headscope.model.quiet import quiet
 from headscope.recent import Recent
 from headscope.upstream.torch import on_meta
 
-_BASE = "base model"
-
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
@@ -81,7 +79,7 @@ def _owners(cls: type[PreTrainedModel], shallow: Any) -> Iterator[_Owner]:
     built = [(name, word, relative) for name, word, relative in siblings if relative is not None]
     for _, _, relative in built:
         if relative.base_model is not relative:
-            yield _Owner(_BASE, type(relative.base_model).__name__, _keys_of_base(relative), any_layer=True)
+            yield _Owner("base model", type(relative.base_model).__name__, _keys_of_base(relative), any_layer=True)
     for name, word, relative in built:
         yield _Owner(word, name, frozenset(relative.state_dict()))
 

@@ -25,7 +25,7 @@ class OriginTensor(torch.Tensor):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         # A comparison of numbers that do not exist would raise: the loader compares only what it is about to tie.
-        if func in _EQUALITIES:
+        if func in (torch.equal, torch.Tensor.equal):
             return _are_stored_as_one(*args)
         if func is torch.Tensor.copy_:
             _mark_filled(*args[:2])
@@ -46,7 +46,6 @@ class OriginTensor(torch.Tensor):
 
 
 _BARE = (bool, int, str, torch.Size, torch.dtype, torch.device, NoneType)
-_EQUALITIES = (torch.equal, torch.Tensor.equal)
 
 
 def _are_stored_as_one(one: Any, other: Any) -> bool:

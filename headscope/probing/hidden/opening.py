@@ -30,7 +30,6 @@ from headscope.probing.hidden.pooled import Part
 
 AUTO = "auto"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_HALF = ("bfloat16", "float16")
 HALF_TOLERANCE = 5e-2
 """How much half precision may change a vector of a sample text, relative to its largest number."""
 _SAMPLE = 8
@@ -61,7 +60,7 @@ def open_reader(source: InputSource, device: str, dtype: str, texts: Texts) -> R
     """
     where = check_device(device, runs_weights=True)
     tokenizer = open_tokenizer(source.place) if source.input is Input.TEXT else _ENCODERS[source.input](source.place)
-    of_its_own = source.stored if where.type != "cpu" and source.stored in _HALF else "float32"
+    of_its_own = source.stored if where.type != "cpu" and source.stored in ("bfloat16", "float16") else "float32"
     wanted = DTYPES[of_its_own if dtype == AUTO else dtype]
     if wanted is torch.float32:
         reader = _reader(source, tokenizer, where, torch.float32)

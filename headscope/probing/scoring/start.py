@@ -24,7 +24,6 @@ from headscope.probing.scoring.scores import Trial, interval
 Array = np.ndarray[Any, Any]
 
 _CLOSE = 0.1
-_MULTI = "multi_label_classification"
 
 
 def outputs_of(rows: LabeledRows, model: ModelFacts) -> tuple[int, ...] | Gap:
@@ -37,7 +36,7 @@ def outputs_of(rows: LabeledRows, model: ModelFacts) -> tuple[int, ...] | Gap:
         if model.num_labels != 1:
             return missing(f"the checkpoint's head has {model.num_labels} outputs, and the labels are numbers")
         return (0,)
-    is_multi = model.problem_type == _MULTI and model.reads_problem_type is not False
+    is_multi = model.problem_type == "multi_label_classification" and model.reads_problem_type is not False
     if model.num_labels < 2 or is_regression(model) or is_multi is not (rows.problem is Problem.MULTI_LABEL):
         does = "score each class alone" if rows.problem is Problem.MULTI_LABEL else "choose one of several classes"
         return missing(f"the checkpoint's head does not {does}")

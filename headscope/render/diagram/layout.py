@@ -10,9 +10,6 @@ from rich.cells import cell_len
 from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture, Tint
 from headscope.render.text.tokens import Cell, CellRow, Mark, cell_text
 
-_ASCII = 0.61
-_NARROW = 0.8
-_WIDE = 1.4
 _WORDS = re.compile(r"\s+|\S+")
 _PIECES = re.compile(r"[^._/,:-]+[._/,:-]*|[._/,:-]+")
 
@@ -24,8 +21,8 @@ def text_width(text: str, size: float) -> float:
 
 def _advance(char: str) -> float:
     if char.isascii():
-        return _ASCII
-    return _WIDE if cell_len(char) > 1 else _NARROW
+        return 0.61
+    return 1.4 if cell_len(char) > 1 else 0.8
 
 
 def wrap_text(text: str, width: float, size: float) -> tuple[str, ...]:

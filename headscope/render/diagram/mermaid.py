@@ -20,7 +20,6 @@ _HARMLESS = "|".join(
 _PIECE = re.compile(rf"({_HARMLESS})|.", re.DOTALL)
 # Two dollar signs begin a formula and `fa:fa-` an icon, even as numbers: a space of no width keeps them apart.
 _BEGINNINGS = re.compile(r"(?<=#36;)(?=#36;)|(?<=#58;)(?=fa)")
-_SETTING = '%%{init: {"flowchart": {"wrappingWidth": 520}}}%%'
 
 
 def mermaid_text(picture: Picture) -> str:
@@ -29,7 +28,7 @@ def mermaid_text(picture: Picture) -> str:
 
 
 def _lines(picture: Picture) -> Iterator[str]:
-    yield _SETTING
+    yield '%%{init: {"flowchart": {"wrappingWidth": 520}}}%%'
     yield "flowchart TD"
     yield f"  accTitle: {_escaped(picture.title)}"
     yield f"  accDescr: {_escaped(picture.verdict)}"

@@ -15,7 +15,6 @@ from headscope.render.text.safe import code_span, plain, safe
 
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _SARIF = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
-_SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 RuleTitles = Sequence[tuple[str, str]]
 
@@ -121,7 +120,7 @@ def sarif_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
             }
         ],
     }
-    document = {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+    document = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
     return json.dumps(document, indent=2) + "\n"
 
 

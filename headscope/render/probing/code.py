@@ -41,8 +41,7 @@ def maximum(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 _STATES = (
     "        states = self.run(input_ids, attention_mask, token_type_ids, output_hidden_states=True).hidden_states\n"
 )
-_MASK = "        mask = attention_mask.bool()\n"
-_OF_LAYER = _STATES + _MASK + "        return {call}\n"
+_OF_LAYER = _STATES + "        mask = attention_mask.bool()\n" + "        return {call}\n"
 _BODIES = {
     Vector.FIRST_TOKEN: ((_FIRST,), "first(states[LAYER], mask)"),
     Vector.MASKED_MEAN: ((_MEAN,), "mean(states[LAYER], mask)"),

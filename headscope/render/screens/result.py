@@ -32,7 +32,6 @@ from headscope.render.text.console import plain_text
 from headscope.render.text.safe import safe
 from headscope.render.text.words import axes_of, snapshot_sentence
 
-_FALLBACK = (100, 24)
 _LINE = 160
 
 
@@ -67,7 +66,7 @@ def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for eac
 
 def result_text(result: Any, width: int | None = None) -> str:
     """`result_screen` as text without color, as wide as the terminal if no `width` is given."""
-    columns = width or shutil.get_terminal_size(_FALLBACK).columns
+    columns = width or shutil.get_terminal_size((100, 24)).columns
     return plain_text(result_screen(result), columns).rstrip("\n")
 
 

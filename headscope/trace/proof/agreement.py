@@ -28,7 +28,6 @@ from headscope.trace.slice.doubts import doubts
 from headscope.trace.slice.head_slice import HeadSlice, read_sources
 from headscope.trace.slice.stages import Step, build_stages, place_of, read_steps
 
-_VARIES = "varies"
 _NUMBER = re.compile(r"\d+")
 
 
@@ -249,7 +248,7 @@ def _merged_size(left: int | str, right: int | str) -> int | str:
         return left
     if isinstance(left, str) != isinstance(right, str):
         return right if isinstance(left, str) else left
-    return _VARIES
+    return "varies"
 
 
 def _worst(found: list[Verification]) -> Verification:

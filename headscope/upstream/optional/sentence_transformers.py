@@ -9,8 +9,6 @@ from headscope.errors import Unsupported, moved
 from headscope.upstream.python import descends_from
 
 _PACKAGE = "sentence_transformers"
-_SCORES = "scores"
-_EMBEDDINGS = ("sentence_embedding", "token_embeddings")
 _KINDS = ("SentenceTransformer", "SparseEncoder", "MultiVectorEncoder")
 
 
@@ -54,7 +52,7 @@ def padding_side_of_encoder(encoder: nn.Module) -> str:
 def scores_of(returned: Any) -> dict[str, Any]:
     """What a chain gives: its scores, or its embedding, under the library's name. Raises Unsupported."""
     found = returned if isinstance(returned, Mapping) else {}
-    name = next((name for name in (_SCORES, *_EMBEDDINGS) if name in found), None)
+    name = next((name for name in ("scores", "sentence_embedding", "token_embeddings") if name in found), None)
     if name is None:
         raise Unsupported(
             f"the modules of sentence-transformers return neither scores nor an embedding (found: {', '.join(found)})",

@@ -10,8 +10,6 @@ from torch.nn import functional
 from headscope.errors import Unsupported, UsageError, moved
 from headscope.upstream.python import descends_from
 
-_LINEAR = ("coef_", "intercept_", "classes_")
-
 
 @dataclass(frozen=True, slots=True)
 class SetFitHead:
@@ -91,7 +89,7 @@ def _of_sklearn(head: Any, labels: tuple[str, ...]) -> SetFitHead:
             "heads that are modules of PyTorch",
             "give model.model_body to examine the body",
         )
-    if not all(hasattr(head, part) for part in _LINEAR):
+    if not all(hasattr(head, part) for part in ("coef_", "intercept_", "classes_")):
         raise UsageError(f"the head of the SetFitModel, a {name}, is not fitted", "train it first")
     rows = head.coef_.shape[0] if head.coef_.ndim == 2 else 0
     classes = tuple(_label(item, labels) for item in head.classes_.tolist())

@@ -15,8 +15,6 @@ from headscope.facts.counting import counted
 from headscope.facts.exports.export import Setting, WeightInventory, contents_of
 
 SUFFIX = ".gguf"
-_MAGIC = b"GGUF"
-_VERSIONS = (2, 3)
 _LARGEST_HEADER = 64_000_000
 _FIRST, _MOST_AT_ONCE = 16_384, 8_000_000
 _LONGEST_NAME, _LONGEST_SETTING, _LONGEST_TEXT = 256, 65_535, 16_000_000
@@ -54,10 +52,10 @@ def refuse_gguf(names: Iterable[str], opened: Callable[[str], ByteSource]) -> No
 def read_gguf(source: ByteSource) -> WeightInventory:
     """The contents of a GGUF file. Raises Malformed where it is none, Unsupported for another version."""
     cursor = _Cursor(source)
-    if cursor.take(4) != _MAGIC:
+    if cursor.take(4) != b"GGUF":
         raise Malformed(f"{source.name} is not a GGUF file", "download the file again")
     version = cursor.number("I")
-    if version not in _VERSIONS:
+    if version not in (2, 3):
         raise Unsupported(
             f"{source.name} is GGUF of version {version}, and versions 2 and 3 are read", "convert it again"
         )

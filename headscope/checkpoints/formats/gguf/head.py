@@ -26,9 +26,7 @@ _OF_RANK = {
     PoolingKind.LAST_NON_PAD_TOKEN: "RANK: the last token of the text, then the classifier",
 }
 _DENSE, _OUTPUT, _NORM = "cls", "cls.output", "cls.norm"
-_PREFIX = "cls."
 _MATRIX = 2
-_BATCH = "batch"
 _MOST_NAMED = 5
 
 
@@ -53,7 +51,7 @@ def read_gguf_head(
     architecture: str, pooling_type: int | None, labels: tuple[str, ...], tensors: tuple[TensorHeader, ...]
 ) -> ExportHead:
     """The head that llama.cpp would compute from these tensors and settings."""
-    own = {item.key: item for item in tensors if item.key.startswith(_PREFIX)}
+    own = {item.key: item for item in tensors if item.key.startswith("cls.")}
     habit = _HABITS.get(architecture, _Habit())
     kind, rule = _pooling(pooling_type, habit, has_classifier=bool(own))
     steps = tuple(_steps(own, habit))
@@ -100,7 +98,7 @@ def _steps(own: Mapping[str, TensorHeader], habit: _Habit) -> Iterator[ExportSte
 def _linear(own: Mapping[str, TensorHeader], name: str) -> ExportStep:
     weight, bias = f"{name}.weight", f"{name}.bias"
     shape = own[weight].shape
-    output: Shape = (_BATCH, shape[0]) if len(shape) == _MATRIX else ()
+    output: Shape = ("batch", shape[0]) if len(shape) == _MATRIX else ()
     return ExportStep("linear", (weight, bias) if bias in own else (weight,), output_shape=output)
 
 

@@ -66,7 +66,6 @@ def _reduces_last_axis(node: OnnxNode, walk: Walk) -> bool:
     return axes in ((-1,), (len(shape) - 1,) if shape else (-1,))
 
 
-_FLOATS = ("float", "bfloat")
 _SHAPE_ONLY = frozenset({"Shape", "Size"})
 _REARRANGING = frozenset({"Transpose", "Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "DequantizeLinear"})
 _LONGEST_BRANCH = 64
@@ -196,7 +195,7 @@ class Walk:
         if found is None or len(found.tensor.shape) < 2:
             return False
         dtype = found.tensor.dtype
-        return dtype.startswith(_FLOATS) or found.is_dequantized or dtype in {"int8", "uint8"}
+        return dtype.startswith(("float", "bfloat")) or found.is_dequantized or dtype in {"int8", "uint8"}
 
     def _note_ints(self, node: OnnxNode) -> None:
         """The numbers that a Constant node holds as attributes."""
