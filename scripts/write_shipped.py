@@ -21,12 +21,13 @@ from write_atlas import read_atlas
 
 from headscope.checkpoints import bundled_snapshots
 from headscope.examination.base.environment import environment
-from headscope.examination.base.shipped import CLASSES, PLACE, SOURCES, classes_of, public_version
+from headscope.examination.base.shipped import CLASSES, PLACE, SOURCES, classes_of
 from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.plain import to_dict
 from headscope.model.classes.catalogue import every_other_class
 from headscope.model.classes.defaults import default_configs
 from headscope.model.quiet import quiet
+from headscope.upstream.imports import public_version
 from headscope.upstream.sources import EVERYWHERE, folder_digest, folder_of_package
 from headscope.upstream.torch import on_meta
 from headscope.upstream.transformers import folder_of_type, tokenizer_of_type

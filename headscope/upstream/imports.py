@@ -117,11 +117,13 @@ def _broken(package: str, err: BaseException) -> Unsupported:
     version = package_version(package)
     reason = first_line(err) if isinstance(err, ImportError) else f"{type(err).__name__}: {first_line(err)}"
     message = f"{package} {version} cannot be imported ({reason})".replace("  ", " ")
-    unmet = [(name, pin, found) for name, pin in _pins(package) if not _fits(found := package_version(name), pin)]
+    unmet = [
+        (name, pin, found) for name, pin in _pins(package) if public_version(found := package_version(name)) != pin
+    ]
     if unmet:
         name, pin, found = unmet[0]
         message += f": it was built for {name} {pin}, and {name} {found or '(none)'} is installed"
-        command = f"pip install {name}=={_public(found)} {package}" if found else f"pip install {name}=={pin}"
+        command = f"pip install {name}=={public_version(found)} {package}" if found else f"pip install {name}=={pin}"
     else:
         command = f"pip install --upgrade --force-reinstall {package}"
     optional = "" if package in _requirements(_OURS) else f"; or `pip uninstall {package}`, if nothing else needs it"
@@ -136,12 +138,8 @@ def _pins(package: str) -> Iterator[tuple[str, str]]:
             yield found["package"], found["version"]
 
 
-def _fits(installed: str, pin: str) -> bool:
-    return _public(installed) == pin
-
-
-def _public(version: str) -> str:
-    """A version without what was built for: `2.13.0+cpu`."""
+def public_version(version: str) -> str:
+    """A version without the name of its build: 2.13.0 of 2.13.0+cpu."""
     return version.partition("+")[0]
 
 

@@ -13,7 +13,7 @@ from headscope.checks import RULES
 from headscope.checks.rule import Rule, rule
 from headscope.facts import Profile, Severity
 from headscope.facts.results.check import GRAVITY, severities_of
-from headscope.render.parts.explain import find_topic
+from headscope.render.parts.explain import find_topics
 from scripts.write_rules import rules_page
 
 Found = set[tuple[Profile, Severity]]
@@ -101,6 +101,6 @@ def test_a_severity_that_is_not_declared_is_refused() -> None:
 def test_the_page_and_the_topics_show_the_table() -> None:
     page = rules_page()
     for identifier, asked in RULES.items():
-        assert find_topic(identifier).severities == asked.severities
+        assert find_topics((identifier,))[0].severities == asked.severities
         named = [" or ".join(asked.severities.of(profile)) or "nothing" for profile in Profile]
         assert f"| [{identifier}](#{identifier.lower()}) | {asked.title} | {' | '.join(named)} |" in page

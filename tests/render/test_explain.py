@@ -25,7 +25,7 @@ from headscope.errors import UsageError
 from headscope.facts import ParameterStatus, PoolingKind, Profile, Severity, Task
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.verification import TensorStatus
-from headscope.render.parts.explain import GROUPS, Topic, find_topic, topic_screen, topics
+from headscope.render.parts.explain import GROUPS, Topic, find_topics, topic_screen, topics
 from headscope.render.screens.inspect import inspect_facts
 from headscope.render.text.console import plain_text
 from scripts.write_rules import rules_page
@@ -39,8 +39,8 @@ _TOPICS = pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.id)
 @pytest.mark.parametrize("identifier", RULES)
 def test_every_rule_has_a_topic_under_its_id_and_its_name(identifier: str) -> None:
     rule = RULES[identifier]
-    assert find_topic(identifier) is find_topic(rule.name)
-    assert find_topic(identifier).title == rule.title
+    assert find_topics((identifier,))[0] is find_topics((rule.name,))[0]
+    assert find_topics((identifier,))[0].title == rule.title
 
 
 def test_no_topic_is_of_a_rule_that_does_not_exist() -> None:
@@ -69,7 +69,7 @@ WORDS = (
 
 @pytest.mark.parametrize("name", sorted({*map(str, WORDS)} - {"ideas", "words"}))
 def test_every_word_of_a_screen_has_a_topic(name: str) -> None:
-    assert find_topic(name).text
+    assert find_topics((name,))[0].text
 
 
 def test_ids_are_told_apart() -> None:
@@ -142,7 +142,7 @@ def test_rules_are_listed_in_order_and_all_of_them() -> None:
 
 @pytest.mark.parametrize(("group", "kinds"), [("pooling", PoolingKind), ("rules", RULES), ("operations", ("linear",))])
 def test_a_group_lists_its_topics(group: str, kinds: Iterable[str]) -> None:
-    assert set(kinds) <= set(find_topic(group).text.split())
+    assert set(kinds) <= set(find_topics((group,))[0].text.split())
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_group_lists_its_topics(group: str, kinds: Iterable[str]) -> None:
     [("LayerNorm", "layer_norm"), ("Linear", "linear"), ("logit", "logits"), ("hidden state", "hidden states")],
 )
 def test_case_spaces_and_the_plural_make_no_difference(written: str, found: str) -> None:
-    assert find_topic(written).id == found
+    assert find_topics((written,))[0].id == found
 
 
 @pytest.mark.parametrize(("name", "file"), [("BertPooler", BertPooler), ("Embedding", nn.Embedding)])
@@ -186,8 +186,8 @@ def test_the_code_of_a_module_is_found_without_torch() -> None:
 
 
 def test_a_pooling_is_found_as_people_say_it() -> None:
-    assert find_topic("mean pooling").id == "mean"
-    assert find_topic("max-pooling").id == "max"
+    assert find_topics(("mean pooling",))[0].id == "mean"
+    assert find_topics(("max-pooling",))[0].id == "max"
 
 
 def test_no_topic_of_the_list_says_its_own_name_twice() -> None:

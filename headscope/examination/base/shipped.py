@@ -14,15 +14,11 @@ from typing import Any
 from zipfile import ZipFile
 
 from headscope.facts.results.environment import package_version
+from headscope.upstream.imports import public_version
 from headscope.upstream.sources import are_unchanged
 
 PLACE = Path(__file__).parents[2] / "bundled" / "facts.zip"
 SOURCES, CLASSES = "sources.json", "classes.json"
-
-
-def public_version(version: str) -> str:
-    """A version without the name of its build: 2.13.0 of 2.13.0+cpu."""
-    return version.partition("+")[0]
 
 
 def shipped(member: str) -> Any:

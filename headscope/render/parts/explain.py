@@ -86,13 +86,10 @@ def rule_name(identifier: str) -> str:
     return next((name for names in found for name in names), "")
 
 
-def find_topic(name: str) -> Topic:
-    """The topic of that id or name; hyphens, underscores and spaces are one. Raises UsageError with the nearest one."""
-    return find_topics((name,))[0]
-
-
 def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
     """The topics that the words name: all words together one topic (`hidden states`), or several topics in order.
+
+    Hyphens, underscores and spaces are one.
 
     Raises UsageError with the nearest topics.
     """
