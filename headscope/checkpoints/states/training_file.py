@@ -212,7 +212,6 @@ def _repair(found: TrainingFile) -> Repair:
     )
 
 
-"""The file that the repairs write."""
 _READABLE = 6
 
 

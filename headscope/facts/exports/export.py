@@ -92,9 +92,6 @@ class ExportHead:
     """The file beside that names the labels; empty for the file of the head itself."""
 
 
-"""What these classes say in JSON may change in a minor version."""
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class DtypeCount:
     """How many tensors are stored in one number format."""
@@ -260,6 +257,3 @@ class ExportComparison:
     @property
     def _fates(self) -> frozenset[Fate]:
         return frozenset(item.fate for item in self.tensors) | frozenset(item.fate for item in self.aspects)
-
-
-"""What these classes say in JSON may change in a minor version."""
