@@ -24,6 +24,7 @@ _MOST_FILES = 5
 _SAFE = ".safetensors"
 _CONFIG, _INDEX = "config.json", ".index.json"
 WRITTEN = "model.safetensors"
+"""The file that the repairs write."""
 _READ = (WRITTEN, "pytorch_model.bin")
 """The names that from_pretrained looks for."""
 
