@@ -7,7 +7,7 @@ from dataclasses import fields
 from os import PathLike, fspath
 from typing import Any
 
-from headscope.checks import Ignore, Selection, select as select_rules
+from headscope.checks import RULES, Ignore, Selection, select as select_rules
 from headscope.errors import UsageError
 from headscope.examination.base.request import Request
 from headscope.facts.heads.tasks import parse_task
@@ -70,9 +70,18 @@ def read_selection(
     command: str = "check",
 ) -> Selection:
     """The rules of a command that its options select. Raises UsageError."""
-    listed = read_names(ignore, "ignore") if isinstance(ignore, str) else tuple(ignore)
+    listed = read_rules(ignore, "ignore", command) if isinstance(ignore, str) else tuple(ignore)
     ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)
-    return select_rules(read_names(select, "select"), ignores, fail_on, command=command)
+    return select_rules(read_rules(select, "select", command), ignores, fail_on, command=command)
+
+
+def read_rules(given: Any, option: str, command: str = "check") -> tuple[str, ...]:
+    """Several rules, or one text `HS101,HS202` that lists them. Raises UsageError for a text without any."""
+    names = tuple(filter(None, read_names(given, option)))
+    if isinstance(given, str) and not names:
+        some = sorted(rule.id for rule in RULES.values() if rule.command == command)[:2]
+        raise UsageError(f"{given!r} names no rule", f"write rules as {','.join(some)}")
+    return names
 
 
 def read_count(given: Any) -> int | None:

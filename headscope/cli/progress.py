@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 _TRUE = {"1", "on", "yes", "true"}
+_PATIENCE = 1.0
 
 Tell = Callable[[str], None]
 
@@ -50,7 +51,7 @@ class _StatusLine:
         self._step = "starting"
         self._closed = False
         self._status: Status | None = None
-        self._timer = threading.Timer(1.0, self._show)
+        self._timer = threading.Timer(_PATIENCE, self._show)
         self._timer.daemon = True
         self._timer.start()
 

@@ -250,7 +250,10 @@ def _run(
 
 
 def _gate(rules: Rules) -> "Gate":
-    selected, ignored = rule_names(rules.select), rule_names(rules.ignore)  # before anything heavy is imported
+    from headscope.api.options import read_rules
+
+    selected = None if rules.select is None else read_rules(rules.select, "--select")
+    ignored = None if rules.ignore is None else read_rules(rules.ignore, "--ignore")
     from headscope.api.many.gate import read_gate
 
     return read_gate(
@@ -261,23 +264,6 @@ def _gate(rules: Rules) -> "Gate":
         fail_on=rules.fail_on,
         baseline=rules.baseline,
     )
-
-
-def rule_names(joined: str | None, example: str = "HS101,HS202") -> tuple[str, ...] | None:
-    """The rules in `HS101,HS202`; None where the option was not given.
-
-    Raises UsageError for an unknown rule, and for a text without any.
-    """
-    if joined is None:
-        return None
-    names = tuple(name.strip() for name in joined.split(",") if name.strip())
-    if not names:
-        raise UsageError(f"{joined!r} names no rule", f"write rules as {example}")
-    from headscope.checks.selection import check_known
-
-    for name in names:
-        check_known(name)
-    return names
 
 
 def _write(written: Written, gated: "GateResult") -> None:

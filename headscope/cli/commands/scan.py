@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headscope.cli.commands.check import FailOn, IgnoreRules, ProfileName, Select, exit_code_of, rule_names
+from headscope.cli.commands.check import FailOn, IgnoreRules, ProfileName, Select, exit_code_of
 from headscope.cli.completion import complete_checkpoint
 from headscope.cli.options import (
     CacheDir,
@@ -229,16 +229,13 @@ def scan_command(
     check_summaries(table.summary or (), table.place, sources.listed)
     read = ScanSources(sources.models or (), sources.listed, sources.folder or (), sources.on_hub())
     given = hub.keywords() | {name: value for name, value in vars(work).items() if value is not None}
+    given |= {name: value for name, value in vars(rules).items() if value is not None}
     engine, stdout = given.pop("engine"), RowsOnStdout()
     with _ended_by_sigterm(), _progress(table.quiet or _rows_on_screen(table)) as done:
         write = None if table.place else stdout.write
         found = run_scan(
             read,
             ScanOutput(table.place, write, table.resume, table.only_new, progress=done, engine=engine),
-            profile=rules.profile.value if rules.profile else None,
-            select=rule_names(rules.select) or (),
-            ignore=rule_names(rules.ignore) or (),
-            fail_on=rules.fail_on or "error",  # type: ignore[arg-type]  # the api refuses what it doesn't know
             **given,
         )
     for path in table.summary or ():

@@ -1,9 +1,9 @@
 """`headscope verify MODEL`."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
-from headscope.cli.commands.check import Written, exit_code, rule_names, rules_option
+from headscope.cli.commands.check import Written, exit_code, rules_option
 from headscope.cli.completion import complete_checkpoint, complete_severity
 from headscope.cli.options import NumLabels, Reach, check_num_labels, given_words, model_argument, option
 from headscope.cli.output import check_output, write_screen, write_text
@@ -11,13 +11,11 @@ from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from headscope.api import SeverityName
     from headscope.facts.results.verification import VerifyResult
 
 _SERVER = "A running server, or an engine"
 BOTH = "sentence-transformers"
 """The one name of both a loader and an engine."""
-_EXAMPLE = "HS701,HS702"
 
 WithWeights = Annotated[str, model_argument("weight file, or PEFT adapter")]
 Select = Annotated[str | None, rules_option("--select", "Run only these rules.")]
@@ -153,6 +151,7 @@ def verify_command(  # noqa: PLR0917  Typer passes every option by name
         raise UsageError(f"{alone} is for a running server or an engine", "add --url URL or --with ENGINE")
     if compare.head and compare.all:
         raise UsageError("--head asks for a part and --all for the whole model", "give one of them")
+    rules = {name: value for name, value in vars(asked).items() if value is not None}
     with telling_progress(written.quiet or written.kind != "text") as tell:
         from headscope import api
 
@@ -162,10 +161,8 @@ def verify_command(  # noqa: PLR0917  Typer passes every option by name
             loader=compare.loader,
             head=compare.head,
             num_labels=compare.num_labels,
-            select=rule_names(asked.select, _EXAMPLE) or (),
-            ignore=rule_names(asked.ignore, _EXAMPLE) or (),
-            fail_on=cast("SeverityName", asked.fail_on),  # the api refuses what it doesn't know
             progress=tell,
+            **rules,
             **reach.uncached(),
         )
     _write(written, result)
