@@ -183,8 +183,7 @@ class DataOptions(TypedDict, total=False):
         "saved.",
     ]
     label_column: Annotated[
-        str | Iterable[str] | None,
-        "The column of the labels; several if each is one class, with cells of 0 and 1.",
+        str | Iterable[str] | None, "The column of the labels; several if each is one class, with cells of 0 and 1."
     ]
     text_column: Annotated[
         str | Iterable[str] | None, "The column of the texts; two for pairs. Needed for `predict` only."

@@ -67,10 +67,7 @@ def forward(
 ) -> Forwarded: ...
 @overload
 def forward(
-    reference: nn.Module,
-    *,
-    progress: Progress | None = None,
-    **options: Unpack[ModuleOptions],
+    reference: nn.Module, *, progress: Progress | None = None, **options: Unpack[ModuleOptions]
 ) -> Forwarded: ...
 @use_case
 def forward(

@@ -21,24 +21,15 @@ class DiffOptions(CachedOptions, LoadedOptions, total=False):
 
 @overload
 def diff_weights(
-    reference: str | PathLike[str],
-    *,
-    progress: Progress | None = None,
-    **options: Unpack[CachedOptions],
+    reference: str | PathLike[str], *, progress: Progress | None = None, **options: Unpack[CachedOptions]
 ) -> Examination: ...
 @overload
 def diff_weights(
-    reference: nn.Module,
-    *,
-    progress: Progress | None = None,
-    **options: Unpack[LoadedOptions],
+    reference: nn.Module, *, progress: Progress | None = None, **options: Unpack[LoadedOptions]
 ) -> Examination: ...
 @use_case
 def diff_weights(
-    reference: str | PathLike[str] | nn.Module,
-    *,
-    progress: Progress | None = None,
-    **options: Unpack[DiffOptions],
+    reference: str | PathLike[str] | nn.Module, *, progress: Progress | None = None, **options: Unpack[DiffOptions]
 ) -> Examination:
     """Compares every parameter of the model with the checkpoint, without tracing the head.
 

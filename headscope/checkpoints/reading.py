@@ -17,10 +17,7 @@ from headscope.facts.stored.location import Location
 
 
 def read_manifest(
-    location: Location,
-    *,
-    adapter: str | None = None,
-    progress: Callable[[str], None] | None = None,
+    location: Location, *, adapter: str | None = None, progress: Callable[[str], None] | None = None
 ) -> CheckpointManifest:
     """The manifest of a Hub ID, `id@revision`, Hub URL, folder, weight file, snapshot file, or PEFT adapter.
 

@@ -68,12 +68,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(
-    identifier: str,
-    name: str,
-    title: str,
-    *,
-    needs: tuple[str, ...] = (),
-    command: str = "check",
+    identifier: str, name: str, title: str, *, needs: tuple[str, ...] = (), command: str = "check"
 ) -> Callable[[Judge], Judge]:
     """Enters a function into the rules under a stable id."""
 

@@ -247,12 +247,7 @@ def _changes(shapes: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> str:
     return ", ".join(f"{name} {list(stored)} -> {list(shape)}" for name, (stored, shape) in shapes.items())
 
 
-@rule(
-    "HS105",
-    "unused-weights-new",
-    "New weights that the scores do not depend on",
-    needs=("checkpoint",),
-)
+@rule("HS105", "unused-weights-new", "New weights that the scores do not depend on", needs=("checkpoint",))
 def unused_weights_new(this: Rule, subject: Subject) -> Findings:
     """New parameters with no path to the scores: harmless."""
     beside = set(head_of(subject).not_live)
@@ -266,12 +261,7 @@ def unused_weights_new(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule(
-    "HS106",
-    "classifier-unused",
-    "A trained classifier in the checkpoint is not loaded",
-    needs=("checkpoint",),
-)
+@rule("HS106", "classifier-unused", "A trained classifier in the checkpoint is not loaded", needs=("checkpoint",))
 def classifier_unused(this: Rule, subject: Subject) -> Findings:
     """The classifier is new while an unused checkpoint tensor of no known other head has just its shape."""
     last = classifier_of(subject)

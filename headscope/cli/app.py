@@ -146,8 +146,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _globals(
     version: Annotated[
-        bool,
-        typer.Option("-V", "--version", help="Show the version and exit.", callback=_show_version, is_eager=True),
+        bool, typer.Option("-V", "--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     pass

@@ -227,13 +227,11 @@ def check_num_labels(num_labels: int | None, labels: tuple[str, ...] | None) -> 
     """Raises UsageError if `num_labels` is not a count of classes, or not that of `labels`."""
     if num_labels is not None and num_labels < 1:
         raise UsageError(
-            f"--num-labels must be at least 1, not {num_labels}",
-            "1 means regression, 2 or more are classes",
+            f"--num-labels must be at least 1, not {num_labels}", "1 means regression, 2 or more are classes"
         )
     if num_labels is not None and labels is not None and num_labels != len(labels):
         raise UsageError(
-            f"--num-labels {num_labels} contradicts --labels, which names {len(labels)}",
-            "leave one of them out",
+            f"--num-labels {num_labels} contradicts --labels, which names {len(labels)}", "leave one of them out"
         )
 
 

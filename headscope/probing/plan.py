@@ -54,11 +54,7 @@ class Plan:
             raise UsageError(f"no such dtype: {self.dtype!r}", f"dtypes: {', '.join(get_args(DtypeName))}")
 
 
-_TASKS = {
-    "single-label": Problem.SINGLE_LABEL,
-    "multi-label": Problem.MULTI_LABEL,
-    "regression": Problem.REGRESSION,
-}
+_TASKS = {"single-label": Problem.SINGLE_LABEL, "multi-label": Problem.MULTI_LABEL, "regression": Problem.REGRESSION}
 
 
 def problem_named(task: ProbeTask | None) -> Problem | None:

@@ -32,11 +32,7 @@ class SaveOptions(RuleOptions, RunOptions, LoadedFromOption, OfflineOption, tota
 
 @use_case
 def verify_save(
-    model: nn.Module,
-    folder: str | PathLike[str],
-    *,
-    head: bool = False,
-    **options: Unpack[SaveOptions],
+    model: nn.Module, folder: str | PathLike[str], *, head: bool = False, **options: Unpack[SaveOptions]
 ) -> Verified:
     """Compares what a save wrote with the live model: call it right after the save.
 

@@ -46,11 +46,7 @@ class GateResult:
 
 
 def run_gate(
-    models: Sequence[str],
-    gate: Gate,
-    progress: Progress | None = None,
-    data: DataRequest | None = None,
-    **options: Any,
+    models: Sequence[str], gate: Gate, progress: Progress | None = None, data: DataRequest | None = None, **options: Any
 ) -> GateResult:
     """The result for each model, in order. Of several, one that cannot be read becomes a result: not determined.
 

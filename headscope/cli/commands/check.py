@@ -182,12 +182,7 @@ class Written:
 
 
 def check_command(  # noqa: PLR0917  Typer passes every option by name
-    wanted: Wanted,
-    reach: Reach,
-    rules: Rules,
-    labeled: LabeledData,
-    written: Written,
-    models: Models = None,
+    wanted: Wanted, reach: Reach, rules: Rules, labeled: LabeledData, written: Written, models: Models = None
 ) -> int:
     """Gate a pipeline: findings with remedies, and an exit code (1 failed, 3 not determined)."""
     check_output(written.output)
@@ -195,11 +190,7 @@ def check_command(  # noqa: PLR0917  Typer passes every option by name
     options = (
         wanted.keywords()
         | reach.keywords()
-        | {
-            "data": labeled.request(),
-            "no_numbers": rules.no_numbers,
-            "engine": rules.engine,
-        }
+        | {"data": labeled.request(), "no_numbers": rules.no_numbers, "engine": rules.engine}
     )
     with telling_progress(written.quiet or written.kind != "text") as tell:
         gate = _gate(rules)

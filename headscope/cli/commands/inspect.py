@@ -31,8 +31,7 @@ class InspectOutput:
     """How the examination is written, and where to."""
 
     format: Annotated[
-        InspectFormat,
-        option("--format", "Output format: text, json or markdown.", "FORMAT", panel="Output"),
+        InspectFormat, option("--format", "Output format: text, json or markdown.", "FORMAT", panel="Output")
     ] = InspectFormat.text
     json: Json = False
     output: OutputFile = None

@@ -198,12 +198,7 @@ class WorkerOptions:
     """How many processes and where, and what one checkpoint may take."""
 
     engine: Annotated[
-        Engine,
-        option(
-            "--engine",
-            "local: processes on this machine; ray: a Ray cluster (RAY_ADDRESS).",
-            panel=_WORK,
-        ),
+        Engine, option("--engine", "local: processes on this machine; ray: a Ray cluster (RAY_ADDRESS).", panel=_WORK)
     ] = Engine.local
     workers: Workers = None
     time_limit: Annotated[
@@ -234,9 +229,7 @@ def scan_command(
     with _ended_by_sigterm(), _progress(table.quiet or _rows_on_screen(table)) as done:
         write = None if table.place else stdout.write
         found = run_scan(
-            read,
-            ScanOutput(table.place, write, table.resume, table.only_new, progress=done, engine=engine),
-            **given,
+            read, ScanOutput(table.place, write, table.resume, table.only_new, progress=done, engine=engine), **given
         )
     for path in table.summary or ():
         write_file(path, _FORMATS[path.suffix.lower()](found), quiet=table.quiet)

@@ -21,8 +21,7 @@ WithWeights = Annotated[str, model_argument("weight file, or PEFT adapter")]
 Select = Annotated[str | None, rules_option("--select", "Run only these rules.")]
 IgnoreRules = Annotated[str | None, rules_option("--ignore", "Rules whose findings don't fail the verification.")]
 FailOn = Annotated[
-    str,
-    option("--fail-on", "error, warning or note.", "SEVERITY", panel="Rules", autocompletion=complete_severity),
+    str, option("--fail-on", "error, warning or note.", "SEVERITY", panel="Rules", autocompletion=complete_severity)
 ]
 
 
@@ -196,13 +195,7 @@ def _verify_served(  # noqa: PLR0917  what Typer passed
         del place["adapter"]
         options = {name: value for name, value in vars(server).items() if name not in {"url", "text", "text_pair"}}
         result = api.verify_served(
-            model,
-            server.url,
-            engine=engine,
-            texts=server.texts(),
-            progress=tell,
-            **options,
-            **place,
+            model, server.url, engine=engine, texts=server.texts(), progress=tell, **options, **place
         )
     if written.kind == "json":
         from headscope.render.text.document import json_text

@@ -101,10 +101,7 @@ def _by_place(head: Head, export: ExportHead) -> dict[str, str]:
 
 
 def _paired(
-    names: Sequence[str],
-    step: ExportStep,
-    shapes: dict[str, tuple[int, ...]],
-    stored: dict[str, tuple[int, ...]],
+    names: Sequence[str], step: ExportStep, shapes: dict[str, tuple[int, ...]], stored: dict[str, tuple[int, ...]]
 ) -> dict[str, str]:
     """The tensors of one layer in one step of the export, if the largest of them fits; each by its shape."""
     left = [name for name in step.tensors if name in stored]

@@ -31,12 +31,7 @@ _BYTES_A_NUMBER = 4
 
 
 def gather(
-    examined: Examined,
-    request: Request,
-    profile: Profile,
-    *,
-    reads_tokenizer: bool = True,
-    reads_numbers: bool = True,
+    examined: Examined, request: Request, profile: Profile, *, reads_tokenizer: bool = True, reads_numbers: bool = True
 ) -> Subject:
     """Everything the rules look at, for a checkpoint that was examined: its head, and as much more as is wanted."""
     evidence = _evidence(examined, request, reads_tokenizer=reads_tokenizer)

@@ -251,11 +251,7 @@ def open_stored_files(request: Request, manifest: CheckpointManifest) -> list[St
     folder_of_adapter, folder_of_base = (None, subfolder) if request.adapter else (subfolder, None)
     adapter = manifest.adapter
     base = replace(
-        manifest,
-        adapter=None,
-        kind=CheckpointKind.LOCAL,
-        revision=manifest.base_revision,
-        commit=manifest.base_commit,
+        manifest, adapter=None, kind=CheckpointKind.LOCAL, revision=manifest.base_revision, commit=manifest.base_commit
     )
     return [
         *_opened(Location(adapter.reference, adapter.revision, adapter.commit, folder_of_adapter, hub=hub), adapter),

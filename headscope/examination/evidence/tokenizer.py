@@ -29,11 +29,7 @@ TOKEN_IDS = "token ids"
 
 
 def read_tokenizer(
-    report: Report,
-    manifest: CheckpointManifest,
-    request: Request,
-    unknown: list[Gap],
-    inapplicable: list[Gap],
+    report: Report, manifest: CheckpointManifest, request: Request, unknown: list[Gap], inapplicable: list[Gap]
 ) -> TokenizerFacts | None:
     """What the checkpoint's tokenizer files say; why there is nothing goes into one of the lists."""
     if report.model.task not in TEXT_TASKS:

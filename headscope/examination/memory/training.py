@@ -37,12 +37,7 @@ _SHARDED = Gap("values", "the parameters are sharded: no process holds their who
 _NO_TOKENIZER = Gap("tokenizer", "a model in memory has no tokenizer")
 
 
-def live_subject(
-    module: nn.Module,
-    profile: Profile,
-    asked: ModuleRequest,
-    optimizer: Any = None,
-) -> Subject:
+def live_subject(module: nn.Module, profile: Profile, asked: ModuleRequest, optimizer: Any = None) -> Subject:
     """Everything the rules look at, for a model in memory.
 
     Labels, special tokens and the loss are those of the model's own configuration. The status of its weights comes

@@ -126,11 +126,7 @@ def problem_of(facts: DataFacts, model: ModelFacts, asked: Problem | None) -> Pr
     return Problem.SINGLE_LABEL
 
 
-_OPTIONS = {
-    Problem.REGRESSION: "regression",
-    Problem.MULTI_LABEL: "multi-label",
-    Problem.SINGLE_LABEL: "single-label",
-}
+_OPTIONS = {Problem.REGRESSION: "regression", Problem.MULTI_LABEL: "multi-label", Problem.SINGLE_LABEL: "single-label"}
 _HINTS = {
     Problem.REGRESSION: "give one column of numbers",
     Problem.MULTI_LABEL: "give a column of lists, or several columns of 0 and 1 (repeat --label-column)",
@@ -338,12 +334,7 @@ class AskedData:
 
 
 def count_labels(  # noqa: PLR0917  a step of `probe`, all of whose names it uses
-    data: str,
-    columns: tuple[str, ...],
-    labels: tuple[str, ...],
-    split: str | None,
-    asked: Problem | None,
-    input: Input,
+    data: str, columns: tuple[str, ...], labels: tuple[str, ...], split: str | None, asked: Problem | None, input: Input
 ) -> AskedData:
     """What is in the columns of the labels. Raises UsageError for columns that are not there."""
     request = DataRequest(data, labels, columns, split)

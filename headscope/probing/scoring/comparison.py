@@ -244,12 +244,7 @@ _CONSTANT = {
 
 
 def score_rivals(  # noqa: PLR0917  a step of `measure`, all of whose names it uses
-    texts: LabeledRows,
-    trial: Trial,
-    report: Report,
-    features: Features,
-    outputs: tuple[int, ...] | Gap,
-    input: Input,
+    texts: LabeledRows, trial: Trial, report: Report, features: Features, outputs: tuple[int, ...] | Gap, input: Input
 ) -> tuple[dict[BaselineKind, Rated], tuple[Gap, ...]]:
     """The baselines with their scores, and those that are not."""
     found, gaps = {_CONSTANT[texts.problem]: predict_constant(trial)}, []
@@ -279,12 +274,7 @@ def baseline_of(kind: BaselineKind, rated: Rated) -> Baseline:
 
 
 def loss_at_start(
-    texts: LabeledRows,
-    trial: Trial,
-    features: Features,
-    outputs: tuple[int, ...] | Gap,
-    *,
-    is_new: bool,
+    texts: LabeledRows, trial: Trial, features: Features, outputs: tuple[int, ...] | Gap, *, is_new: bool
 ) -> StartingLoss | None:
     """The loss that training starts with; a new head has an output for each class, in any order."""
     if is_new and features.scores.shape[1] == (len(texts.classes) or 1):

@@ -144,12 +144,7 @@ def _shapes_of(stage: Stage, before: Shape, inputs: bool) -> str:
 
 def _inline_parameters(head: Head, stage: Stage) -> Text:
     parts = (
-        Text.assemble(
-            safe(item.name),
-            f" {weight_size(item)} ",
-            _status_of(item),
-            f" {_aside(item)}".rstrip(),
-        )
+        Text.assemble(safe(item.name), f" {weight_size(item)} ", _status_of(item), f" {_aside(item)}".rstrip())
         for item in own_parameters(head, stage)
     )
     return Text(", ").join(parts)

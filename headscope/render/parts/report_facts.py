@@ -72,11 +72,7 @@ def _wrappers(model: ModelFacts) -> str:
 
 def _quantization(facts: Quantization) -> Text:
     """The method, and what it did to the head."""
-    words = {
-        True: "the head is quantized too",
-        False: "the head is not",
-        None: "the head: not determined",
-    }
+    words = {True: "the head is quantized too", False: "the head is not", None: "the head: not determined"}
     bits = f", {facts.bits} bit" if facts.bits else ""
     text = label(f"{facts.method}{bits}; ")
     text.append(words[facts.head_quantized], "" if facts.head_quantized is False else "yellow")

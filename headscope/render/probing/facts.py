@@ -201,11 +201,7 @@ def _on_start(start: StartingLoss, problem: Problem) -> str:
         Problem.REGRESSION: "the variance of the numbers",
     }[problem]
     head = "a new head" if start.new_head else "the checkpoint's head"
-    stand = {
-        Start.FRESH: "as large as",
-        Start.BELOW: "clearly below",
-        Start.ABOVE: "clearly above",
-    }[start.standing]
+    stand = {Start.FRESH: "as large as", Start.BELOW: "clearly below", Start.ABOVE: "clearly above"}[start.standing]
     return (
         f"loss {start.loss:.3f} with {head}, before any training: {stand} the {start.uninformed:.3f} of an untrained "
         f"head ({guess})"

@@ -80,11 +80,7 @@ def probe_picture(result: ProbeResult, format: str) -> str:
 def _html(result: ProbeResult) -> str:
     title = f"headscope probe: {safe(result.reference)}"
     curve, tall = _curves(result)
-    body = [
-        "<main>",
-        f"<h1>{escaped(title)}</h1>",
-        f"<p><strong>{escaped(probe_answer(result))}</strong></p>",
-    ]
+    body = ["<main>", f"<h1>{escaped(title)}</h1>", f"<p><strong>{escaped(probe_answer(result))}</strong></p>"]
     if curve:
         body += ["<h2>Score by layer</h2>", _drawing("curve", _said(result), tall, curve)]
     body += ["<h2>Scores</h2>", *_table(result), "<h2>How it was measured</h2>", "<dl>"]

@@ -76,12 +76,7 @@ def _adapter(facts: AdapterFacts, diff: WeightDiff) -> str:
 def _tally(diff: WeightDiff) -> Text:
     """How many of each: `197 loaded (12 of them under another name), 4 new, ...`."""
     renamed = f" ({len(diff.renamed):,} from keys of other names)" if diff.renamed else ""
-    counts = (
-        ("new", diff.new),
-        ("mismatched", diff.mismatched),
-        ("tied", diff.tied),
-        ("unused", diff.unused),
-    )
+    counts = (("new", diff.new), ("mismatched", diff.mismatched), ("tied", diff.tied), ("unused", diff.unused))
     parts = [f"{diff.loaded:,} loaded{renamed}", *(f"{len(items):,} {word}" for word, items in counts)]
     return Text(", ".join(parts))
 

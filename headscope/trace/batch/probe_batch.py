@@ -240,12 +240,7 @@ def most_positions(config: Any) -> int | None:
 
 
 def free_sizes(
-    taken: set[int],
-    *,
-    has_tokens: bool,
-    has_choices: bool = False,
-    lengths: tuple[int, ...] = _LENGTHS,
-    turn: int = 0,
+    taken: set[int], *, has_tokens: bool, has_choices: bool = False, lengths: tuple[int, ...] = _LENGTHS, turn: int = 0
 ) -> Sizes:
     """The first batch, length and number of choices that nothing else in the model has."""
     batches = (_FEW if has_tokens else _FEW_IMAGES) if turn else _BATCH_SIZES if has_tokens else _BATCH_SIZES_OF_IMAGES

@@ -162,10 +162,7 @@ def _same_pooling(one: Look, other: Look) -> bool:
 def _claims(pooling: Pooling) -> tuple[PoolingPart, ...]:
     """The parts with the numbers in their modules left open: the last layer of a shallow twin has another number."""
     return tuple(
-        replace(
-            part,
-            sources=tuple(replace(source, module=_NUMBER.sub("#", source.module)) for source in part.sources),
-        )
+        replace(part, sources=tuple(replace(source, module=_NUMBER.sub("#", source.module)) for source in part.sources))
         for part in pooling.parts
     )
 

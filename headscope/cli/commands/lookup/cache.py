@@ -20,8 +20,6 @@ def cache_command(output: Output, clear: Clear = False) -> int:
 
     usage = disk_usage(clear=clear)
     write_report(
-        output,
-        lambda: cache_verdict(usage) if output.quiet else cache_screen(usage),
-        lambda: cache_document(usage),
+        output, lambda: cache_verdict(usage) if output.quiet else cache_screen(usage), lambda: cache_document(usage)
     )
     return ExitCode.UNDETERMINED if usage.not_determined else ExitCode.OK
