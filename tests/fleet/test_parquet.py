@@ -16,7 +16,7 @@ import pytest
 from pyarrow import dataset, parquet
 from tables import VERDICTS, files_in, names_in, row, rows_in
 
-from headscope.errors import UsageError
+from headscope.errors import HeadscopeError, UsageError
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.scan import ScanRow, columns
 from headscope.fleet.output import RowFile
@@ -62,6 +62,30 @@ def by_duckdb(query: str) -> list[list[Any]]:
 
 
 # What readers see
+
+
+def test_a_folder_with_a_url_gets_files_of_so_many_rows(tmp_path: Path) -> None:
+    url, numbers = f"file://{tmp_path}/rows", range(2_003)
+    with open_table(url) as table:
+        for number in numbers:
+            table.write(row(f"m{number}", number))
+    found = dataset.dataset(tmp_path / "rows", partitioning="hive")
+    assert {field.name: field.type for field in found.schema} == TYPES
+    assert {one["reference"]: one for one in found.to_table().to_pylist()} == expected(numbers)
+    assert len(found.files) == 3 * len(VERDICTS)
+    with pytest.raises(UsageError, match="holds files already"):
+        open_table(url)
+    with pytest.raises(UsageError, match="can't be continued: only local folders can"):
+        open_table(url, go_on=True)
+
+
+def test_a_folder_with_a_url_that_takes_no_more_is_one_sentence(tmp_path: Path) -> None:
+    with (
+        pytest.raises(HeadscopeError, match="rows can't be written any more"),
+        open_table(f"file://{tmp_path}/rows") as table,
+    ):
+        table.write(row("m1"))
+        (tmp_path / "rows").write_text("a file")
 
 
 def test_pyarrow_reads_every_row_and_every_column_with_its_type(tmp_path: Path) -> None:

@@ -160,8 +160,8 @@ class TableOptions:
         str | None,
         option(
             "-o --output",
-            "Append each row to OUT: a file of JSON lines, NAME.csv, or Parquet in FOLDER/ or NAME.parquet "
-            "(default: JSON lines on stdout).",
+            "Append each row to OUT: a file of JSON lines, NAME.csv, or Parquet in FOLDER/, NAME.parquet or a URL such "
+            "as s3://bucket/heads (default: JSON lines on stdout).",
             "OUT",
             panel=_TABLE,
         ),
