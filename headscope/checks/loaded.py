@@ -16,7 +16,7 @@ _SAVE_OR_LOAD = (
 )
 
 
-def names_of(items: Sequence[TensorCheck]) -> list[str]:
+def tensor_names(items: Sequence[TensorCheck]) -> list[str]:
     """The names of some tensors."""
     return [item.name for item in items]
 
@@ -40,10 +40,10 @@ def _head_differs(this: Rule, loaded: LoadedModel) -> Findings:
     if found:
         yield this.find(
             Severity.ERROR,
-            f"{few_of(names_of(found))} {verb(len(found), 'holds', 'hold')} other numbers than the checkpoint"
+            f"{few_of(tensor_names(found))} {verb(len(found), 'holds', 'hold')} other numbers than the checkpoint"
             f"{reasons_of(found)}{largest_of(found)}: the scores are not those of the checkpoint.",
             _SAVE_OR_LOAD,
-            names_of(found),
+            tensor_names(found),
         )
 
 
@@ -54,9 +54,9 @@ def _head_random(this: Rule, loaded: LoadedModel) -> Findings:
     if found:
         yield this.find(
             Severity.ERROR,
-            f"The checkpoint holds nothing for {few_of(names_of(found))}: every load gives other numbers.",
+            f"The checkpoint holds nothing for {few_of(tensor_names(found))}: every load gives other numbers.",
             "Train the head and save it, or load a checkpoint that has it.",
-            names_of(found),
+            tensor_names(found),
         )
 
 
@@ -67,10 +67,10 @@ def _head_dropped(this: Rule, loaded: LoadedModel) -> Findings:
     if found:
         yield this.find(
             Severity.ERROR,
-            f"The checkpoint holds {few_of(names_of(found))}, and no tensor of the {loaded.class_name} took "
+            f"The checkpoint holds {few_of(tensor_names(found))}, and no tensor of the {loaded.class_name} took "
             f"{'it' if len(found) == 1 else 'them'}: the trained head is lost.",
             _LOAD_AGAIN,
-            names_of(found),
+            tensor_names(found),
         )
 
 
@@ -81,9 +81,9 @@ def _head_placeholder(this: Rule, loaded: LoadedModel) -> Findings:
     if found:
         yield this.find(
             Severity.ERROR,
-            f"{few_of(names_of(found))} {verb(len(found))} a placeholder{reasons_of(found)}.",
+            f"{few_of(tensor_names(found))} {verb(len(found))} a placeholder{reasons_of(found)}.",
             _FINISHED,
-            names_of(found),
+            tensor_names(found),
         )
 
 
@@ -95,18 +95,18 @@ def _base_differs(this: Rule, loaded: LoadedModel) -> Findings:
         yield this.find(
             Severity.ERROR,
             f"{counted(len(found), 'tensor')}{loaded.outside} {verb(len(found), 'differs', 'differ')} from the "
-            f"checkpoint: {few_of(names_of(found))}{reasons_of(found)}{largest_of(found)}.",
+            f"checkpoint: {few_of(tensor_names(found))}{reasons_of(found)}{largest_of(found)}.",
             _SAVE_OR_LOAD,
-            names_of(found),
+            tensor_names(found),
         )
     empty = list(loaded.of(TensorStatus.PLACEHOLDER, head=False))
     if empty:
         yield this.find(
             Severity.ERROR,
             f"{counted(len(empty), 'tensor')}{loaded.outside} {verb(len(empty), 'holds', 'hold')} no usable numbers: "
-            f"{few_of(names_of(empty))}{reasons_of(empty)}.",
+            f"{few_of(tensor_names(empty))}{reasons_of(empty)}.",
             _FINISHED,
-            names_of(empty),
+            tensor_names(empty),
         )
 
 
@@ -121,9 +121,9 @@ def _base_random(this: Rule, loaded: LoadedModel) -> Findings:
         yield this.find(
             Severity.ERROR if live else Severity.WARNING,
             f"The checkpoint holds nothing for {counted(len(found), 'tensor')}{loaded.outside}: "
-            f"{few_of(names_of(live or found))}; {effect}.",
+            f"{few_of(tensor_names(live or found))}; {effect}.",
             _LOAD_AGAIN,
-            names_of(found),
+            tensor_names(found),
         )
 
 
@@ -135,9 +135,9 @@ def _base_dropped(this: Rule, loaded: LoadedModel) -> Findings:
         yield this.find(
             Severity.ERROR,
             f"The checkpoint holds {counted(len(found), 'tensor')} of its base model that the {loaded.class_name} "
-            f"lacks: {few_of(names_of(found))}: the loaded model computes something else.",
+            f"lacks: {few_of(tensor_names(found))}: the loaded model computes something else.",
             "Load it with the class and the configuration that it was saved with, and compare again.",
-            names_of(found),
+            tensor_names(found),
         )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headscope.checks.loaded import largest_of, names_of, reasons_of
+from headscope.checks.loaded import largest_of, reasons_of, tensor_names
 from headscope.checks.rule import Findings, Rule, rule
 from headscope.facts import Finding, Severity
 from headscope.facts.counting import counted, few_of, verb
@@ -26,10 +26,10 @@ def _head_missing(this: Rule, saved: SavedModel) -> Findings:
     if found and not saved.is_adapter:
         yield this.find(
             Severity.ERROR,
-            f"The save holds nothing for {few_of(names_of(found))}: the next load makes "
+            f"The save holds nothing for {few_of(tensor_names(found))}: the next load makes "
             f"{'it' if len(found) == 1 else 'them'} random, and what was trained is lost.",
             "Save the whole model, not only its base model: model.save_pretrained(folder) writes the head too.",
-            names_of(found),
+            tensor_names(found),
         )
 
 
@@ -46,7 +46,7 @@ def _head_renamed(this: Rule, saved: SavedModel) -> Findings:
             f"The save holds {few_of(pairs)}: the loader does not look there and makes "
             f"{'it' if len(found) == 1 else 'them'} random.",
             "Save the model itself, not its wrapper, or rename the keys to the names of the model.",
-            names_of(found),
+            tensor_names(found),
         )
 
 
@@ -55,7 +55,7 @@ def _head_differs(this: Rule, saved: SavedModel) -> Findings:
     """The save holds other numbers for a tensor of the head: it was made earlier, or of another model."""
     found = list(saved.of(TensorStatus.DIFFERENT, head=True))
     if found:
-        yield _on_difference(this, saved, found, few_of(names_of(found)))
+        yield _on_difference(this, saved, found, few_of(tensor_names(found)))
 
 
 def _on_difference(this: Rule, saved: SavedModel, found: Sequence[TensorCheck], what: str) -> Finding:
@@ -67,13 +67,13 @@ def _on_difference(this: Rule, saved: SavedModel, found: Sequence[TensorCheck], 
             f"The last save was made {counted(saved.steps_behind, 'step')} before the end of the training: "
             f"{numbers}{largest}.",
             "Save the trained model: trainer.save_model(folder).",
-            names_of(found),
+            tensor_names(found),
         )
     return this.find(
         Severity.ERROR,
         f"{numbers} from the live model{largest}: the save was made before the last step, or of another model.",
         _SAVE_AGAIN,
-        names_of(found),
+        tensor_names(found),
     )
 
 
@@ -85,11 +85,11 @@ def _adapter_without_head(this: Rule, saved: SavedModel) -> Findings:
         named = f"modules_to_save={list(saved.modules_to_save)}" if saved.modules_to_save else "modules_to_save"
         yield this.find(
             Severity.ERROR,
-            f"The adapter does not hold {few_of(names_of(found))}{reasons_of(found)}: a load of base model and adapter "
+            f"The adapter does not hold {few_of(tensor_names(found))}{reasons_of(found)}: a load of base model and adapter "
             "gives another head.",
             f"Name the head in the adapter's settings before training: LoraConfig({named}), or give task_type. To keep "
             "what was trained now, save the whole model: model.merge_and_unload().save_pretrained(folder).",
-            names_of(found),
+            tensor_names(found),
         )
 
 
@@ -125,9 +125,9 @@ def _other_dtype(this: Rule, saved: SavedModel) -> Findings:
         lost = f"; rounding changed a number by up to {max(errors):.3g}" if errors else ""
         yield this.find(
             Severity.WARNING,
-            f"{few_of(names_of(found))}: {reasons}{lost}.",
+            f"{few_of(tensor_names(found))}: {reasons}{lost}.",
             "Save in the dtype that you will use the model in.",
-            names_of(found),
+            tensor_names(found),
         )
 
 
@@ -158,15 +158,15 @@ def _base_differs(this: Rule, saved: SavedModel) -> Findings:
         reasons = reasons_of(lost) if saved.is_adapter else ""
         yield this.find(
             Severity.ERROR,
-            f"The save lacks {counted(len(lost), 'tensor')} outside the head: {few_of(names_of(lost))}"
+            f"The save lacks {counted(len(lost), 'tensor')} outside the head: {few_of(tensor_names(lost))}"
             f"{reasons}: the next load gives another model.",
             "Save the whole adapter again." if saved.is_adapter else _SAVE_AGAIN,
-            names_of(lost),
+            tensor_names(lost),
         )
     found = list(saved.of(TensorStatus.DIFFERENT, head=False))
     if found:
         yield _on_difference(
-            this, saved, found, f"{counted(len(found), 'tensor')} outside the head ({few_of(names_of(found))})"
+            this, saved, found, f"{counted(len(found), 'tensor')} outside the head ({few_of(tensor_names(found))})"
         )
 
 
@@ -177,9 +177,9 @@ def _not_finite(this: Rule, saved: SavedModel) -> Findings:
     if found:
         yield this.find(
             Severity.ERROR,
-            f"{few_of(names_of(found))} {verb(len(found), 'has', 'have')} no usable numbers{reasons_of(found)}.",
+            f"{few_of(tensor_names(found))} {verb(len(found), 'has', 'have')} no usable numbers{reasons_of(found)}.",
             "Go back to the last checkpoint with finite numbers, and lower the learning rate or clip the gradients.",
-            names_of(found),
+            tensor_names(found),
         )
 
 
