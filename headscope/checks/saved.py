@@ -85,8 +85,8 @@ def _adapter_without_head(this: Rule, saved: SavedModel) -> Findings:
         named = f"modules_to_save={list(saved.modules_to_save)}" if saved.modules_to_save else "modules_to_save"
         yield this.find(
             Severity.ERROR,
-            f"The adapter does not hold {few_of(tensor_names(found))}{reasons_of(found)}: a load of base model and adapter "
-            "gives another head.",
+            f"The adapter does not hold {few_of(tensor_names(found))}{reasons_of(found)}: a load of base model and "
+            "adapter gives another head.",
             f"Name the head in the adapter's settings before training: LoraConfig({named}), or give task_type. To keep "
             "what was trained now, save the whole model: model.merge_and_unload().save_pretrained(folder).",
             tensor_names(found),
