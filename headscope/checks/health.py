@@ -15,7 +15,7 @@ from headscope.facts.results.health import (
 
 ENOUGH, ENOUGH_FRESH = 0.9, 0.97
 """The calibrated probabilities from which a verdict is given: that it was trained, and that it is fresh."""
-FROZEN = 0.1
+FROZEN_BIAS = 0.1
 """How much less often a training leaves the bias at zero than it changes it: bias=False in an optimizer's groups, a
 merged adapter. An assumption, and on the safe side: a bias of zeros alone shows nothing."""
 LITTLE = 0.25
@@ -86,7 +86,7 @@ class Signs:
     @property
     def of_zeros(self) -> float:
         """What a bias of zeros adds to the score of the first model: it may have been left out of the training."""
-        return math.log(FROZEN) if self.bias_zero else 0.0
+        return math.log(FROZEN_BIAS) if self.bias_zero else 0.0
 
     @property
     def of_size(self) -> tuple[float, ...]:

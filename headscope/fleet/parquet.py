@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 from headscope.errors import HeadscopeError, UsageError, first_line
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.scan import SCAN_SCHEMA, columns, is_row
-from headscope.fleet.output import ANOTHER, LoggedTable, Row, RowFile, Seen, exists_already
+from headscope.fleet.output import ANOTHER, LoggedTable, RowFile, RowObserver, TableRow, exists_already
 from headscope.upstream.optional.ray import FILE as RAY_FILE
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _MAGIC = b"PAR1"
 class RowFolder(LoggedTable):
     """A folder that grows by whole rows, whatever ends the process; one process at a time writes it."""
 
-    def __init__(self, path: Path, *, go_on: bool = False, seen: Seen | None = None) -> None:
+    def __init__(self, path: Path, *, go_on: bool = False, seen: RowObserver | None = None) -> None:
         """Opens the folder; with `go_on` it may hold rows already, and `seen` is called with each.
 
         Raises UsageError without pyarrow, and for a folder that can't be written, is written by another process, or
@@ -68,11 +68,11 @@ class RowFolder(LoggedTable):
         """The whole files that the workers of a Ray cluster have written since the folder was opened."""
         return tuple(file for file in _ray_files(self.path) if _is_whole(file) and file not in self._before)
 
-    def rows_added(self) -> Iterator[Row]:
+    def rows_added(self) -> Iterator[TableRow]:
         """Their rows. Raises UsageError where one can't be read."""
         return (row for file in self.added() for row in rows_of_part(file, file))
 
-    def _take_up_ray_files(self, seen: Seen | None) -> frozenset[Path]:
+    def _take_up_ray_files(self, seen: RowObserver | None) -> frozenset[Path]:
         """Counts the rows of the files that Ray has written, and removes those that it has begun."""
         every = _ray_files(self.path)
         whole = [file for file in every if _is_whole(file)]
@@ -108,7 +108,7 @@ class RowFolder(LoggedTable):
             shutil.rmtree(new, ignore_errors=True)
 
 
-def _write_dataset(rows: Iterator[Row], folder: Path) -> None:
+def _write_dataset(rows: Iterator[TableRow], folder: Path) -> None:
     """Writes rows as a new dataset, with one file in each partition."""
     import pyarrow
     from pyarrow import dataset
@@ -153,7 +153,7 @@ def schema() -> pyarrow.Schema:
     return pyarrow.schema(fields, metadata={_VERSION: SCAN_SCHEMA.encode()})
 
 
-def in_range(row: Row) -> Row:
+def in_range(row: TableRow) -> TableRow:
     """The row with every number that 64 bits can't hold left out."""
     return {name: None if isinstance(value, int) and abs(value) > _LARGEST else value for name, value in row.items()}
 
@@ -227,7 +227,7 @@ def _is_whole(file: Path) -> bool:
         return True
 
 
-def rows_of_part(path: PurePath, source: Any) -> Iterator[Row]:
+def rows_of_part(path: PurePath, source: Any) -> Iterator[TableRow]:
     """The rows of the Parquet file at `path`, read from `source`: a path or an open file. Raises UsageError."""
     import pyarrow
     from pyarrow import parquet

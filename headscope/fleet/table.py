@@ -12,7 +12,16 @@ from typing import Any
 
 from headscope.errors import HeadscopeError, UsageError, first_line
 from headscope.facts.results.scan import columns
-from headscope.fleet.output import ANOTHER, Known, LoggedTable, Row, RowFile, Seen, exists_already, leads_to_stream
+from headscope.fleet.output import (
+    ANOTHER,
+    Known,
+    LoggedTable,
+    RowFile,
+    RowObserver,
+    TableRow,
+    exists_already,
+    leads_to_stream,
+)
 from headscope.fleet.parquet import RowFolder, rows_of_part, schema
 from headscope.render.text.cells import csv_cells
 from headscope.upstream.optional.ray import FILE
@@ -45,7 +54,7 @@ class RemoteFolder:
     ) -> None:
         pass
 
-    def rows_added(self) -> Iterator[Row]:
+    def rows_added(self) -> Iterator[TableRow]:
         """The rows of the files that Ray has written. Raises UsageError where one can't be read."""
         for path in self._files():
             if FILE.fullmatch(path.name):
@@ -86,7 +95,7 @@ class RowSheet(LoggedTable):
     written as CSV, into a new file that takes the place of the old one. After a kill, the next run does that.
     """
 
-    def __init__(self, path: Path, *, go_on: bool = False, seen: Seen | None = None) -> None:
+    def __init__(self, path: Path, *, go_on: bool = False, seen: RowObserver | None = None) -> None:
         """Opens the lines; with `go_on` they may hold rows already, and `seen` is called with each.
 
         Raises UsageError for a file that can't be written, is written by another process, or holds something else.
@@ -153,7 +162,7 @@ SharedTable = RowFolder | RemoteFolder
 """What the workers of a cluster write, each its own files."""
 
 
-def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = None) -> RowTable:
+def open_table(name: str | Path, *, go_on: bool = False, seen: RowObserver | None = None) -> RowTable:
     """The table of this name: Parquet for `FOLDER/` and `NAME.parquet`, CSV for `NAME.csv`, otherwise JSON lines.
 
     With `go_on` it may hold rows already, and `seen` is called with each. Raises UsageError where it can't be written.
@@ -172,7 +181,7 @@ def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = Non
     return RowFile(path, go_on=go_on, seen=seen)
 
 
-def open_shared_table(name: str | Path | None, *, go_on: bool = False, seen: Seen | None = None) -> SharedTable:
+def open_shared_table(name: str | Path | None, *, go_on: bool = False, seen: RowObserver | None = None) -> SharedTable:
     """The table of this name that the workers of a cluster write: a folder that all can write, or one with a URL.
 
     Raises UsageError for anything else.

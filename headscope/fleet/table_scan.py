@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headscope.errors import HeadscopeError, UsageError
 from headscope.facts.results.scan import ScanRow, Tally
-from headscope.fleet.output import Known, Seen
+from headscope.fleet.output import Known, RowObserver
 from headscope.fleet.parquet import RowFolder, rows_of_part
 from headscope.fleet.plan import ScanPlan
 from headscope.fleet.table import RowTable, SharedTable, is_stream, open_shared_table, open_table
@@ -63,7 +63,7 @@ class ScanOutput:
             with open_shared_table(self.place, go_on=self.goes_on) if self.engine == "ray" else self.opened():
                 pass
 
-    def opened(self, seen: Seen | None = None) -> AbstractContextManager[RowTable | None]:
+    def opened(self, seen: RowObserver | None = None) -> AbstractContextManager[RowTable | None]:
         """The table that this process writes; `seen` is called with each row that it holds."""
         return nullcontext() if self.place is None else open_table(self.place, go_on=self.goes_on, seen=seen)
 

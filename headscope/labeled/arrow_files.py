@@ -7,7 +7,7 @@ from typing import Any
 
 from headscope.errors import Malformed, Unsupported, UsageError, did_you_mean, first_line
 from headscope.facts.stored.location import is_file_name
-from headscope.labeled.rows import Row, RowSource, check_columns
+from headscope.labeled.rows import RowCells, RowSource, check_columns
 
 _BATCH = 1_024
 _MOST_JSON = 5_000_000
@@ -27,7 +27,7 @@ def parquet_source(path: Path, name: str) -> RowSource:
     except (pyarrow.ArrowException, OSError, ValueError) as err:
         raise _broken(name, "Parquet", err) from err
 
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         check_columns(wanted, columns, name)
         try:
             with parquet.ParquetFile(path) as file:
@@ -39,7 +39,7 @@ def parquet_source(path: Path, name: str) -> RowSource:
     return RowSource(name, "parquet", None, columns, read, _names_in_metadata(metadata))
 
 
-def _rows_of_batch(batch: Any, wanted: Sequence[str]) -> Iterator[Row]:
+def _rows_of_batch(batch: Any, wanted: Sequence[str]) -> Iterator[RowCells]:
     return zip(*(batch.column(column).to_pylist() for column in wanted), strict=True)
 
 
@@ -117,7 +117,7 @@ def _dataset(folder: Path, name: str, split: str | None) -> RowSource:
     _pyarrow(name)
     columns = _columns(files[0], name) if files else ()
 
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         check_columns(wanted, columns, name)
         for file in files:
             for batch in _batches(file, name):

@@ -12,7 +12,7 @@ from headscope.errors import UsageError
 from headscope.facts.counting import counted, list_of
 from headscope.facts.results.labeled import DataClass
 from headscope.labeled.opening import open_data
-from headscope.labeled.rows import Row, RowSource
+from headscope.labeled.rows import RowCells, RowSource
 from headscope.labeled.tally import spelled_out
 
 _NOT_A_NUMBER = frozenset({"nan", "-nan", "na", "n/a", "#n/a", "#na", "<na>", "null"})
@@ -107,7 +107,7 @@ def _infinite(source: RowSource, column: str, text: str, row: int) -> UsageError
 
 
 def _emptied(source: RowSource, columns: frozenset[str]) -> RowSource:
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         at = {place for place, name in enumerate(wanted) if name in columns}
         for row in source.read(wanted):
             yield tuple(_emptied_cell(cell) if place in at else cell for place, cell in enumerate(row))

@@ -32,7 +32,7 @@ from headscope.probing.scoring.scores import make_trial
 from headscope.probing.scoring.start import advise_probe_first, is_finite, outputs_of
 from headscope.probing.vectors import VectorPlace, loading_of, read_vectors, source_of_vector
 
-FROZEN = "the base model was frozen; full fine-tuning can remove the advantage"
+FROZEN_BASE = "the base model was frozen; full fine-tuning can remove the advantage"
 """What every answer is about: the first note of every result."""
 
 
@@ -97,7 +97,7 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
         ),
         head_input=head,
         left_out=(*features.left_out, *gaps),
-        notes=(FROZEN, *data.notes, *texts.notes, *notes_on_base(report), *features.notes),
+        notes=(FROZEN_BASE, *data.notes, *texts.notes, *notes_on_base(report), *features.notes),
         not_determined=(*lost, *features.not_determined),
         numbers=numbers,
         loading=loading_of(request, source),

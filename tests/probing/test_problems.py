@@ -19,6 +19,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 
 from headscope.facts.results.probe import Problem, Standing, Vector
+from headscope.probing.arrays import Array
 from headscope.probing.hidden.candidates import Vectors
 from headscope.probing.scoring.comparison import compare_best, hear_opinions, rate, score_of_choice, score_vectors
 from headscope.probing.scoring.measures import MACRO_F1, R2, logme, rank_correlation
@@ -27,7 +28,6 @@ from headscope.probing.scoring.scores import (
     RIDGES,
     STRENGTHS,
     WORD_RIDGES,
-    Array,
     Trial,
     chance_of_best_swapped,
     make_trial,

@@ -22,6 +22,7 @@ from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.heads.head import parse_pooling
 from headscope.facts.heads.tasks import parse_task
 from headscope.facts.plain import from_dict
+from headscope.facts.stored.checkpoint import Shapes
 from headscope.upstream.imports import fault_of_import
 
 if TYPE_CHECKING:
@@ -286,10 +287,6 @@ def _traced_entry(target: _Target, cls: Any) -> HeadEntry:
         filled=first.filled,
         head=head,
     )
-
-
-Shapes = dict[str, tuple[int, ...]]
-"""The parameters and buffers of a model by name."""
 
 
 @dataclass(frozen=True, slots=True)

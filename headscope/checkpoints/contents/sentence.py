@@ -10,7 +10,7 @@ from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource
 from headscope.checkpoints.formats.config_file import parse_list, parse_object
 from headscope.checkpoints.formats.pickle.scikit_pickle import read_pickled_head
 from headscope.errors import Malformed, NotFound, Unsupported
-from headscope.facts.stored.checkpoint import TensorHeader
+from headscope.facts.stored.checkpoint import Shapes, TensorHeader
 from headscope.facts.stored.location import is_path_inside
 from headscope.facts.stored.sentence import ModuleTensor, PickledHead, SentenceModule, SentencePipeline
 
@@ -168,8 +168,6 @@ _OLD_MODES = {
 }
 """Settings of before sentence-transformers 6, in the order in which it concatenates what they pool."""
 
-Shapes = dict[str, tuple[int, ...]]
-
 
 @dataclass(frozen=True, slots=True)
 class _Read:
@@ -275,7 +273,7 @@ def _dense(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
     size, out = _count(settings, "in_features"), _count(settings, "out_features")
     activation = _word_in(settings, "activation_function", "torch.nn.modules.activation.Tanh").rpartition(".")[2]
     has_residual = settings.get("use_residual") is True
-    shapes: Shapes = {"linear.weight": (out, size)}
+    shapes: dict[str, tuple[int, ...]] = {"linear.weight": (out, size)}
     if settings.get("bias", True):
         shapes["linear.bias"] = (out,)
     if has_residual and size != out:

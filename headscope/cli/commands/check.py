@@ -45,26 +45,13 @@ class CheckFormat(str, Enum):  # noqa: UP042 - StrEnum shows its members differe
     markdown = "markdown"
 
 
-class ProfileName(str, Enum):  # noqa: UP042
+class ProfileChoice(str, Enum):  # noqa: UP042
     """What the model will be used for next."""
 
     training = "training"
     inference = "inference"
 
 
-Models = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="One or more models, as for inspect (default: the models in pyproject.toml).",
-        show_default=False,
-        autocompletion=complete_checkpoint,
-    ),
-]
-For = Annotated[
-    ProfileName | None,
-    option("--for", "training or inference (default: from pyproject.toml, otherwise training).", "PROFILE"),
-]
 FailOn = Annotated[
     str | None,
     option(
@@ -77,14 +64,16 @@ FailOn = Annotated[
 ]
 Select = Annotated[str | None, rules_option("--select", "Run only these rules: HS101,HS3 or head-new.")]
 IgnoreRules = Annotated[str | None, rules_option("--ignore", "Rules whose findings don't fail the check.")]
-Details = Annotated[bool, option("--details", "Show each message in full, and the skipped rules.", panel=_OUTPUT)]
 
 
 @dataclass(frozen=True)
 class Rules:
     """Which rules run and what they count for."""
 
-    profile: For = None
+    profile: Annotated[
+        ProfileChoice | None,
+        option("--for", "training or inference (default: from pyproject.toml, otherwise training).", "PROFILE"),
+    ] = None
     fail_on: FailOn = None
     select: Select = None
     ignore: IgnoreRules = None
@@ -114,27 +103,25 @@ class Rules:
     ] = None
 
 
-Data = Annotated[
-    str | None,
-    option(
-        "--data",
-        "Compare the classes with labeled data: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
-        "FILE",
-        panel=_LABELLED,
-    ),
-]
 TextColumns = Annotated[
     list[str] | None, option("--text-column", "Column of the texts; repeat it for pairs.", "COLUMN", panel=_LABELLED)
 ]
 Split = Annotated[str | None, option("--split", "Split of a saved dataset.", "NAME", panel=_LABELLED)]
-Device = Annotated[str | None, option("--device", "Device for --predict (default: cpu).", "DEVICE", panel=_LABELLED)]
 
 
 @dataclass(frozen=True)
 class LabeledData:
     """Which labeled data are compared with the classes."""
 
-    data: Data = None
+    data: Annotated[
+        str | None,
+        option(
+            "--data",
+            "Compare the classes with labeled data: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
+            "FILE",
+            panel=_LABELLED,
+        ),
+    ] = None
     label_column: Annotated[
         list[str] | None,
         option(
@@ -150,7 +137,9 @@ class LabeledData:
         int | None,
         option("--predict", "Load the weights and predict N rows to test the class order.", "N", panel=_LABELLED),
     ] = None
-    device: Device = None
+    device: Annotated[
+        str | None, option("--device", "Device for --predict (default: cpu).", "DEVICE", panel=_LABELLED)
+    ] = None
 
     def request(self) -> "DataRequest | None":
         """The request that the options make; None without any. Raises UsageError if they are invalid."""
@@ -173,7 +162,9 @@ class Written:
     json: Annotated[bool, option("--json", "Short for --format json.", panel=_OUTPUT)] = False
     output: OutputFile = None
     quiet: Quiet = False
-    details: Details = False
+    details: Annotated[
+        bool, option("--details", "Show each message in full, and the skipped rules.", panel=_OUTPUT)
+    ] = False
 
     @property
     def kind(self) -> str:
@@ -187,7 +178,15 @@ def check_command(  # noqa: PLR0917  Typer passes every option by name
     rules: Rules,
     labeled: LabeledData,
     written: Written,
-    models: Models = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="One or more models, as for inspect (default: the models in pyproject.toml).",
+            show_default=False,
+            autocompletion=complete_checkpoint,
+        ),
+    ] = None,
 ) -> int:
     """Gate a pipeline: findings with remedies, and an exit code (1 failed, 3 not determined)."""
     check_output(written.output)
@@ -296,9 +295,9 @@ def _written_results(kind: str, gated: "GateResult") -> str:
         from headscope.render.text.document import check_document, json_text
 
         return json_text(check_document(gated.results))
-    from headscope.render.pages.ci import FORMATS
+    from headscope.render.pages.ci import CI_FORMATS
 
-    return FORMATS[kind](gated.results, gated.rules)
+    return CI_FORMATS[kind](gated.results, gated.rules)
 
 
 def exit_code(results: "Sequence[CheckResult | VerifyResult]") -> int:

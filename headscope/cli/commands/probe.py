@@ -9,7 +9,7 @@ from headscope.cli.commands.check import Split, TextColumns
 from headscope.cli.options import (
     CacheDir,
     ModelClass,
-    Offline,
+    NoNetwork,
     Output,
     Revision,
     Subfolder,
@@ -44,14 +44,6 @@ class PrecisionName(StrEnum):
     float16 = "float16"
 
 
-Data = Annotated[
-    str | None,
-    option(
-        "--data", "Labeled texts: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.", "FILE", panel=_LABELLED
-    ),
-]
-
-
 class LabelNames(StrEnum):
     """What the labels are."""
 
@@ -60,41 +52,19 @@ class LabelNames(StrEnum):
     regression = "regression"
 
 
-Task = Annotated[
-    LabelNames | None,
-    option(
-        "--task",
-        "What the labels are (default: lists and several columns are multi-label, numbers with fractions are "
-        "regression).",
-        panel=_LABELLED,
-    ),
-]
-Limit = Annotated[
-    int,
-    option(
-        "--limit",
-        "Largest number of rows to use; of more, a sample drawn with the seed, with the same share of each class.",
-        "N",
-        panel=_LABELLED,
-    ),
-]
-Device = Annotated[str, option("--device", "Where the model runs: cpu, cuda, ...", "DEVICE", panel=_RUN)]
-
-
-Details = Annotated[
-    bool,
-    option(
-        "--details",
-        "Show everything: every vector, the curve over the layers, rows that may be labeled wrongly, the reasons.",
-    ),
-]
-
-
 @dataclass(frozen=True)
 class LabeledGroup:
     """Which texts the vectors are scored on."""
 
-    data: Data = None
+    data: Annotated[
+        str | None,
+        option(
+            "--data",
+            "Labeled texts: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
+            "FILE",
+            panel=_LABELLED,
+        ),
+    ] = None
     text_column: TextColumns = None
     image_column: Annotated[
         str | None,
@@ -118,9 +88,25 @@ class LabeledGroup:
             panel=_LABELLED,
         ),
     ] = None
-    task: Task = None
+    task: Annotated[
+        LabelNames | None,
+        option(
+            "--task",
+            "What the labels are (default: lists and several columns are multi-label, numbers with fractions are "
+            "regression).",
+            panel=_LABELLED,
+        ),
+    ] = None
     split: Split = None
-    limit: Limit = 2000
+    limit: Annotated[
+        int,
+        option(
+            "--limit",
+            "Largest number of rows to use; of more, a sample drawn with the seed, with the same share of each class.",
+            "N",
+            panel=_LABELLED,
+        ),
+    ] = 2000
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api. Raises UsageError without data or their columns."""
@@ -139,14 +125,14 @@ class LabeledGroup:
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScoringGroup:
     """How the vectors are read and scored."""
 
     folds: Annotated[int, option("--folds", "Number of folds of the cross-validation.", "N", panel=_SCORES)] = 5
     seed: Annotated[
         int, option("--seed", "Seed of the sample, the folds, the bootstrap and the tests.", "N", panel=_SCORES)
     ] = 0
-    device: Device = "cpu"
+    device: Annotated[str, option("--device", "Where the model runs: cpu, cuda, ...", "DEVICE", panel=_RUN)] = "cpu"
     batch_size: Annotated[int, option("--batch-size", "Number of texts that run together.", "N", panel=_RUN)] = 32
     dtype: Annotated[
         PrecisionName,
@@ -188,7 +174,7 @@ class PlaceGroup:
     variant: Variant = None
     cache_dir: CacheDir = None
     token: Token = None
-    offline: Offline = False
+    offline: NoNetwork = False
     timeout: Timeout = None
 
     def keywords(self) -> dict[str, Any]:
@@ -207,9 +193,15 @@ Code = Annotated[bool, option("--code", "Write a Python module with a classifier
 def probe_command(  # noqa: PLR0917  Typer passes them by name
     place: PlaceGroup,
     labeled: LabeledGroup,
-    scores: Scores,
+    scores: ScoringGroup,
     output: Output,
-    details: Details = False,
+    details: Annotated[
+        bool,
+        option(
+            "--details",
+            "Show everything: every vector, the curve over the layers, rows that may be labeled wrongly, the reasons.",
+        ),
+    ] = False,
     code: Code = False,
 ) -> int:
     """Score every vector that a classifier could read on labeled texts, and name the best."""

@@ -21,12 +21,6 @@ BOTH = "sentence-transformers"
 _EXAMPLE = "HS701,HS702"
 
 WithWeights = Annotated[str, model_argument("weight file, or PEFT adapter")]
-Select = Annotated[str | None, rules_option("--select", "Run only these rules.")]
-IgnoreRules = Annotated[str | None, rules_option("--ignore", "Rules whose findings don't fail the verification.")]
-FailOn = Annotated[
-    str,
-    option("--fail-on", "error, warning or note.", "SEVERITY", panel=_RULES, autocompletion=complete_severity),
-]
 
 
 @dataclass(frozen=True)
@@ -60,9 +54,12 @@ class Compare:
 class Asked:
     """Which rules are run and what they count for."""
 
-    select: Select = None
-    ignore: IgnoreRules = None
-    fail_on: FailOn = "error"
+    select: Annotated[str | None, rules_option("--select", "Run only these rules.")] = None
+    ignore: Annotated[str | None, rules_option("--ignore", "Rules whose findings don't fail the verification.")] = None
+    fail_on: Annotated[
+        str,
+        option("--fail-on", "error, warning or note.", "SEVERITY", panel=_RULES, autocompletion=complete_severity),
+    ] = "error"
 
 
 @dataclass(frozen=True)
@@ -246,7 +243,7 @@ def _written_result(kind: str, result: "VerifyResult") -> str:
 
         return json_text(result.to_dict())
     from headscope.checks import RULES
-    from headscope.render.pages.ci import FORMATS
+    from headscope.render.pages.ci import CI_FORMATS
     from headscope.render.screens.verification import as_check
 
-    return FORMATS[kind]([as_check(result)], tuple((name, RULES[name].title) for name in result.rules))
+    return CI_FORMATS[kind]([as_check(result)], tuple((name, RULES[name].title) for name in result.rules))

@@ -15,6 +15,7 @@ import torch
 import transformers
 
 from headscope.facts import Task, TensorHeader
+from headscope.facts.stored.checkpoint import Shapes
 from headscope.facts.stored.weights import layer_numbers, modern_name, of_any_layer
 from headscope.model.classes.catalogue import all_classes_of_task, classes_of_family
 from headscope.model.classes.defaults import fill_open_fields
@@ -39,8 +40,6 @@ _HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads")
 _HEAD_WIDTH = 64
 _HEAD = "head"
 _LARGEST_SOLVED = 4096
-
-Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)

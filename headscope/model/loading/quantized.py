@@ -20,12 +20,12 @@ from headscope.facts import (
     WeightDiff,
 )
 from headscope.facts.counting import counted, verb
+from headscope.facts.stored.checkpoint import Shapes
 
 _SKIP_LISTS = ("llm_int8_skip_modules", "modules_to_not_convert", "ignore", "ignored_layers")
 _NIBBLES = 2
 _WORD = 32
 
-Shapes = Mapping[str, tuple[int, ...]]
 Group = dict[str, TensorHeader]
 
 

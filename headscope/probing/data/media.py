@@ -13,10 +13,10 @@ import torch
 
 from headscope.errors import NotFound, UsageError
 from headscope.facts.results.probe_data import Input
-from headscope.labeled.rows import Row, RowSource
+from headscope.labeled.rows import RowCells, RowSource
 from headscope.model.loading.inference import count_frames
+from headscope.probing.arrays import Array
 
-Array = np.ndarray[Any, Any]
 _STORED = "stored:"
 
 
@@ -46,7 +46,7 @@ def with_names(source: RowSource, column: str) -> RowSource:
     """The rows with a name for each file: its path, or a digest of the bytes that `datasets` stored in the cell."""
     base = Path(source.name).parent
 
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         at = [place for place, name in enumerate(wanted) if name == column]
         for row in source.read(wanted):
             yield tuple(_name(cell, base, source, column) if place in at else cell for place, cell in enumerate(row))

@@ -33,8 +33,7 @@ from headscope.labeled import (
 )
 from headscope.labeled.label_cells import check_finite, note_on_names
 from headscope.labeled.tally import is_ignored, read_label, spelled
-
-Array = np.ndarray[Any, Any]
+from headscope.probing.arrays import Array
 
 _OF_CLASSES = (LabelKind.INTEGERS, LabelKind.TEXTS, LabelKind.BOOLEANS)
 _OF_NUMBERS = (LabelKind.INTEGERS, LabelKind.NUMBERS)

@@ -21,9 +21,10 @@ from headscope.facts.results.probe import Vector
 from headscope.facts.results.probe_data import Input, Precision
 from headscope.model.loading.inference import NO_LIMIT, lacked_memory, run_texts
 from headscope.model.quiet import quiet
+from headscope.probing.arrays import Array
 from headscope.probing.data.media import Media
-from headscope.probing.hidden.pooled import Part, PooledTokens, all_vectors, at, pool_positions, pool_tokens
-from headscope.probing.hidden.store import Array, Features, Store, TextLengths
+from headscope.probing.hidden.pooled import LayerVector, PooledTokens, all_vectors, at, pool_positions, pool_tokens
+from headscope.probing.hidden.store import Features, Store, TextLengths
 from headscope.trace.record.base import base_module
 
 Texts = Sequence[tuple[str, ...]]
@@ -180,7 +181,7 @@ class Effect:
     holds: bool
 
 
-def padding_of_vectors(reader: Reader, texts: Texts, lengths: Array) -> dict[Part | None, Effect] | None:
+def padding_of_vectors(reader: Reader, texts: Texts, lengths: Array) -> dict[LayerVector | None, Effect] | None:
     """What padding does to each vector of the shortest and the longest text, and to the scores (None).
 
     None where a vector exists only with or only without padding; empty where all texts are of one length.
@@ -189,7 +190,7 @@ def padding_of_vectors(reader: Reader, texts: Texts, lengths: Array) -> dict[Par
     if lengths[rows[0]] == lengths[rows[1]]:
         return {}
     together = _run(reader, [texts[row] for row in rows]).vectors
-    found: dict[Part | None, Effect] = {}
+    found: dict[LayerVector | None, Effect] = {}
     for place, row in enumerate(rows):
         alone = _run(reader, [texts[row]]).vectors
         if alone.keys() != together.keys():
@@ -239,7 +240,7 @@ class Batch:
     layers: int
 
     @property
-    def vectors(self) -> dict[Part | None, torch.Tensor]:
+    def vectors(self) -> dict[LayerVector | None, torch.Tensor]:
         """The vectors and, under None, the scores, in float32 on the CPU."""
         return all_vectors(self.pooled, self.scores)
 

@@ -9,7 +9,7 @@ import torch
 
 from headscope.facts.results.probe import Vector
 
-Part = tuple[Vector, int | None]
+LayerVector = tuple[Vector, int | None]
 """A vector that the pass stores, and the layer that it is made of; None for the pooler and the head's input."""
 
 OF_LAYERS = (Vector.FIRST_TOKEN, Vector.MASKED_MEAN, Vector.LAST_NON_PAD_TOKEN)
@@ -24,7 +24,7 @@ class PooledTokens:
     `gaps` are layers that could not be read, `absent` vectors that this model doesn't have, each with the reason.
     """
 
-    parts: dict[Part, torch.Tensor]
+    parts: dict[LayerVector, torch.Tensor]
     first_shares: dict[int, torch.Tensor] = field(default_factory=dict)
     cosines: dict[int, torch.Tensor] = field(default_factory=dict)
     gaps: dict[str, str] = field(default_factory=dict)
@@ -105,13 +105,13 @@ def pool_positions(states: Sequence[torch.Tensor]) -> PooledTokens:
     return found
 
 
-def all_vectors(pooled: PooledTokens, scores: torch.Tensor) -> dict[Part | None, torch.Tensor]:
+def all_vectors(pooled: PooledTokens, scores: torch.Tensor) -> dict[LayerVector | None, torch.Tensor]:
     """The vectors and, under None, the scores, in float32 on the CPU; those of one size in one transfer."""
-    values: dict[Part | None, torch.Tensor] = {part: value.detach() for part, value in pooled.parts.items()}
+    values: dict[LayerVector | None, torch.Tensor] = {part: value.detach() for part, value in pooled.parts.items()}
     values[None] = scores.detach()
     if scores.device.type == "cpu":
         return {part: value.float() for part, value in values.items()}
-    found: dict[Part | None, torch.Tensor] = {}
+    found: dict[LayerVector | None, torch.Tensor] = {}
     for width in {value.shape[-1] for value in values.values()}:
         chosen = [part for part, value in values.items() if value.shape[-1] == width]
         moved = torch.stack([values[part].float() for part in chosen]).cpu()

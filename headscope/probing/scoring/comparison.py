@@ -24,13 +24,13 @@ from headscope.facts.results.probe import (
     Versus,
 )
 from headscope.facts.results.probe_data import Input
+from headscope.probing.arrays import Array
 from headscope.probing.data.rows import LabeledRows
 from headscope.probing.examined import new_names
 from headscope.probing.hidden.candidates import Vectors
 from headscope.probing.hidden.store import Features
 from headscope.probing.scoring.measures import SECOND, Measure, flags, logme, rank_correlation
 from headscope.probing.scoring.scores import (
-    Array,
     Predicted,
     ScoreInterval,
     Trial,

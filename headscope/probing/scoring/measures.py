@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from headscope.facts.results.probe import Metric, Problem
-
-Array = np.ndarray[Any, Any]
+from headscope.probing.arrays import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from headscope.errors import Unsupported, UsageError
 from headscope.facts.results.probe import Problem
+from headscope.probing.arrays import Array
 from headscope.probing.scoring.measures import MAIN, Measure, flags
 from headscope.probing.scoring.solvers import (
     LinearModel,
@@ -25,8 +26,6 @@ from headscope.probing.scoring.solvers import (
     sigmoid_loss,
     softmax_loss,
 )
-
-Array = np.ndarray[Any, Any]
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)
 """Values of `C` that the inner folds choose from, for standardized features."""
@@ -367,10 +366,10 @@ def interval(values: Array, trial: Trial) -> ScoreInterval:
     return between(float(values.mean()), drawn[:, 0])
 
 
-Value = Callable[[Array], Array]
+ScoreOfSums = Callable[[Array], Array]
 
 
-def resample(scores: Sequence[tuple[Array, Value]], trial: Trial) -> Array:
+def resample(scores: Sequence[tuple[Array, ScoreOfSums]], trial: Trial) -> Array:
     """The bootstrap of several scores on the same draws of whole groups: a row for each draw, a column for each score.
 
     A score is a row of numbers for each text, and what their sums come to.
@@ -418,7 +417,7 @@ def chance_of_best(differences: Array, groups: Array, seed: int) -> float:
     return (1 + as_large) / (1 + FLIPS)
 
 
-def chance_of_best_swapped(found: Sequence[Array], other: Array, value: Value, trial: Trial) -> float:
+def chance_of_best_swapped(found: Sequence[Array], other: Array, value: ScoreOfSums, trial: Trial) -> float:
     """`chance_of_best` for a score that is not a mean of the rows: the predictions themselves are exchanged, text by
     text.
 

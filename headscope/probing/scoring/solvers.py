@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from headscope.probing.arrays import Array
 
 _TOLERANCE = 1e-4
 _FLAT = 1e-9

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from headscope.checks.labeled.label_classes import fit_classes, is_regression
@@ -18,10 +16,9 @@ from headscope.facts.results.probe import (
     StartingLoss,
     Versus,
 )
+from headscope.probing.arrays import Array
 from headscope.probing.data.rows import LabeledRows
 from headscope.probing.scoring.scores import Trial, interval
-
-Array = np.ndarray[Any, Any]
 
 _CLOSE = 0.1
 _MULTI = "multi_label_classification"

@@ -20,7 +20,7 @@ from headscope.render.probing.words import (
 )
 from headscope.render.text.safe import safe
 
-FORMATS = ("svg", "html")
+PICTURE_FORMATS = ("svg", "html")
 
 _WIDTH = 940
 _LEFT, _RIGHT = 60, 250

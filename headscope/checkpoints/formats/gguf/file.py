@@ -14,7 +14,7 @@ from headscope.facts import TensorHeader
 from headscope.facts.counting import counted
 from headscope.facts.exports.export import Setting, WeightInventory, contents_of
 
-SUFFIX = ".gguf"
+GGUF_SUFFIX = ".gguf"
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _LARGEST_HEADER = 64_000_000
@@ -38,7 +38,7 @@ _FORMATS = {
 
 def refuse_gguf(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:
     """Raises Unsupported, with what the first of them holds, where there are GGUF files."""
-    found = sorted(name for name in names if name.lower().endswith(SUFFIX))
+    found = sorted(name for name in names if name.lower().endswith(GGUF_SUFFIX))
     if not found:
         return
     contents = read_gguf(opened(found[0]))

@@ -9,7 +9,7 @@ from headscope.errors import Malformed
 # Of a state dict, a tensor takes about 45 steps and 1.8 kB, so files of some 30,000 tensors are read. The limits keep a
 # pickle that multiplies work within seconds, and within the memory that `docs/security.md` promises.
 MOST_OPERATIONS = 1_500_000
-MOST_BYTES = 75_000_000
+MOST_PICKLE_BYTES = 75_000_000
 _LARGEST_KEY = 2**20
 OBJECT, SLOT, ENTRY = 64, 8, 128
 """Bytes charged for an object, for a place in a tuple or list, and for an entry of a dictionary."""
@@ -67,8 +67,8 @@ class Machine:
         self.held += held
         if self.work > MOST_OPERATIONS:
             raise self.bad(f"it has more than {MOST_OPERATIONS:,} operations", OverLimit)
-        if self.held > MOST_BYTES:
-            raise self.bad(f"its values take more than {MOST_BYTES:,} bytes of memory", OverLimit)
+        if self.held > MOST_PICKLE_BYTES:
+            raise self.bad(f"its values take more than {MOST_PICKLE_BYTES:,} bytes of memory", OverLimit)
 
     def push(self, value: Any, held: int = OBJECT) -> None:
         """A new value of that many bytes; `read_pickle` holds them against the limit after each operation."""
