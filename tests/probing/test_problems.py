@@ -24,7 +24,7 @@ from headscope.probing.hidden.candidates import Vectors
 from headscope.probing.scoring.comparison import compare_best, hear_opinions, rate, score_of_choice, score_vectors
 from headscope.probing.scoring.measures import MACRO_F1, R2, logme, rank_correlation
 from headscope.probing.scoring.scores import (
-    NEIGHBOURS,
+    NEIGHBORS,
     RIDGES,
     STRENGTHS,
     WORD_RIDGES,
@@ -137,7 +137,7 @@ def test_macro_f1_is_that_of_scikit_learn() -> None:
 
 
 @pytest.mark.parametrize("problem", list(Problem))
-def test_neighbours_are_those_of_scikit_learn(problem: Problem) -> None:
+def test_neighbors_are_those_of_scikit_learn(problem: Problem) -> None:
     vectors = features(90, 5, seed=3)
     labels = {
         Problem.SINGLE_LABEL: several(vectors, 0)[:, 0],
@@ -149,7 +149,7 @@ def test_neighbours_are_those_of_scikit_learn(problem: Problem) -> None:
     expected = np.empty_like(labels)
     for fold in trial.folds:
         train, test = scaled(vectors, fold)
-        expected[fold.test] = kind(NEIGHBOURS).fit(train, labels[fold.train]).predict(test)
+        expected[fold.test] = kind(NEIGHBORS).fit(train, labels[fold.train]).predict(test)
     assert predict_from_vectors(vectors, trial).near == pytest.approx(expected)
 
 

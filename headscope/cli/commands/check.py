@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headscope.facts.results.verification import VerifyResult
 
 _RULES = "Rules"
-_LABELLED = "Labeled data"
+_LABELED = "Labeled data"
 _OUTPUT = "Output"
 _TELLING = ("text", "json")
 """Formats with a separate form for failures."""
@@ -104,9 +104,9 @@ class Rules:
 
 
 TextColumns = Annotated[
-    list[str] | None, option("--text-column", "Column of the texts; repeat it for pairs.", "COLUMN", panel=_LABELLED)
+    list[str] | None, option("--text-column", "Column of the texts; repeat it for pairs.", "COLUMN", panel=_LABELED)
 ]
-Split = Annotated[str | None, option("--split", "Split of a saved dataset.", "NAME", panel=_LABELLED)]
+Split = Annotated[str | None, option("--split", "Split of a saved dataset.", "NAME", panel=_LABELED)]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class LabeledData:
             "--data",
             "Compare the classes with labeled data: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
             "FILE",
-            panel=_LABELLED,
+            panel=_LABELED,
         ),
     ] = None
     label_column: Annotated[
@@ -128,17 +128,17 @@ class LabeledData:
             "--label-column",
             "Column of the labels; repeat it if each class has a column of 0 and 1.",
             "COLUMN",
-            panel=_LABELLED,
+            panel=_LABELED,
         ),
     ] = None
     text_column: TextColumns = None
     split: Split = None
     predict: Annotated[
         int | None,
-        option("--predict", "Load the weights and predict N rows to test the class order.", "N", panel=_LABELLED),
+        option("--predict", "Load the weights and predict N rows to test the class order.", "N", panel=_LABELED),
     ] = None
     device: Annotated[
-        str | None, option("--device", "Device for --predict (default: cpu).", "DEVICE", panel=_LABELLED)
+        str | None, option("--device", "Device for --predict (default: cpu).", "DEVICE", panel=_LABELED)
     ] = None
 
     def request(self) -> "DataRequest | None":

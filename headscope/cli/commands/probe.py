@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headscope.api import DeviceName
     from headscope.facts.results.probe import ProbeResult
 
-_LABELLED = "Labeled data"
+_LABELED = "Labeled data"
 _SCORES = "Scores"
 _RUN = "The pass over the texts"
 _OTHER_PICTURES = ("png", "pdf", "jpg", "jpeg", "gif", "webp", "eps", "ps")
@@ -62,7 +62,7 @@ class LabeledGroup:
             "--data",
             "Labeled texts: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
             "FILE",
-            panel=_LABELLED,
+            panel=_LABELED,
         ),
     ] = None
     text_column: TextColumns = None
@@ -72,12 +72,12 @@ class LabeledGroup:
             "--image-column",
             "Instead of texts: the column of images, as paths relative to FILE or as `datasets` saved them.",
             "COLUMN",
-            panel=_LABELLED,
+            panel=_LABELED,
         ),
     ] = None
     audio_column: Annotated[
         str | None,
-        option("--audio-column", "Instead of texts: the column of 16-bit WAV files.", "COLUMN", panel=_LABELLED),
+        option("--audio-column", "Instead of texts: the column of 16-bit WAV files.", "COLUMN", panel=_LABELED),
     ] = None
     label_column: Annotated[
         list[str] | None,
@@ -85,7 +85,7 @@ class LabeledGroup:
             "--label-column",
             "The column of the labels; repeat it for columns of 0 and 1, one for each class.",
             "COLUMN",
-            panel=_LABELLED,
+            panel=_LABELED,
         ),
     ] = None
     task: Annotated[
@@ -94,7 +94,7 @@ class LabeledGroup:
             "--task",
             "What the labels are (default: lists and several columns are multi-label, numbers with fractions are "
             "regression).",
-            panel=_LABELLED,
+            panel=_LABELED,
         ),
     ] = None
     split: Split = None
@@ -104,7 +104,7 @@ class LabeledGroup:
             "--limit",
             "Largest number of rows to use; of more, a sample drawn with the seed, with the same share of each class.",
             "N",
-            panel=_LABELLED,
+            panel=_LABELED,
         ),
     ] = 2000
 

@@ -187,9 +187,9 @@ def _spectrum(numbers: torch.Tensor, spread: float) -> Spectrum:
 def top_z(top: float, small: int, large: int) -> float:
     """The largest singular value of unit noise against the law of Tracy and Widom, with Johnstone's constants."""
     wide, narrow = math.sqrt(large - 0.5), math.sqrt(small - 0.5)
-    centre = (wide + narrow) ** 2
+    center = (wide + narrow) ** 2
     scale = (wide + narrow) * (1 / wide + 1 / narrow) ** (1 / 3)
-    return float((top**2 - centre) / scale + 1.21) / 1.27
+    return float((top**2 - center) / scale + 1.21) / 1.27
 
 
 def _precision(matrix: torch.Tensor) -> str:

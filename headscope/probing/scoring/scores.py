@@ -35,7 +35,7 @@ RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4)
 """Values of `alpha` that the inner folds choose from in regression, for standardized features."""
 WORD_RIDGES = (0.01, 0.1, 1.0, 10.0)
 INNER_FOLDS = 3
-NEIGHBOURS = 5
+NEIGHBORS = 5
 RESAMPLES = 2000
 FLIPS = 9999
 SWAPS = 1999
@@ -176,7 +176,7 @@ def predict_from_vectors(vectors: Array, trial: Trial) -> Predicted:
         scaler = StandardScaler().fit(train)
         rotated = rotate(scaler.transform(train), scaler.transform(test))
         small = Matrices(rotated.train.astype(np.float32), rotated.test.astype(np.float32), rotated.sizes)
-        near = _predict_from_neighbours(small, fold, trial)
+        near = _predict_from_neighbors(small, fold, trial)
         if trial.problem is Problem.REGRESSION:
             return _ridge(rotated, fold, trial, near)
         return _logistic(small, fold, trial, STRENGTHS, near)
@@ -310,12 +310,12 @@ def _sparse_ridge(train: Any, test: Any, fold: Fold, trial: Trial) -> _Part:
     return _Part(found, (found - trial.labels[fold.test]) ** 2, float(search.best_score_))
 
 
-def _predict_from_neighbours(given: Matrices, fold: Fold, trial: Trial) -> Array:
+def _predict_from_neighbors(given: Matrices, fold: Fold, trial: Trial) -> Array:
     """What most of the nearest training rows have; in regression their mean. Rotating changes no neighbor."""
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
     kind = KNeighborsRegressor if trial.problem is Problem.REGRESSION else KNeighborsClassifier
-    model = kind(min(NEIGHBOURS, len(fold.train)), algorithm="brute")
+    model = kind(min(NEIGHBORS, len(fold.train)), algorithm="brute")
     found: Array = model.fit(given.train, trial.labels[fold.train]).predict(given.test)
     return found
 

@@ -97,7 +97,7 @@ def fit_logistic(
     offsets = np.where(share > 0, _FAR, -_FAR)
     if fitted.any() and not (loss is softmax_loss and fitted.sum() == 1):
         given = None if start is None else LinearModel(start.weights[:, fitted], start.offsets[fitted])
-        found = _minimise(matrix, targets[:, fitted], strength, sizes=sizes, loss=loss, start=given)
+        found = _minimize(matrix, targets[:, fitted], strength, sizes=sizes, loss=loss, start=given)
         weights[:, fitted], offsets[fitted] = found.weights, found.offsets
     return LinearModel(weights, offsets)
 
@@ -107,8 +107,8 @@ def fit_ridge(matrix: Array, targets: Array, strengths: Sequence[float]) -> tupl
     from scipy.linalg import cho_factor, cho_solve
 
     means, middle = matrix.mean(0), targets.mean(0)
-    centred = matrix - means
-    squares, products = centred.T @ centred, centred.T @ (targets - middle)
+    centered = matrix - means
+    squares, products = centered.T @ centered, centered.T @ (targets - middle)
     found = []
     for strength in strengths:
         weights = cho_solve(cho_factor(squares + strength * np.eye(len(squares))), products)
@@ -116,7 +116,7 @@ def fit_ridge(matrix: Array, targets: Array, strengths: Sequence[float]) -> tupl
     return tuple(found)
 
 
-def _minimise(
+def _minimize(
     matrix: Any, targets: Array, strength: float, *, sizes: Array, loss: Loss, start: LinearModel | None
 ) -> LinearModel:
     from scipy.optimize import minimize
