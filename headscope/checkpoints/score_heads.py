@@ -9,7 +9,6 @@ from headscope.facts.stored.checkpoint import ScoreHead, TensorHeader
 from headscope.facts.stored.weights import layer_numbers
 
 _NAMED = re.compile(r"(?:^|\.)(?P<name>v_head|value_head|reward_head)\.")
-_MATRIX = 2
 
 
 def score_heads_of(tensors: Iterable[TensorHeader], config: Mapping[str, Any] | None = None) -> tuple[ScoreHead, ...]:
@@ -34,7 +33,7 @@ def _own_head(key: str, names: tuple[str, ...]) -> str:
 
 
 def _head(name: str, tensors: tuple[TensorHeader, ...]) -> ScoreHead | None:
-    matrices = [tensor for tensor in tensors if len(tensor.shape) == _MATRIX]
+    matrices = [tensor for tensor in tensors if len(tensor.shape) == 2]
     if not matrices:
         return None
     last = max(matrices, key=lambda tensor: layer_numbers(tensor.key))  # the highest number comes last

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from headscope.facts.stored.checkpoint import Gap
 
-_FEW = 4
+_MOST_LISTED = 4
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -27,7 +27,7 @@ def verb(count: int, one: str = "is", many: str = "are") -> str:
 
 def few_of(items: Iterable[str]) -> str:
     """A few items, and how many there are besides."""
-    return list_of(items, _FEW)
+    return list_of(items, _MOST_LISTED)
 
 
 def list_of(items: Iterable[str], limit: int, rest: str = "more") -> str:

@@ -19,7 +19,6 @@ _NOT_A_NUMBER = frozenset({"nan", "-nan", "na", "n/a", "#n/a", "#na", "<na>", "n
 _OF_PYTHON = "None"
 """How Python writes a missing value. In other spellings, `none` is the name of a class."""
 _SHOWN = 5
-_SECOND = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,5 +124,5 @@ def note_on_names(classes: Sequence[DataClass]) -> str:
     if not doubtful:
         return ""
     named = list_of((f"{item.label!r} ({counted(item.rows, 'row')})" for item in doubtful), _SHOWN)
-    what = "is a class" if len(doubtful) < _SECOND else "are classes"
+    what = "is a class" if len(doubtful) == 1 else "are classes"
     return f"{named} {what} here: if the label is missing, leave the cell empty"

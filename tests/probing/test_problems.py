@@ -23,13 +23,13 @@ from headscope.probing.arrays import Array
 from headscope.probing.hidden.candidates import Vectors
 from headscope.probing.scoring.comparison import compare_best, hear_opinions, rate, score_of_choice, score_vectors
 from headscope.probing.scoring.measures import MACRO_F1, R2, logme, rank_correlation
+from headscope.probing.scoring.resampling import chance_of_best_swapped
 from headscope.probing.scoring.scores import (
     NEIGHBORS,
     RIDGES,
     STRENGTHS,
     WORD_RIDGES,
     Trial,
-    chance_of_best_swapped,
     make_trial,
     predict_constant,
     predict_from_vectors,

@@ -19,7 +19,6 @@ _CONFIG = "open_clip_config.json"
 _WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 _SCALE, _SHIFT = "logit_scale", "logit_bias"
 _PROJECTIONS = ("visual.proj", "text_projection", "text.text_projection", "visual.head.proj.weight")
-_MATRIX = 2
 
 
 def refuse_open_clip(names: Collection[str], storage: FileStorage, reference: str) -> None:
@@ -93,6 +92,6 @@ def _gaps(
     if _SCALE not in by_key:
         yield Gap(_SCALE, f"{file} holds no tensor named {_SCALE}")
     for item in projections:
-        if width is not None and len(item.shape) == _MATRIX and width not in item.shape:
+        if width is not None and len(item.shape) == 2 and width not in item.shape:
             sizes = " x ".join(f"{size:,}" for size in item.shape)
             yield Gap("embed_dim", f"{_CONFIG} says {width:,}, and {item.key} is {sizes}")

@@ -9,7 +9,6 @@ from headscope.facts.exports.export import ExportStep
 
 MOST_LABELS = 100_000
 _LONGEST = 100
-_MATRIX = 2
 _BATCH = "batch"
 
 
@@ -69,7 +68,7 @@ def linear(weight: TensorHeader, bias: TensorHeader | None, detail: str = "") ->
 
 def is_matrix(tensor: TensorHeader) -> bool:
     """Whether a weight multiplies vectors: two axes, or those of a convolution over one point."""
-    return len(tensor.shape) == _MATRIX or (len(tensor.shape) > _MATRIX and set(tensor.shape[_MATRIX:]) == {1})
+    return len(tensor.shape) == 2 or (len(tensor.shape) > 2 and set(tensor.shape[2:]) == {1})
 
 
 def shape_faults(weights: Iterable[TensorHeader]) -> Iterator[Gap]:

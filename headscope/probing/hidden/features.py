@@ -35,7 +35,6 @@ _COARSE = 2e-2
 """How much padding may change a vector, relative to its largest number: rounding, by the dtype of the model."""
 _SAME_SCORES = 1e-4
 _PER_TOKEN = 3
-_SECOND = 1.0
 
 
 @dataclass(slots=True)
@@ -397,7 +396,7 @@ def _head_input(taps: _Taps, logits: torch.Tensor) -> torch.Tensor | None:
 
 
 def _progress(what: str, done: int, total: int, seconds: float) -> str:
-    if seconds < _SECOND:
+    if seconds < 1:  # too short for a rate
         return f"reading {total:,} {what}"
     rate = done / seconds
     return f"reading {what}: {done:,} of {total:,}, {rate:,.0f} a second, {(total - done) / rate:,.0f} s left"

@@ -30,18 +30,20 @@ from headscope.probing.examined import new_names
 from headscope.probing.hidden.candidates import Vectors
 from headscope.probing.hidden.store import Features
 from headscope.probing.scoring.measures import SECOND, Measure, flags, logme, rank_correlation
-from headscope.probing.scoring.scores import (
-    Predicted,
+from headscope.probing.scoring.resampling import (
     ScoreInterval,
-    Trial,
     between,
     chance_of_best,
     chance_of_best_swapped,
+    resample,
+)
+from headscope.probing.scoring.scores import (
+    Predicted,
+    Trial,
     one_thread,
     predict_constant,
     predict_from_vectors,
     predict_from_words,
-    resample,
 )
 from headscope.probing.scoring.start import is_finite, predictions_of, starting_loss
 

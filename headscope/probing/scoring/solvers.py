@@ -17,12 +17,17 @@ import numpy as np
 from headscope.probing.arrays import Array
 
 _TOLERANCE = 1e-4
+"""scikit-learn's default `tol`, for the scaled problem."""
 _FLAT = 1e-9
+"""The search also ends where a step lowers the loss by less than this part: about SciPy's default."""
 _MOST_STEPS = 1000
+"""A bound for what doesn't converge."""
 _MEMORY = 20
+"""Steps that L-BFGS remembers, twice SciPy's default: fewer steps for more memory."""
 _FAR = 30.0
 """The log odds of a class that all or none of the training rows have."""
 _NOTHING = 1e-10
+"""Axes whose squares sum to less than this part of the largest are rounding, and are left out."""
 
 
 @dataclass(frozen=True, slots=True)

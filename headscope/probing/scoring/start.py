@@ -18,7 +18,8 @@ from headscope.facts.results.probe import (
 )
 from headscope.probing.arrays import Array
 from headscope.probing.data.rows import LabeledRows
-from headscope.probing.scoring.scores import Trial, interval
+from headscope.probing.scoring.resampling import interval
+from headscope.probing.scoring.scores import Trial
 
 _CLOSE = 0.1
 _MULTI = "multi_label_classification"

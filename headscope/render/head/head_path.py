@@ -111,13 +111,13 @@ class HeadPath:
         text = path_end(self.head)
         kept = {stage.index for stage in shown}
         hidden = Counter(stage.operation for stage in self.head.stages if stage.index not in kept)
-        if len(hidden) > _FEW:
+        if len(hidden) > _MOST_KINDS_NAMED:
             return text.append(f"  (not shown: {counted(hidden.total(), 'operation')})", QUIET)
         named = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in hidden.items())
         return text.append(f"  (not shown: {safe(named)})" if named else "", QUIET)
 
 
-_FEW = 3
+_MOST_KINDS_NAMED = 3
 
 
 def _shown(head: Head) -> list[Stage]:

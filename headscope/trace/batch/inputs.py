@@ -13,7 +13,7 @@ from headscope.facts import Task
 _SAMPLES = (16000, 16400, 17200, 18800, 19600, 21200)
 _AUDIO_FRAMES = 49
 _FRAMES = 16
-_ENTITIES = 2
+_ENTITY_COUNT = 2  # the pair classes of LUKE take exactly two
 _VISUAL_FEATURES = 6
 # Primes: a vocabulary seldom shares a factor with them, so ids repeat late.
 _STEP, _SHIFT = 37, 61
@@ -223,20 +223,20 @@ def _first_language(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, 
 
 def _entities(value: int, *trailing: int) -> Maker:
     def make(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
-        return torch.full((*sizes.leading, _ENTITIES, *trailing), value)
+        return torch.full((*sizes.leading, _ENTITY_COUNT, *trailing), value)
 
     return make
 
 
 def _entity_positions(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     width = getattr(model.config, "max_mention_length", 30)
-    positions = torch.full((*sizes.leading, _ENTITIES, width), -1)
+    positions = torch.full((*sizes.leading, _ENTITY_COUNT, width), -1)
     positions[..., 0] = 1
     return positions
 
 
 def _entity_ends(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
-    return torch.full((*sizes.leading, _ENTITIES), 1)
+    return torch.full((*sizes.leading, _ENTITY_COUNT), 1)
 
 
 def _visual_features(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:

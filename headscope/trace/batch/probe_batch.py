@@ -23,11 +23,11 @@ _BATCH_SIZES_OF_IMAGES = (5, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 # Primes: no product of other sizes (heads by head size, rows by choices) equals one, so an axis of that size is the
 # text.
 _LENGTHS = (11, 13, 17, 19, 23, 27, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
-_FEW, _FEW_IMAGES = (4, *range(6, 48)), range(2, 48)
+_FEWER_ROWS, _FEWER_IMAGES = (4, *range(6, 48)), range(2, 48)
 """Rows of the later runs: as few as possible, because a model in memory keeps what it computes until it is read."""
 _LONG = 23
 """Tokens in the texts of the later runs, at least, where the model takes that many: beyond a `[:, :20]`."""
-_CHOICES = (3, 6, 10, 14, 15, 18, 20)
+_CHOICE_COUNTS = (3, 6, 10, 14, 15, 18, 20)
 LONGEST_TEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx")
 # RoBERTa counts positions from behind the pad token: of 514 positions, texts can use 512.
 RESERVED_POSITIONS = 4
@@ -249,9 +249,15 @@ def free_sizes(
     turn: int = 0,
 ) -> Sizes:
     """The first batch, length and number of choices that nothing else in the model has."""
-    batches = (_FEW if has_tokens else _FEW_IMAGES) if turn else _BATCH_SIZES if has_tokens else _BATCH_SIZES_OF_IMAGES
+    batches = (
+        (_FEWER_ROWS if has_tokens else _FEWER_IMAGES)
+        if turn
+        else _BATCH_SIZES
+        if has_tokens
+        else _BATCH_SIZES_OF_IMAGES
+    )
     lengths = lengths if has_tokens else (0,)
-    choices = _CHOICES if has_choices else (1,)
+    choices = _CHOICE_COUNTS if has_choices else (1,)
     for length in lengths:
         for batch in batches:
             for choice in choices:

@@ -93,7 +93,6 @@ def _empty(shape: TensorLayout) -> torch.Tensor:
 META = torch.device("meta")
 CPU = torch.device("cpu")
 _INDEXING = {"index", "index_put", "index_put_"}
-_MATRIX = 2
 _FACTORIES = {"full_like", "zeros_like", "ones_like", "new_full", "new_zeros", "new_ones"}
 # Integers are real here and take real memory, 80 MB for this many of 64 bits. A head that makes more after the shape of
 # its hidden states (pixels by features) makes no positions.
@@ -169,7 +168,7 @@ def _grouped_product(one: torch.Tensor, other: torch.Tensor, offsets: Any = None
 
     [M, K] x [G, K, N] -> [M, N]; [G, M, K] x [G, K, N] -> [G, M, N]; [M, K] x [K, N] -> [G, M, N].
     """
-    groups = (named.get("offs", offsets).shape[0],) if one.dim() == other.dim() == _MATRIX else ()
+    groups = (named.get("offs", offsets).shape[0],) if one.dim() == other.dim() == 2 else ()
     return one.new_empty(*groups, *one.shape[:-1], other.shape[-1])
 
 

@@ -19,7 +19,6 @@ from headscope.trace.record.outputs import usual_scores
 
 _LENGTHS = (9, 10)
 _PADDING = 4
-_CHOICES = 2
 # In relation to the largest score. Padding that is masked still changes the rounding, as sums have other lengths.
 _TOLERANCE = 1e-3
 _FEW_POSITIONS = 64
@@ -41,7 +40,7 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
     if ids is None or ids.dim() != 2:
         return ()
     if task is Task.MULTIPLE_CHOICE:
-        ids = ids.unsqueeze(1).repeat(1, _CHOICES, 1)
+        ids = ids.unsqueeze(1).repeat(1, 2, 1)  # two choices
     alone = _scores(model, ids, torch.ones_like(ids))
     if isinstance(alone, str):
         return tuple(PaddingEffect(side, None, reason=alone) for side in SIDES)

@@ -11,7 +11,6 @@ from headscope.errors import Unsupported, UsageError, moved
 from headscope.upstream.python import descends_from
 
 _LINEAR = ("coef_", "intercept_", "classes_")
-_MATRIX = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def _of_sklearn(head: Any, labels: tuple[str, ...]) -> SetFitHead:
         )
     if not all(hasattr(head, part) for part in _LINEAR):
         raise UsageError(f"the head of the SetFitModel, a {name}, is not fitted", "train it first")
-    rows = head.coef_.shape[0] if head.coef_.ndim == _MATRIX else 0
+    rows = head.coef_.shape[0] if head.coef_.ndim == 2 else 0
     classes = tuple(_label(item, labels) for item in head.classes_.tolist())
     # liblinear fits a classifier for each class, and scales their probabilities to a sum of 1.
     several = "not determined" if getattr(head, "solver", "") == "liblinear" else "softmax"

@@ -67,7 +67,6 @@ def _reduces_last_axis(node: OnnxNode, walk: Walk) -> bool:
 
 
 _FLOATS = ("float", "bfloat")
-_MATRIX = 2
 _SHAPE_ONLY = frozenset({"Shape", "Size"})
 _REARRANGING = frozenset({"Transpose", "Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "DequantizeLinear"})
 _LONGEST_BRANCH = 64
@@ -194,7 +193,7 @@ class Walk:
 
     def _is_matrix(self, name: str) -> bool:
         found = self.weight(name) if name in self.graph.tensors or name in self._makers else None
-        if found is None or len(found.tensor.shape) < _MATRIX:
+        if found is None or len(found.tensor.shape) < 2:
             return False
         dtype = found.tensor.dtype
         return dtype.startswith(_FLOATS) or found.is_dequantized or dtype in {"int8", "uint8"}
