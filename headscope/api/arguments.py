@@ -34,6 +34,9 @@ DeviceName = Literal[
 ]
 """The devices of `forward` that a type checker accepts; PyTorch may know others."""
 
+ServedText = str | Sequence[str]
+"""A text, or a pair of texts."""
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 _WIDTH = 110
@@ -203,6 +206,40 @@ class PredictOptions(DataOptions, total=False):
     device: Annotated[
         DeviceName | None, "Where to predict: `cpu` (default), `cuda`, `cuda:0` or `mps`. For a checkpoint only."
     ]
+
+
+class TextOptions(TypedDict, total=False):
+    """Texts to score."""
+
+    texts: Annotated[
+        Iterable[ServedText] | None,
+        "Texts, or pairs of texts (default: 16 short English texts, in pairs for a server that takes only pairs).",
+    ]
+    data: Annotated[
+        str | PathLike[str] | None,
+        "A csv, tsv, jsonl or parquet file, or a folder that `datasets` saved, instead of texts.",
+    ]
+    text_column: Annotated[str | Iterable[str] | None, "The column of the texts in `data`; two for pairs."]
+    split: Annotated[str | None, "The split of a folder that holds several."]
+    limit: Annotated[int, "Largest number of texts to use from `data`; of more, a seeded sample.", 200]
+
+
+class ServerOptions(TypedDict, total=False):
+    """How the scores of a running server are requested."""
+
+    protocol: Annotated[
+        str | None,
+        "How scores are requested: `vllm`, `vllm-pooling`, `tei`, `sglang`, `llama-cpp`, `infinity`, `inputs` or "
+        "`kserve` (default: found from the server's answers to harmless requests).",
+    ]
+    served_model: Annotated[str, "Name of the model on a server that has several.", ""]
+    server_token: Annotated[str | None, "Access token for the server, sent to the origin of `url` only."]
+    server_timeout: Annotated[float, "Total time limit for the requests to the server, in seconds.", 120.0]
+    batch_size: Annotated[int, "Texts in a request.", 16]
+
+
+class ServedOptions(TextOptions, ServerOptions, PlaceOptions, total=False):
+    """The options of `verify_served` that texts, a server or the files of the checkpoint need."""
 
 
 def use_case(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:

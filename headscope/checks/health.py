@@ -25,8 +25,8 @@ SURE = 0.999
 DECISIVE = 0.99
 """The confidence from which a fresh head is an error: at most one trained head of a thousand in the table has it."""
 _ON_GRID, _ON_GRID_EVEN = 4.5, 6.5
-"""From here on Rayleigh's test shows a draw: exp(-4.5**2), one in 600 million at random. More for `uniform_`, whose even
-grid a step of Adam may keep: it moves all numbers alike, at times by whole steps."""
+"""From here on Rayleigh's test shows a draw: exp(-4.5**2), one in 600 million at random. More for `uniform_`, whose
+even grid a step of Adam may keep: it moves all numbers alike, at times by whole steps."""
 _TELLING = 640
 """From 640 numbers on, a normal draw is on the grid by more than that: 0.37 * sqrt(numbers / 2) is 6.6 +- 0.7."""
 _WHOLE = 0.95
@@ -43,8 +43,8 @@ looked at for each head, so 2 or 3 would be exceeded by chance too often."""
 _UNIFORM, _NORMAL = 1.8, 3.0
 """The kurtosis of a uniform and of a normal distribution."""
 _OFFSET, _OFFSET_Z = 0.5, 6.0
-"""A mean beyond half the spread is no draw around zero, which the statistics assume; in a small matrix, only one that
-chance does not give either, in standard errors."""
+"""The statistics assume a draw around zero. A mean beyond half the spread shows that it was not one; in a small matrix,
+only a mean that chance does not give either, in standard errors."""
 _SPARSE = 0.05
 """The share of exact zeros that makes a weight sparse: a dense draw has next to none, so this is on the safe side."""
 _FEW_VALUES = 0.5

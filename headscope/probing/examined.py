@@ -12,8 +12,8 @@ from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.facts import CheckpointKind, CheckpointManifest, Report
 from headscope.facts.counting import counted, few_of
-from headscope.facts.results.probe import Vector
-from headscope.facts.results.probe_data import HeadInput, Input
+from headscope.facts.probing.data import HeadInput, Input
+from headscope.facts.probing.result import Vector
 from headscope.facts.results.report import find_missing
 from headscope.facts.stored.location import Location
 from headscope.probing.data.rows import AskedData, LabeledRows, kind_of, problem_of, read_rows

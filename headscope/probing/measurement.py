@@ -8,9 +8,9 @@ from pathlib import Path
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import Gap
+from headscope.facts.probing.data import ProbeClass
+from headscope.facts.probing.result import ProbeResult, Problem, Vector
 from headscope.facts.results.environment import tool_version
-from headscope.facts.results.probe import ProbeResult, Problem, Vector
-from headscope.facts.results.probe_data import ProbeClass
 from headscope.probing.data.label_facts import describe_labels
 from headscope.probing.data.rows import AskedData, LabeledRows, files_of
 from headscope.probing.examined import examine_with_rows, head_input_of, is_new_head, new_pooler, notes_on_base

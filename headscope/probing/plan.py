@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 from headscope.errors import UsageError
 from headscope.facts import Task
-from headscope.facts.results.probe import Problem
-from headscope.facts.results.probe_data import Input
+from headscope.facts.probing.data import Input
+from headscope.facts.probing.result import Problem
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 """The dtypes that the model may run in."""

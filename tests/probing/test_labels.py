@@ -18,8 +18,8 @@ from transformers import AutoTokenizer
 import headscope
 from headscope.cli.app import main
 from headscope.errors import HeadscopeError
+from headscope.facts.probing.result import Advised, BaselineKind, Metric, OpinionKind, ProbeResult, Problem, Start
 from headscope.facts.results.labeled import DataFacts, LabelKind
-from headscope.facts.results.probe import Advised, BaselineKind, Metric, OpinionKind, ProbeResult, Problem, Start
 from headscope.labeled import Sampled
 from headscope.probing.data.label_facts import describe_labels
 from headscope.probing.data.rows import Kind, LabeledRows

@@ -19,7 +19,7 @@ from probing import tiny
 import headscope
 from headscope.cli.app import main
 from headscope.errors import HeadscopeError
-from headscope.facts.results.probe import BaselineKind, ProbeResult, Vector
+from headscope.facts.probing.result import BaselineKind, ProbeResult, Vector
 from scripts.write_schema import build_schema
 
 NAMES = ("negative", "neutral", "positive")

@@ -18,7 +18,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 
-from headscope.facts.results.probe import Problem, Standing, Vector
+from headscope.facts.probing.result import Problem, Standing, Vector
 from headscope.probing.arrays import Array
 from headscope.probing.hidden.candidates import Vectors
 from headscope.probing.scoring.comparison import compare_best, hear_opinions, rate, score_of_choice, score_vectors

@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
 from sklearn.preprocessing import StandardScaler
 
 from headscope.errors import Unsupported
-from headscope.facts.results.probe import Standing, Vector
+from headscope.facts.probing.result import Standing, Vector
 from headscope.probing.arrays import Array
 from headscope.probing.hidden.candidates import Vectors as Vectors_
 from headscope.probing.scoring.comparison import ScoredCandidate, compare_best, score_of_choice, score_vectors

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from headscope.api.checking import check_one, read_baseline, read_profile
+from headscope.api.checking import OfCheckpoint, check_one, read_baseline, read_profile
 from headscope.api.options import make_request
 from headscope.checks import Ignore, Selection, select
 from headscope.checks.judgment import unused_ignores
@@ -50,7 +50,7 @@ def run_gate(
     gate: Gate,
     progress: Progress | None = None,
     data: DataRequest | None = None,
-    **options: Any,
+    **options: Unpack[OfCheckpoint],
 ) -> GateResult:
     """The result for each model, in order. Of several, one that cannot be read becomes a result: not determined.
 

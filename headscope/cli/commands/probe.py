@@ -27,7 +27,7 @@ from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from headscope.api import DeviceName
-    from headscope.facts.results.probe import ProbeResult
+    from headscope.facts.probing.result import ProbeResult
 
 _LABELED = "Labeled data"
 _SCORES = "Scores"

@@ -31,10 +31,11 @@ _FEWEST_FOR_NEITHER = 30
 _ROWS_A_CLASS = 5
 """The most and the rows for each class from which "no order fits" is claimed: of fewer, a good model may miss some."""
 _LEAST_MARGIN = 0.2
-"""How much more probable than under the given order the classes have to be under the best one, to claim a permutation."""
+"""How much more probable the classes have to be under the best order than under the given one, to claim that they are
+permuted."""
 _LEAST_CONTRAST = 0.1
-"""The same against equal probabilities, to claim that the given order fits, or to find one: what was never trained leans
-to some class for each text, but not by much."""
+"""The same against equal probabilities, to claim that the given order fits, or to find one: a model that was never
+trained leans to some class for each text, but not by much."""
 _MORE = "give more rows (--predict)"
 _PREDICTIONS = "predictions"
 

@@ -10,7 +10,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError, first_line
-from headscope.facts.results.probe_data import Input
+from headscope.facts.probing.data import Input
 from headscope.facts.stored.location import Location
 from headscope.model.classes.model_request import Choice
 from headscope.model.quiet import quiet

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from headscope.errors import NotFound, UsageError
-from headscope.facts.results.probe_data import Input
+from headscope.facts.probing.data import Input
 from headscope.labeled.rows import RowCells, RowSource
 from headscope.model.loading.inference import count_frames
 from headscope.probing.arrays import Array

@@ -19,9 +19,9 @@ from headscope.errors import UsageError
 from headscope.examination.evidence.labeled import DataRequest
 from headscope.facts import ModelFacts
 from headscope.facts.counting import counted, few_of, shortened
+from headscope.facts.probing.data import Input
+from headscope.facts.probing.result import Problem
 from headscope.facts.results.labeled import DataFacts, LabelKind
-from headscope.facts.results.probe import Problem
-from headscope.facts.results.probe_data import Input
 from headscope.labeled import (
     RowSource,
     Sampled,

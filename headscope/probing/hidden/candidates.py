@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headscope.facts import Gap, GapTopic, Head
-from headscope.facts.results.probe import Vector
+from headscope.facts.probing.result import Vector
 from headscope.probing.arrays import Array
 from headscope.probing.hidden.pooled import LayerVector
 from headscope.probing.hidden.store import Features, name_of_part, whole_array

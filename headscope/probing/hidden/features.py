@@ -17,8 +17,8 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported, UsageError
 from headscope.facts.counting import counted
-from headscope.facts.results.probe import Vector
-from headscope.facts.results.probe_data import Input, Precision
+from headscope.facts.probing.data import Input, Precision
+from headscope.facts.probing.result import Vector
 from headscope.model.loading.inference import NO_LIMIT, lacked_memory, run_texts
 from headscope.model.quiet import quiet
 from headscope.probing.arrays import Array

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headscope.facts.results.probe_data import FeatureNumbers, VectorNumbers
+from headscope.facts.probing.data import FeatureNumbers, VectorNumbers
 from headscope.probing.arrays import Array
 from headscope.probing.hidden.candidates import Vectors
 from headscope.probing.hidden.pooled import LayerVector

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
-from headscope.facts.results.probe_data import Input, Precision
+from headscope.facts.probing.data import Input, Precision
 from headscope.facts.stored.location import Location
 from headscope.model.classes.model_request import Choice
 from headscope.model.loading.inference import (

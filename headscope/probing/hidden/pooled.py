@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from headscope.facts.results.probe import Vector
+from headscope.facts.probing.result import Vector
 
 LayerVector = tuple[Vector, int | None]
 """A vector that the pass stores, and the layer that it is made of; None for the pooler and the head's input."""

@@ -20,8 +20,8 @@ from headscope.errors import Unsupported, UsageError
 from headscope.facts import Gap
 from headscope.facts.counting import counted, few_of
 from headscope.facts.plain import restore, store
-from headscope.facts.results.probe import Vector
-from headscope.facts.results.probe_data import LayerNumbers, Precision
+from headscope.facts.probing.data import LayerNumbers, Precision
+from headscope.facts.probing.result import Vector
 from headscope.probing.arrays import Array
 from headscope.probing.hidden.pooled import LayerVector, PooledTokens, all_vectors
 from headscope.whole_file import write_whole

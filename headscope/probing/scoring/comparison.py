@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headscope.facts import Gap, Report
-from headscope.facts.results.probe import (
+from headscope.facts.probing.data import Input
+from headscope.facts.probing.result import (
     Baseline,
     BaselineKind,
     Candidate,
@@ -23,7 +24,6 @@ from headscope.facts.results.probe import (
     Vector,
     Versus,
 )
-from headscope.facts.results.probe_data import Input
 from headscope.probing.arrays import Array
 from headscope.probing.data.rows import LabeledRows
 from headscope.probing.examined import new_names

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headscope.facts.results.probe import Metric, Problem
+from headscope.facts.probing.result import Metric, Problem
 from headscope.probing.arrays import Array
 
 

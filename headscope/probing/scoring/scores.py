@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headscope.errors import Unsupported, UsageError
-from headscope.facts.results.probe import Problem
+from headscope.facts.probing.result import Problem
 from headscope.probing.arrays import Array
 from headscope.probing.scoring.measures import MAIN, Measure, flags
 from headscope.probing.scoring.solvers import (
@@ -36,14 +36,15 @@ RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4)
 WORD_RIDGES = (0.01, 0.1, 1.0, 10.0)
 """The same for TF-IDF."""
 INNER_FOLDS = 3
-"""Each fit is repeated for every strength and inner fold, so more of them take time; fewer leave half of the rows out."""
+"""Each fit is repeated for every strength and inner fold, so more of them take time; with two, half of the rows
+would be left out."""
 NEIGHBORS = 5
 """scikit-learn's default."""
 _OLDEST = (1, 9)
 """The extra `probe` in pyproject.toml names the same version."""
 _ROUNDING = 1e-5
-"""A feature whose spread is less than this part of its largest number is constant: float32 rounds to 6e-8, and sums over
-a model's layers to more."""
+"""A feature whose spread is less than this part of its largest number is constant: float32 rounds to 6e-8, and
+the sums in a model to more."""
 
 
 def check_installed() -> None:

@@ -23,7 +23,7 @@ _FLAT = 1e-9
 _MOST_STEPS = 1000
 """A bound for what doesn't converge."""
 _MEMORY = 20
-"""Steps that L-BFGS remembers, twice SciPy's default: fewer steps for more memory."""
+"""Steps that L-BFGS keeps, twice SciPy's default: fewer steps for more memory."""
 _FAR = 30.0
 """The log odds of a class that all or none of the training rows have."""
 _NOTHING = 1e-10

@@ -6,7 +6,7 @@ import numpy as np
 
 from headscope.checks.labeled.label_classes import fit_classes, is_regression
 from headscope.facts import Gap, ModelFacts
-from headscope.facts.results.probe import (
+from headscope.facts.probing.result import (
     Advised,
     BaselineKind,
     ProbeFirst,

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from headscope.facts.counting import counted, few_of, told_gaps
-from headscope.facts.results.probe import Advised, Opinion, OpinionKind, ProbeResult, Problem, Start, StartingLoss
-from headscope.facts.results.probe_data import Precision, Suspect, VectorNumbers
+from headscope.facts.probing.data import Precision, Suspect, VectorNumbers
+from headscope.facts.probing.result import Advised, Opinion, OpinionKind, ProbeResult, Problem, Start, StartingLoss
 from headscope.render.probing.words import beats_constant, candidate_words, input_words
 from headscope.render.text.safe import safe
 

@@ -4,8 +4,8 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from headscope.facts.results.probe import Baseline, Candidate, ProbeResult, Vector
-from headscope.facts.results.probe_data import Input
+from headscope.facts.probing.data import Input
+from headscope.facts.probing.result import Baseline, Candidate, ProbeResult, Vector
 from headscope.render.diagram.markup import element, escaped, lines, opening_tag, page
 from headscope.render.diagram.plots import STYLE
 from headscope.render.probing.facts import detailed_facts

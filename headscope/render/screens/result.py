@@ -8,11 +8,11 @@ from rich.text import Text
 
 from headscope.facts import CheckpointManifest, Report
 from headscope.facts.counting import counted
+from headscope.facts.probing.result import ProbeResult
 from headscope.facts.results.check import CheckResult
 from headscope.facts.results.comparison import Comparison
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.forward import ForwardReport
-from headscope.facts.results.probe import ProbeResult
 from headscope.facts.results.served import ServedReport
 from headscope.facts.results.verification import VerifyResult
 from headscope.render.parts.explain import Topic, several_screen

@@ -249,13 +249,8 @@ def free_sizes(
     turn: int = 0,
 ) -> Sizes:
     """The first batch, length and number of choices that nothing else in the model has."""
-    batches = (
-        (_FEWER_ROWS if has_tokens else _FEWER_IMAGES)
-        if turn
-        else _BATCH_SIZES
-        if has_tokens
-        else _BATCH_SIZES_OF_IMAGES
-    )
+    of_texts, of_images = (_FEWER_ROWS, _FEWER_IMAGES) if turn else (_BATCH_SIZES, _BATCH_SIZES_OF_IMAGES)
+    batches = of_texts if has_tokens else of_images
     lengths = lengths if has_tokens else (0,)
     choices = _CHOICE_COUNTS if has_choices else (1,)
     for length in lengths:
