@@ -34,9 +34,6 @@ DeviceName = Literal[
 ]
 """The devices of `forward` that a type checker accepts; PyTorch may know others."""
 
-ServedText = str | Sequence[str]
-"""A text, or a pair of texts."""
-
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 _WIDTH = 110
@@ -211,10 +208,11 @@ class PredictOptions(DataOptions, total=False):
 class TextOptions(TypedDict, total=False):
     """Texts to score."""
 
-    texts: Annotated[
-        Iterable[ServedText] | None,
-        "Texts, or pairs of texts (default: 16 short English texts, in pairs for a server that takes only pairs).",
+    text: Annotated[
+        str | Iterable[str] | None,
+        "One text or several (default: 16 short English texts, in pairs for a server that takes only pairs).",
     ]
+    text_pair: Annotated[str | Iterable[str] | None, "The second text of each pair, as many as `text`."]
     data: Annotated[
         str | PathLike[str] | None,
         "A csv, tsv, jsonl or parquet file, or a folder that `datasets` saved, instead of texts.",

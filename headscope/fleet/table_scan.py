@@ -15,7 +15,7 @@ from headscope.fleet.plan import ScanPlan
 from headscope.fleet.table import RowTable, SharedTable, is_stream, open_shared_table, open_table
 from headscope.fleet.target import Target
 
-ENGINES = ("local", "ray")
+EXECUTORS = ("local", "ray")
 _MISCOUNTED = (
     "name a folder that every node can write; where there are too many rows, keep the last one of each reference"
 )
@@ -35,7 +35,7 @@ class ScanOutput:
     """Where the rows of a scan go.
 
     `place` is a table, as for `open_table`, or None. `write` gets each row too, and ends the scan by returning False.
-    The engine `ray` writes to a folder that all nodes share, or to a URL, and calls no `write`.
+    The executor `ray` writes to a folder that all nodes share, or to a URL, and calls no `write`.
     """
 
     place: str | Path | None = None
@@ -43,7 +43,7 @@ class ScanOutput:
     resume: bool = False
     only_new: bool = False
     progress: Callable[[Progressed], None] | None = None
-    engine: str = "local"
+    executor: str = "local"
 
     @property
     def goes_on(self) -> bool:
@@ -52,15 +52,17 @@ class ScanOutput:
 
     def check(self) -> None:
         """Raises UsageError for what doesn't go together."""
-        if self.engine not in ENGINES:
-            raise UsageError(f"engine must be {' or '.join(ENGINES)}, not {self.engine!r}", "write engine='local'")
+        if self.executor not in EXECUTORS:
+            raise UsageError(
+                f"executor must be {' or '.join(EXECUTORS)}, not {self.executor!r}", "write executor='local'"
+            )
         if self.goes_on and self.place is None:
             raise UsageError("a table on stdout can't be continued", "name a file with -o")
 
     def try_to_open(self) -> None:
         """Opens the table and closes it again, unless that would end a pipe for its reader. Raises UsageError."""
         if self.place is not None and not is_stream(self.place):
-            with open_shared_table(self.place, go_on=self.goes_on) if self.engine == "ray" else self.opened():
+            with open_shared_table(self.place, go_on=self.goes_on) if self.executor == "ray" else self.opened():
                 pass
 
     def opened(self, seen: RowObserver | None = None) -> AbstractContextManager[RowTable | None]:
@@ -70,7 +72,7 @@ class ScanOutput:
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """A scan into a table: each engine counts the rows of the table in `tally`.
+    """A scan into a table: each executor counts the rows of the table in `tally`.
 
     It returns how many rows it wrote, and how many checkpoints it skipped because the table holds them.
     """

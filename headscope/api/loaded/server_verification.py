@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
-from typing import Unpack
+from typing import Any, Unpack
 
 from headscope.api.arguments import (
     PlaceOptions,
     ServedOptions,
-    ServedText,
     ServerOptions,
     TextOptions,
     use_case,
@@ -122,17 +121,20 @@ def verify_served(
 
 
 def _texts_of(
-    texts: Iterable[ServedText] | None,
+    *,
+    text: str | Iterable[str] | None,
+    text_pair: str | Iterable[str] | None,
     data: str | PathLike[str] | None,
     text_column: str | Iterable[str] | None,
     split: str | None,
     limit: int,
 ) -> Sequence[tuple[str, ...]]:
     """The texts that were given, () where none were. Raises UsageError for options that contradict each other."""
-    if texts is not None and data is not None:
+    is_given = text is not None or text_pair is not None
+    if is_given and data is not None:
         raise UsageError("both texts and data were given", "give one of them")
-    if texts is not None:
-        return _given_texts((texts,) if isinstance(texts, str) else texts)
+    if is_given:
+        return _given_texts(text, text_pair)
     if data is None:
         if text_column is not None or split is not None:
             raise UsageError("the column of the texts, or a split, was given without data", "add --data FILE")
@@ -149,12 +151,18 @@ def _texts_of(
     return sample_texts(open_data(fspath(data), split), columns, limit)
 
 
-def _given_texts(texts: Iterable[ServedText]) -> Sequence[tuple[str, ...]]:
-    """Raises UsageError for what isn't all texts, or all pairs."""
-    listed = tuple(texts) if isinstance(texts, Iterable) else (texts,)
-    found = tuple(tuple(text) if isinstance(text, list | tuple) else (text,) for text in listed)
-    if not found or not all(isinstance(part, str) and part.strip() for text in found for part in text):
-        raise UsageError("texts is empty, or holds something other than texts", "give texts, or pairs of texts")
-    if len({len(text) for text in found}) > 1 or len(found[0]) not in (1, 2):
-        raise UsageError("texts must all be texts, or all be pairs", "ask for texts and pairs in separate calls")
-    return found
+def _given_texts(text: Any, text_pair: Any) -> Sequence[tuple[str, ...]]:
+    """Raises UsageError for what isn't all texts, and for another number of second texts."""
+    texts, seconds = _listed(text), _listed(text_pair)
+    if not all(isinstance(part, str) and part.strip() for part in (*texts, *seconds)) or not (texts or seconds):
+        raise UsageError("text is empty, or holds something other than texts", "give one text or several")
+    if seconds and len(seconds) != len(texts):
+        given = f"{len(seconds)} --text-pair for {len(texts)} --text"
+        raise UsageError(given, "give one --text-pair for each --text")
+    return tuple(zip(texts, seconds, strict=True)) if seconds else tuple((part,) for part in texts)
+
+
+def _listed(given: Any) -> tuple[Any, ...]:
+    if given is None:
+        return ()
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)

@@ -124,7 +124,7 @@ def run_scan(sources: ScanSources, output: ScanOutput, **options: Unpack[ScanOpt
     if sources.on_hub:
         output.try_to_open()  # fail before the Hub lists models
     asked = TableScan(plan, sources.targets(plan.template.location), output, Tally())
-    written, skipped = asked.on_ray(options.get("workers")) if output.engine == "ray" else asked.here()
+    written, skipped = asked.on_ray(options.get("workers")) if output.executor == "ray" else asked.here()
     seconds = time.perf_counter() - start
     names = {rule.id: (rule.name, rule.title) for rule in RULES.values()}
     return asked.tally.summary(written=written, skipped=skipped, seconds=seconds, rules=names)

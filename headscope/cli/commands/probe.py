@@ -88,10 +88,10 @@ class LabeledGroup:
             panel=_LABELED,
         ),
     ] = None
-    task: Annotated[
+    problem_type: Annotated[
         LabelNames | None,
         option(
-            "--task",
+            "--problem-type",
             "What the labels are (default: lists and several columns are multi-label, numbers with fractions are "
             "regression).",
             panel=_LABELED,
@@ -120,7 +120,7 @@ class LabeledGroup:
         names = ("data", "image_column", "audio_column", "label_column", "split", "limit")
         return {name: getattr(self, name) for name in names} | {
             "text_column": self.text_column or (),
-            "task": self.task.value if self.task else None,
+            "problem_type": self.problem_type.value if self.problem_type else None,
         }
 
 

@@ -43,7 +43,7 @@ _TABLE = "The table"
 _WORK = "Workers"
 
 
-class Engine(StrEnum):
+class Executor(StrEnum):
     """What runs the workers."""
 
     local = "local"
@@ -188,14 +188,14 @@ class TableOptions:
 class WorkerOptions:
     """How many processes and where, and what one checkpoint may take."""
 
-    engine: Annotated[
-        Engine,
+    executor: Annotated[
+        Executor,
         option(
-            "--engine",
+            "--executor",
             "local: processes on this machine; ray: a Ray cluster (RAY_ADDRESS), which writes Parquet.",
             panel=_WORK,
         ),
-    ] = Engine.local
+    ] = Executor.local
     workers: Annotated[
         int | None, option("--workers", "Number of processes (default: two per core).", "N", panel=_WORK, min=1)
     ] = None
@@ -222,12 +222,12 @@ def scan_command(
     check_summaries(table.summary or (), table.place, sources.listed)
     read = ScanSources(sources.models or (), sources.listed, sources.folder or (), sources.on_hub())
     given = hub.keywords() | {name: value for name, value in vars(work).items() if value is not None}
-    engine, stdout = given.pop("engine"), RowsOnStdout()
+    executor, stdout = given.pop("executor"), RowsOnStdout()
     with _ended_by_sigterm(), _progress(table.quiet or _rows_on_screen(table)) as done:
         write = None if table.place else stdout.write
         found = run_scan(
             read,
-            ScanOutput(table.place, write, table.resume, table.only_new, progress=done, engine=engine),
+            ScanOutput(table.place, write, table.resume, table.only_new, progress=done, executor=executor),
             profile=rules.profile.value if rules.profile else None,
             select=rule_names(rules.select) or (),
             ignore=rule_names(rules.ignore) or (),

@@ -126,15 +126,6 @@ class Server:
     ] = None
     batch_size: Annotated[int, option("--batch-size", "Texts in a request.", "N", panel=_SERVER)] = 16
 
-    def texts(self) -> list[str] | list[tuple[str, str]] | None:
-        """The texts, or pairs. Raises UsageError for a text without its pair."""
-        if self.text_pair and len(self.text_pair) != len(self.text or ()):
-            raise UsageError(
-                f"{len(self.text_pair)} --text-pair for {len(self.text or ())} --text",
-                "give one --text-pair for each --text",
-            )
-        return list(zip(self.text or (), self.text_pair, strict=True)) if self.text_pair else self.text
-
 
 def verify_command(  # noqa: PLR0917  Typer passes every option by name
     model: WithWeights, compare: Compare, server: Server, reach: Reach, asked: Asked, written: Written
@@ -200,7 +191,8 @@ def _verify_served(  # noqa: PLR0917  what Typer passed
             server.url,
             engine=engine,
             python=server.python,
-            texts=server.texts(),
+            text=server.text,
+            text_pair=server.text_pair,
             data=server.data,
             text_column=server.text_column,
             split=server.split,
