@@ -23,7 +23,7 @@ class Folder:
         self._path = path
 
     def names(self) -> tuple[str, ...]:
-        """The names of the entries of the folder, but for folders."""
+        """The names of the entries of the folder, but for folders. Raises NotFound if it can't be listed."""
         try:
             return tuple(sorted(entry.name for entry in self._path.iterdir() if not entry.is_dir()))
         except OSError as err:
@@ -74,7 +74,10 @@ def read_folder(path: Path, reference: str, variant: str | None = None) -> Check
 
 
 def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
-    """The manifest of one weight file; its configuration is the config.json beside it."""
+    """The manifest of one weight file; its configuration is the config.json beside it.
+
+    Raises WithoutConfig where there is none.
+    """
     folder = Folder(path.parent)
     names = set(folder.names())
     refuse_exports([path.name, *({CONFIG} & names)], folder.open)

@@ -106,7 +106,10 @@ class TableScan:
         return written, skipped
 
     def on_ray(self, workers: int | None) -> tuple[int, int]:
-        """By the actors of a Ray cluster, which write the table themselves."""
+        """By the actors of a Ray cluster, which write the table themselves.
+
+        Raises HeadscopeError if rows are missing at the end.
+        """
         from headscope.fleet.ray_engine import Assignment, require_ray, write_with_ray
 
         require_ray()

@@ -14,7 +14,10 @@ _MOST_JSON = 5_000_000
 
 
 def parquet_source(path: Path, name: str) -> RowSource:
-    """A Parquet file, with the class names that `datasets` wrote into its metadata."""
+    """A Parquet file, with the class names that `datasets` wrote into its metadata.
+
+    Raises Malformed for a file that can't be read as Parquet, and Unsupported without pyarrow.
+    """
     _pyarrow(name)
     import pyarrow
     from pyarrow import parquet
@@ -73,7 +76,10 @@ def _class_names(feature: Any) -> tuple[str, ...]:
 
 
 def saved_dataset_source(folder: Path, name: str, split: str | None) -> RowSource:
-    """A folder of `save_to_disk`: a dataset, or several splits of which one is read."""
+    """A folder of `save_to_disk`: a dataset, or several splits of which one is read.
+
+    Raises UsageError for a split that it doesn't have.
+    """
     splits = _splits(folder, name)
     if splits:
         chosen = _chosen(splits, split, name)

@@ -100,6 +100,7 @@ def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Re
 
 
 def new_names(report: Report) -> tuple[str, ...]:
+    """The parameters that the checkpoint lacks and a load initializes, those of the head first."""
     missing = find_missing(report)
     return (*missing.head, *missing.elsewhere)
 

@@ -34,7 +34,7 @@ def is_hooked(module: nn.Module) -> bool:
 def offloaded(module: nn.Module) -> dict[str, TensorReader]:
     """The tensors of a model that are kept in a file or in the CPU's memory until their module runs, by their names.
 
-    In the model itself they are on the meta device.
+    In the model itself they are on the meta device. Raises Unsupported if a hook of Accelerate has another form.
     """
     found: dict[str, TensorReader] = {}
     for path, part in module.named_modules():

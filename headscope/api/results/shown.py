@@ -68,7 +68,10 @@ class Examination(Shown, Report):
         return inspect_markdown(self)
 
     def to_pandas(self, table: Literal["parameters", "findings"] = "parameters") -> pandas.DataFrame:
-        """The model's parameters and persistent buffers, one per row, or the findings; needs pandas."""
+        """The model's parameters and persistent buffers, one per row, or the findings; needs pandas.
+
+        Raises UsageError for another table.
+        """
 
         match table:
             case "parameters":

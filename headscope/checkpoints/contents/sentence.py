@@ -200,7 +200,10 @@ def settings_of_module(storage: FileStorage, folder: str) -> dict[str, Any]:
 
 
 def modes_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The pooling modes, as sentence-transformers reads its settings of every age."""
+    """The pooling modes, as sentence-transformers reads its settings of every age.
+
+    Raises Malformed if they are not names.
+    """
     named = settings.get("pooling_mode")
     if named is not None:
         modes = (named,) if isinstance(named, str) else tuple(named) if isinstance(named, list) else ()
@@ -211,7 +214,7 @@ def modes_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def tokens_of_module(settings: Mapping[str, Any]) -> tuple[int, ...]:
-    """The tokens of a `LogitScore`: for no, where it has one, then for yes."""
+    """The tokens of a `LogitScore`: for no, where it has one, then for yes. Raises Malformed without any."""
     wanted, other = settings.get("true_token_id"), settings.get("false_token_id")
     if type(wanted) is not int or not (other is None or type(other) is int) or min(wanted, other or 0) < 0:
         raise Malformed("LogitScore names no token ids (true_token_id, false_token_id)", "correct its config.json")

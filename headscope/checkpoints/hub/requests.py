@@ -283,7 +283,10 @@ _UNAUTHORIZED = (401, 403)
 
 @contextmanager
 def understood(repo: str) -> Iterator[None]:
-    """An answer in another form than expected, as an error of the network: it is the server that is at fault."""
+    """An answer in another form than expected, as an error of the network: it is the server that is at fault.
+
+    Raises NetworkError.
+    """
     try:
         yield
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as err:
@@ -295,7 +298,7 @@ def understood(repo: str) -> Iterator[None]:
 
 @contextmanager
 def translated(repo: str, revision: str | None) -> Iterator[None]:
-    """The client's exceptions as ours, each with its next step."""
+    """The client's exceptions as ours, each with its next step. Raises Gated, NotFound or NetworkError."""
     from huggingface_hub import constants, errors
 
     page = f"{constants.ENDPOINT}/{repo}"

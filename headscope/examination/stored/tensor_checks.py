@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 def unchecked(name: str, tensor: torch.Tensor, *, is_head: bool = True) -> TensorCheck:
+    """What is known of a tensor before it is compared: its name, shape and dtype."""
     from torch import nn
 
     return TensorCheck(
@@ -83,6 +84,7 @@ _NOT_SCALED = " without a quantization config, so the loader takes its numbers w
 
 
 def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing) -> TensorCheck:
+    """The comparison of a tensor with the stored tensor of the same shape, or with those that it is made of."""
     from headscope.model.tensors.numbers import compare_numbers, why_not_comparable
 
     if not tensor.numel() and 0 not in pair.headers[0].shape:

@@ -64,7 +64,10 @@ def load_model(
 
 
 def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
-    """Texts, or pairs of texts, as a padded batch of the checkpoint's own tokenizer."""
+    """Texts, or pairs of texts, as a padded batch of the checkpoint's own tokenizer.
+
+    `input_ids` is [texts, tokens]. Raises UsageError for another number of second texts.
+    """
     if pairs and len(pairs) != len(texts):
         raise UsageError(f"{len(pairs)} --text-pair for {len(texts)} --text", "give one --text-pair for each --text")
     return _encoded(open_tokenizer(place), texts, pairs)
@@ -229,7 +232,10 @@ def count_frames(path: str) -> int:
 
 
 def read_wave(path: str) -> tuple[torch.Tensor, int]:
-    """The samples of a 16-bit WAV file between -1 and 1, and how many there are in a second."""
+    """The samples of a 16-bit WAV file between -1 and 1, and how many there are in a second.
+
+    Raises NotFound for a file that can't be read, and Unsupported for other samples.
+    """
     try:
         with wave.open(str(Path(path))) as file:
             if file.getsampwidth() != _SAMPLE_BYTES:

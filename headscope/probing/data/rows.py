@@ -110,7 +110,8 @@ def problem_of(facts: DataFacts, model: ModelFacts, asked: Problem | None) -> Pr
     if asked is not None:
         if facts.kind not in kinds[asked]:
             raise UsageError(
-                f"{column!r} of {facts.file} holds {facts.kind.value}, which don't fit --problem-type {_OPTIONS[asked]}",
+                f"{column!r} of {facts.file} holds {facts.kind.value}, "
+                f"which don't fit --problem-type {_OPTIONS[asked]}",
                 _HINTS[asked],
             )
         if asked is Problem.SINGLE_LABEL and facts.kind is LabelKind.NUMBERS and not facts.is_whole:
@@ -144,8 +145,8 @@ def check_numbers(source: RowSource, column: str) -> None:
         label = read_label(cell, source, column)
         if isinstance(label, bool | str | tuple):
             raise UsageError(
-                f"--problem-type regression needs numbers, and {column!r} of {source.name} has {shortened(spelled(label))!r} "
-                f"in row {number:,}",
+                f"--problem-type regression needs numbers, and {column!r} of {source.name} has "
+                f"{shortened(spelled(label))!r} in row {number:,}",
                 "leave the label empty if the number is not known; its row is left out then",
             )
 

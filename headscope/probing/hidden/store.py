@@ -202,7 +202,7 @@ class Store:
     ) -> Features:  # fmt: skip
         """What was stored, without parts that hold NaN or infinite numbers, which are named.
 
-        `several` says which texts have two tokens or more.
+        `several` says which texts have two tokens or more. Raises Unsupported if no vector is left.
         """
         for part in [part for part in self._files if part in self._wrong]:
             assert part is not None
@@ -327,7 +327,10 @@ def digest_of_file(path: Path) -> str:
 
 @contextmanager
 def vector_folder(given: str | None) -> Iterator[Path]:
-    """The folder for the vectors: the caller's, made where it isn't there, or one that is removed again."""
+    """The folder for the vectors: the caller's, made where it isn't there, or one that is removed again.
+
+    Raises UsageError if it can't be used, or holds other files.
+    """
     if given is None:
         with tempfile.TemporaryDirectory(prefix="headscope-probe-", ignore_cleanup_errors=True) as name:
             yield Path(name)

@@ -37,7 +37,10 @@ _LINE = 160
 
 
 def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for each kind of result
-    """What the terminal shows of `result` (of any use case), as a Rich renderable."""
+    """What the terminal shows of `result` (of any use case), as a Rich renderable.
+
+    Raises TypeError for anything else.
+    """
     match result:
         case CheckResult():
             return check_screen([result], details=True)

@@ -71,7 +71,10 @@ def operand(value: Any, operation: Operation, builder: Builder) -> Expression:
 
 
 def side(tensor: torch.Tensor, producer: int, builder: Builder, depth: int = 0) -> Expression:
-    """A tensor beside the hidden states: a parameter, a buffer, a mask, a number, or an expression over these."""
+    """A tensor beside the hidden states: a parameter, a buffer, a mask, a number, or an expression over these.
+
+    Raises Withheld for a value that has no name, or was written in place.
+    """
     graph = builder.execution.graph
     if id(tensor) in builder.names.parameters:
         name = builder.names.parameters[id(tensor)]

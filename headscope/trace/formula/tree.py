@@ -53,7 +53,7 @@ def build_tree(  # noqa: PLR0917
     tokens: TokenNames,
     sources: tuple[HiddenSource, ...],
 ) -> tuple[Expression, ...]:
-    """The tree of each of the logits."""
+    """The tree of each of the logits. Raises Withheld if they are not made from the hidden states alone."""
     names = execution.names
     nodes: dict[int, Expression] = {
         id(tensor): Hidden(number, source)

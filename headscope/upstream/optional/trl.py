@@ -18,7 +18,10 @@ def has_value_head(module: nn.Module) -> bool:
 
 
 def value_head_of(returned: Any) -> dict[str, Any]:
-    """The value per token in what the forward of the wrapper returns: the logits, the loss, the value, and more."""
+    """The value per token in what the forward of the wrapper returns: the logits, the loss, the value, and more.
+
+    Raises Unsupported for another form.
+    """
     if not isinstance(returned, tuple) or len(returned) < 3:
         raise moved("trl", "the forward of a model with a value head does not return (logits, loss, value)")
     return {VALUE: returned[2]}

@@ -51,6 +51,7 @@ class Machine:
     file: IO[bytes] | None = None
 
     def bad(self, what: str, kind: type[Malformed] = Malformed) -> Malformed:
+        """The error for a pickle that is not what was expected, with what to do next."""
         if self.names is not None:
             return kind(f"{self.name} holds a pickle that cannot be read: {what}", "check where the file is from")
         if self.dialect is not None:
@@ -76,16 +77,19 @@ class Machine:
         self.stack.append(value)
 
     def pop(self) -> Any:
+        """Takes the top off the stack. Raises what `bad` makes if the stack is empty."""
         if not self.stack:
             raise self.bad("it takes a value from an empty stack")
         return self.stack.pop()
 
     def top(self) -> Any:
+        """The top of the stack. Raises what `bad` makes if the stack is empty."""
         if not self.stack:
             raise self.bad("it reads an empty stack")
         return self.stack[-1]
 
     def pop_to_mark(self) -> list[Any]:
+        """Takes everything above the last mark off the stack, and the mark. Raises what `bad` makes without a mark."""
         for at in range(len(self.stack) - 1, -1, -1):
             if self.stack[at] is MARK:
                 items = self.stack[at + 1 :]
@@ -108,13 +112,17 @@ class Machine:
         self.memo[at] = self.top()
 
     def recall(self, at: int) -> Any:
+        """What the memo holds at a place. Raises what `bad` makes where it holds nothing."""
         found = self.memo[at] if 0 <= at < len(self.memo) else _HOLE
         if found is _HOLE:
             raise self.bad("it reads a memo that was never written")
         return found
 
     def set_entry(self, target: dict[Any, Any], key: Any, value: Any) -> None:
-        """Sets one entry. Only texts and small numbers are keys: the hash of a larger number can be chosen."""
+        """Sets one entry. Only texts and small numbers are keys: the hash of a larger number can be chosen.
+
+        Raises what `bad` makes for others.
+        """
         if type(key) is not str and not (type(key) is int and 0 <= key < _LARGEST_KEY):
             if self.names is not None:  # an entry under an object, which nobody looks up here
                 return
