@@ -118,7 +118,8 @@ def encode_batches(
 ) -> Iterator[Mapping[str, torch.Tensor]]:
     """Texts, or pairs of texts, in padded batches of at most `size`; of one where the model doesn't know its pad token.
 
-    Texts that are longer than the tokenizer's limit are truncated.
+    Texts that are longer than the tokenizer's limit are truncated. `input_ids` and `attention_mask` are [texts,
+    tokens].
     """
     size = size if tokenizer.pad_token is not None and _pads(model) else 1
     for start in range(0, len(texts), size):

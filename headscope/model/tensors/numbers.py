@@ -68,7 +68,7 @@ def compare_numbers(
 ) -> NumberDifference:
     """A tensor against stored numbers in its order, or a function that reads those from one place to another, flat.
 
-    Raises Unsupported if there are fewer or more of them.
+    Raises Unsupported if there are fewer or more of them. A tensor may have any shape; both are compared flat.
     """
     found = NumberDifference()
     if isinstance(stored, torch.Tensor):

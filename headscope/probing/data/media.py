@@ -28,7 +28,7 @@ class Media:
     encode: Callable[[str], Mapping[str, torch.Tensor]]
 
     def lengths(self, paths: Sequence[str]) -> Array:
-        """Frames of each sound; 0 for images."""
+        """Frames of each sound; 0 for images. The result is [paths]."""
         return np.array([count_frames(path) if self.kind is Input.AUDIO else 0 for path in paths])
 
     def batches(self, paths: Sequence[str]) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:

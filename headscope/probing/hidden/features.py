@@ -131,7 +131,10 @@ def _read_all(
 
 
 def token_lengths(reader: Reader, texts: Texts) -> Array:
-    """How many tokens each text has before it is cut. Raises UsageError for a text without any."""
+    """How many tokens each text has before it is cut. Raises UsageError for a text without any.
+
+    The result is [texts].
+    """
     found: list[int] = []
     for start in range(0, len(texts), _CHUNK):
         found += [len(ids) for ids in _tokens(reader, texts[start : start + _CHUNK], cut=False)]
@@ -183,7 +186,8 @@ class Effect:
 def padding_of_vectors(reader: Reader, texts: Texts, lengths: Array) -> dict[LayerVector | None, Effect] | None:
     """What padding does to each vector of the shortest and the longest text, and to the scores (None).
 
-    None where a vector exists only with or only without padding; empty where all texts are of one length.
+    None where a vector exists only with or only without padding; empty where all texts are of one length. `lengths` is
+    [texts].
     """
     rows = np.array([int(lengths.argmax()), int(lengths.argmin())])
     if lengths[rows[0]] == lengths[rows[1]]:
@@ -206,7 +210,10 @@ def _effect(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> Effect:
 
 
 def largest_change(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The largest difference of two numbers at one place, relative to the largest number of `one`."""
+    """The largest difference of two numbers at one place, relative to the largest number of `one`.
+
+    Both have one shape, whichever it is.
+    """
     both = one.isfinite() & other.isfinite()
     if not bool(both.any()):
         return 0.0

@@ -32,7 +32,11 @@ class PooledTokens:
 
 
 def pool_tokens(states: Sequence[torch.Tensor], mask: torch.Tensor, ends: torch.Tensor | None) -> PooledTokens:
-    """The vectors of every layer; `mask` says which positions are tokens of the texts, `ends` which are their ends."""
+    """The vectors of every layer; `mask` says which positions are tokens of the texts, `ends` which are their ends.
+
+    Each of `states` is [texts, positions, features], `mask` and `ends` are [texts, positions]; a vector is [texts,
+    features].
+    """
     whole = {layer: state for layer, state in enumerate(states) if state.shape[:2] == mask.shape}
     found = PooledTokens({}, gaps={
         f"layer {layer}": f"its hidden states have {_positions(state)} positions for {mask.shape[1]} tokens"
@@ -81,17 +85,24 @@ def _weighted(state: torch.Tensor, weights: torch.Tensor, mask: torch.Tensor) ->
 
 
 def at(state: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """For each row of a batch what is at one place of it."""
+    """For each row of a batch what is at one place of it.
+
+    `state` is [rows, positions, ...], `places` is [rows], the result [rows, ...].
+    """
     return state[torch.arange(len(state), device=state.device), places]
 
 
 def last_of(mask: torch.Tensor) -> torch.Tensor:
-    """The last place of each row that the mask marks."""
+    """The last place of each row that the mask marks. `mask` is [rows, positions], the result [rows]."""
     return mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
 
 
 def pool_positions(states: Sequence[torch.Tensor]) -> PooledTokens:
-    """The vectors of images or sounds, of which every position counts: patches, frames, or maps with channels first."""
+    """The vectors of images or sounds, of which every position counts: patches, frames, or maps with channels first.
+
+    Each of `states` is [inputs, positions, features] or [inputs, features, height, width]; a vector is [inputs,
+    features].
+    """
     found = PooledTokens({})
     for layer, state in enumerate(states):
         if state.dim() not in (_POSITIONS, _MAPS):
@@ -106,7 +117,10 @@ def pool_positions(states: Sequence[torch.Tensor]) -> PooledTokens:
 
 
 def all_vectors(pooled: PooledTokens, scores: torch.Tensor) -> dict[LayerVector | None, torch.Tensor]:
-    """The vectors and, under None, the scores, in float32 on the CPU; those of one size in one transfer."""
+    """The vectors and, under None, the scores, in float32 on the CPU; those of one size in one transfer.
+
+    A vector is [texts, features], `scores` is [texts, outputs].
+    """
     values: dict[LayerVector | None, torch.Tensor] = {part: value.detach() for part, value in pooled.parts.items()}
     values[None] = scores.detach()
     if scores.device.type == "cpu":

@@ -145,7 +145,10 @@ class Store:
         self._notes[sentence] = None
 
     def write(self, rows: Array, pooled: PooledTokens, scores: torch.Tensor) -> None:
-        """The vectors of some texts. A part that one batch lacks is given up."""
+        """The vectors of some texts. A part that one batch lacks is given up.
+
+        `rows` are the places of the texts, [texts]; `scores` is [texts, outputs].
+        """
         values = all_vectors(pooled, scores)
         if not self._files:
             self._open(values)

@@ -68,7 +68,7 @@ class Rated:
 
 
 def rate(predictions: Sequence[Array], trial: Trial) -> tuple[Rated, ...]:
-    """The scores of several predictions, with intervals of the same bootstrap."""
+    """The scores of several predictions, with intervals of the same bootstrap. Each has the shape of `Trial.labels`."""
     measures = [trial.measure, *([SECOND[trial.problem]] if trial.problem in SECOND else [])]
     given = [(_parts(measure, values, trial), measure.value) for values in predictions for measure in measures]
     drawn = resample(given, trial)

@@ -34,7 +34,10 @@ class ScoreInterval:
 
 
 def interval(values: Array, trial: Trial) -> ScoreInterval:
-    """The mean of one value a row, and the percentiles of its bootstrap, which draws whole groups."""
+    """The mean of one value a row, and the percentiles of its bootstrap, which draws whole groups.
+
+    `values` is [texts].
+    """
     pair = np.stack([values, np.ones(len(values))], 1)
     drawn = resample(((pair, lambda sums: sums[..., 0] / sums[..., 1]),), trial)
     return between(float(values.mean()), drawn[:, 0])
@@ -46,7 +49,7 @@ ScoreOfSums = Callable[[Array], Array]
 def resample(scores: Sequence[tuple[Array, ScoreOfSums]], trial: Trial) -> Array:
     """The bootstrap of several scores on the same draws of whole groups: a row for each draw, a column for each score.
 
-    A score is a row of numbers for each text, and what their sums come to.
+    A score is a row of numbers for each text, and what their sums come to. The result is [draws, scores].
     """
     sums = [_by_group(parts, trial.groups) for parts, _ in scores]
     table = np.hstack(sums)
@@ -65,7 +68,7 @@ def resample(scores: Sequence[tuple[Array, ScoreOfSums]], trial: Trial) -> Array
 
 
 def between(mean: float, drawn: Array) -> ScoreInterval:
-    """A score with the 95% interval of its bootstrap."""
+    """A score with the 95% interval of its bootstrap. `drawn` is [draws]. The percentile method of Efron."""
     low, high = np.percentile(drawn, (2.5, 97.5))
     return ScoreInterval(mean, float(low), float(high))
 
@@ -76,7 +79,8 @@ def chance_of_best(differences: Array, groups: Array, seed: int) -> float:
     `differences` has a row for each text and a column for each candidate: its score less that of the reference. If a
     candidate and the reference are alike, the two can be exchanged on any text, which flips the sign. All columns are
     flipped together, so that candidates that agree count as few; the rows of a group too. With one column and groups of
-    one row this is the one-sided sign test that McNemar's exact test is made of.
+    one row this is the one-sided sign test that McNemar's exact test is made of. `differences` is [texts, candidates],
+    `groups` [texts]. The data themselves count as a draw, so it is never 0.
     """
     sums = _by_group(differences, groups)
     sums = sums[np.abs(sums).sum(1) > 0]
@@ -95,7 +99,7 @@ def chance_of_best_swapped(found: Sequence[Array], other: Array, value: ScoreOfS
     """`chance_of_best` for a score that is not a mean of the rows: the predictions themselves are exchanged, text by
     text.
 
-    `found` and `other` are the rows of numbers that the scores follow from.
+    `found` and `other` are the rows of numbers that the scores follow from. Each is [texts, parts of the measure].
     """
     given = _by_group(other, trial.groups)
     moved = [given - _by_group(parts, trial.groups) for parts in found]

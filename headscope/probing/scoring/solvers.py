@@ -40,7 +40,10 @@ class Matrices:
 
 
 def rotate(train: Array, test: Array) -> Matrices:
-    """Both matrices on the principal axes of the first: as many columns as rows at most, and no distance changed."""
+    """Both matrices on the principal axes of the first: as many columns as rows at most, and no distance changed.
+
+    `train` is [rows, features], `test` [other rows, features].
+    """
     is_wide = train.shape[1] > train.shape[0]
     sizes, axes = np.linalg.eigh(train @ train.T if is_wide else train.T @ train)
     kept = sizes > _NOTHING * max(float(sizes[-1]), 1.0)
@@ -74,7 +77,10 @@ Loss = Callable[[Array, Array], tuple[float, Array]]
 
 
 def softmax_loss(scores: Array, targets: Array) -> tuple[float, Array]:
-    """Cross-entropy; `targets` has a 1 in the column of each row's class."""
+    """Cross-entropy; `targets` has a 1 in the column of each row's class.
+
+    Both are [rows, classes], and so is the gradient.
+    """
     shifted = scores - scores.max(1, keepdims=True)
     powers = np.exp(shifted)
     sums = powers.sum(1, keepdims=True)
@@ -83,7 +89,7 @@ def softmax_loss(scores: Array, targets: Array) -> tuple[float, Array]:
 
 
 def sigmoid_loss(scores: Array, targets: Array) -> tuple[float, Array]:
-    """Binary cross-entropy of each column on its own."""
+    """Binary cross-entropy of each column on its own. Both are [rows, classes], and so is the gradient."""
     small = np.exp(-np.abs(scores))
     loss = float((np.maximum(scores, 0) - scores * targets + np.log1p(small)).sum(dtype=np.float64))
     return loss, np.where(scores >= 0, 1, small) / (1 + small) - targets
@@ -94,7 +100,8 @@ def fit_logistic(
 ) -> LinearModel:
     """Minimizes `strength` times the loss plus half the squared length of the weights; offsets are not penalized.
 
-    Outputs that all or none of the rows have get a fixed offset: for them, the loss has no minimum.
+    Outputs that all or none of the rows have get a fixed offset: for them, the loss has no minimum. `matrix` is [rows,
+    columns], `targets` [rows, classes] of 0 and 1. By L-BFGS-B, as SciPy has it (Byrd et al., 1995).
     """
     share = targets.mean(0)
     fitted = (share > 0) & ((share < 1) | (loss is softmax_loss))
@@ -108,7 +115,10 @@ def fit_logistic(
 
 
 def fit_ridge(matrix: Array, targets: Array, strengths: Sequence[float]) -> tuple[LinearModel, ...]:
-    """For each strength the weights with the least squared error plus `strength` times their squared length."""
+    """For each strength the weights with the least squared error plus `strength` times their squared length.
+
+    `matrix` is [rows, columns], `targets` [rows, outputs]. By the normal equations and Cholesky's decomposition.
+    """
     from scipy.linalg import cho_factor, cho_solve
 
     means, middle = matrix.mean(0), targets.mean(0)

@@ -47,7 +47,10 @@ def outputs_of(rows: LabeledRows, model: ModelFacts) -> tuple[int, ...] | Gap:
 
 
 def predictions_of(rows: LabeledRows, scores: Array, outputs: tuple[int, ...]) -> Array:
-    """What the head predicts for each text, as `Trial.labels`; -1 for a class that the data don't have."""
+    """What the head predicts for each text, as `Trial.labels`; -1 for a class that the data don't have.
+
+    `scores` is [texts, outputs of the head].
+    """
     if rows.problem is Problem.REGRESSION:
         return scores[:, 0].astype(float)
     if rows.problem is Problem.MULTI_LABEL:
@@ -57,14 +60,18 @@ def predictions_of(rows: LabeledRows, scores: Array, outputs: tuple[int, ...]) -
 
 
 def is_finite(scores: Array) -> bool:
-    """Whether a head gave a number for every text and output."""
+    """Whether a head gave a number for every text and output. `scores` is [texts, outputs]."""
     return bool(np.isfinite(scores).all())
 
 
 def starting_loss(
     rows: LabeledRows, trial: Trial, scores: Array, outputs: tuple[int, ...], *, new_head: bool
 ) -> StartingLoss | None:
-    """The mean loss of the head's outputs on the texts, beside that of an untrained head; None for NaN."""
+    """The mean loss of the head's outputs on the texts, beside that of an untrained head; None for NaN.
+
+    `scores` is [texts, outputs of the head]. An untrained head gives every class the same probability: a loss of
+    log(classes) with a softmax and log(2) with a sigmoid; a regression on the mean has the variance.
+    """
     given = scores.astype(np.float64)
     if rows.problem is Problem.REGRESSION:
         losses, uninformed = (given[:, 0] - rows.labels) ** 2, float(rows.labels.var())

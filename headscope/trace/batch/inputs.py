@@ -120,7 +120,11 @@ def _pixel_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ..
 
 
 def make_pixels(model: PreTrainedModel, sizes: Sizes, task: Task) -> torch.Tensor:
-    """Images, or videos, of the size that the configuration names."""
+    """Images, or videos, of the size that the configuration names.
+
+    The result is [batch, channels, height, width], with frames behind the batch for videos, or [batch, patches,
+    numbers].
+    """
     config = model.config
     channels = _first(config, ("num_channels", "in_channels", "in_chans")) or 3
     if "spatial_shapes" in _arguments(model):
