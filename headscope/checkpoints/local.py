@@ -38,7 +38,7 @@ class Folder:
         return name in self.names()
 
     def read_text(self, name: str) -> bytes:
-        """See `Storage`."""
+        """See `Storage`. Raises Malformed for a file that is too large to be one."""
         source = self.open(name)
         if source.size > largest_text(name):
             raise Malformed(f"{name} has {source.size} bytes, too large for such a file", "check what the file is")

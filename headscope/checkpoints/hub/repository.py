@@ -209,7 +209,7 @@ class Repository:
         return found.content
 
     def open(self, name: str, first: int = FIRST_BYTES) -> ByteSource:
-        """See `Storage`; a weight file that is in the cache is read there."""
+        """See `Storage`; a weight file that is in the cache is read there. Raises NotFound if there is none."""
         opened = self._opened.pop(name, None)
         if opened is not None:
             return opened
