@@ -33,7 +33,7 @@ import transformers
 from torch import nn
 
 import headscope
-from headscope.facts.results.probe import ProbeResult
+from headscope.facts.probing.result import ProbeResult
 from headscope.render.probing.code import probe_code
 
 Row = tuple[str, str]

@@ -33,7 +33,7 @@ import sys
 import headscope
 from pathlib import Path
 texts = Path(sys.argv[2]).read_text().splitlines()
-assert headscope.verify_served(sys.argv[1], engine="transformers-pipeline", texts=texts, logits=True).served.same
+assert headscope.verify_served(sys.argv[1], engine="transformers-pipeline", text=texts, logits=True).served.same
 """
 
 

@@ -20,10 +20,10 @@ from headscope.api.many.scanning import run_scan
 from headscope.fleet.table_scan import ScanOutput
 from headscope.fleet.target import ScanSources
 
-engine, folder, output, workers = sys.argv[1:]
+executor, folder, output, workers = sys.argv[1:]
 shutil.rmtree(output, ignore_errors=True)
 sources = ScanSources(folders=[folder])
-found = run_scan(sources, ScanOutput(output, engine=engine), workers=int(workers), offline=True)
+found = run_scan(sources, ScanOutput(output, executor=executor), workers=int(workers), offline=True)
 assert found.rows == {count}, found
 """
 
@@ -38,7 +38,7 @@ def measure_goals(rounds: int) -> list[Goal]:
     # Ray gives its workers a low priority, which says nothing about Ray on a machine that does something else too.
     os.environ[_PRIORITY] = "0"
     try:
-        ray, local = measure([_scan(engine, folder, place) for engine in ("ray", "local")], rounds)
+        ray, local = measure([_scan(executor, folder, place) for executor in ("ray", "local")], rounds)
     finally:
         del os.environ[_PRIORITY]
     goals = [Goal("scan by Ray, over the local pool", slowdown(ray, local))]
@@ -46,9 +46,9 @@ def measure_goals(rounds: int) -> list[Goal]:
     return goals
 
 
-def _scan(engine: str, folder: Path, place: Path) -> Command:
+def _scan(executor: str, folder: Path, place: Path) -> Command:
     code = _SCAN.replace("{count}", str(_CHECKPOINTS))
-    return Command(engine, (PYTHON, "-c", code, engine, str(folder), str(place / f"{engine}.parquet"), _WORKERS))
+    return Command(executor, (PYTHON, "-c", code, executor, str(folder), str(place / f"{executor}.parquet"), _WORKERS))
 
 
 def _snapshots(folder: Path) -> Path:

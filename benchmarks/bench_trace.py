@@ -20,7 +20,7 @@ import torch, transformers
 from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 imported = time.perf_counter() - begun
 from headscope.facts import Task
-from headscope.model.classes.reduced_config import shallow_twin
+from headscope.model.classes.reduced_config import shallow_twins
 from headscope.trace import TokenNames, trace_head
 shape = dict(hidden_size=8192, intermediate_size=28672, num_hidden_layers=80, num_attention_heads=64)
 config, model_class = {
@@ -30,7 +30,7 @@ config, model_class = {
 with torch.device("meta"):
     model = model_class(config)
 begun = time.perf_counter()
-head = trace_head(model, Task.SEQUENCE_CLASSIFICATION, TokenNames(), verify=True, twin=lambda: shallow_twin(model))
+head = trace_head(model, Task.SEQUENCE_CLASSIFICATION, TokenNames(), prove=True, twins=lambda: shallow_twins(model))
 assert head.verification.agrees, head
 print(json.dumps([imported, time.perf_counter() - begun]))
 """

@@ -383,8 +383,8 @@ def wide_features(width: int, classes: int, seed: int) -> Features:
     scale = torch.linspace(0, 1, width).mul(-3).exp()[torch.randperm(width)]
     scale[torch.randperm(width)[:3]] *= 20
     common = torch.randn(width) * scale
-    centres = torch.randn(classes, width) * scale * 0.7
-    read = common + centres[labels] + torch.randn(count, width) * scale
+    centers = torch.randn(classes, width) * scale * 0.7
+    read = common + centers[labels] + torch.randn(count, width) * scale
     return Features(f"wide-{width}", "wide", read, labels)
 
 

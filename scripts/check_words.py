@@ -2,7 +2,8 @@
 
 Three checks: the patterns of scripts/words/house.txt, British spellings (the field writes American English), and
 codespell's typos. Prose is the text of Markdown pages outside code, and in Python the docstrings, the comments and the
-literals of several words. Generated parts of pages are checked in their source.
+literals of several words. Generated parts of pages are checked in their source. British spellings are also found in the
+names of modules and in what they define, tests included.
 """
 
 import argparse
@@ -28,6 +29,7 @@ _FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2 *$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 _ADDRESS = re.compile(r"(?<=\])\([^)\s]*\)|<[^<>\n]*>|https?://\S+")
 _WORD = re.compile(r"(?<![\w.-])[A-Za-z]+(?:'[a-z]+)?(?![\w(=])")
+_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _OPEN = "{}"
 
 
@@ -55,7 +57,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("files", nargs="*", type=Path, help="Files to check (default: all of the project).")
     parser.add_argument("--count", action="store_true", help="Print only the number of hits of each kind.")
     given = parser.parse_args(arguments)
-    hits = sorted(find_hits(given.files or prose_files()))
+    hits = sorted([*find_hits(given.files or prose_files()), *find_british_names(given.files or code_files())])
     typos = [] if given.files else find_typos()
     if not given.count:
         print(*(f"{hit.file}:{hit.line}: {hit.found!r}: write {hit.advice}" for hit in hits), *typos, sep="\n")
@@ -70,6 +72,11 @@ def prose_files() -> list[Path]:
     modules = (module for package in CODE for module in (ROOT / package).rglob("*.py"))
     generated = {ROOT / name for name in GENERATED}
     return sorted({*pages, *modules} - generated)
+
+
+def code_files() -> list[Path]:
+    """Every module, those of the tests too."""
+    return sorted(module for package in (*CODE, "tests") for module in (ROOT / package).rglob("*.py"))
 
 
 def find_hits(files: Iterable[Path]) -> Iterator[Hit]:
@@ -89,6 +96,25 @@ def faults(prose: str) -> Iterator[tuple[int, str, str]]:
         american = american_spellings().get(match[0].lower())
         if american:
             yield prose.count("\n", 0, match.start()), match[0], f"in American English: {american}"
+
+
+def find_british_names(files: Iterable[Path]) -> Iterator[Hit]:
+    """Every British spelling in the name of a module, and in the names that it defines."""
+    for file in (file for file in files if file.suffix == ".py"):
+        name = str(file.resolve().relative_to(ROOT))
+        for line, word in ((1, file.stem), *_defined(ast.parse(file.read_text(encoding="utf-8")))):
+            for part in _PART.findall(word):
+                if american := american_spellings().get(part.lower()):
+                    yield Hit(name, line, word, f"in American English: {american}")
+
+
+def _defined(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                yield node.lineno, name
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                yield node.lineno, name
 
 
 @cache

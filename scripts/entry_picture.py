@@ -18,7 +18,7 @@ from headscope.facts import (
 from headscope.facts.counting import counted
 from headscope.facts.heads.atlas import AtlasHead, HeadEntry
 from headscope.facts.heads.tasks import TEXT_TASKS, activation_for
-from headscope.render.diagram.picture import BoxKind, Node, Picture, picture_of
+from headscope.render.diagram.picture import BoxKind, Picture, PictureNode, picture_of
 from headscope.render.head.stages import logits_shape
 from headscope.render.text.console import Tone
 from headscope.render.text.safe import safe
@@ -53,11 +53,11 @@ def _verdict(entry: HeadEntry, head: AtlasHead) -> str:
     return f"{share} new after {entry.pretraining_class}"
 
 
-def _without_counts(node: Node, entry: HeadEntry) -> Node:
+def _without_counts(node: PictureNode, entry: HeadEntry) -> PictureNode:
     """The base model's box without numbers, which the atlas does not hold."""
     if node.kind is not BoxKind.BASE:
         return node
-    return Node("base", BoxKind.BASE, safe(f"base model {entry.model_type}"))
+    return PictureNode("base", BoxKind.BASE, safe(f"base model {entry.model_type}"))
 
 
 def _report(entry: HeadEntry, head: AtlasHead, padding_side: str) -> Report:

@@ -91,7 +91,7 @@ def classes_of_family(names: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
         try:
-            request = Request(Location(name), verify=True)
+            request = Request(Location(name), prove=True)
             manifest = read_default_class(request)
             answers = list(_answers("stated", {_stated_count(manifest): _examined(manifest, request, None)}, None))
             model_type = str(manifest.config["model_type"])
@@ -187,11 +187,11 @@ def _entries(makers: Sequence[Any], *, asked: bool = False) -> Iterator[tuple[st
     answers: list[Answer] = []
     for token in (None, own):
         few = (1, 2, *(MANY if token is None else MANY[:2]))
-        stated = [_examined(item, Request(Location("shipped"), verify=True), token) for item in manifests]
+        stated = [_examined(item, Request(Location("shipped"), prove=True), token) for item in manifests]
         answers += _answers("stated", dict(zip(counts, stated, strict=True)), token)
         if asked and counts == [None]:
             asked_for = {
-                count: _examined(first, Request(Location("shipped"), verify=True, num_labels=count), token)
+                count: _examined(first, Request(Location("shipped"), prove=True, num_labels=count), token)
                 for count in few
             }
             answers += _answers("asked", asked_for, token)
@@ -239,7 +239,7 @@ def _traced(first: FirstToken | None, skeleton: Any, choice: Choice) -> Traced:
     if key not in _TRACES:
         measured = partial(_padding_effects, json.dumps([choice.cls.__name__, fields], sort_keys=True, default=str))
         with patch.object(tracing, "padding_effects", measured):
-            _TRACES[key] = trace_checkpoint(skeleton, choice, first, verify=True)
+            _TRACES[key] = trace_checkpoint(skeleton, choice, first, prove=True)
     return _TRACES[key]
 
 

@@ -4,8 +4,8 @@ import json
 import re
 from html import escape
 
-_LABELLED = re.compile(r"\*\*(CLI|Python|CI)\*\*\n\n(```.*?^```\n)", re.DOTALL | re.MULTILINE)
-_ALTERNATIVES = re.compile(rf"(?:^{_LABELLED.pattern}\n?){{2,}}", re.DOTALL | re.MULTILINE)
+_LABELED = re.compile(r"\*\*(CLI|Python|CI)\*\*\n\n(```.*?^```\n)", re.DOTALL | re.MULTILINE)
+_ALTERNATIVES = re.compile(rf"(?:^{_LABELED.pattern}\n?){{2,}}", re.DOTALL | re.MULTILINE)
 _BLOCKS = re.compile(r"^```.*?^```$|^<!--.*?-->$", re.DOTALL | re.MULTILINE)
 _ROWS = re.compile(r"^\|.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
@@ -21,7 +21,7 @@ def staged(text: str) -> str:
 
 def with_tabs(text: str) -> str:
     """Blocks that follow each other under `**CLI**`, `**Python**` and `**CI**`, as tabs."""
-    return _ALTERNATIVES.sub(lambda found: "".join(_tab(*one) for one in _LABELLED.findall(found[0])) + "\n", text)
+    return _ALTERNATIVES.sub(lambda found: "".join(_tab(*one) for one in _LABELED.findall(found[0])) + "\n", text)
 
 
 def _tab(label: str, block: str) -> str:

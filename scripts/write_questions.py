@@ -15,7 +15,7 @@ SKILL = ROOT / "skills" / "headscope" / "SKILL.md"
 PAGES = (ROOT / "README.md", SKILL, *sorted((ROOT / "docs").glob("*.md")))
 WIDTH = 100
 _BLOCK = re.compile(r"```console\n(?P<body>\$ headscope .*?)```", re.DOTALL)
-_COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+_COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 
 
 def fresh_page(text: str) -> str:
@@ -40,7 +40,7 @@ def _output_of(command: str) -> str:
 
 def _settle_surroundings(empty: str) -> None:
     """The documented width, no color, no network, and an empty cache: the bundled snapshots answer."""
-    for name in _COLOURS:
+    for name in _COLORS:
         os.environ.pop(name, None)
     os.environ |= {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "TERM": "dumb", "HF_HUB_OFFLINE": "1"}
     os.environ |= {"HF_HOME": empty, "HF_HUB_CACHE": empty}

@@ -26,13 +26,13 @@ from headscope.facts import SCHEMA_VERSION, CheckpointState, Gap, ParameterOrigi
 from headscope.facts.exports.export import WeightInventory
 from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.plain import derived_names, json_name
+from headscope.facts.probing.result import ProbeResult
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.comparison import Comparison
 from headscope.facts.results.disk_usage import DiskUsage
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.environment import Surroundings
 from headscope.facts.results.forward import ForwardReport, SeenStage
-from headscope.facts.results.probe import ProbeResult
 from headscope.facts.results.scan import SCAN_SCHEMA, Cause, ScanRow, ScanSummary
 from headscope.facts.results.served import ServedReport
 from headscope.facts.results.verification import VerifyResult

@@ -24,7 +24,7 @@ from headscope.examination.base.environment import environment
 from headscope.examination.base.shipped import CLASSES, PLACE, SOURCES, classes_of
 from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.plain import to_dict
-from headscope.model.classes.catalogue import every_other_class
+from headscope.model.classes.catalog import every_other_class
 from headscope.model.classes.defaults import default_configs
 from headscope.model.quiet import quiet
 from headscope.upstream.imports import public_version

@@ -57,9 +57,9 @@ def header_of(checkpoint: Checkpoint) -> tuple[bytes, int]:
 
 @cache
 def class_names() -> tuple[tuple[str, str], ...]:
-    """Every classification class with its model type, by the catalogue of the installed Transformers."""
+    """Every classification class with its model type, by the catalog of the installed Transformers."""
     from headscope.facts import Task
-    from headscope.model.classes.catalogue import all_classes_of_task
+    from headscope.model.classes.catalog import all_classes_of_task
 
     found = {name: model_type for task in Task for model_type, name in all_classes_of_task(task)}
     return tuple(sorted((model_type, name) for name, model_type in found.items()))

@@ -299,7 +299,7 @@ def _collection(hub: Hub, slug: str) -> Answer:
     items = [
         {"_id": str(at), "id": repo, "type": "model", "position": at} for at, repo in enumerate(hub.collections[slug])
     ]
-    found = {
+    found: dict[str, object] = {
         "slug": slug,
         "title": slug,
         "owner": {"name": "someone"},

@@ -71,7 +71,7 @@ class Result:
 def targets() -> list[tuple[str, str, str]]:
     """(class, model type, task) of every class of the installed Transformers."""
     from headscope.facts import Task
-    from headscope.model.classes.catalogue import all_classes_of_task
+    from headscope.model.classes.catalog import all_classes_of_task
 
     return [(name, kind, task.value) for task in Task for kind, name in all_classes_of_task(task)]
 
@@ -168,7 +168,7 @@ def try_one(name: str, model_type: str, task: str, seed: str) -> Result:
     result.legal = True
     try:
         with quiet():
-            trace = trace_head(skeleton, Task(task), TokenNames(), verify=True)
+            trace = trace_head(skeleton, Task(task), TokenNames(), prove=True)
         seen = trace.verification
         result.kind, result.agrees = trace.pooling.kind.value, seen.agrees
         result.formula, result.reason = trace.formula, seen.formula_reason

@@ -16,7 +16,7 @@ from transformers.initialization import no_init_weights
 
 import headscope
 from headscope.cli.app import main
-from headscope.model.classes.catalogue import classes_of_family
+from headscope.model.classes.catalog import classes_of_family
 from headscope.model.quiet import quiet
 from tests.families import FAMILIES
 

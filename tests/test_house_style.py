@@ -51,6 +51,14 @@ def test_messages_docstrings_and_comments_of_a_module_are_prose():
     assert hits == [(1, "is no"), (2, "is no"), (3, "is no")]
 
 
+def test_british_spellings_are_found_in_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(check_words, "ROOT", tmp_path)
+    module = tmp_path / "catalogue.py"
+    module.write_text("_MostNEIGHBOURS = 5\n\ndef minimise(centred, center): ...\n", encoding="utf-8")
+    hits = [(hit.line, hit.found) for hit in check_words.find_british_names([module])]
+    assert hits == [(1, "catalogue"), (3, "minimise"), (1, "_MostNEIGHBOURS"), (3, "centred")]
+
+
 def test_what_is_advised_is_in_the_style_itself():
     assert len(check_words.house_patterns()) > 20
     assert [advice for _, advice in check_words.house_patterns() if found(advice)] == []

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -291,3 +292,41 @@ def test_the_checklist_names_every_file_that_holds_the_version() -> None:
     for name in ("pyproject.toml", "CITATION.cff", "recipe/recipe.yaml", "hf-extension/pyproject.toml", "CHANGELOG.md"):
         assert f"`{name}`" in page
         assert project()["project"]["version"] in read(name)
+
+
+def test_no_function_outside_the_command_line_has_more_than_seven_parameters():
+    """Those of `**options` are a typed group with one meaning each, written once."""
+    found = []
+    for path in sorted((ROOT / "headscope").rglob("*.py")):
+        if path.is_relative_to(ROOT / "headscope" / "cli"):
+            continue
+        for item in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
+                names = [part.arg for part in (*item.args.posonlyargs, *item.args.args, *item.args.kwonlyargs)]
+                if len([name for name in names if name not in ("self", "cls")]) > 7:
+                    found.append(f"{path.relative_to(ROOT)}: {item.name}")
+    assert found == []
+
+
+def test_no_folder_of_the_package_has_more_than_fourteen_files_and_no_file_more_than_450_lines():
+    files = sorted((ROOT / "headscope").rglob("*.py"))
+    sizes = Counter(path.parent for path in files)
+    assert [str(folder.relative_to(ROOT)) for folder, size in sizes.items() if size > 14] == []
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in files}
+    assert [str(path.relative_to(ROOT)) for path, count in lines.items() if count > 450] == []
+
+
+def test_every_public_name_of_the_package_has_one_meaning(tmp_path: Path):
+    """`scripts/check_names.py` finds classes, functions, types and constants that two modules define."""
+    spec = importlib.util.spec_from_file_location("check_names", ROOT / "scripts" / "check_names.py")
+    assert spec is not None and spec.loader is not None
+    check_names = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check_names)
+    for number, name in enumerate(("one", "two")):
+        text = (
+            f"SIZE = LONG, WIDE = {number}, 1\nShape = tuple[int, ...]\nLEAST: int = 2\n_SIZE = 3\ndef {name}(): ...\n"
+        )
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    twice = [name for name, homes in check_names.names_with_homes(tmp_path).items() if len(homes) > 1]
+    assert sorted(twice) == ["LEAST", "LONG", "SIZE", "Shape", "WIDE"]
+    assert check_names.main() == 0

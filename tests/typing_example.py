@@ -97,7 +97,7 @@ def everything_else(folder: Path) -> list[str]:
 
 def served(folder: Path, url: str) -> str:
     """A running server beside the checkpoint that it should serve."""
-    found = headscope.verify_served(folder, url, texts=["a fine day", "bad weather"], server_timeout=9.0)
+    found = headscope.verify_served(folder, url, text=["a fine day", "bad weather"], logits=True, server_timeout=9.0)
     assert_type(found, headscope.VerifiedServer)
     explained = found.served.explanation
     return "" if explained is None else explained.formula

@@ -43,7 +43,8 @@ headscope.probe(CHECKPOINT, data="rows.csv", text_column="text")  # E: call-arg 
 headscope.heads(pooling=3)  # E: arg-type pooling
 headscope.heads(patern="bert")  # E: call-arg patern
 headscope.diagram(headscope.inspect(CHECKPOINT), "png")  # E: call-overload diagram
-headscope.verify_served(CHECKPOINT, "http://localhost", text="a")  # E: call-arg text
+headscope.verify_served(CHECKPOINT, "http://localhost", texts="a")  # E: call-arg texts
+headscope.verify_served(CHECKPOINT, "http://localhost", server_timeout="9")  # E: arg-type server_timeout
 headscope.explain(102)  # E: arg-type explain
 headscope.HeadscopeCallback(on_fail="stop")  # E: arg-type on_fail
 headscope.Ignore("HS101", untill=None)  # E: call-arg untill

@@ -203,6 +203,41 @@ class PredictOptions(DataOptions, total=False):
     ]
 
 
+class TextOptions(TypedDict, total=False):
+    """Texts to score."""
+
+    text: Annotated[
+        str | Iterable[str] | None,
+        "One text or several (default: 16 short English texts, in pairs for a server that takes only pairs).",
+    ]
+    text_pair: Annotated[str | Iterable[str] | None, "The second text of each pair, as many as `text`."]
+    data: Annotated[
+        str | PathLike[str] | None,
+        "A csv, tsv, jsonl or parquet file, or a folder that `datasets` saved, instead of texts.",
+    ]
+    text_column: Annotated[str | Iterable[str] | None, "The column of the texts in `data`; two for pairs."]
+    split: Annotated[str | None, "The split of a folder that holds several."]
+    limit: Annotated[int, "Largest number of texts to use from `data`; of more, a seeded sample.", 200]
+
+
+class ServerOptions(TypedDict, total=False):
+    """How the scores of a running server are requested."""
+
+    protocol: Annotated[
+        str | None,
+        "How scores are requested: `vllm`, `vllm-pooling`, `tei`, `sglang`, `llama-cpp`, `infinity`, `inputs` or "
+        "`kserve` (default: found from the server's answers to harmless requests).",
+    ]
+    served_model: Annotated[str, "Name of the model on a server that has several.", ""]
+    server_token: Annotated[str | None, "Access token for the server, sent to the origin of `url` only."]
+    server_timeout: Annotated[float, "Total time limit for the requests to the server, in seconds.", 120.0]
+    batch_size: Annotated[int, "Texts in a request.", 16]
+
+
+class ServedOptions(TextOptions, ServerOptions, PlaceOptions, total=False):
+    """The options of `verify_served` that texts, a server or the files of the checkpoint need."""
+
+
 def use_case(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """`function` with all of its options in its signature and docstring.
 

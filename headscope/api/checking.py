@@ -182,7 +182,7 @@ def check_one(
     """The result for one checkpoint, with labeled data beside it; `memory` keeps what the next ones share."""
     if request.engine is not None:
         facts_on(request.engine.partition("@")[0])
-    examined = examine("check", replace(request, verify=True), progress, memory)
+    examined = examine("check", replace(request, prove=True), progress, memory)
     (progress or (lambda sentence: None))("running the checks")
     subject = gather(examined, request, profile)
     if request.engine is not None:

@@ -15,8 +15,8 @@ from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.facts import CheckpointKind, Gap, Report
 from headscope.facts.heads.head import classifier_weight
-from headscope.facts.results.probe import Problem, Vector
-from headscope.facts.results.probe_data import Input, Loading
+from headscope.facts.probing.data import Input, Loading
+from headscope.facts.probing.result import Problem, Vector
 from headscope.facts.stored.location import Location
 from headscope.probing.plan import TASK_OF
 

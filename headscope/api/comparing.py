@@ -74,7 +74,7 @@ def compare(
     if len(references) < 2:
         raise UsageError(f"compare needs at least two models; got {len(references)}", "name another model")
     labels = read_labels(options.get("labels"))  # once: an iterator has nothing left for the second model
-    given = options | {"labels": labels, "verify": prove}
+    given = options | {"labels": labels, "prove": prove}
     requests = [make_request(reference, given) for reference in references]
     memory = ReportMemory(open_cache(options.get("cache", False)), Structures())
     exports, examined = {}, []

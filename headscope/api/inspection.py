@@ -75,7 +75,7 @@ def inspect(
         >>> len(report.weights.new)
         4
     """
-    own = {"verify": prove, "health": health}
+    own = {"prove": prove, "health": health}
     if is_in_memory(reference):
         from headscope.examination.memory.live import inspect_module
 

@@ -14,7 +14,7 @@ from headscope.api.options import make_request, options_of, read_names, read_pat
 from headscope.api.results.shown import Probed, fields_of
 from headscope.errors import UsageError
 from headscope.examination.base.request import Progress, is_in_memory
-from headscope.probing.plan import TASK_OF, DtypeName, Plan, ProbeTask, input_of, problem_named
+from headscope.probing.plan import TASK_OF, DtypeName, Plan, ProblemName, input_of, problem_named
 
 
 class _ModelOptions(ClassOptions, PlaceOptions, total=False):
@@ -29,7 +29,9 @@ class ProbeOptions(_ModelOptions, total=False):
         str | None, "Instead of texts, the column of images: paths relative to the data, or files in the cells."
     ]
     audio_column: Annotated[str | None, "Instead of texts, the column of 16-bit WAV files."]
-    task: Annotated[ProbeTask | None, "`single-label`, `multi-label` or `regression` (default: from the labels)."]
+    problem_type: Annotated[
+        ProblemName | None, "`single-label`, `multi-label` or `regression` (default: from the labels)."
+    ]
     split: Annotated[str | None, "The split of a folder that holds several."]
     features: Annotated[
         str | PathLike[str] | None,
@@ -104,7 +106,7 @@ def probe(
             "images and sounds, save the processor instead of the tokenizer",
         )
     own = with_defaults(ProbeOptions, options)
-    asked = problem_named(own["task"])
+    asked = problem_named(own["problem_type"])
     plan = Plan(*(own[name] for name in ("limit", "folds", "seed", "device", "batch_size", "dtype")))
     from headscope.probing.scoring.scores import check_installed
 

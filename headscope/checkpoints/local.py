@@ -23,7 +23,7 @@ class Folder:
         self._path = path
 
     def names(self) -> tuple[str, ...]:
-        """The names of the entries of the folder, but for folders."""
+        """The names of the entries of the folder, but for folders. Raises NotFound if it can't be listed."""
         try:
             return tuple(sorted(entry.name for entry in self._path.iterdir() if not entry.is_dir()))
         except OSError as err:
@@ -38,7 +38,7 @@ class Folder:
         return name in self.names()
 
     def read_text(self, name: str) -> bytes:
-        """See `Storage`."""
+        """See `Storage`. Raises Malformed for a file that is too large to be one."""
         source = self.open(name)
         if source.size > largest_text(name):
             raise Malformed(f"{name} has {source.size} bytes, too large for such a file", "check what the file is")
@@ -74,7 +74,10 @@ def read_folder(path: Path, reference: str, variant: str | None = None) -> Check
 
 
 def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
-    """The manifest of one weight file; its configuration is the config.json beside it."""
+    """The manifest of one weight file; its configuration is the config.json beside it.
+
+    Raises WithoutConfig where there is none.
+    """
     folder = Folder(path.parent)
     names = set(folder.names())
     refuse_exports([path.name, *({CONFIG} & names)], folder.open)

@@ -15,29 +15,47 @@ from headscope.facts.results.health import (
 
 ENOUGH, ENOUGH_FRESH = 0.9, 0.97
 """The calibrated probabilities from which a verdict is given: that it was trained, and that it is fresh."""
-FROZEN = 0.1
+FROZEN_BIAS = 0.1
 """How much less often a training leaves the bias at zero than it changes it: bias=False in an optimizer's groups, a
 merged adapter. An assumption, and on the safe side: a bias of zeros alone shows nothing."""
 LITTLE = 0.25
 """A weight that moved by less than this part of its initial size counts as briefly trained."""
 SURE = 0.999
+"""The highest confidence that is given: a table of some thousand heads shows no more."""
 DECISIVE = 0.99
 """The confidence from which a fresh head is an error: at most one trained head of a thousand in the table has it."""
 _ON_GRID, _ON_GRID_EVEN = 4.5, 6.5
+"""From here on Rayleigh's test shows a draw: exp(-4.5**2), one in 600 million at random. More for `uniform_`, whose
+even grid a step of Adam may keep: it moves all numbers alike, at times by whole steps."""
 _TELLING = 640
 """From 640 numbers on, a normal draw is on the grid by more than that: 0.37 * sqrt(numbers / 2) is 6.6 +- 0.7."""
 _WHOLE = 0.95
+"""The estimated share of numbers on the grid from which the whole weight is taken for a draw. Less would call a head
+fresh of which training changed a row in twenty."""
 _SAME = 1e-3
+"""Rows that differ from their mean by less than this part are one row. A choice: the rows of a short training differ by
+more, and what rounding leaves of equal rows is less in float32 and float16."""
 _ORTHOGONAL = 1e-5
+"""How far from orthonormal the rows of a fresh orthogonal draw in float32 may be: 4e-7 was seen, up to 50 x 4,096."""
 _FITS = 4.0
+"""Standard deviations up to which a statistic is that of a fresh draw: 6 of 100,000 are beyond. Several statistics are
+looked at for each head, so 2 or 3 would be exceeded by chance too often."""
 _UNIFORM, _NORMAL = 1.8, 3.0
+"""The kurtosis of a uniform and of a normal distribution."""
 _OFFSET, _OFFSET_Z = 0.5, 6.0
+"""The statistics assume a draw around zero. A mean beyond half the spread shows that it was not one; in a small matrix,
+only a mean that chance does not give either, in standard errors."""
 _SPARSE = 0.05
-_FEW = _HALF = 0.5
+"""The share of exact zeros that makes a weight sparse: a dense draw has next to none, so this is on the safe side."""
+_FEW_VALUES = 0.5
+"""A weight with less than half of the different numbers that a draw of its precision has was rounded to few steps."""
+_BIAS_SHOWS = 0.5
+"""How much a bias has to show of training, from 0 to 1, to count as a sign alone: halfway between the two below."""
 _BESIDE, _ALONE = 0.1, 3.0
 """Training moves bias and weight alike. A bias up to the first part of the weight's spread may have been trained beside
 it; one of the second part would leave signs in the weight, or code has set it."""
 _NEAR = 1.3
+"""Words only: the factor up to which a spread "fits". In a small matrix, 4 standard deviations may be a larger one."""
 _MEAN_ROW = "the mean row"
 
 
@@ -86,7 +104,7 @@ class Signs:
     @property
     def of_zeros(self) -> float:
         """What a bias of zeros adds to the score of the first model: it may have been left out of the training."""
-        return math.log(FROZEN) if self.bias_zero else 0.0
+        return math.log(FROZEN_BIAS) if self.bias_zero else 0.0
 
     @property
     def of_size(self) -> tuple[float, ...]:
@@ -297,7 +315,7 @@ def _unlike_any(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | Non
     if weight.zeros > _SPARSE * max(living, 1):
         part = weight.zeros / living
         reason = f"{part:.0%} of {weight.name} is exactly zero: pruned, or a sparse initialization"
-    elif weight.distinct < _FEW:
+    elif weight.distinct < _FEW_VALUES:
         reason = f"the numbers of {weight.name} were rounded to few steps, which hides whether they were trained"
     elif abs(weight.mean) > max(_OFFSET, _OFFSET_Z / math.sqrt(count)) * weight.spread:
         reason = f"the numbers of {weight.name} have the mean {weight.mean:.2g}, as no usual initialization leaves them"
@@ -330,7 +348,7 @@ def verdict_of(signs: Signs, changed: float, far: float) -> tuple[HealthVerdict,
     `briefly_trained` claims no more than that it changed, so what speaks for `trained` speaks for it too. An unknown
     initial spread alone shows no training: any code may draw random numbers of any size.
     """
-    is_shown = signs.bias_moved >= _HALF or signs.outside or signs.departure >= math.log1p(_FITS)
+    is_shown = signs.bias_moved >= _BIAS_SHOWS or signs.outside or signs.departure >= math.log1p(_FITS)
     if far >= ENOUGH and is_shown:
         return HealthVerdict.TRAINED, far
     if changed >= ENOUGH and is_shown:

@@ -13,7 +13,7 @@ from headscope.checks.rule import (
 from headscope.facts import ParameterStatus, Profile, Severity, StateKind
 from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import Subject
-from headscope.facts.stored.states import RULES
+from headscope.facts.stored.states import STATE_RULES
 from headscope.facts.stored.weights import NEW_AT_LOAD
 
 _GIVEN = (ParameterStatus.LOADED, ParameterStatus.CHANGED)
@@ -184,4 +184,4 @@ def _judge(this: Rule, subject: Subject) -> Findings:
 
 
 for kind, (name, title) in _TITLES.items():
-    rule(RULES[kind], name, title)(_judge)
+    rule(STATE_RULES[kind], name, title)(_judge)

@@ -70,7 +70,11 @@ RULES: dict[str, Rule] = {}
 def rule(
     identifier: str, name: str, title: str, *, needs: tuple[str, ...] = (), command: str = "check"
 ) -> Callable[[Judge], Judge]:
-    """Enters a function into the rules under a stable id."""
+    """Enters a function into the rules under a stable id.
+
+    The function raises NotKnown if it can't decide, and NotApplicable if there is nothing to look at. Raises ValueError
+    for an ID that is taken.
+    """
 
     def enter(judge: Judge) -> Judge:
         if identifier in RULES:

@@ -96,7 +96,7 @@ CacheDir = Annotated[
 Token = Annotated[
     str | None, option("--token", "Hub token for gated repositories; prefer setting HF_TOKEN.", "TOKEN", panel=_WHERE)
 ]
-Offline = Annotated[
+NoNetwork = Annotated[
     bool, option("--offline", "Make no network requests; use the cache and the bundled snapshots.", panel=_WHERE)
 ]
 TrustRemoteCode = Annotated[
@@ -134,7 +134,7 @@ class Reach:
     variant: Variant = None
     cache_dir: CacheDir = None
     token: Token = None
-    offline: Offline = False
+    offline: NoNetwork = False
     adapter: Annotated[
         str | None, option("--adapter", "A PEFT adapter to apply to MODEL.", "ADAPTER", panel=_WHERE)
     ] = None

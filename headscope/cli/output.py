@@ -109,7 +109,7 @@ def write_file(path: Path, text: str, *, quiet: bool = False) -> None:
     """Writes `text` to `path` through a temporary file beside it, so that no half report is ever seen there.
 
     A link is followed; anything but a regular file (`/dev/stdout`) is written to directly. Unless `quiet`, a line on
-    stderr names the file.
+    stderr names the file. Raises UsageError if it can't be written.
     """
     from headscope.whole_file import write_whole  # slow to import, and seldom needed
 

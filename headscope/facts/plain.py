@@ -7,7 +7,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-Fact = TypeVar("Fact")
+_Fact = TypeVar("_Fact")
 
 
 def json_name(field: dataclasses.Field[Any]) -> str | None:
@@ -58,14 +58,14 @@ def _all_fields(fact: Any) -> list[Any]:
     return [store(getattr(fact, name)) for name in _hints(kind)]
 
 
-def from_dict(kind: type[Fact], document: dict[str, Any]) -> Fact:
+def from_dict(kind: type[_Fact], document: dict[str, Any]) -> _Fact:
     """A fact from what `to_dict` made of it, or from its JSON. Raises TypeError or ValueError where it does not fit."""
     return restore(kind, document)
 
 
-def restore(kind: type[Fact], stored: Any) -> Fact:
+def restore(kind: type[_Fact], stored: Any) -> _Fact:
     """A fact of a dataclass from what `store` made of it. Raises TypeError or ValueError where it does not fit."""
-    restored: Fact = _restored(kind, stored)
+    restored: _Fact = _restored(kind, stored)
     return restored
 
 

@@ -20,8 +20,8 @@ ANOTHER = "name another one with -o, or remove this one"
 _BEGINNING = b'{"reference": "'
 _LONGEST = 64 * 1024**2
 
-Row = dict[str, Any]
-Seen = Callable[[Mapping[str, Any]], None]
+TableRow = dict[str, Any]
+RowObserver = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class RowFile:
     A pipe or a device takes rows too, and has nothing to continue.
     """
 
-    def __init__(self, path: Path, *, go_on: bool = False, seen: Seen | None = None) -> None:
+    def __init__(self, path: Path, *, go_on: bool = False, seen: RowObserver | None = None) -> None:
         """Opens the file; with `go_on` it may hold rows already, and `seen` is called with each.
 
         Raises UsageError for a file that can't be written, is written by another process, or holds something else.
@@ -90,7 +90,7 @@ class RowFile:
         """Returns when the disk has every row."""
         os.fsync(self._file)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[TableRow]:
         """The rows that it holds, even if somebody has removed its name."""
         with os.fdopen(os.dup(self._file), "rb") as stream:
             stream.seek(0)
@@ -118,7 +118,7 @@ class RowFile:
                 "make room, and run the same command with --resume",
             ) from err
 
-    def _take_up(self, go_on: bool, seen: Seen | None) -> None:
+    def _take_up(self, go_on: bool, seen: RowObserver | None) -> None:
         """Reads what the file holds, and makes its end the end of a row."""
         if self.size and not go_on:
             raise exists_already(self.path)
@@ -128,7 +128,7 @@ class RowFile:
         if rest:
             self._mend(whole, rest, self._counting(seen))
 
-    def _counting(self, seen: Seen | None) -> Seen:
+    def _counting(self, seen: RowObserver | None) -> RowObserver:
         def count(row: Mapping[str, Any]) -> None:
             self.known.add(row)
             if seen is not None:
@@ -136,7 +136,7 @@ class RowFile:
 
         return count
 
-    def _mend(self, whole: int, rest: bytes, seen: Seen) -> None:
+    def _mend(self, whole: int, rest: bytes, seen: RowObserver) -> None:
         """The last line lacks its end. A whole row gets one; half a row, left by a kill or a full disk, is cut off."""
         row = _parsed(rest)
         if is_row(row):
@@ -186,7 +186,7 @@ def take_lock(descriptor: int) -> bool | None:
     return True
 
 
-def _hand_on_rows(stream: BinaryIO, path: Path, seen: Seen) -> tuple[int, bytes]:
+def _hand_on_rows(stream: BinaryIO, path: Path, seen: RowObserver) -> tuple[int, bytes]:
     """Hands on every row, and returns how many bytes they take and what is behind them. Raises UsageError."""
     whole = 0
     for number, line in enumerate(iter(lambda: stream.readline(_LONGEST), b""), 1):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 from headscope.errors import HeadscopeError, UsageError, first_line
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.scan import SCAN_SCHEMA, columns, is_row
-from headscope.fleet.output import ANOTHER, LoggedTable, Row, RowFile, Seen, exists_already
+from headscope.fleet.output import ANOTHER, LoggedTable, RowFile, RowObserver, TableRow, exists_already
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,7 +36,7 @@ _LARGEST = 2**63 - 1
 class RowFolder(LoggedTable):
     """A folder that grows by whole rows, whatever ends the process; one process at a time writes it."""
 
-    def __init__(self, path: Path, *, go_on: bool = False, seen: Seen | None = None) -> None:
+    def __init__(self, path: Path, *, go_on: bool = False, seen: RowObserver | None = None) -> None:
         """Opens the folder; with `go_on` it may hold rows already, and `seen` is called with each.
 
         Raises UsageError without pyarrow, and for a folder that can't be written, is written by another process, or
@@ -76,7 +76,7 @@ class RowFolder(LoggedTable):
             shutil.rmtree(new, ignore_errors=True)
 
 
-def write_dataset(rows: Iterator[Row], folder: str, part: str = _PART, system: Any = None) -> None:
+def write_dataset(rows: Iterator[TableRow], folder: str, part: str = _PART, system: Any = None) -> None:
     """Adds rows to a dataset: in each partition one file, named `part`. `system` is the file system of the folder."""
     import pyarrow
     from pyarrow import dataset
@@ -123,7 +123,7 @@ def schema() -> pyarrow.Schema:
     return pyarrow.schema(fields, metadata={_VERSION: SCAN_SCHEMA.encode()})
 
 
-def in_range(row: Row) -> Row:
+def in_range(row: TableRow) -> TableRow:
     """The row with every number that 64 bits can't hold left out."""
     return {name: None if isinstance(value, int) and abs(value) > _LARGEST else value for name, value in row.items()}
 
@@ -181,7 +181,7 @@ def _files(folder: Path, pattern: str = "*.parquet") -> list[Path]:
     return sorted(file for partition in _partitions(folder) for file in partition.glob(pattern))
 
 
-def _rows_of_part(path: Path) -> Iterator[Row]:
+def _rows_of_part(path: Path) -> Iterator[TableRow]:
     """The rows of a Parquet file. Raises UsageError."""
     import pyarrow
     from pyarrow import parquet

@@ -56,6 +56,7 @@ def check_template(template: Request) -> None:
 
 
 def worker_count(workers: int | None) -> int:
+    """The number of workers: two per core if none is given. Raises UsageError for what is not a whole number from 0."""
     if workers is None:
         return 2 * (os.cpu_count() or 1)
     if type(workers) is not int or workers < 0:

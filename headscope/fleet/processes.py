@@ -32,7 +32,7 @@ _IMPORT_SECONDS = 600.0
 _LIBRARY, _MODULE, _RESUMED = b"library", b"module", b"resumed"
 """What a worker tells in a call: its time doesn't run while it imports a whole library, or a module of one."""
 Item = TypeVar("Item")
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 
 class WorkerEnded(Exception):
@@ -75,7 +75,7 @@ class Worker:
         """Whether another worker has to take the next call."""
         return self._is_late or self._left <= 0 or self._process.poll() is not None
 
-    def call(self, function: Callable[..., Result], *arguments: object, seconds: float | None = None) -> Result:
+    def call(self, function: Callable[..., _Result], *arguments: object, seconds: float | None = None) -> _Result:
         """What a function of headscope returns there, within a number of seconds.
 
         Raises what the function raises, TimeoutError, or WorkerEnded; after these two it is over. Raises Unsupported
@@ -251,12 +251,12 @@ def preparing() -> Iterator[None]:
 
 
 def results(
-    function: Callable[[Item], Result], items: Iterable[Item], threads: int, workers: Workers
-) -> Iterator[Result]:
+    function: Callable[[Item], _Result], items: Iterable[Item], threads: int, workers: Workers
+) -> Iterator[_Result]:
     """What a function that asks `workers` returns for each item, as they are done. At the end the workers end."""
     with ThreadPoolExecutor(threads) as pool:
         try:
-            waiting: set[Future[Result]] = set()
+            waiting: set[Future[_Result]] = set()
             for item in items:
                 waiting.add(pool.submit(function, item))
                 while len(waiting) > threads * _AHEAD:

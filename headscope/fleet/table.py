@@ -11,7 +11,15 @@ from typing import Any
 
 from headscope.errors import HeadscopeError, UsageError, first_line
 from headscope.facts.results.scan import ScanRow, columns
-from headscope.fleet.output import ANOTHER, Known, LoggedTable, Row, RowFile, Seen, exists_already, leads_to_stream
+from headscope.fleet.output import (
+    ANOTHER,
+    Known,
+    LoggedTable,
+    RowFile,
+    RowObserver,
+    exists_already,
+    leads_to_stream,
+)
 from headscope.fleet.parquet import RowFolder, schema, write_dataset
 from headscope.render.text.cells import csv_cells
 
@@ -27,7 +35,7 @@ class RemoteFolder:
         schema()
         self.url = url
         self.known = Known()
-        self._rows: list[Row] = []
+        self._rows: list[TableRow] = []
         self._files = 0
         self._system, self._path = _system(url)
         if self._holds_files():
@@ -103,7 +111,7 @@ class RowSheet(LoggedTable):
     written as CSV, into a new file that takes the place of the old one. After a kill, the next run does that.
     """
 
-    def __init__(self, path: Path, *, go_on: bool = False, seen: Seen | None = None) -> None:
+    def __init__(self, path: Path, *, go_on: bool = False, seen: RowObserver | None = None) -> None:
         """Opens the lines; with `go_on` they may hold rows already, and `seen` is called with each.
 
         Raises UsageError for a file that can't be written, is written by another process, or holds something else.
@@ -168,7 +176,7 @@ RowTable = RowFile | RowFolder | RowSheet | RemoteFolder
 """Where the rows of a scan are written."""
 
 
-def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = None) -> RowTable:
+def open_table(name: str | Path, *, go_on: bool = False, seen: RowObserver | None = None) -> RowTable:
     """The table of this name: Parquet for a URL, `FOLDER/` and `NAME.parquet`, CSV for `NAME.csv`, or JSON lines.
 
     With `go_on` it may hold rows already, and `seen` is called with each. Raises UsageError where it can't be written.

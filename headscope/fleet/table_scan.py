@@ -9,13 +9,13 @@ from pathlib import Path
 
 from headscope.errors import UsageError
 from headscope.facts.results.scan import ScanRow, Tally
-from headscope.fleet.output import Seen
+from headscope.fleet.output import RowObserver
 from headscope.fleet.plan import ScanPlan
 from headscope.fleet.ray_engine import require_ray, scan_on_ray
 from headscope.fleet.table import RowTable, is_stream, open_table
 from headscope.fleet.target import Target
 
-ENGINES = ("local", "ray")
+EXECUTORS = ("local", "ray")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ScanOutput:
     resume: bool = False
     only_new: bool = False
     progress: Callable[[Progressed], None] | None = None
-    engine: str = "local"
+    executor: str = "local"
 
     @property
     def goes_on(self) -> bool:
@@ -48,9 +48,11 @@ class ScanOutput:
 
     def check(self) -> None:
         """Raises UsageError for what doesn't go together."""
-        if self.engine not in ENGINES:
-            raise UsageError(f"engine must be {' or '.join(ENGINES)}, not {self.engine!r}", "write engine='local'")
-        if self.engine == "ray":
+        if self.executor not in EXECUTORS:
+            raise UsageError(
+                f"executor must be {' or '.join(EXECUTORS)}, not {self.executor!r}", "write executor='local'"
+            )
+        if self.executor == "ray":
             require_ray()
             if self.place is None:  # what Ray prints is kept off it
                 raise UsageError("a scan on a Ray cluster writes no rows to stdout", "name a table with -o")
@@ -63,7 +65,7 @@ class ScanOutput:
             with self.opened():
                 pass
 
-    def opened(self, seen: Seen | None = None) -> AbstractContextManager[RowTable | None]:
+    def opened(self, seen: RowObserver | None = None) -> AbstractContextManager[RowTable | None]:
         """The table that this process writes; `seen` is called with each row that it holds."""
         return nullcontext() if self.place is None else open_table(self.place, go_on=self.goes_on, seen=seen)
 
@@ -105,7 +107,7 @@ class TableScan:
 
     def _rows(self, wanted: list[Target], workers: int | None) -> Generator[ScanRow]:
         """The rows as they are done, by worker processes of this machine or by the actors of a Ray cluster."""
-        if self.output.engine == "local" or not wanted:
+        if self.output.executor == "local" or not wanted:
             return self.plan.rows(wanted)
         return scan_on_ray(wanted, self.plan.work, workers, self.plan.limits)
 

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
 import pytest
 
 if TYPE_CHECKING:
+    from os import PathLike
+
+    from torch import nn
+
     from headscope.api import Checked, ProfileName
+    from headscope.api.checking import CheckOptions
     from headscope.facts import Profile
 
 
+class HeadChecker(Protocol):
+    """The function that the fixture gives: it takes what `headscope.check` takes, and `inference` is its default."""
+
+    def __call__(
+        self,
+        reference: str | PathLike[str] | nn.Module,
+        profile: Profile | ProfileName = "inference",
+        **options: Unpack[CheckOptions],
+    ) -> Checked:
+        """The result; fails the test unless the rules pass."""
+
+
 @pytest.fixture
-def check_head() -> Callable[..., Checked]:
+def check_head() -> HeadChecker:
     """A function that runs the rules of `headscope check` and fails the test unless they pass; returns the result."""
 
-    def ask(reference: Any, profile: Profile | ProfileName = "inference", **options: Any) -> Checked:
+    def ask(
+        reference: str | PathLike[str] | nn.Module,
+        profile: Profile | ProfileName = "inference",
+        **options: Unpack[CheckOptions],
+    ) -> Checked:
         __tracebackhide__ = True
         from headscope.api import check  # only a test that asks waits for torch
         from headscope.errors import HeadscopeError
@@ -25,7 +45,7 @@ def check_head() -> Callable[..., Checked]:
         from headscope.render.screens.check import failure_sentence
 
         try:
-            result = check(reference, profile, **options)
+            result = check(cast("Any", reference), profile, **cast("Any", options))  # it tells the kinds apart
         except HeadscopeError as err:  # the frames of a missing model say nothing
             pytest.fail(f"headscope: {error_line(err)}", pytrace=False)
         if result.verdict is not Verdict.PASSED:

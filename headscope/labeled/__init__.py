@@ -2,12 +2,12 @@
 
 from headscope.labeled.label_cells import open_labeled
 from headscope.labeled.opening import open_data
-from headscope.labeled.rows import Row, RowSource
+from headscope.labeled.rows import RowCells, RowSource
 from headscope.labeled.sample import Sampled, sample_in_proportion, sample_rows, sample_spread, sample_texts
 from headscope.labeled.tally import tally_labels
 
 __all__ = [
-    "Row",
+    "RowCells",
     "RowSource",
     "Sampled",
     "open_data",

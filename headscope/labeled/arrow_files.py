@@ -7,14 +7,17 @@ from typing import Any
 
 from headscope.errors import Malformed, Unsupported, UsageError, did_you_mean, first_line
 from headscope.facts.stored.location import is_file_name
-from headscope.labeled.rows import Row, RowSource, check_columns
+from headscope.labeled.rows import RowCells, RowSource, check_columns
 
 _BATCH = 1_024
 _MOST_JSON = 5_000_000
 
 
 def parquet_source(path: Path, name: str) -> RowSource:
-    """A Parquet file, with the class names that `datasets` wrote into its metadata."""
+    """A Parquet file, with the class names that `datasets` wrote into its metadata.
+
+    Raises Malformed for a file that can't be read as Parquet, and Unsupported without pyarrow.
+    """
     _pyarrow(name)
     import pyarrow
     from pyarrow import parquet
@@ -27,7 +30,7 @@ def parquet_source(path: Path, name: str) -> RowSource:
     except (pyarrow.ArrowException, OSError, ValueError) as err:
         raise _broken(name, "Parquet", err) from err
 
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         check_columns(wanted, columns, name)
         try:
             with parquet.ParquetFile(path) as file:
@@ -39,7 +42,7 @@ def parquet_source(path: Path, name: str) -> RowSource:
     return RowSource(name, "parquet", None, columns, read, _names_in_metadata(metadata))
 
 
-def _rows_of_batch(batch: Any, wanted: Sequence[str]) -> Iterator[Row]:
+def _rows_of_batch(batch: Any, wanted: Sequence[str]) -> Iterator[RowCells]:
     return zip(*(batch.column(column).to_pylist() for column in wanted), strict=True)
 
 
@@ -73,7 +76,10 @@ def _class_names(feature: Any) -> tuple[str, ...]:
 
 
 def saved_dataset_source(folder: Path, name: str, split: str | None) -> RowSource:
-    """A folder of `save_to_disk`: a dataset, or several splits of which one is read."""
+    """A folder of `save_to_disk`: a dataset, or several splits of which one is read.
+
+    Raises UsageError for a split that it doesn't have.
+    """
     splits = _splits(folder, name)
     if splits:
         chosen = _chosen(splits, split, name)
@@ -117,7 +123,7 @@ def _dataset(folder: Path, name: str, split: str | None) -> RowSource:
     _pyarrow(name)
     columns = _columns(files[0], name) if files else ()
 
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         check_columns(wanted, columns, name)
         for file in files:
             for batch in _batches(file, name):

@@ -12,7 +12,7 @@ from headscope.errors import UsageError
 from headscope.facts.counting import counted, list_of
 from headscope.facts.results.labeled import DataClass
 from headscope.labeled.opening import open_data
-from headscope.labeled.rows import Row, RowSource
+from headscope.labeled.rows import RowCells, RowSource
 from headscope.labeled.tally import spelled_out
 
 _NOT_A_NUMBER = frozenset({"nan", "-nan", "na", "n/a", "#n/a", "#na", "<na>", "null"})
@@ -106,7 +106,7 @@ def _infinite(source: RowSource, column: str, text: str, row: int) -> UsageError
 
 
 def _emptied(source: RowSource, columns: frozenset[str]) -> RowSource:
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         at = {place for place, name in enumerate(wanted) if name in columns}
         for row in source.read(wanted):
             yield tuple(_emptied_cell(cell) if place in at else cell for place, cell in enumerate(row))
@@ -124,5 +124,5 @@ def note_on_names(classes: Sequence[DataClass]) -> str:
     if not doubtful:
         return ""
     named = list_of((f"{item.label!r} ({counted(item.rows, 'row')})" for item in doubtful), _SHOWN)
-    what = "is a class" if len(doubtful) < 2 else "are classes"
+    what = "is a class" if len(doubtful) == 1 else "are classes"
     return f"{named} {what} here: if the label is missing, leave the cell empty"

@@ -23,7 +23,10 @@ _CONFIDENCE = 0.95
 
 
 def best_order(scores: Matrix | _Array) -> tuple[int, ...]:
-    """For each row of a square matrix a different column, so that the sum is largest; ties go to the same place."""
+    """For each row of a square matrix a different column, so that the sum is largest; ties go to the same place.
+
+    `scores` is [classes, classes]. SciPy solves the assignment problem.
+    """
     from scipy.optimize import linear_sum_assignment
 
     table = np.asarray(scores, dtype=float)
@@ -48,7 +51,10 @@ class Matching:
 
 
 def match_classes(expected: Sequence[int], predicted: Sequence[int], size: int) -> Matching:
-    """The order of `size` classes that fits predictions best, for the class that each row should have."""
+    """The order of `size` classes that fits predictions best, for the class that each row should have.
+
+    `expected` and `predicted` are [rows].
+    """
     truth, found = np.asarray(expected), np.asarray(predicted)
     order = best_order(_confusion(truth, found, size))
     given, best = int((truth == found).sum()), int((np.asarray(order)[truth] == found).sum())
@@ -138,7 +144,10 @@ class FlagMatching:
 
 
 def match_flags(expected: Matrix, scores: Matrix) -> FlagMatching:
-    """As `match_classes`, for rows of 0 and 1 and rows of probabilities: the sum of correlations is what fits."""
+    """As `match_classes`, for rows of 0 and 1 and rows of probabilities: the sum of correlations is what fits.
+
+    Both are [rows, classes]; the correlations are Pearson's.
+    """
     truth, found = np.asarray(expected, dtype=float), np.asarray(scores, dtype=float)
     given, other = _standard(truth), _standard(found)
     order = best_order(given.T @ other)

@@ -7,7 +7,7 @@ from typing import Any
 from headscope.errors import UsageError, did_you_mean
 from headscope.facts.counting import list_of, shortened
 
-Row = tuple[Any, ...]
+RowCells = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class RowSource:
     format: str
     split: str | None
     columns: tuple[str, ...]
-    read: Callable[[Sequence[str]], Iterator[Row]]
+    read: Callable[[Sequence[str]], Iterator[RowCells]]
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     is_typed: bool = True
 

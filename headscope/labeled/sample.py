@@ -8,7 +8,7 @@ from typing import Any
 
 from headscope.errors import UsageError
 from headscope.facts.results.labeled import DataFacts, LabelKind
-from headscope.labeled.rows import Row, RowSource
+from headscope.labeled.rows import RowCells, RowSource
 from headscope.labeled.tally import Label, is_ignored, read_label, spelled
 
 _SEED = 0
@@ -65,7 +65,7 @@ def sample_texts(source: RowSource, columns: Sequence[str], count: int) -> tuple
 
     Raises UsageError for cells that are not texts, and where no row is left.
     """
-    draw, kept, seen = random.Random(_SEED), dict[int, tuple[int, Row]](), 0
+    draw, kept, seen = random.Random(_SEED), dict[int, tuple[int, RowCells]](), 0
     for number, cells in enumerate(source.read(columns)):
         if any(cell is None or not str(cell).strip() for cell in cells):
             continue

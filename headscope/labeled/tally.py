@@ -10,7 +10,7 @@ from typing import Any
 
 from headscope.errors import Malformed, UsageError
 from headscope.facts.results.labeled import DataClass, DataFacts, LabelKind
-from headscope.labeled.rows import Row, RowSource
+from headscope.labeled.rows import RowCells, RowSource
 
 _MOST_CLASSES = 20_000
 _LONGEST_LABEL = 1_000
@@ -176,7 +176,7 @@ def _kind(label: Any) -> LabelKind:
     return LabelKind.NUMBERS if isinstance(label, float) else LabelKind.TEXTS
 
 
-def _column(source: RowSource, column: str, texts: Sequence[str], rows: Iterable[Row]) -> DataFacts:
+def _column(source: RowSource, column: str, texts: Sequence[str], rows: Iterable[RowCells]) -> DataFacts:
     tally = _Tally()
     for row in rows:
         tally.add(read_label(row[0], source, column))
@@ -244,7 +244,7 @@ def _classes(counts: Counter[str], numbers: bool) -> tuple[DataClass, ...]:
     return tuple(DataClass(label, counts[label]) for label in ordered)
 
 
-def _columns(source: RowSource, columns: Sequence[str], texts: Sequence[str], rows: Iterable[Row]) -> DataFacts:
+def _columns(source: RowSource, columns: Sequence[str], texts: Sequence[str], rows: Iterable[RowCells]) -> DataFacts:
     """Several columns, each of them one class: a row has it where its cell is 1."""
     counts, total, missing = [0] * len(columns), 0, 0
     for row in rows:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from headscope.errors import Malformed, UsageError
-from headscope.labeled.rows import Row, RowSource, check_columns
+from headscope.labeled.rows import RowCells, RowSource, check_columns
 
 _LONGEST = 4_000_000
 """Characters in a line or a cell: more than any text that a tokenizer takes."""
@@ -31,7 +31,7 @@ def delimited_source(path: Path, name: str, format_name: str) -> RowSource:
     is_quoted = delimiter != "\t" or any(line.count("\t") != lines[0].count("\t") for line in lines if line.strip())
     columns = next(_cells(iter(lines), name, delimiter, is_quoted=is_quoted), (0, []))[1]
 
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         check_columns(wanted, columns, name)
         places = [columns.index(column) for column in wanted]
         with _opened(path, name) as file:
@@ -129,7 +129,7 @@ def json_lines_source(path: Path, name: str) -> RowSource:
     if first is None:
         raise Malformed(f"{name} is empty", "give a file with one JSON object in each line")
 
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         seen: dict[str, None] = {}
         for item in _objects(path, name):
             if len(seen) < _MOST_COLUMNS:

@@ -12,8 +12,8 @@ from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.facts import CheckpointKind, CheckpointManifest, Report
 from headscope.facts.counting import counted, few_of
-from headscope.facts.results.probe import Vector
-from headscope.facts.results.probe_data import HeadInput, Input
+from headscope.facts.probing.data import HeadInput, Input
+from headscope.facts.probing.result import Vector
 from headscope.facts.results.report import find_missing
 from headscope.facts.stored.location import Location
 from headscope.probing.data.rows import AskedData, LabeledRows, kind_of, problem_of, read_rows
@@ -100,6 +100,7 @@ def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Re
 
 
 def new_names(report: Report) -> tuple[str, ...]:
+    """The parameters that the checkpoint lacks and a load initializes, those of the head first."""
     missing = find_missing(report)
     return (*missing.head, *missing.elsewhere)
 

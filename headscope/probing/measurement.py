@@ -8,9 +8,9 @@ from pathlib import Path
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import Gap
+from headscope.facts.probing.data import ProbeClass
+from headscope.facts.probing.result import ProbeResult, Problem, Vector
 from headscope.facts.results.environment import tool_version
-from headscope.facts.results.probe import ProbeResult, Problem, Vector
-from headscope.facts.results.probe_data import ProbeClass
 from headscope.probing.data.label_facts import describe_labels
 from headscope.probing.data.rows import AskedData, LabeledRows, files_of
 from headscope.probing.examined import examine_with_rows, head_input_of, is_new_head, new_pooler, notes_on_base
@@ -32,7 +32,7 @@ from headscope.probing.scoring.scores import make_trial
 from headscope.probing.scoring.start import advise_probe_first, is_finite, outputs_of
 from headscope.probing.vectors import VectorPlace, loading_of, read_vectors, source_of_vector
 
-FROZEN = "the base model was frozen; full fine-tuning can remove the advantage"
+FROZEN_BASE = "the base model was frozen; full fine-tuning can remove the advantage"
 """What every answer is about: the first note of every result."""
 
 
@@ -97,7 +97,7 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
         ),
         head_input=head,
         left_out=(*features.seen.left_out, *gaps),
-        notes=(FROZEN, *data.notes, *texts.notes, *notes_on_base(report), *features.seen.notes),
+        notes=(FROZEN_BASE, *data.notes, *texts.notes, *notes_on_base(report), *features.seen.notes),
         not_determined=(*lost, *features.seen.not_determined),
         numbers=numbers,
         loading=loading_of(request, source),

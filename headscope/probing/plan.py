@@ -8,13 +8,13 @@ from typing import Literal, get_args
 
 from headscope.errors import UsageError
 from headscope.facts import Task
-from headscope.facts.results.probe import Problem
-from headscope.facts.results.probe_data import Input
+from headscope.facts.probing.data import Input
+from headscope.facts.probing.result import Problem
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 """The dtypes that the model may run in."""
 
-ProbeTask = Literal["single-label", "multi-label", "regression"]
+ProblemName = Literal["single-label", "multi-label", "regression"]
 """What the labels of `probe` are."""
 
 TASK_OF = {
@@ -54,14 +54,18 @@ class Plan:
             raise UsageError(f"no such dtype: {self.dtype!r}", f"dtypes: {', '.join(get_args(DtypeName))}")
 
 
-_TASKS = {"single-label": Problem.SINGLE_LABEL, "multi-label": Problem.MULTI_LABEL, "regression": Problem.REGRESSION}
+_PROBLEMS = {
+    "single-label": Problem.SINGLE_LABEL,
+    "multi-label": Problem.MULTI_LABEL,
+    "regression": Problem.REGRESSION,
+}
 
 
-def problem_named(task: ProbeTask | None) -> Problem | None:
-    """The problem that a task stands for. Raises UsageError for an unknown task."""
-    if task is not None and task not in _TASKS:
-        raise UsageError(f"no such task for probe: {task!r}", f"tasks: {', '.join(_TASKS)}")
-    return None if task is None else _TASKS[task]
+def problem_named(name: ProblemName | None) -> Problem | None:
+    """The problem of a name. Raises UsageError for an unknown name."""
+    if name is not None and name not in _PROBLEMS:
+        raise UsageError(f"no such problem type: {name!r}", f"problem types: {', '.join(_PROBLEMS)}")
+    return None if name is None else _PROBLEMS[name]
 
 
 def input_of(

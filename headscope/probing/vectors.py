@@ -11,7 +11,7 @@ from headscope.examination.base.reading import loadable
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined
 from headscope.facts import CheckpointManifest
-from headscope.facts.results.probe_data import Input, Loading
+from headscope.facts.probing.data import Input, Loading
 from headscope.model.classes.model_request import Choice
 from headscope.model.quiet import quiet
 from headscope.probing.examined import new_names

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+TextOrPair = tuple[str, ...]
+"""A text alone, or a pair."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -180,7 +180,7 @@ def _class_changes(own: Scores, given: Scores, activation: str, *, is_raw: bool)
 
 
 def interval_of(count: int, whole: int) -> ClassChanges:
-    """A share of independent texts with its 95% interval, by Wilson's formula."""
+    """A share of independent texts with its 95% interval (Wilson, 1927), which holds for few texts too."""
     share, square = count / whole, _Z * _Z / whole
     middle, half = share + square / 2, _Z * math.sqrt(share * (1 - share) / whole + square / (4 * whole))
     return ClassChanges(share, max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square)))

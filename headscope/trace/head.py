@@ -46,7 +46,7 @@ def trace_head(
     task: Task,
     tokens: TokenNames | None = None,
     *,
-    verify: bool = False,
+    prove: bool = False,
     output: str | None = None,
     twins: Twins | None = None,
     keep: Keep | None = None,
@@ -55,7 +55,7 @@ def trace_head(
 
     A second run, with other sizes, shows what follows from the model alone; `twins` makes smaller models of the same
     class and configuration for it, of which the first that runs is taken. Real weights take no part in it. With
-    `verify` the head is replayed on random numbers and its gradients are held against the pooling. `output` names the
+    `prove` the head is replayed on random numbers and its gradients are held against the pooling. `output` names the
     scores where the forward returns several. `keep` gets the head of the first run as a program. Raises Unsupported
     where the forward fails or returns no scores. The model is left as it was.
     """
@@ -78,7 +78,7 @@ def trace_head(
     made = None if twins is None else cache(lambda: tuple(twins()))
     if made is not None and lacks_pad_token(model):
         _first_to_run(_much_smaller(model, made()), lambda small: execute(small, 0, frozenset()))
-    return read_head(model, execute, tokens or TokenNames(), twins=made, verify=verify, keep=keep)
+    return read_head(model, execute, tokens or TokenNames(), twins=made, prove=prove, keep=keep)
 
 
 def _much_smaller(model: nn.Module, twins: Iterable[nn.Module]) -> Iterable[nn.Module]:
@@ -101,7 +101,7 @@ def read_head(
     tokens: TokenNames,
     *,
     twins: Twins | None = None,
-    verify: bool = False,
+    prove: bool = False,
     keep: Keep | None = None,
 ) -> HeadTrace:
     """The head trace of a model, from several runs of it: see `agreement`.
@@ -131,12 +131,12 @@ def read_head(
                 return seen[-1]
         return look(model, turn)
 
-    agreed = agree(first, again, verify=verify)
+    agreed = agree(first, again, prove=prove)
     cheap = small if small is not None else model if is_shape_only(model) else None
 
     agreed = held_against_other_inputs(agreed, seen, model, cheap or model)
     alike = (item for item in seen if item.execution.model is small and item.pooling.rule == first.pooling.rule)
-    return _head_trace(first, next(alike, first), agreed, tokens, verify=verify)
+    return _head_trace(first, next(alike, first), agreed, tokens, prove=prove)
 
 
 def _copies_on_meta(model: nn.Module) -> Iterable[nn.Module]:
@@ -184,7 +184,7 @@ def _refuse_nested(head: HeadSlice) -> None:
         raise Unsupported(f"{place_of(made)} makes a nested tensor, and headscope reads only tensors with sizes", _HINT)
 
 
-def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames, *, verify: bool) -> HeadTrace:
+def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames, *, prove: bool) -> HeadTrace:
     """The trace of the first run; what further runs are to show is seen on the model of `cheap`."""
     execution, head, steps = first.execution, first.head, first.steps
     base, stages, formula = head.base, agreed.stages, agreed.formula
@@ -208,7 +208,7 @@ def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames,
         reads_problem_type=execution.reads_problem_type,
         token_rows=rows,
         verification=verification,
-        config_fields=config_fields_read(execution.model, head) if verify else (),
+        config_fields=config_fields_read(execution.model, head) if prove else (),
         unused_modules=_unused_modules(execution, head, names),
         notes=(
             *execution.notes,

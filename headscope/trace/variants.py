@@ -12,15 +12,15 @@ from torch.nn import functional
 from headscope.errors import Unsupported
 from headscope.facts import Positions, Where
 from headscope.facts.results.served import AS_IT_IS
-from headscope.trace.batch.inputs import Row, Sizes
+from headscope.trace.batch.inputs import ProbeRow, Sizes
 from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.formula.evaluate import evaluate_node, fitted
 from headscope.trace.formula.expression import (
     Applied,
     Arithmetic,
+    Expression,
     Hidden,
     Joined,
-    Node,
     Number,
     Pick,
     Pooled,
@@ -60,8 +60,8 @@ class _Change:
     """A node of the expression, the one that is written in its place, and its value."""
 
     words: str
-    node: Node
-    instead: Node
+    node: Expression
+    instead: Expression
     value: Callable[[_Values], torch.Tensor]
 
 
@@ -74,7 +74,7 @@ class _Values:
         for change in changes:  # from the hidden states up, so that a later one sees the earlier
             self._memo[id(change.node)] = change.value(self)
 
-    def of(self, node: Node) -> torch.Tensor:
+    def of(self, node: Expression) -> torch.Tensor:
         """The value of a node."""
         return evaluate_node(node, self._execution, self._replay, self._memo)
 
@@ -113,7 +113,7 @@ def _variants_of_batch(model: Any, inputs: Mapping[str, torch.Tensor], first: st
 def _variants_on(model: Any, inputs: Mapping[str, torch.Tensor], first: str) -> Iterator[tuple[str, HeadVariant]]:
     """The head as it is, then every change whose layers fit together."""
     mask = inputs["attention_mask"]
-    rows = tuple(Row(0, int(count) - 1, int(count) - 1) for count in mask.sum(1))
+    rows = tuple(ProbeRow(0, int(count) - 1, int(count) - 1) for count in mask.sum(1))
     probe = ProbeBatch(dict(inputs), {}, Sizes(*mask.shape), rows)
     execution = run_forward(model, probe, hint="check that the inputs are those that the model takes", lend=False)
     head = locate_head(execution, base_module(model))
@@ -150,7 +150,7 @@ def _variants_on(model: Any, inputs: Mapping[str, torch.Tensor], first: str) -> 
             yield ", ".join(change.words for change in changes), rows_of(changed)
 
 
-def _operands(node: Node) -> tuple[Node, ...]:
+def _operands(node: Expression) -> tuple[Expression, ...]:
     match node:
         case Hidden() | Side() | Number():
             return ()
@@ -163,11 +163,11 @@ def _operands(node: Node) -> tuple[Node, ...]:
     return (node.of,)
 
 
-def _nodes(root: Node) -> list[Node]:
+def _nodes(root: Expression) -> list[Expression]:
     """All nodes of a tree, those nearest to the hidden states first."""
-    found: dict[int, Node] = {}
+    found: dict[int, Expression] = {}
 
-    def visit(node: Node) -> None:
+    def visit(node: Expression) -> None:
         if id(node) not in found:
             for operand in _operands(node):
                 visit(operand)
@@ -177,7 +177,7 @@ def _nodes(root: Node) -> list[Node]:
     return list(found.values())
 
 
-def _positions(root: Node, mask: torch.Tensor, first: str) -> Iterator[_Change]:
+def _positions(root: Expression, mask: torch.Tensor, first: str) -> Iterator[_Change]:
     """Each other way to make one vector of the tokens, where the expression does so in one place."""
     places = [node for node in _nodes(root) if isinstance(node, Pick | Pooled)]
     if len(places) != 1:
@@ -201,7 +201,7 @@ def _positions(root: Node, mask: torch.Tensor, first: str) -> Iterator[_Change]:
             ),
         ),
     }
-    nodes: dict[str, Node] = {words: Pick(node.of, positions, axis) for words, (positions, _) in picks.items()}
+    nodes: dict[str, Expression] = {words: Pick(node.of, positions, axis) for words, (positions, _) in picks.items()}
     nodes |= {words: Pooled("mean", node.of, positions, (axis,)) for words, (positions, _) in means.items()}
     for words, (_, way) in (picks | means).items():
 
@@ -211,7 +211,7 @@ def _positions(root: Node, mask: torch.Tensor, first: str) -> Iterator[_Change]:
         yield _Change(words, node, nodes[words], value)
 
 
-def _layers(root: Node) -> Iterator[_Change]:
+def _layers(root: Expression) -> Iterator[_Change]:
     """A layer, or several in a row, left out; an activation replaced by another."""
     chain = [node for node in _nodes(root) if isinstance(node, Applied) and node.text and len(node.operands) == 1]
     for at, node in enumerate(chain):
@@ -233,5 +233,5 @@ def _other_activations(node: Applied) -> Iterator[_Change]:
         yield _Change(f"{words} for {node.text}", node, replace(node, text=words), value)
 
 
-def _left_out(names: list[str], inner: Node, node: Applied) -> _Change:
+def _left_out(names: list[str], inner: Expression, node: Applied) -> _Change:
     return _Change(f"without {' and '.join(names)}", node, inner, lambda values: values.of(inner))

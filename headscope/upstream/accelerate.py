@@ -15,7 +15,7 @@ _WRAPPED = "_old_forward"
 OF_HOOKS = (_HOOK, _WRAPPED, "forward")
 """The attributes that a hook puts on a module: itself, the forward of the class, and its own."""
 
-Numbers = Callable[[], torch.Tensor]
+TensorReader = Callable[[], torch.Tensor]
 """Reads a tensor from where it was offloaded to."""
 
 
@@ -29,12 +29,12 @@ def is_hooked(module: nn.Module) -> bool:
     return _HOOK in vars(module) and _WRAPPED in vars(module)
 
 
-def offloaded(module: nn.Module) -> dict[str, Numbers]:
+def offloaded(module: nn.Module) -> dict[str, TensorReader]:
     """The tensors of a model that are kept in a file or in the CPU's memory until their module runs, by their names.
 
-    In the model itself they are on the meta device.
+    In the model itself they are on the meta device. Raises Unsupported if a hook of Accelerate has another form.
     """
-    found: dict[str, Numbers] = {}
+    found: dict[str, TensorReader] = {}
     for path, part in module.named_modules():
         for hook in _hooks_of(part):
             if not getattr(hook, "offload", False):

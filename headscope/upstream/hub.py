@@ -25,7 +25,7 @@ def http_library() -> Any:
 
 
 def transport_error() -> type[Exception]:
-    """The base of the errors of the client's HTTP library."""
+    """The base of the errors of the client's HTTP library. Raises Unsupported if it has none."""
     found = getattr(http_library(), "HTTPError", None)
     if not (isinstance(found, type) and issubclass(found, Exception)):
         raise moved("huggingface_hub", "its HTTP library has no HTTPError")

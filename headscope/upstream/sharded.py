@@ -152,7 +152,7 @@ def _whole_shape(parameter: nn.Parameter) -> tuple[int, ...]:
 
 
 def plain_class(module: nn.Module) -> type[nn.Module]:
-    """The class that a module had before `fully_shard`."""
+    """The class that a module had before `fully_shard`. Raises Unsupported if its name doesn't show it."""
     cls = type(module)
     if not is_fully_sharded(module):
         return cls

@@ -105,7 +105,10 @@ def name_and_commit(config: Any) -> tuple[str | None, str | None]:
 
 
 def tied_names(model: PreTrainedModel) -> Mapping[str, str]:
-    """The parameters that a model declares as tied, with what they are tied to."""
+    """The parameters that a model declares as tied, with what they are tied to.
+
+    Raises Unsupported if Transformers has moved it.
+    """
     try:
         found: Mapping[str, str] = model.all_tied_weights_keys or {}
     except AttributeError as err:
@@ -115,7 +118,10 @@ def tied_names(model: PreTrainedModel) -> Mapping[str, str]:
 
 @cache
 def classes_by_type(mapping: str) -> Mapping[str, tuple[str, ...]]:
-    """Model type to class names, of one of the auto classes' tables: `MODEL_FOR_MASKED_LM_MAPPING_NAMES`."""
+    """Model type to class names, of one of the auto classes' tables: `MODEL_FOR_MASKED_LM_MAPPING_NAMES`.
+
+    Raises Unsupported if Transformers has moved it.
+    """
     from transformers.models.auto import modeling_auto
 
     try:
@@ -127,7 +133,10 @@ def classes_by_type(mapping: str) -> Mapping[str, tuple[str, ...]]:
 
 @cache
 def auto_tables() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-    """The table of every auto class (`AutoModelForMaskedLM`): model type to class names."""
+    """The table of every auto class (`AutoModelForMaskedLM`): model type to class names.
+
+    Raises Unsupported if Transformers has moved it.
+    """
     from transformers.models.auto import modeling_auto
 
     tables = {
@@ -149,7 +158,7 @@ def _several(names: str | Iterable[str | None] | None) -> tuple[str, ...]:
 
 @cache
 def tokenizer_of_type() -> Mapping[str, tuple[str, ...]]:
-    """Model type to the names of its tokenizer classes."""
+    """Model type to the names of its tokenizer classes. Raises Unsupported if Transformers has moved it."""
     try:
         from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
     except ImportError as err:
@@ -158,7 +167,7 @@ def tokenizer_of_type() -> Mapping[str, tuple[str, ...]]:
 
 
 def folder_of_type(model_type: str) -> str:
-    """The folder of a model type below `transformers/models`."""
+    """The folder of a model type below `transformers/models`. Raises Unsupported if Transformers has moved it."""
     try:
         from transformers.models.auto.configuration_auto import model_type_to_module_name
     except ImportError as err:
@@ -178,7 +187,10 @@ def class_names_in_source() -> frozenset[str]:
 
 
 def config_classes() -> Mapping[str, Any]:
-    """Model type to configuration class, each imported when it is needed."""
+    """Model type to configuration class, each imported when it is needed.
+
+    Raises Unsupported if Transformers has moved it.
+    """
     try:
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     except ImportError as err:
@@ -188,7 +200,10 @@ def config_classes() -> Mapping[str, Any]:
 
 
 def class_of_repository(reference: str, place: str, **options: Any) -> Any:
-    """The class that a repository's own code defines (`modeling_x.Class`). Runs that code."""
+    """The class that a repository's own code defines (`modeling_x.Class`). Runs that code.
+
+    Raises Unsupported if Transformers has moved it.
+    """
     try:
         from transformers.dynamic_module_utils import get_class_from_dynamic_module
     except ImportError as err:

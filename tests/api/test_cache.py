@@ -211,7 +211,7 @@ def test_the_oldest_entries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_it_takes_no_more_room_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caching, "MOST_BYTES", 1000)
+    monkeypatch.setattr(caching, "MOST_CACHED_BYTES", 1000)
     cache = Cache(tmp_path)
     for number in range(20):
         cache.save(f"{number}", TokenizerFacts("right", "x" * 200, None))

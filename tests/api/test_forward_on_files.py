@@ -11,7 +11,7 @@ import transformers
 import headscope
 from headscope.facts import Stage, Task
 from headscope.facts.results.forward import ForwardReport, SeenStage
-from headscope.model.classes.catalogue import classes_of_task
+from headscope.model.classes.catalog import classes_of_task
 from headscope.model.quiet import quiet
 from headscope.trace.batch.probe_batch import ProbeBatch, build_probe
 from headscope.trace.slice.observe import measure

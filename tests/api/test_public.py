@@ -124,8 +124,8 @@ def test_the_overloads_are_the_implementation_in_two_parts(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_OPTIONS)
 def test_an_option_that_there_is_not_is_refused_in_a_sentence(name: str) -> None:
     function = FUNCTIONS[name]
-    with pytest.raises(errors.UsageError, match=r"^no such option: colour$") as raised:
-        function(colour="red")
+    with pytest.raises(errors.UsageError, match=r"^no such option: color$") as raised:
+        function(color="red")
     assert raised.value.hint == f"options: {', '.join(item for item in parameters(function) if item != 'references')}"
     last = list(parameters(function))[-1]
     with pytest.raises(errors.UsageError, match=f"^no such option: {last}e$") as raised:

@@ -145,7 +145,7 @@ def test_python_without_docstrings_is_named(model: Path) -> None:
 
 
 def test_a_class_for_an_unknown_task_is_named() -> None:
-    from headscope.model.classes.catalogue import mapped_name, other_classes
+    from headscope.model.classes.catalog import mapped_name, other_classes
     from headscope.upstream.transformers import auto_tables
 
     if "AutoModelForDecision" not in auto_tables():

@@ -36,7 +36,7 @@ from headscope.fleet.table_scan import ScanOutput
 from headscope.fleet.target import ScanSources
 
 names = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()
-run_scan(ScanSources(map(Slow, names)), ScanOutput(sys.argv[2], engine="ray"), workers=2, offline=True)
+run_scan(ScanSources(map(Slow, names)), ScanOutput(sys.argv[2], executor="ray"), workers=2, offline=True)
 """
 TOKEN = "hf_NoLogMayHoldThisToken"
 
@@ -49,7 +49,7 @@ def without_time(rows: Any) -> list[dict[str, Any]]:
 
 
 def on_ray(names: Any, place: Path | str, workers: int = 2, token: str | None = None, **output: Any) -> Any:
-    output_to = ScanOutput(place, engine="ray", **output)
+    output_to = ScanOutput(place, executor="ray", **output)
     return run_scan(ScanSources(names), output_to, workers=workers, token=token, offline=True)
 
 
@@ -63,14 +63,14 @@ def test_without_ray_one_sentence_says_what_to_install(tmp_path: Path, monkeypat
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError) as caught:
         on_ray(["gpt2"], tmp_path / "rows.parquet")
-    assert caught.value.message == "the engine ray needs Ray Data, which is not installed (ray is missing)"
+    assert caught.value.message == "the executor ray needs Ray Data, which is not installed (ray is missing)"
     assert 'pip install "headscope[ray]"' in caught.value.hint
     assert not (tmp_path / "rows.parquet").exists()
 
 
-def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(UsageError, match="engine must be local or ray, not 'spark'"):
-        run_scan(ScanSources(["gpt2"]), ScanOutput(engine="spark"))
+def test_an_unknown_executor_is_refused() -> None:
+    with pytest.raises(UsageError, match="executor must be local or ray, not 'spark'"):
+        run_scan(ScanSources(["gpt2"]), ScanOutput(executor="spark"))
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ class TestWithRay:
 
     def test_its_rows_can_not_go_to_stdout(self, ray: Any) -> None:
         with pytest.raises(UsageError, match="a scan on a Ray cluster writes no rows to stdout"):
-            run_scan(ScanSources(["gpt2"]), ScanOutput(engine="ray"))
+            run_scan(ScanSources(["gpt2"]), ScanOutput(executor="ray"))
 
     @pytest.mark.parametrize("option", ["resume", "only_new"])
     def test_a_url_can_not_be_gone_on_with(self, ray: Any, option: str, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ class TestWithRay:
         assert set(actor_folders()) <= folders
 
     def goes_on(self, table: Path) -> None:
-        """Both engines go on with it, and with what the other has added."""
+        """Both executors go on with it, and with what the other has added."""
         with pytest.raises(UsageError, match="exists already"):
             on_ray(SNAPSHOTS, table)
         found = on_ray([*SNAPSHOTS, "also-not-here"], table, resume=True)
@@ -201,7 +201,7 @@ class TestWithRay:
         options = [
             "--from",
             listed,
-            "--engine",
+            "--executor",
             "ray",
             "--workers",
             "2",

@@ -119,13 +119,13 @@ def test_a_proof_is_shown_only_where_it_was_asked_for(tmp_path: Path) -> None:
     folder = write(small_bert(), tmp_path / "a")
     memory = ReportMemory(Cache(None), Structures())
 
-    def verification(*, verify: bool) -> object:
-        head = examine("inspect", make_request(str(folder), {"verify": verify}), None, memory).report.head
+    def verification(*, prove: bool) -> object:
+        head = examine("inspect", make_request(str(folder), {"prove": prove}), None, memory).report.head
         return head.verification
 
-    assert verification(verify=False) is None
-    assert verification(verify=True) is not None
-    assert verification(verify=False) is None
+    assert verification(prove=False) is None
+    assert verification(prove=True) is not None
+    assert verification(prove=False) is None
 
 
 def test_the_structure_that_was_not_used_for_longest_goes_first() -> None:

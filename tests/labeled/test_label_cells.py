@@ -6,9 +6,9 @@ import pytest
 
 from headscope.errors import UsageError
 from headscope.examination.evidence.labeled import DataRequest, read_labeled
+from headscope.facts.probing.data import Input
+from headscope.facts.probing.result import Problem
 from headscope.facts.results.labeled import LabelKind
-from headscope.facts.results.probe import Problem
-from headscope.facts.results.probe_data import Input
 from headscope.probing.data.rows import AskedData, count_labels
 
 FRACTIONS = [f"{number}.5" for number in range(20)]

@@ -66,12 +66,12 @@ def llama(**changes: Any) -> LlamaForSequenceClassification:
 
 def train(head: nn.Linear, steps: int, rate: float) -> None:
     """The classifier alone, on clusters of features."""
-    centres = torch.randn(head.out_features, head.in_features)
+    centers = torch.randn(head.out_features, head.in_features)
     optimizer = torch.optim.AdamW(head.parameters(), rate)
     for _ in range(steps):
         labels = torch.randint(head.out_features, (32,))
         optimizer.zero_grad()
-        features = centres[labels] + torch.randn(32, head.in_features)
+        features = centers[labels] + torch.randn(32, head.in_features)
         loss: Any = nn.functional.cross_entropy(head(features), labels)
         loss.backward()
         optimizer.step()

@@ -7,7 +7,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from scipy import stats
 
-from headscope.facts.results.probe import Standing, Vector
+from headscope.facts.probing.result import Standing, Vector
 from headscope.probing.hidden.candidates import Vectors
 from headscope.probing.scoring.comparison import compare_best, score_vectors
 from headscope.probing.scoring.scores import make_trial

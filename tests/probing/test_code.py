@@ -19,8 +19,8 @@ import headscope
 from headscope.api.coding import VectorName
 from headscope.cli.commands.code import complete_vector
 from headscope.errors import HeadscopeError
-from headscope.facts.results.probe import Candidate, Metric, ProbeResult, Problem, Selected, Vector
-from headscope.facts.results.probe_data import HeadInput, Loading, ProbeClass
+from headscope.facts.probing.data import HeadInput, Loading, ProbeClass
+from headscope.facts.probing.result import Candidate, Metric, ProbeResult, Problem, Selected, Vector
 from headscope.probing.hidden.candidates import Vectors, list_vectors
 from headscope.render.probing.code import probe_code
 

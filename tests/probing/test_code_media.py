@@ -15,8 +15,8 @@ from probing.test_code import imported
 from probing.test_media import BASES, IMAGES, SOUNDS, extracted, files, save, table
 
 import headscope
-from headscope.facts.results.probe import Candidate, Metric, ProbeResult, Problem, Selected, Vector
-from headscope.facts.results.probe_data import HeadInput, Input, Loading, ProbeClass
+from headscope.facts.probing.data import HeadInput, Input, Loading, ProbeClass
+from headscope.facts.probing.result import Candidate, Metric, ProbeResult, Problem, Selected, Vector
 from headscope.probing.hidden.candidates import Vectors, classifier_of_model, list_vectors
 from headscope.render.probing.code import probe_code
 

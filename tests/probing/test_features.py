@@ -13,7 +13,7 @@ from probing import tiny
 
 import headscope
 from headscope.errors import Unsupported
-from headscope.facts.results.probe import Vector
+from headscope.facts.probing.result import Vector
 from headscope.probing.hidden.candidates import classifier_of_model, list_vectors
 from headscope.probing.hidden.features import Reader, extract_features
 from headscope.probing.hidden.store import Features

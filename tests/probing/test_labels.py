@@ -18,8 +18,8 @@ from transformers import AutoTokenizer
 import headscope
 from headscope.cli.app import main
 from headscope.errors import HeadscopeError
+from headscope.facts.probing.result import Advised, BaselineKind, Metric, OpinionKind, ProbeResult, Problem, Start
 from headscope.facts.results.labeled import DataFacts, LabelKind
-from headscope.facts.results.probe import Advised, BaselineKind, Metric, OpinionKind, ProbeResult, Problem, Start
 from headscope.labeled import Sampled
 from headscope.probing.data.label_facts import describe_labels
 from headscope.probing.data.rows import Kind, LabeledRows
@@ -139,7 +139,7 @@ def test_numbers_with_fractions_are_a_regression(fresh: Path, tmp_path: Path) ->
 def test_whole_numbers_are_classes_unless_regression_is_asked_for(fresh: Path, tmp_path: Path) -> None:
     data = write_csv(tmp_path / "rows.csv", [(text, at % 4 * 100) for at, (text, _) in enumerate(ROWS)])
     assert probed(fresh, data).problem is Problem.SINGLE_LABEL
-    assert probed(fresh, data, task="regression").problem is Problem.REGRESSION
+    assert probed(fresh, data, problem_type="regression").problem is Problem.REGRESSION
 
 
 def test_a_checkpoint_for_regression_makes_whole_numbers_a_regression(tmp_path: Path) -> None:
@@ -211,19 +211,31 @@ BAD: dict[str, tuple[list[tuple[Any, Any]], dict[str, Any], str]] = {
     "constant": ([(text, 2.5) for text, _ in ROWS], {}, "every text has the same number in 'label'"),
     "no number": (
         [*((text, at / 7) for at, (text, _) in enumerate(ROWS)), ("x", "unknown")],
-        {"task": "regression"},
+        {"problem_type": "regression"},
         "has 'unknown' in row 61",
     ),
-    "fractions": ([(text, at / 7) for at, (text, _) in enumerate(ROWS)], {"task": "single-label"}, "fractions"),
-    "names": (list(ROWS), {"task": "regression"}, "has 'negative' in row"),
-    "not lists": (list(ROWS), {"task": "multi-label"}, "holds texts, which don't fit --task multi-label"),
-    "no such task": (list(ROWS), {"task": "ranking"}, "no such task for probe: 'ranking'"),
+    "fractions": ([(text, at / 7) for at, (text, _) in enumerate(ROWS)], {"problem_type": "single-label"}, "fractions"),
+    "names": (list(ROWS), {"problem_type": "regression"}, "has 'negative' in row"),
+    "not lists": (
+        list(ROWS),
+        {"problem_type": "multi-label"},
+        "holds texts, which don't fit --problem-type multi-label",
+    ),
+    "no such problem type": (list(ROWS), {"problem_type": "ranking"}, "no such problem type: 'ranking'"),
     "one row each": ([(text, f"class{at}") for at, (text, _) in enumerate(ROWS[:30])], {}, "no class has 2 different"),
     "rare labels": ([(text, f"['class{at}']") for at, (text, _) in enumerate(ROWS)], {}, "no label in 'label'"),
     "two texts": ([(ROWS[0][0], 0.5), (ROWS[1][0], 1.5)], {"folds": 2}, "2 different rows are too few for 2 folds"),
     "two texts of each": ([(ROWS[at][0], "xxyy"[at]) for at in range(4)], {"folds": 2}, "too few for 2 folds"),
-    "huge": ([(text, f"{at + 1}e300") for at, (text, _) in enumerate(ROWS)], {"task": "regression"}, "are too large"),
-    "tiny": ([(text, f"{at + 1}e-200") for at, (text, _) in enumerate(ROWS)], {"task": "regression"}, "are too small"),
+    "huge": (
+        [(text, f"{at + 1}e300") for at, (text, _) in enumerate(ROWS)],
+        {"problem_type": "regression"},
+        "are too large",
+    ),
+    "tiny": (
+        [(text, f"{at + 1}e-200") for at, (text, _) in enumerate(ROWS)],
+        {"problem_type": "regression"},
+        "are too small",
+    ),
     "three texts": (
         [(ROWS[0][0], 0.5), (ROWS[1][0], 1.5), (ROWS[1][0], 2.5)],
         {"folds": 3},
@@ -249,9 +261,9 @@ def test_the_command_takes_the_task_and_fits_eighty_columns(
     monkeypatch.chdir(tmp_path)
     write_csv(Path("rows.csv"), [(text, len(text)) for text, _ in ROWS])
     columns = ["--text-column", "text", "--label-column", "label", "--folds", "2"]
-    assert main(["probe", str(known), "--data", "rows.csv", *columns, "--task", "regression", "--details"]) == 0
+    assert main(["probe", str(known), "--data", "rows.csv", *columns, "--problem-type", "regression", "--details"]) == 0
     screen = capsys.readouterr().out
     assert "ridge regression" in screen
     table = screen[screen.index("95% interval") :].split("\n\n")[0].splitlines()
     assert len(table) == len([line for line in table if " to " in line]) + 1  # no line is wrapped
-    assert main(["probe", str(known), "--data", "rows.csv", *columns, "--task", "ranking"]) == 2
+    assert main(["probe", str(known), "--data", "rows.csv", *columns, "--problem-type", "ranking"]) == 2

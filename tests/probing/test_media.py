@@ -34,8 +34,8 @@ from transformers import (
 
 import headscope
 from headscope.errors import HeadscopeError
-from headscope.facts.results.probe import Vector
-from headscope.facts.results.probe_data import Input
+from headscope.facts.probing.data import Input
+from headscope.facts.probing.result import Vector
 from headscope.facts.stored.location import Location
 from headscope.model.loading.inference import audio_encoder, image_encoder
 from headscope.probing.data.media import Media

@@ -10,7 +10,7 @@ from probing import tiny
 from probing.test_features import TEXTS, extracted
 
 from headscope.errors import UsageError
-from headscope.facts.results.probe import Vector
+from headscope.facts.probing.result import Vector
 from headscope.probing.hidden.candidates import list_vectors
 from headscope.probing.hidden.numbers import dead_dimensions, feature_numbers, mean_cosine
 

@@ -19,7 +19,7 @@ from probing import tiny
 import headscope
 from headscope.cli.app import main
 from headscope.errors import HeadscopeError
-from headscope.facts.results.probe import BaselineKind, ProbeResult, Vector
+from headscope.facts.probing.result import BaselineKind, ProbeResult, Vector
 from scripts.write_schema import build_schema
 
 NAMES = ("negative", "neutral", "positive")
@@ -102,7 +102,9 @@ def test_classes_that_the_sample_misses_are_told(folder: Path, tmp_path: Path) -
 def test_rows_that_are_mostly_left_out_are_told(folder: Path, tmp_path: Path) -> None:
     rows = [(f"word{at % 4} word{at}", str(at % 2 if at < 12 else at)) for at in range(40)]
     notes = probed(folder, write_csv(tmp_path / "rows.csv", rows)).notes
-    expected = "28 of 40 rows left out with these classes; for numbers that are not classes, use --task regression"
+    expected = (
+        "28 of 40 rows left out with these classes; for numbers that are not classes, use --problem-type regression"
+    )
     assert expected in notes, notes
 
 

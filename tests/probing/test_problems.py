@@ -18,18 +18,18 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 
-from headscope.facts.results.probe import Problem, Standing, Vector
+from headscope.facts.probing.result import Problem, Standing, Vector
+from headscope.probing.arrays import Array
 from headscope.probing.hidden.candidates import Vectors
 from headscope.probing.scoring.comparison import compare_best, hear_opinions, rate, score_of_choice, score_vectors
 from headscope.probing.scoring.measures import MACRO_F1, R2, logme, rank_correlation
+from headscope.probing.scoring.resampling import chance_of_best_swapped
 from headscope.probing.scoring.scores import (
-    NEIGHBOURS,
+    NEIGHBORS,
     RIDGES,
     STRENGTHS,
     WORD_RIDGES,
-    Array,
     Trial,
-    chance_of_best_swapped,
     make_trial,
     predict_constant,
     predict_from_vectors,
@@ -137,7 +137,7 @@ def test_macro_f1_is_that_of_scikit_learn() -> None:
 
 
 @pytest.mark.parametrize("problem", list(Problem))
-def test_neighbours_are_those_of_scikit_learn(problem: Problem) -> None:
+def test_neighbors_are_those_of_scikit_learn(problem: Problem) -> None:
     vectors = features(90, 5, seed=3)
     labels = {
         Problem.SINGLE_LABEL: several(vectors, 0)[:, 0],
@@ -149,7 +149,7 @@ def test_neighbours_are_those_of_scikit_learn(problem: Problem) -> None:
     expected = np.empty_like(labels)
     for fold in trial.folds:
         train, test = scaled(vectors, fold)
-        expected[fold.test] = kind(NEIGHBOURS).fit(train, labels[fold.train]).predict(test)
+        expected[fold.test] = kind(NEIGHBORS).fit(train, labels[fold.train]).predict(test)
     assert predict_from_vectors(vectors, trial).near == pytest.approx(expected)
 
 

@@ -17,7 +17,7 @@ from labeled.trained import save, texts, untrained, write_csv
 
 import headscope
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts.results.probe import ProbeResult
+from headscope.facts.probing.result import ProbeResult
 from headscope.probing.hidden import features
 
 NAMES = ("negative", "positive")

@@ -15,17 +15,16 @@ from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
 from sklearn.preprocessing import StandardScaler
 
 from headscope.errors import Unsupported
-from headscope.facts.results.probe import Standing, Vector
+from headscope.facts.probing.result import Standing, Vector
+from headscope.probing.arrays import Array
 from headscope.probing.hidden.candidates import Vectors as Vectors_
 from headscope.probing.scoring.comparison import ScoredCandidate, compare_best, score_of_choice, score_vectors
+from headscope.probing.scoring.resampling import chance_of_best, interval
 from headscope.probing.scoring.scores import (
     STRENGTHS,
     WORD_STRENGTHS,
-    Array,
     Trial,
-    chance_of_best,
     check_installed,
-    interval,
     make_trial,
     predict_constant,
     predict_from_vectors,

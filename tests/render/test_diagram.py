@@ -387,7 +387,7 @@ def test_labels_beyond_eight_are_counted() -> None:
     assert [cell.text for cell in scores.rows[0].cells][-2:] == ["7 class 7", "and 992 more"]
 
 
-def test_modules_that_never_ran_are_grey_and_named() -> None:
+def test_modules_that_never_ran_are_gray_and_named() -> None:
     [unused] = [node for node in picture_of(gpt2()).nodes if node.kind is BoxKind.UNUSED]
     assert unused.tint is Tint.UNUSED
     assert unused.pairs == (("transformer.wpe_extra (Embedding)", "never executed"),)

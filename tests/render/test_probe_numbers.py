@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from test_probe_screen import RESULT
 
-from headscope.facts.results.probe_data import FeatureNumbers, LayerNumbers, Precision, VectorNumbers
+from headscope.facts.probing.data import FeatureNumbers, LayerNumbers, Precision, VectorNumbers
 from headscope.render.probing.screen import probe_screen
 from headscope.render.text.console import plain_text
 

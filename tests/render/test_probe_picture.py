@@ -10,8 +10,8 @@ import pytest
 from test_probe_screen import HEAD, RESULT
 
 from headscope.cli.app import main
-from headscope.facts.results.probe import Candidate, Metric, ProbeResult, Vector
-from headscope.facts.results.probe_data import ProbeClass
+from headscope.facts.probing.data import ProbeClass
+from headscope.facts.probing.result import Candidate, Metric, ProbeResult, Vector
 from headscope.render.probing.picture import probe_picture
 from headscope.render.probing.screen import rows_of
 

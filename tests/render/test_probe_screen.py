@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from headscope.facts.results.probe import (
+from headscope.facts.probing.data import Contradiction, HeadInput, LabelFacts, Numbers, ProbeClass, Suspect
+from headscope.facts.probing.result import (
     Advised,
     Baseline,
     BaselineKind,
@@ -22,7 +23,6 @@ from headscope.facts.results.probe import (
     Vector,
     Versus,
 )
-from headscope.facts.results.probe_data import Contradiction, HeadInput, LabelFacts, Numbers, ProbeClass, Suspect
 from headscope.facts.stored.checkpoint import Gap
 from headscope.render.probing.screen import probe_screen
 from headscope.render.probing.words import probe_answer

@@ -25,7 +25,8 @@ SIZES = {
     "n_positions": 64, "eos_token_id": 3, "bos_token_id": 2, "head_dim": 16, "num_key_value_heads": 2,
 }  # fmt: skip
 TEXTS = [" ".join(f"w{(7 * at + 3 * word) % 94}" for word in range(3 + at % 9)) for at in range(30)]
-PAIRS = list(zip(TEXTS, reversed(TEXTS), strict=True))
+REVERSED = TEXTS[::-1]
+"""The second texts of pairs."""
 Variant = Callable[[Any, Any], torch.Tensor]
 
 
@@ -106,12 +107,12 @@ def softsign_pooler(model: Any, given: Any) -> torch.Tensor:
 
 
 OTHER_HEADS: dict[str, tuple[Variant, Any, str]] = {
-    "no pooler": (without_pooler, TEXTS, "classifier(h[CLS])"),
-    "mean, no pooler": (mean_without_pooler, TEXTS, "classifier(mean(h[non-pad]))"),
-    "ReLU": (relu_pooler, TEXTS, "classifier(relu(dense(h[CLS])))"),
-    "segment IDs": (without_segments, PAIRS, "classifier(tanh(dense(h[CLS])))"),
-    "factor": (halved, TEXTS, "classifier(tanh(dense(h[CLS])))"),
-    "order": (reversed_classes, TEXTS, "classifier(tanh(dense(h[CLS])))"),
+    "no pooler": (without_pooler, None, "classifier(h[CLS])"),
+    "mean, no pooler": (mean_without_pooler, None, "classifier(mean(h[non-pad]))"),
+    "ReLU": (relu_pooler, None, "classifier(relu(dense(h[CLS])))"),
+    "segment IDs": (without_segments, REVERSED, "classifier(tanh(dense(h[CLS])))"),
+    "factor": (halved, None, "classifier(tanh(dense(h[CLS])))"),
+    "order": (reversed_classes, None, "classifier(tanh(dense(h[CLS])))"),
 }
 
 
@@ -121,7 +122,7 @@ OTHER_HEADS: dict[str, tuple[Variant, Any, str]] = {
 def test_a_server_with_the_checkpoints_own_head_is_the_same(bert: str, protocol: str) -> None:
     with serve(protocol.removesuffix("-pooling"), scorer(bert, as_it_is), LABELS) as url:
         path = "/pooling" if protocol == "vllm-pooling" else ""
-        found = headscope.verify_served(bert, url + path, texts=TEXTS)
+        found = headscope.verify_served(bert, url + path, text=TEXTS)
     assert (found.served.same, found.verdict.value, found.served.texts) == (True, "passed", 30), found
     assert found.served.class_changes is not None and found.served.class_changes.share == 0
     assert found.served.precision == "float32"
@@ -129,9 +130,9 @@ def test_a_server_with_the_checkpoints_own_head_is_the_same(bert: str, protocol:
 
 @pytest.mark.parametrize("case", OTHER_HEADS)
 def test_another_head_is_named_by_its_formula(bert: str, case: str) -> None:
-    variant, texts, formula = OTHER_HEADS[case]
+    variant, pair, formula = OTHER_HEADS[case]
     with serve("tei", scorer(bert, variant), LABELS) as url:
-        found = headscope.verify_served(bert, url, texts=texts)
+        found = headscope.verify_served(bert, url, text=TEXTS, text_pair=pair)
     assert found.served.same is False, found
     explained = found.served.explanation
     assert explained is not None, found
@@ -143,7 +144,7 @@ def test_another_head_is_named_by_its_formula(bert: str, case: str) -> None:
 
 def test_a_head_that_no_variant_computes_has_no_explanation(bert: str) -> None:
     with serve("vllm", scorer(bert, softsign_pooler), LABELS) as url:
-        found = headscope.verify_served(bert, url, texts=TEXTS)
+        found = headscope.verify_served(bert, url, text=TEXTS)
     assert (found.served.same, found.served.explanation) == (False, None)
     assert found.served.reason == "no explanation found"
 
@@ -152,7 +153,7 @@ def test_a_head_that_no_variant_computes_has_no_explanation(bert: str) -> None:
 def test_other_families_are_the_same_too(family: str, tmp_path: Path) -> None:
     folder = saved(family, tmp_path, type_vocab_size=2)
     with serve("vllm", scorer(folder, as_it_is), LABELS) as url:
-        found = headscope.verify_served(folder, url, texts=TEXTS)
+        found = headscope.verify_served(folder, url, text=TEXTS)
     assert found.served.same is True, found
 
 
@@ -161,7 +162,7 @@ def test_a_position_that_is_the_same_in_all_texts_explains_nothing(tmp_path: Pat
     with serve(
         "vllm", scorer(folder, lambda model, given: model.score(model.transformer(**given)[0][:, 0])), LABELS
     ) as url:
-        found = headscope.verify_served(folder, url, texts=[f"w{at} {text}" for at, text in enumerate(TEXTS)])
+        found = headscope.verify_served(folder, url, text=[f"w{at} {text}" for at, text in enumerate(TEXTS)])
     assert found.served.same is False
     assert found.served.explanation is None and found.served.reason == "the scores of the texts hardly differ"
 
@@ -179,7 +180,7 @@ def test_a_recorded_answer_of_vllm_for_ernie_is_read_and_explained(tmp_path: Pat
         send_json(handler, {"object": "list", "data": rows})
 
     with serve_with(answer) as url:
-        found = headscope.verify_served(folder, f"{url}/pooling", texts=TEXTS)
+        found = headscope.verify_served(folder, f"{url}/pooling", text=TEXTS)
     assert found.served.explanation is not None, found
     assert found.served.explanation.formula == "classifier(h[CLS])" and found.engine_version == "0.32.0"
 
@@ -200,14 +201,14 @@ def test_truncation_is_named(tmp_path: Path) -> None:
         )
 
     with serve("vllm", scorer(folder, cut), LABELS) as url:
-        found = headscope.verify_served(folder, url, texts=[*TEXTS, *long])
+        found = headscope.verify_served(folder, url, text=[*TEXTS, *long])
     assert found.served.explanation is not None, found
     assert found.served.explanation.variant == "texts cut to 128 tokens" and found.longest == 202
 
 
 def test_logits_are_compared_on_request(bert: str) -> None:
     with serve("vllm", scorer(bert, as_it_is), LABELS) as url:
-        found = headscope.verify_served(bert, url, texts=TEXTS, logits=True)
+        found = headscope.verify_served(bert, url, text=TEXTS, logits=True)
     assert found.served.same is True and found.requested == "logits"
 
 
@@ -263,16 +264,19 @@ def test_the_command_tells_what_the_server_computes(
     ],
 )
 def test_the_verdict_names_what_a_formula_does_not_show(bert: str, case: str, words: str) -> None:
-    variant, texts, _ = OTHER_HEADS[case]
+    variant, pair, _ = OTHER_HEADS[case]
     with serve("tei" if case == "segment IDs" else "vllm", scorer(bert, variant), LABELS) as url:
-        found = headscope.verify_served(bert, url, texts=texts)
+        found = headscope.verify_served(bert, url, text=TEXTS, text_pair=pair)
     assert words in " ".join(str(found).split())
 
 
-@pytest.mark.parametrize("texts", [5, [1, 2], [], [("a", "b", "c")], [("a", "b"), "c"], [""]])
-def test_what_is_no_text_is_refused(bert: str, texts: Any) -> None:
+@pytest.mark.parametrize(
+    ("text", "pair"),
+    [(5, None), ([1, 2], None), ([], None), ([("a", "b")], None), ([""], None), (["a"], ["b", "c"]), (None, "b")],
+)
+def test_what_is_no_text_is_refused(bert: str, text: Any, pair: Any) -> None:
     with pytest.raises(UsageError):
-        headscope.verify_served(bert, "http://localhost", texts=texts)
+        headscope.verify_served(bert, "http://localhost", text=text, text_pair=pair)
 
 
 def test_the_token_is_sent_and_never_shown(

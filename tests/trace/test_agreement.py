@@ -241,7 +241,7 @@ def with_formulas(look: Look, *texts: str) -> Look:
     return replace(look, formulas=iter(made), _proven=[])
 
 
-def agreement(*looks: Look | None, verify: bool = False) -> tuple[Agreement, list[int]]:
+def agreement(*looks: Look | None, prove: bool = False) -> tuple[Agreement, list[int]]:
     """What these runs agree on, and which were asked for; None is a run that fails."""
     asked: list[int] = []
 
@@ -253,7 +253,7 @@ def agreement(*looks: Look | None, verify: bool = False) -> tuple[Agreement, lis
         return found
 
     assert looks[0] is not None
-    return agree(looks[0], again, verify=verify), asked
+    return agree(looks[0], again, prove=prove), asked
 
 
 DIFFER = "runs of different sizes show different formulas"
@@ -362,9 +362,9 @@ def test_a_contradiction_in_one_run_is_enough(
     told = {f"rule {turn}": Verification(proof, "", ()) for turn, proof in enumerate(proofs)}
     monkeypatch.setattr(Look, "verify", lambda self: told[self.pooling.rule])
     seen = [of_pooling(look, rule) for rule in told]
-    found, _ = agreement(*seen, *[None] * (3 - len(seen)), verify=True)
+    found, _ = agreement(*seen, *[None] * (3 - len(seen)), prove=True)
     assert found.verification.agrees is agrees
-    alone, _ = agreement(seen[0], None, verify=True)
+    alone, _ = agreement(seen[0], None, prove=True)
     assert alone.verification == told["rule 0"]
     assert agreement(*seen, None)[0].verification is None
     assert agreement(seen[0], None)[0].verification is None

@@ -17,7 +17,7 @@ from test_families import READINGS, Reading, trace
 
 from headscope.errors import Unsupported
 from headscope.facts import Evidence, HeadTrace, Task
-from headscope.model.classes.catalogue import classes_of_task
+from headscope.model.classes.catalog import classes_of_task
 from headscope.model.classes.defaults import default_configs
 from headscope.model.quiet import quiet
 from headscope.trace import TokenNames, trace_head

@@ -10,7 +10,7 @@ import transformers
 from families import FAMILIES
 
 from headscope.facts import HeadTrace, PoolingKind, Task
-from headscope.model.classes.catalogue import task_of_class
+from headscope.model.classes.catalog import task_of_class
 from headscope.trace import TokenNames, trace_head
 
 CLASSIFICATION_HEAD = (  # RobertaClassificationHead.forward, XLMRobertaClassificationHead.forward

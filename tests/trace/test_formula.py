@@ -14,9 +14,9 @@ from headscope.trace.formula.evaluate import equals_head
 from headscope.trace.formula.expression import (
     Arithmetic,
     Cut,
+    Expression,
     Hidden,
     Joined,
-    Node,
     Number,
     Pick,
     Pooled,
@@ -36,7 +36,7 @@ def hidden(layer: int | None = None, number: int = 0) -> Hidden:
     return Hidden(number, HiddenSource() if layer is None else HiddenSource(f"h[{layer}]", layer))
 
 
-def arithmetic(left: Node, sign: str, right: Node) -> Arithmetic:
+def arithmetic(left: Expression, sign: str, right: Expression) -> Arithmetic:
     return Arithmetic(f" {sign} ", left, right, PLAIN)
 
 
@@ -83,7 +83,7 @@ LAYERS = tuple(hidden(layer) for layer in (-5, -4, -3, -2, -1))
          "[h[-5]; h[-3]; h[-2]]"),
     ],
 )  # fmt: skip
-def test_a_tree_is_written_with_no_more_parentheses_than_it_needs(node: Node, text: str) -> None:
+def test_a_tree_is_written_with_no_more_parentheses_than_it_needs(node: Expression, text: str) -> None:
     assert spell(node) == text
 
 
@@ -91,14 +91,14 @@ def test_a_text_beyond_the_limit_is_refused() -> None:
     assert spell(arithmetic(A, "+", B), longest=7) == "1 + 2.5"
     with pytest.raises(TooLong):
         spell(arithmetic(A, "+", B), longest=6)
-    node: Node = C
+    node: Expression = C
     for _ in range(200):
         node = arithmetic(node, "*", node)
     with pytest.raises(TooLong):
         spell(node, longest=1000)
 
 
-def judged(found: Run, node: Node) -> str:
+def judged(found: Run, node: Expression) -> str:
     """Why a formula for the bare hidden states is not what the head gives."""
     return equals_head(found.execution, replay_head(found.execution, found.head), (node,))
 
@@ -129,14 +129,14 @@ PICKED = Pick(C, FIRST, 1)
         (lambda s, h, m: h[:, 0] / 2.5, arithmetic(Pick(C, FIRST, 1), "/", B), arithmetic(Pick(C, FIRST, 1), "*", B)),
     ],
 )  # fmt: skip
-def test_a_formula_is_equal_to_its_head_or_is_refused(head: Any, right: Node, wrong: Node) -> None:
+def test_a_formula_is_equal_to_its_head_or_is_refused(head: Any, right: Expression, wrong: Expression) -> None:
     found = run(Identity(head))
     shaped = [_with_shapes(node, found) for node in (right, wrong)]
     assert judged(found, shaped[0]) == ""
     assert judged(found, shaped[1]) == "what it gives on random hidden states differs from the head"
 
 
-def _with_shapes(node: Node, found: Run) -> Node:
+def _with_shapes(node: Expression, found: Run) -> Expression:
     """Arithmetic on the picked vectors of a batch."""
     if not isinstance(node, Arithmetic):
         return node

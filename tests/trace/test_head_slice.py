@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headscope.trace.batch.inputs import Row, Sizes
+from headscope.trace.batch.inputs import ProbeRow, Sizes
 from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.recorder import Graph
@@ -197,7 +197,7 @@ BATCH, LENGTH = 5, 11
 
 
 def _execution(graph: Graph, length: int = LENGTH) -> Execution:
-    rows = (Row(0, 10, 8),) * BATCH if length else ()
+    rows = (ProbeRow(0, 10, 8),) * BATCH if length else ()
     return Execution(nn.Module(), ProbeBatch({}, {}, Sizes(BATCH, length), rows), graph, (), None)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from headscope.facts import Positions, Where
-from headscope.trace.batch.inputs import Row, Sizes
+from headscope.trace.batch.inputs import ProbeRow, Sizes
 from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import Picked, index_items, index_operation, picked_positions, spell_index
@@ -23,7 +23,7 @@ from headscope.trace.replay.picks import (
 from headscope.trace.slice.axes import TokenAxes
 
 BATCH, LENGTH, WIDTH = 3, 11, 8
-ROWS = (Row(0, 10, 7), Row(2, 10, 6), Row(0, 8, 5))
+ROWS = (ProbeRow(0, 10, 7), ProbeRow(2, 10, 6), ProbeRow(0, 8, 5))
 """First, last and end token of a row without, with left and with right padding."""
 PROBE = ProbeBatch({}, {}, Sizes(BATCH, LENGTH), ROWS)
 EXECUTION = Execution(nn.Module(), PROBE, Graph(), (), None)

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, Task
-from headscope.model.classes.catalogue import classes_of_task
+from headscope.model.classes.catalog import classes_of_task
 from headscope.model.quiet import quiet
 from headscope.trace import TokenNames, trace_head
 from headscope.trace.batch.probe_batch import ProbeBatch, build_probe

@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.model.classes import catalogue, pretraining_siblings
+from headscope.model.classes import catalog, pretraining_siblings
 from headscope.upstream import (
     accelerate as accelerate_surface,
     hub as hub_surface,
@@ -82,9 +82,7 @@ def test_transformers_declares_tied_weights() -> None:
     assert tied["cls.predictions.decoder.weight"] == "bert.embeddings.word_embeddings.weight"
 
 
-TABLES = sorted(
-    {*catalogue._MAPPING_OF_TASK.values(), *catalogue._HEAD_OF_PRETRAINING, *pretraining_siblings._PRETRAINING}
-)
+TABLES = sorted({*catalog._MAPPING_OF_TASK.values(), *catalog._HEAD_OF_PRETRAINING, *pretraining_siblings._PRETRAINING})
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
-from typing import Unpack
+from typing import Any, Unpack
 
-from headscope.api.arguments import PlaceOptions, use_case
-from headscope.api.options import make_request, read_names
+from headscope.api.arguments import (
+    PlaceOptions,
+    ServedOptions,
+    ServerOptions,
+    TextOptions,
+    use_case,
+    with_defaults,
+)
+from headscope.api.options import make_request, options_of, read_names
 from headscope.api.results.shown import VerifiedServer
 from headscope.errors import UsageError
 from headscope.examination.base.request import Progress, is_in_memory
@@ -20,9 +27,6 @@ from headscope.serving.comparing import compare_scores
 from headscope.serving.running.process import ask_engine, runner_names
 from headscope.serving.sample_texts import SAMPLE_PAIRS, SAMPLE_TEXTS
 
-ServedText = str | Sequence[str]
-"""A text, or a pair of texts."""
-
 
 @use_case
 def verify_served(
@@ -31,19 +35,9 @@ def verify_served(
     *,
     engine: str | None = None,
     python: str | None = None,
-    texts: Iterable[ServedText] | None = None,
-    data: str | PathLike[str] | None = None,
-    text_column: str | Iterable[str] | None = None,
-    split: str | None = None,
-    limit: int = 200,
     logits: bool = False,
-    protocol: str | None = None,
-    served_model: str = "",
-    server_token: str | None = None,
-    server_timeout: float = 120.0,
-    batch_size: int = 16,
     progress: Progress | None = None,
-    **options: Unpack[PlaceOptions],
+    **options: Unpack[ServedOptions],
 ) -> VerifiedServer:
     """Compares the scores that a server or an engine gives for texts with those of the checkpoint that it should serve.
 
@@ -57,19 +51,8 @@ def verify_served(
         engine: Instead of a server, an installed engine, which is run in a separate process: `vllm`, `llama-cpp`,
             `onnx-runtime`, `sentence-transformers`, `transformers-js` or `transformers-pipeline`.
         python: The interpreter that has the engine (default: that of this process; `node` for transformers-js).
-        texts: Texts, or pairs of texts (default: 16 short English texts, in pairs for a server that takes only pairs).
-        data: A csv, tsv, jsonl or parquet file, or a folder that `datasets` saved, instead of texts.
-        text_column: The column of the texts in `data`; two for pairs.
-        split: The split of a folder that holds several.
-        limit: Largest number of texts to use from `data`; of more, a seeded sample.
         logits: Ask for logits, and compare those, instead of the scores that the server gives by default.
-        protocol: How scores are requested: `vllm`, `vllm-pooling`, `tei`, `sglang`, `llama-cpp`, `infinity`, `inputs`
-            or `kserve` (default: found from the server's answers to harmless requests).
-        served_model: Name of the model on a server that has several.
-        server_token: Access token for the server, sent to the origin of `url` only.
-        server_timeout: Total time limit for the requests to the server, in seconds.
-        batch_size: Texts in a request.
-        options: See `PlaceOptions`.
+        options: See `ServedOptions`.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -93,17 +76,19 @@ def verify_served(
     if is_in_memory(reference):
         raise UsageError("verify_served takes a checkpoint, not a model in memory", "save it, and give the folder")
     tell = progress or (lambda sentence: None)
-    given = _texts_of(texts, data, text_column, split, limit)
+    given = _texts_of(**with_defaults(TextOptions, options))
+    asking = with_defaults(ServerOptions, options)
     if (url is None) == (engine is None):
         raise UsageError("verify_served compares with either a URL or an engine", "give one of them")
     if engine is not None and engine not in runner_names():
         raise UsageError(f"headscope can't run {engine}", f"engines that it can run: {', '.join(runner_names())}")
-    request = make_request(reference, options)
+    request = make_request(reference, options_of(PlaceOptions, options))
     if url is not None:
         tell("asking the server what it is")
-        server = ServerAddress(url, server_token, server_timeout, batch_size, model=served_model)
-        found = find_protocol(server, protocol)
-        where, has_texts = one_line(server.exact.partition("?")[0], server_token), found.can_score_texts
+        token, seconds = asking["server_token"], asking["server_timeout"]
+        server = ServerAddress(url, token, seconds, asking["batch_size"], model=asking["served_model"])
+        found = find_protocol(server, asking["protocol"])
+        where, has_texts = one_line(server.exact.partition("?")[0], token), found.can_score_texts
     else:
         where, has_texts = "", True
     asked = given or (tuple((text,) for text in SAMPLE_TEXTS) if has_texts else SAMPLE_PAIRS)
@@ -111,7 +96,7 @@ def verify_served(
     check_comparable(examined, request.reference)
     report = examined.report
     tell(f"scoring {len(asked)} texts with {report.model.class_name}")
-    scorer = TextScorer.load(examined, request, batch_size)
+    scorer = TextScorer.load(examined, request, asking["batch_size"])
     own = scorer.reference(asked, report.model.labels, report.model.activation)
     if engine is None:
         tell(f"asking the server for {len(asked)} texts")
@@ -136,17 +121,20 @@ def verify_served(
 
 
 def _texts_of(
-    texts: Iterable[ServedText] | None,
+    *,
+    text: str | Iterable[str] | None,
+    text_pair: str | Iterable[str] | None,
     data: str | PathLike[str] | None,
     text_column: str | Iterable[str] | None,
     split: str | None,
     limit: int,
 ) -> Sequence[tuple[str, ...]]:
     """The texts that were given, () where none were. Raises UsageError for options that contradict each other."""
-    if texts is not None and data is not None:
+    is_given = text is not None or text_pair is not None
+    if is_given and data is not None:
         raise UsageError("both texts and data were given", "give one of them")
-    if texts is not None:
-        return _given_texts((texts,) if isinstance(texts, str) else texts)
+    if is_given:
+        return _given_texts(text, text_pair)
     if data is None:
         if text_column is not None or split is not None:
             raise UsageError("the column of the texts, or a split, was given without data", "add --data FILE")
@@ -163,12 +151,18 @@ def _texts_of(
     return sample_texts(open_data(fspath(data), split), columns, limit)
 
 
-def _given_texts(texts: Iterable[ServedText]) -> Sequence[tuple[str, ...]]:
-    """Raises UsageError for what isn't all texts, or all pairs."""
-    listed = tuple(texts) if isinstance(texts, Iterable) else (texts,)
-    found = tuple(tuple(text) if isinstance(text, list | tuple) else (text,) for text in listed)
-    if not found or not all(isinstance(part, str) and part.strip() for text in found for part in text):
-        raise UsageError("texts is empty, or holds something other than texts", "give texts, or pairs of texts")
-    if len({len(text) for text in found}) > 1 or len(found[0]) not in (1, 2):
-        raise UsageError("texts must all be texts, or all be pairs", "ask for texts and pairs in separate calls")
-    return found
+def _given_texts(text: Any, text_pair: Any) -> Sequence[tuple[str, ...]]:
+    """Raises UsageError for what isn't all texts, and for another number of second texts."""
+    texts, seconds = _listed(text), _listed(text_pair)
+    if not all(isinstance(part, str) and part.strip() for part in (*texts, *seconds)) or not (texts or seconds):
+        raise UsageError("text is empty, or holds something other than texts", "give one text or several")
+    if seconds and len(seconds) != len(texts):
+        given = f"{len(seconds)} --text-pair for {len(texts)} --text"
+        raise UsageError(given, "give one --text-pair for each --text")
+    return tuple(zip(texts, seconds, strict=True)) if seconds else tuple((part,) for part in texts)
+
+
+def _listed(given: Any) -> tuple[Any, ...]:
+    if given is None:
+        return ()
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)

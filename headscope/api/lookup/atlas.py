@@ -22,6 +22,7 @@ from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.heads.head import parse_pooling
 from headscope.facts.heads.tasks import parse_task
 from headscope.facts.plain import from_dict
+from headscope.facts.stored.checkpoint import Shapes
 from headscope.upstream.imports import fault_of_import
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class _Known:
         """Every class, with its model type and task."""
         if self._atlas is not None:
             return self._entries
-        from headscope.model.classes.catalogue import all_classes_of_task
+        from headscope.model.classes.catalog import all_classes_of_task
 
         self._tell("importing transformers")
         return [_Target(name, kind, task) for task in Task for kind, name in all_classes_of_task(task)]
@@ -137,7 +138,7 @@ class _Known:
         """The classes whose task headscope doesn't know, with the auto classes that map them, by model type."""
         if self._atlas is not None:
             return dict(self._atlas["others"])
-        from headscope.model.classes.catalogue import every_other_class
+        from headscope.model.classes.catalog import every_other_class
 
         return every_other_class()
 
@@ -288,10 +289,6 @@ def _traced_entry(target: _Target, cls: Any) -> HeadEntry:
     )
 
 
-Shapes = dict[str, tuple[int, ...]]
-"""The parameters and buffers of a model by name."""
-
-
 @dataclass(frozen=True, slots=True)
 class _First:
     """The configuration that was traced, its fields that were set, the trace with the shapes of all parameters, how it
@@ -334,7 +331,7 @@ def _trace_shapes(cls: Any, config: Any, task: Task) -> tuple[HeadTrace, Shapes]
     with on_meta():
         model = cls(config)
     shapes = _shapes_of(model)
-    return trace_head(model, task, _token_names(config), verify=True, twins=lambda: shallow_twins(model)), shapes
+    return trace_head(model, task, _token_names(config), prove=True, twins=lambda: shallow_twins(model)), shapes
 
 
 def _shapes_of(model: Any) -> Shapes:
@@ -357,7 +354,7 @@ def _trace_reduced(cls: Any, config: Any, task: Task, failure: Exception) -> Hea
         raise failure
     with torch.random.fork_rng(devices=[]):
         model = cls(reduced)
-    return trace_head(model, task, _token_names(config), verify=True)
+    return trace_head(model, task, _token_names(config), prove=True)
 
 
 def _listed(names: Iterable[str], shapes: Shapes, live: set[str]) -> tuple[AtlasParameter, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headscope.errors import UsageError
 from headscope.examination.base.cache import (
-    MOST_BYTES,
+    MOST_CACHED_BYTES,
     MOST_ENTRIES,
     StoredFile,
     cache_folder,
@@ -48,7 +48,7 @@ def disk_usage(*, clear: bool = False) -> DiskUsage:
         bytes=sum(file.size for file in own),
         kinds=_by_kind(own),
         most_entries=MOST_ENTRIES,
-        most_bytes=MOST_BYTES,
+        most_bytes=MOST_CACHED_BYTES,
         shipped=_shipped(),
         not_read=(_HUB, _TEMPORARY, *foreign),
         not_determined=gaps,

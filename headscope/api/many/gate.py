@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from headscope.api.checking import check_one, read_baseline, read_profile
+from headscope.api.checking import OfCheckpoint, check_one, read_baseline, read_profile
 from headscope.api.options import make_request
 from headscope.checks import Ignore, Selection, select
 from headscope.checks.judgment import unused_ignores
@@ -46,7 +46,11 @@ class GateResult:
 
 
 def run_gate(
-    models: Sequence[str], gate: Gate, progress: Progress | None = None, data: DataRequest | None = None, **options: Any
+    models: Sequence[str],
+    gate: Gate,
+    progress: Progress | None = None,
+    data: DataRequest | None = None,
+    **options: Unpack[OfCheckpoint],
 ) -> GateResult:
     """The result for each model, in order. Of several, one that cannot be read becomes a result: not determined.
 

@@ -65,6 +65,7 @@ def plan_of(options: ScanOptions) -> ScanPlan:
 
 
 def target_of(given: str | PathLike[str] | Target) -> Target:
+    """One checkpoint of a scan. Raises UsageError for what is not a reference."""
     if isinstance(given, Target):
         return given
     return Target(make_request(given, {}).reference)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import CheckpointManifest, Finding, Report
 from headscope.facts.heads.atlas import HeadEntry
+from headscope.facts.probing.result import ProbeResult
 from headscope.facts.results.check import CheckResult
 from headscope.facts.results.comparison import Comparison
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.forward import ForwardReport
-from headscope.facts.results.probe import ProbeResult
 from headscope.facts.results.served import ServedReport
 from headscope.facts.results.verification import VerifyResult
 
@@ -68,7 +68,10 @@ class Examination(Shown, Report):
         return inspect_markdown(self)
 
     def to_pandas(self, table: Literal["parameters", "findings"] = "parameters") -> pandas.DataFrame:
-        """The model's parameters and persistent buffers, one per row, or the findings; needs pandas."""
+        """The model's parameters and persistent buffers, one per row, or the findings; needs pandas.
+
+        Raises UsageError for another table.
+        """
 
         match table:
             case "parameters":

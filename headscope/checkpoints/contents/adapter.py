@@ -52,7 +52,7 @@ def without_base(adapter: CheckpointManifest, base: str, reason: HeadscopeError)
 
 
 def joined_manifest(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointManifest:
-    """The base model's manifest with the adapter on it."""
+    """The base model's manifest with the adapter on it. Raises UsageError for a base that is an adapter."""
     if base.kind is CheckpointKind.ADAPTER:
         raise UsageError(
             f"{base.reference} is itself an adapter, so {adapter.reference} can't be applied to it",

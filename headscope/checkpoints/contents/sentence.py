@@ -10,7 +10,7 @@ from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource
 from headscope.checkpoints.formats.config_file import parse_list, parse_object
 from headscope.checkpoints.formats.pickle.scikit_pickle import read_pickled_head
 from headscope.errors import Malformed, NotFound, Unsupported
-from headscope.facts.stored.checkpoint import TensorHeader
+from headscope.facts.stored.checkpoint import Shapes, TensorHeader
 from headscope.facts.stored.location import is_path_inside
 from headscope.facts.stored.sentence import ModuleTensor, PickledHead, SentenceModule, SentencePipeline
 
@@ -167,8 +167,6 @@ _OLD_MODES = {
 }
 """Settings of before sentence-transformers 6, in the order in which it concatenates what they pool."""
 
-Shapes = dict[str, tuple[int, ...]]
-
 
 @dataclass(frozen=True, slots=True)
 class _Read:
@@ -201,7 +199,10 @@ def settings_of_module(storage: FileStorage, folder: str) -> dict[str, Any]:
 
 
 def modes_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The pooling modes, as sentence-transformers reads its settings of every age."""
+    """The pooling modes, as sentence-transformers reads its settings of every age.
+
+    Raises Malformed if they are not names.
+    """
     named = settings.get("pooling_mode")
     if named is not None:
         modes = (named,) if isinstance(named, str) else tuple(named) if isinstance(named, list) else ()
@@ -212,7 +213,7 @@ def modes_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def tokens_of_module(settings: Mapping[str, Any]) -> tuple[int, ...]:
-    """The tokens of a `LogitScore`: for no, where it has one, then for yes."""
+    """The tokens of a `LogitScore`: for no, where it has one, then for yes. Raises Malformed without any."""
     wanted, other = settings.get("true_token_id"), settings.get("false_token_id")
     if type(wanted) is not int or not (other is None or type(other) is int) or min(wanted, other or 0) < 0:
         raise Malformed("LogitScore names no token ids (true_token_id, false_token_id)", "correct its config.json")
@@ -274,7 +275,7 @@ def _dense(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
     size, out = _count(settings, "in_features"), _count(settings, "out_features")
     activation = _word_in(settings, "activation_function", "torch.nn.modules.activation.Tanh").rpartition(".")[2]
     has_residual = settings.get("use_residual") is True
-    shapes: Shapes = {"linear.weight": (out, size)}
+    shapes: dict[str, tuple[int, ...]] = {"linear.weight": (out, size)}
     if settings.get("bias", True):
         shapes["linear.bias"] = (out,)
     if has_residual and size != out:

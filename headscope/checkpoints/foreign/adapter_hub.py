@@ -12,7 +12,7 @@ from typing import Any
 
 from headscope.checkpoints.contents.weights import FileStorage, read_weight_file
 from headscope.checkpoints.foreign.values import (
-    Labels,
+    ForeignLabels,
     count_faults,
     labels_if_they_fit,
     linear,
@@ -140,7 +140,7 @@ def read_hub_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]
     last = layers.weights[-1] if layers.weights else None
     classes = last.shape[0] if last is not None and last.shape and is_chain else None
     of_choices = kind == "multiple_choice"
-    labels = Labels() if of_choices else numbered_labels(config.get("label2id"), f"label2id in {_HEAD_CONFIG}")
+    labels = ForeignLabels() if of_choices else numbered_labels(config.get("label2id"), f"label2id in {_HEAD_CONFIG}")
     stated = None if of_choices or not is_chain else config.get("num_labels")
     dropout = config.get("dropout_prob")
     said = f"p={dropout}" if type(dropout) in (int, float) else "p of the base model"
@@ -188,7 +188,7 @@ def _head_of_transformers(settings: Mapping[str, Any], tensors: tuple[TensorHead
         notes=(f"the head is that of {whose}, not one that adapters makes",),
         not_determined=(
             *gaps,
-            *count_faults(classes, settings.get("num_labels"), f"num_labels in {_HEAD_CONFIG}", Labels()),
+            *count_faults(classes, settings.get("num_labels"), f"num_labels in {_HEAD_CONFIG}", ForeignLabels()),
         ),
     )
 

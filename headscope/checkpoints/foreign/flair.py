@@ -10,7 +10,7 @@ from typing import Any
 from headscope.checkpoints.contents.weights import FileStorage
 from headscope.checkpoints.foreign.values import (
     MOST_LABELS,
-    Labels,
+    ForeignLabels,
     count_faults,
     labels_if_they_fit,
     linear,
@@ -137,18 +137,18 @@ def _before(
     return steps, (*projection, *of_rnn)
 
 
-def _labels(value: Mapping[str, Any]) -> Labels:
+def _labels(value: Mapping[str, Any]) -> ForeignLabels:
     """The items of Flair's dictionary, which are bytes."""
     found = next((value[name] for name in _DICTIONARIES if name in value), None)
     if found is None:
-        return Labels()
+        return ForeignLabels()
     state = found.state if isinstance(found, Opaque) and found.made_by == _OWN else None
     items = state.get("idx2item") if isinstance(state, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, bytes | str) for item in items):
-        return Labels(reason="the dictionary of labels is not one of Flair's")
+        return ForeignLabels(reason="the dictionary of labels is not one of Flair's")
     if len(items) > MOST_LABELS:
-        return Labels(reason=f"the dictionary lists {len(items):,} labels, over the limit of {MOST_LABELS:,}")
-    return Labels(tuple(item.decode("utf-8", "replace") if isinstance(item, bytes) else item for item in items))
+        return ForeignLabels(reason=f"the dictionary lists {len(items):,} labels, over the limit of {MOST_LABELS:,}")
+    return ForeignLabels(tuple(item.decode("utf-8", "replace") if isinstance(item, bytes) else item for item in items))
 
 
 def _pooling(value: Mapping[str, Any]) -> tuple[PoolingKind | None, str]:
@@ -162,7 +162,7 @@ def _pooling(value: Mapping[str, Any]) -> tuple[PoolingKind | None, str]:
 
 
 def _gaps(
-    weight: TensorHeader | None, classes: int | None, labels: Labels, pooling: PoolingKind | None
+    weight: TensorHeader | None, classes: int | None, labels: ForeignLabels, pooling: PoolingKind | None
 ) -> Iterator[Gap]:
     if weight is None:
         yield Gap(GapTopic.HEAD, f"the file holds no tensor named {few_of(f'{name}.weight' for name in _LAYERS)}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.checkpoints.contents.weights import FileStorage
-from headscope.checkpoints.foreign.values import Labels, listed_labels, mapping, text
+from headscope.checkpoints.foreign.values import ForeignLabels, listed_labels, mapping, text
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import Gap, GapTopic
@@ -32,7 +32,7 @@ class _Component:
     name: str
     factory: str
     architecture: str
-    labels: Labels
+    labels: ForeignLabels
 
     @property
     def is_classifier(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headscope.checkpoints.foreign.values import (
-    Labels,
+    ForeignLabels,
     count_faults,
     is_matrix,
     labels_if_they_fit,
@@ -107,7 +107,7 @@ def _classifiers(config: Mapping[str, Any], tensors: Sequence[TensorHeader]) -> 
     return found if len(found) == 1 else (), False
 
 
-def _labels(config: Mapping[str, Any]) -> Labels:
+def _labels(config: Mapping[str, Any]) -> ForeignLabels:
     return listed_labels(config.get("label_names"), "label_names in config.json")
 
 

@@ -8,12 +8,11 @@ from headscope.facts import Gap, GapTopic, Shape, TensorHeader
 from headscope.facts.exports.export import ExportStep
 
 MOST_LABELS = 100_000
-_MATRIX = 2
 _BATCH = "batch"
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class ForeignLabels:
     """Class names in order, and why there are none; "" where nothing is wrong."""
 
     names: tuple[str, ...] = ()
@@ -35,28 +34,28 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def listed_labels(value: Any, where: str) -> Labels:
+def listed_labels(value: Any, where: str) -> ForeignLabels:
     """The labels in a list of names; None is not a list and nothing wrong."""
     if value is None:
-        return Labels()
+        return ForeignLabels()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        return Labels(reason=f"{where} is not a list of strings")
+        return ForeignLabels(reason=f"{where} is not a list of strings")
     if len(value) > MOST_LABELS:
-        return Labels(reason=f"{where} lists {len(value):,} names, over the limit of {MOST_LABELS:,}")
-    return Labels(tuple(value))
+        return ForeignLabels(reason=f"{where} lists {len(value):,} names, over the limit of {MOST_LABELS:,}")
+    return ForeignLabels(tuple(value))
 
 
-def numbered_labels(value: Any, where: str) -> Labels:
+def numbered_labels(value: Any, where: str) -> ForeignLabels:
     """The labels of a map from names to numbers, in the order of the numbers, which are 0, 1, 2 and so on."""
     if value is None:
-        return Labels()
+        return ForeignLabels()
     if not isinstance(value, dict) or not all(type(item) is int for item in value.values()):
-        return Labels(reason=f"{where} does not map names to whole numbers")
+        return ForeignLabels(reason=f"{where} does not map names to whole numbers")
     if len(value) > MOST_LABELS:
-        return Labels(reason=f"{where} lists {len(value):,} names, over the limit of {MOST_LABELS:,}")
+        return ForeignLabels(reason=f"{where} lists {len(value):,} names, over the limit of {MOST_LABELS:,}")
     if sorted(value.values()) != list(range(len(value))):
-        return Labels(reason=f"the numbers in {where} are not 0 to {len(value) - 1:,}")
-    return Labels(tuple(sorted(value, key=lambda name: value[name])))
+        return ForeignLabels(reason=f"the numbers in {where} are not 0 to {len(value) - 1:,}")
+    return ForeignLabels(tuple(sorted(value, key=lambda name: value[name])))
 
 
 def linear(weight: TensorHeader, bias: TensorHeader | None, detail: str = "") -> ExportStep:
@@ -68,7 +67,7 @@ def linear(weight: TensorHeader, bias: TensorHeader | None, detail: str = "") ->
 
 def is_matrix(tensor: TensorHeader) -> bool:
     """Whether a weight multiplies vectors: two axes, or those of a convolution over one point."""
-    return len(tensor.shape) == _MATRIX or (len(tensor.shape) > _MATRIX and set(tensor.shape[_MATRIX:]) == {1})
+    return len(tensor.shape) == 2 or (len(tensor.shape) > 2 and set(tensor.shape[2:]) == {1})
 
 
 def shape_faults(weights: Iterable[TensorHeader]) -> Iterator[Gap]:
@@ -85,7 +84,7 @@ def shape_faults(weights: Iterable[TensorHeader]) -> Iterator[Gap]:
         given = weight.shape[0]
 
 
-def count_faults(classes: int | None, stated: Any, where: str, labels: Labels) -> Iterator[Gap]:
+def count_faults(classes: int | None, stated: Any, where: str, labels: ForeignLabels) -> Iterator[Gap]:
     """Gaps for a stated number of classes, or of labels, that the tensors contradict."""
     if stated is not None and whole(stated) is None:
         yield Gap("classes", f"{where} is {str(stated)[:40]!r}, which is not a number of classes")
@@ -97,6 +96,6 @@ def count_faults(classes: int | None, stated: Any, where: str, labels: Labels) -
         yield Gap("labels", f"{len(labels.names):,} labels are named, and the last layer gives {classes:,} scores")
 
 
-def labels_if_they_fit(labels: Labels, classes: int | None) -> tuple[str, ...]:
+def labels_if_they_fit(labels: ForeignLabels, classes: int | None) -> tuple[str, ...]:
     """The labels, if there are as many as scores; () otherwise."""
     return labels.names if classes is None or len(labels.names) == classes else ()

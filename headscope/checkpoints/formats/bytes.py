@@ -35,7 +35,7 @@ class LocalBytes:
         self.size = _regular_size(path, name)
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """See `ByteSource`."""
+        """See `ByteSource`. Raises NotFound if the file can't be read."""
         try:
             with self._path.open("rb") as file:
                 file.seek(offset)
@@ -101,7 +101,7 @@ class RangeFile(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1, /) -> bytes:
-        """Up to `size` bytes; fewer at the end of the source."""
+        """Up to `size` bytes; fewer at the end. Raises ValueError for a single read of more than `largest`."""
         left = max(0, self._source.size - self._at)
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted > self.largest:

@@ -39,7 +39,7 @@ def parse_object(text: bytes, name: str, limit: int = LARGEST_JSON) -> dict[str,
 
 
 def parse_list(text: bytes, name: str, limit: int = LARGEST_JSON) -> list[Any]:
-    """A JSON list; see `parse_object`."""
+    """A JSON list; see `parse_object`. Raises Malformed for anything else."""
     value = _parse(text, name, limit)
     if not isinstance(value, list):
         raise Malformed(f"{name} must hold a list, not {_kind(value)}", f"correct {name}")

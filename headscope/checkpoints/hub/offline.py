@@ -59,7 +59,10 @@ def _first_hop(endpoint: str) -> str:
 
 
 def without_network(access: HubAccess, barred: Offline | NetworkError) -> CheckpointManifest:
-    """The cache if it holds weights, then a bundled snapshot, then whatever the cache holds."""
+    """The cache if it holds weights, then a bundled snapshot, then whatever the cache holds.
+
+    Raises Offline or NetworkError, the reason in `barred`, where there is none.
+    """
     stored = cached(access, barred)
     if stored is not None and stored.tensors:
         return stored

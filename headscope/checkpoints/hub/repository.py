@@ -43,7 +43,7 @@ headscope reads hold them, or nothing but them can tell that they are not there.
 _WHOLE = ("model.safetensors", "model.safetensors.index.json")
 """What a repository that holds an adapter alone lacks."""
 _LARGEST_KEPT = 1_000_000
-Value = TypeVar("Value")
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Repository:
         return found.content
 
     def open(self, name: str, first: int = FIRST_BYTES) -> ByteSource:
-        """See `Storage`; a weight file that is in the cache is read there."""
+        """See `Storage`; a weight file that is in the cache is read there. Raises NotFound if there is none."""
         opened = self._opened.pop(name, None)
         if opened is not None:
             return opened
@@ -230,7 +230,7 @@ class Repository:
         connection = self._access.connection
         return self._or_none(lambda: RangeBytes(self._url(name), name, connection, first, beginning=beginning))
 
-    def _or_none(self, ask: Callable[[], Value]) -> Value | None:
+    def _or_none(self, ask: Callable[[], _Value]) -> _Value | None:
         """The requested file, or None if the Hub reports that there is no such file."""
         from huggingface_hub.errors import EntryNotFoundError
 

@@ -35,7 +35,7 @@ _COMMIT = "X-Repo-Commit"
 _TAG = re.compile(r'(W/)?"?(?!\.\.?"?$)[A-Za-z0-9._=+:,;@-]{0,200}"?')
 _PATH_PARTS = {_COMMIT: re.compile(r"[0-9a-f]{7,64}"), "ETag": _TAG, "X-Linked-ETag": _TAG}
 _HINT = "don't trust this endpoint; check HF_ENDPOINT"
-Answer = TypeVar("Answer")
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(slots=True)
@@ -168,7 +168,7 @@ class HubConnection:
             raise
         return answer
 
-    def patiently(self, ask: Callable[[], Answer], name: str) -> Answer:
+    def patiently(self, ask: Callable[[], _Answer], name: str) -> _Answer:
         """The answer, asked for again after faults that may pass. Raises NetworkError after a few attempts."""
         from huggingface_hub.errors import HfHubHTTPError
 
@@ -280,7 +280,10 @@ def rate_limit_in(headers: Any) -> tuple[int, float] | None:
 
 @contextmanager
 def understood(repo: str) -> Iterator[None]:
-    """An answer in another form than expected, as an error of the network: it is the server that is at fault."""
+    """An answer in another form than expected, as an error of the network: it is the server that is at fault.
+
+    Raises NetworkError.
+    """
     try:
         yield
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as err:
@@ -292,7 +295,7 @@ def understood(repo: str) -> Iterator[None]:
 
 @contextmanager
 def translated(repo: str, revision: str | None) -> Iterator[None]:
-    """The client's exceptions as ours, each with its next step."""
+    """The client's exceptions as ours, each with its next step. Raises Gated, NotFound or NetworkError."""
     from huggingface_hub import constants, errors
 
     page = f"{constants.ENDPOINT}/{repo}"

@@ -5,9 +5,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from headscope.cli.completion import complete_checkpoint, complete_engine, complete_rules, complete_severity
+from headscope.cli.completion import complete_engine, complete_rules, complete_severity
 from headscope.cli.failure import report_failure
 from headscope.cli.options import OutputFile, Quiet, Reach, Wanted, option
 from headscope.cli.output import check_output, write_file, write_screen, write_stderr, write_text
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from headscope.facts.results.verification import VerifyResult
 
 _RULES = "Rules"
-_LABELLED = "Labeled data"
+_LABELED = "Labeled data"
 _OUTPUT = "Output"
 _TELLING = ("text", "json")
 """Formats with a separate form for failures."""
@@ -45,26 +43,13 @@ class CheckFormat(str, Enum):  # noqa: UP042 - StrEnum shows its members differe
     markdown = "markdown"
 
 
-class ProfileName(str, Enum):  # noqa: UP042
+class ProfileChoice(str, Enum):  # noqa: UP042
     """What the model will be used for next."""
 
     training = "training"
     inference = "inference"
 
 
-Models = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="One or more models, as for inspect (default: the models in pyproject.toml).",
-        show_default=False,
-        autocompletion=complete_checkpoint,
-    ),
-]
-For = Annotated[
-    ProfileName | None,
-    option("--for", "training or inference (default: from pyproject.toml, otherwise training).", "PROFILE"),
-]
 FailOn = Annotated[
     str | None,
     option(
@@ -77,14 +62,16 @@ FailOn = Annotated[
 ]
 Select = Annotated[str | None, rules_option("--select", "Run only these rules: HS101,HS3 or head-new.")]
 IgnoreRules = Annotated[str | None, rules_option("--ignore", "Rules whose findings don't fail the check.")]
-Details = Annotated[bool, option("--details", "Show each message in full, and the skipped rules.", panel=_OUTPUT)]
 
 
 @dataclass(frozen=True)
 class Rules:
     """Which rules run and what they count for."""
 
-    profile: For = None
+    profile: Annotated[
+        ProfileChoice | None,
+        option("--for", "training or inference (default: from pyproject.toml, otherwise training).", "PROFILE"),
+    ] = None
     fail_on: FailOn = None
     select: Select = None
     ignore: IgnoreRules = None
@@ -114,43 +101,43 @@ class Rules:
     ] = None
 
 
-Data = Annotated[
-    str | None,
-    option(
-        "--data",
-        "Compare the classes with labeled data: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
-        "FILE",
-        panel=_LABELLED,
-    ),
-]
 TextColumns = Annotated[
-    list[str] | None, option("--text-column", "Column of the texts; repeat it for pairs.", "COLUMN", panel=_LABELLED)
+    list[str] | None, option("--text-column", "Column of the texts; repeat it for pairs.", "COLUMN", panel=_LABELED)
 ]
-Split = Annotated[str | None, option("--split", "Split of a saved dataset.", "NAME", panel=_LABELLED)]
-Device = Annotated[str | None, option("--device", "Device for --predict (default: cpu).", "DEVICE", panel=_LABELLED)]
+Split = Annotated[str | None, option("--split", "Split of a saved dataset.", "NAME", panel=_LABELED)]
 
 
 @dataclass(frozen=True)
 class LabeledData:
     """Which labeled data are compared with the classes."""
 
-    data: Data = None
+    data: Annotated[
+        str | None,
+        option(
+            "--data",
+            "Compare the classes with labeled data: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
+            "FILE",
+            panel=_LABELED,
+        ),
+    ] = None
     label_column: Annotated[
         list[str] | None,
         option(
             "--label-column",
             "Column of the labels; repeat it if each class has a column of 0 and 1.",
             "COLUMN",
-            panel=_LABELLED,
+            panel=_LABELED,
         ),
     ] = None
     text_column: TextColumns = None
     split: Split = None
     predict: Annotated[
         int | None,
-        option("--predict", "Load the weights and predict N rows to test the class order.", "N", panel=_LABELLED),
+        option("--predict", "Load the weights and predict N rows to test the class order.", "N", panel=_LABELED),
     ] = None
-    device: Device = None
+    device: Annotated[
+        str | None, option("--device", "Device for --predict (default: cpu).", "DEVICE", panel=_LABELED)
+    ] = None
 
     def request(self) -> "DataRequest | None":
         """The request that the options make; None without any. Raises UsageError if they are invalid."""
@@ -173,7 +160,9 @@ class Written:
     json: Annotated[bool, option("--json", "Short for --format json.", panel=_OUTPUT)] = False
     output: OutputFile = None
     quiet: Quiet = False
-    details: Details = False
+    details: Annotated[
+        bool, option("--details", "Show each message in full, and the skipped rules.", panel=_OUTPUT)
+    ] = False
 
     @property
     def kind(self) -> str:
@@ -182,7 +171,20 @@ class Written:
 
 
 def check_command(  # noqa: PLR0917  Typer passes every option by name
-    wanted: Wanted, reach: Reach, rules: Rules, labeled: LabeledData, written: Written, models: Models = None
+    wanted: Wanted,
+    reach: Reach,
+    rules: Rules,
+    labeled: LabeledData,
+    written: Written,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="One or more models, as for inspect (default: the models in pyproject.toml).",
+            show_default=False,
+            autocompletion=complete_checkpoint,
+        ),
+    ] = None,
 ) -> int:
     """Gate a pipeline: findings with remedies, and an exit code (1 failed, 3 not determined)."""
     check_output(written.output)
@@ -273,9 +275,9 @@ def _written_results(kind: str, gated: "GateResult") -> str:
         from headscope.render.text.document import check_document, json_text
 
         return json_text(check_document(gated.results))
-    from headscope.render.pages.ci import FORMATS
+    from headscope.render.pages.ci import CI_FORMATS
 
-    return FORMATS[kind](gated.results, gated.rules)
+    return CI_FORMATS[kind](gated.results, gated.rules)
 
 
 def exit_code(results: "Sequence[CheckResult | VerifyResult]") -> int:

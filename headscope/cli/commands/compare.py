@@ -11,16 +11,6 @@ from headscope.cli.output import check_output, write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
 
-Models = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="MODEL",
-        help="Two or more models, as for inspect, or a checkpoint and its GGUF or ONNX exports.",
-        show_default=False,
-        autocompletion=complete_model,
-    ),
-]
-
 
 @dataclass(frozen=True)
 class CompareGroup:
@@ -31,7 +21,21 @@ class CompareGroup:
     details: Annotated[bool, option("--details", "Show sizes, every stage and every weight.")] = False
 
 
-def compare_command(models: Models, compared: CompareGroup, wanted: Wanted, reach: Reach, output: Output) -> int:
+def compare_command(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL",
+            help="Two or more models, as for inspect, or a checkpoint and its GGUF or ONNX exports.",
+            show_default=False,
+            autocompletion=complete_model,
+        ),
+    ],
+    compared: CompareGroup,
+    wanted: Wanted,
+    reach: Reach,
+    output: Output,
+) -> int:
     """Compare heads side by side: class, pooling, operations, shapes, weights, labels, loss."""
     check_output(output.output)
     options = wanted.keywords() | reach.keywords()

@@ -33,7 +33,6 @@ _SUFFIXES = {
     ".html": Drawing.html,
     ".htm": Drawing.html,
 }
-Quiet = Annotated[bool, option("-q --quiet", "Show no progress.", panel=_OUTPUT)]
 
 
 def diagram_command(  # noqa: PLR0917  Typer passes every option by name
@@ -52,7 +51,7 @@ def diagram_command(  # noqa: PLR0917  Typer passes every option by name
         bool, option("--json", "Report errors as JSON; doesn't affect the diagram.", panel=_OUTPUT)
     ] = False,
     output: OutputFile = None,
-    quiet: Quiet = False,
+    quiet: Annotated[bool, option("-q --quiet", "Show no progress.", panel=_OUTPUT)] = False,
     exit_code: FailOnMissing = False,
 ) -> int:
     """Draw the head in the terminal, or as Mermaid, DOT, SVG or HTML."""

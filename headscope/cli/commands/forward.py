@@ -11,22 +11,21 @@ if TYPE_CHECKING:
     from headscope.api import DeviceName
 
 _INPUT = "What to run"
-Device = Annotated[
-    str | None,
-    option(
-        "--device",
-        "meta (no weights), cpu, cuda, ... (default: meta; cpu with --text, --image or --audio).",
-        "DEVICE",
-        panel=_INPUT,
-    ),
-]
 
 
 def forward_command(  # noqa: PLR0917  Typer passes every option by name
     wanted: Wanted,
     source: Source,
     output: Output,
-    device: Device = None,
+    device: Annotated[
+        str | None,
+        option(
+            "--device",
+            "meta (no weights), cpu, cuda, ... (default: meta; cpu with --text, --image or --audio).",
+            "DEVICE",
+            panel=_INPUT,
+        ),
+    ] = None,
     text: Annotated[list[str] | None, option("--text", "A text to score; repeatable.", "TEXT", panel=_INPUT)] = None,
     text_pair: Annotated[
         list[str] | None, option("--text-pair", "The second text of a pair; repeatable.", "TEXT", panel=_INPUT)

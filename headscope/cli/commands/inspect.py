@@ -12,12 +12,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-Details = Annotated[
-    bool,
-    option("--details", "Show everything: each weight, the loss, parameter counts, unused tensors, findings in full."),
-]
-
-
 class InspectFormat(str, Enum):  # noqa: UP042 - StrEnum shows its members differently in Typer's help
     """How the examination is written."""
 
@@ -47,7 +41,12 @@ def inspect_command(  # noqa: PLR0917  Typer passes them by name
     wanted: Wanted,
     source: Source,
     output: InspectOutput,
-    details: Details = False,
+    details: Annotated[
+        bool,
+        option(
+            "--details", "Show everything: each weight, the loss, parameter counts, unused tensors, findings in full."
+        ),
+    ] = False,
     prove: Annotated[
         bool, option("--prove", "Check the pooling with gradients, and show what padding does to the scores.")
     ] = False,

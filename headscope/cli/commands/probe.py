@@ -9,7 +9,7 @@ from headscope.cli.commands.check import Split, TextColumns
 from headscope.cli.options import (
     CacheDir,
     ModelClass,
-    Offline,
+    NoNetwork,
     Output,
     Revision,
     Subfolder,
@@ -26,9 +26,9 @@ from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from headscope.facts.results.probe import ProbeResult
+    from headscope.facts.probing.result import ProbeResult
 
-_LABELLED = "Labeled data"
+_LABELED = "Labeled data"
 _SCORES = "Scores"
 _RUN = "The pass over the texts"
 _OTHER_PICTURES = ("png", "pdf", "jpg", "jpeg", "gif", "webp", "eps", "ps")
@@ -43,14 +43,6 @@ class PrecisionName(StrEnum):
     float16 = "float16"
 
 
-Data = Annotated[
-    str | None,
-    option(
-        "--data", "Labeled texts: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.", "FILE", panel=_LABELLED
-    ),
-]
-
-
 class LabelNames(StrEnum):
     """What the labels are."""
 
@@ -59,41 +51,19 @@ class LabelNames(StrEnum):
     regression = "regression"
 
 
-Task = Annotated[
-    LabelNames | None,
-    option(
-        "--task",
-        "What the labels are (default: lists and several columns are multi-label, numbers with fractions are "
-        "regression).",
-        panel=_LABELLED,
-    ),
-]
-Limit = Annotated[
-    int,
-    option(
-        "--limit",
-        "Largest number of rows to use; of more, a sample drawn with the seed, with the same share of each class.",
-        "N",
-        panel=_LABELLED,
-    ),
-]
-Device = Annotated[str, option("--device", "Where the model runs: cpu, cuda, ...", "DEVICE", panel=_RUN)]
-
-
-Details = Annotated[
-    bool,
-    option(
-        "--details",
-        "Show everything: every vector, the curve over the layers, rows that may be labeled wrongly, the reasons.",
-    ),
-]
-
-
 @dataclass(frozen=True)
 class LabeledGroup:
     """Which texts the vectors are scored on."""
 
-    data: Data = None
+    data: Annotated[
+        str | None,
+        option(
+            "--data",
+            "Labeled texts: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
+            "FILE",
+            panel=_LABELED,
+        ),
+    ] = None
     text_column: TextColumns = None
     image_column: Annotated[
         str | None,
@@ -101,12 +71,12 @@ class LabeledGroup:
             "--image-column",
             "Instead of texts: the column of images, as paths relative to FILE or as `datasets` saved them.",
             "COLUMN",
-            panel=_LABELLED,
+            panel=_LABELED,
         ),
     ] = None
     audio_column: Annotated[
         str | None,
-        option("--audio-column", "Instead of texts: the column of 16-bit WAV files.", "COLUMN", panel=_LABELLED),
+        option("--audio-column", "Instead of texts: the column of 16-bit WAV files.", "COLUMN", panel=_LABELED),
     ] = None
     label_column: Annotated[
         list[str] | None,
@@ -114,12 +84,28 @@ class LabeledGroup:
             "--label-column",
             "The column of the labels; repeat it for columns of 0 and 1, one for each class.",
             "COLUMN",
-            panel=_LABELLED,
+            panel=_LABELED,
         ),
     ] = None
-    task: Task = None
+    problem_type: Annotated[
+        LabelNames | None,
+        option(
+            "--problem-type",
+            "What the labels are (default: lists and several columns are multi-label, numbers with fractions are "
+            "regression).",
+            panel=_LABELED,
+        ),
+    ] = None
     split: Split = None
-    limit: Limit = 2000
+    limit: Annotated[
+        int,
+        option(
+            "--limit",
+            "Largest number of rows to use; of more, a sample drawn with the seed, with the same share of each class.",
+            "N",
+            panel=_LABELED,
+        ),
+    ] = 2000
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api. Raises UsageError without data or their columns."""
@@ -130,19 +116,19 @@ class LabeledGroup:
         ):
             if not value:
                 raise UsageError(f"{name.split()[0]} is missing: probe scores vectors on labeled data", f"add {name}")
-        task = self.task.value if self.task else None
-        return vars(self) | {"text_column": self.text_column or (), "task": task}
+        problem_type = self.problem_type.value if self.problem_type else None
+        return vars(self) | {"text_column": self.text_column or (), "problem_type": problem_type}
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScoringGroup:
     """How the vectors are read and scored."""
 
     folds: Annotated[int, option("--folds", "Number of folds of the cross-validation.", "N", panel=_SCORES)] = 5
     seed: Annotated[
         int, option("--seed", "Seed of the sample, the folds, the bootstrap and the tests.", "N", panel=_SCORES)
     ] = 0
-    device: Device = "cpu"
+    device: Annotated[str, option("--device", "Where the model runs: cpu, cuda, ...", "DEVICE", panel=_RUN)] = "cpu"
     batch_size: Annotated[int, option("--batch-size", "Number of texts that run together.", "N", panel=_RUN)] = 32
     dtype: Annotated[
         PrecisionName,
@@ -177,7 +163,7 @@ class PlaceGroup:
     variant: Variant = None
     cache_dir: CacheDir = None
     token: Token = None
-    offline: Offline = False
+    offline: NoNetwork = False
     timeout: Timeout = None
 
     def keywords(self) -> dict[str, Any]:
@@ -192,9 +178,15 @@ Code = Annotated[bool, option("--code", "Write a Python module with a classifier
 def probe_command(  # noqa: PLR0917  Typer passes them by name
     place: PlaceGroup,
     labeled: LabeledGroup,
-    scores: Scores,
+    scores: ScoringGroup,
     output: Output,
-    details: Details = False,
+    details: Annotated[
+        bool,
+        option(
+            "--details",
+            "Show everything: every vector, the curve over the layers, rows that may be labeled wrongly, the reasons.",
+        ),
+    ] = False,
     code: Code = False,
 ) -> int:
     """Score every vector that a classifier could read on labeled texts, and name the best."""

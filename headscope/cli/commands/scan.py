@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headscope.cli.commands.check import FailOn, IgnoreRules, ProfileName, Select, exit_code_of
+from headscope.cli.commands.check import FailOn, IgnoreRules, ProfileChoice, Select, exit_code_of
 from headscope.cli.completion import complete_checkpoint
 from headscope.cli.options import (
     CacheDir,
     Format,
     NoCache,
+    NoNetwork,
     NumLabels,
-    Offline,
     Quiet,
     Revision,
     TaskName,
@@ -42,39 +42,27 @@ _SOURCES = "What to scan"
 _TABLE = "The table"
 _WORK = "Workers"
 
-Models = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="Checkpoints, each as for inspect.",
-        show_default=False,
-        autocompletion=complete_checkpoint,
-    ),
-]
-Limit = Annotated[int | None, option("--limit", "At most N models from the Hub.", "N", panel=_SOURCES, min=1)]
-For = Annotated[
-    ProfileName | None,
-    option("--for", "training or inference (default: what each checkpoint is ready for).", "PROFILE"),
-]
 
-
-class Engine(StrEnum):
+class Executor(StrEnum):
     """What runs the workers."""
 
     local = "local"
     ray = "ray"
 
 
-Workers = Annotated[
-    int | None, option("--workers", "Number of processes (default: two per core).", "N", panel=_WORK, min=1)
-]
-
-
 @dataclass(frozen=True)
 class SourceOptions:
     """Which checkpoints are scanned."""
 
-    models: Models = None
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="Checkpoints, each as for inspect.",
+            show_default=False,
+            autocompletion=complete_checkpoint,
+        ),
+    ] = None
     listed: Annotated[
         str | None, option("--from", "A text file with one model per line; - is stdin.", "FILE", panel=_SOURCES)
     ] = None
@@ -98,7 +86,7 @@ class SourceOptions:
     collection: Annotated[
         str | None, option("--collection", "Models of a collection on the Hub.", "SLUG", panel=_SOURCES)
     ] = None
-    limit: Limit = None
+    limit: Annotated[int | None, option("--limit", "At most N models from the Hub.", "N", panel=_SOURCES, min=1)] = None
 
     def on_hub(self) -> dict[str, Any] | None:
         """What a listing of the Hub should name; None if none was requested. Raises UsageError."""
@@ -127,7 +115,10 @@ class SourceOptions:
 class RulesOfRows:
     """Which rules run and what they count for."""
 
-    profile: For = None
+    profile: Annotated[
+        ProfileChoice | None,
+        option("--for", "training or inference (default: what each checkpoint is ready for).", "PROFILE"),
+    ] = None
     fail_on: FailOn = None
     select: Select = None
     ignore: IgnoreRules = None
@@ -142,7 +133,7 @@ class HubReading:
     revision: Revision = None
     cache_dir: CacheDir = None
     token: Token = None
-    offline: Offline = False
+    offline: NoNetwork = False
     timeout: Timeout = None
     no_cache: NoCache = False
 
@@ -197,10 +188,13 @@ class TableOptions:
 class WorkerOptions:
     """How many processes and where, and what one checkpoint may take."""
 
-    engine: Annotated[
-        Engine, option("--engine", "local: processes on this machine; ray: a Ray cluster (RAY_ADDRESS).", panel=_WORK)
-    ] = Engine.local
-    workers: Workers = None
+    executor: Annotated[
+        Executor,
+        option("--executor", "local: processes on this machine; ray: a Ray cluster (RAY_ADDRESS).", panel=_WORK),
+    ] = Executor.local
+    workers: Annotated[
+        int | None, option("--workers", "Number of processes (default: two per core).", "N", panel=_WORK, min=1)
+    ] = None
     time_limit: Annotated[
         float | None, option("--time-limit", "Time limit for one checkpoint (default: 300).", "SECONDS", panel=_WORK)
     ] = None
@@ -225,12 +219,11 @@ def scan_command(
     read = ScanSources(sources.models or (), sources.listed, sources.folder or (), sources.on_hub())
     given = hub.keywords() | {name: value for name, value in vars(work).items() if value is not None}
     given |= {name: value for name, value in vars(rules).items() if value is not None}
-    engine, stdout = given.pop("engine"), RowsOnStdout()
+    executor, stdout = given.pop("executor"), RowsOnStdout()
     with _ended_by_sigterm(), _progress(table.quiet or _rows_on_screen(table)) as done:
         write = None if table.place else stdout.write
-        found = run_scan(
-            read, ScanOutput(table.place, write, table.resume, table.only_new, progress=done, engine=engine), **given
-        )
+        place = ScanOutput(table.place, write, table.resume, table.only_new, progress=done, executor=executor)
+        found = run_scan(read, place, **given)
     for path in table.summary or ():
         write_file(path, _FORMATS[path.suffix.lower()](found), quiet=table.quiet)
     _show(found, table)

@@ -18,11 +18,6 @@ BOTH = "sentence-transformers"
 """The one name of both a loader and an engine."""
 
 WithWeights = Annotated[str, model_argument("weight file, or PEFT adapter")]
-Select = Annotated[str | None, rules_option("--select", "Run only these rules.")]
-IgnoreRules = Annotated[str | None, rules_option("--ignore", "Rules whose findings don't fail the verification.")]
-FailOn = Annotated[
-    str, option("--fail-on", "error, warning or note.", "SEVERITY", panel="Rules", autocompletion=complete_severity)
-]
 
 
 @dataclass(frozen=True)
@@ -56,9 +51,12 @@ class Compare:
 class Asked:
     """Which rules are run and what they count for."""
 
-    select: Select = None
-    ignore: IgnoreRules = None
-    fail_on: FailOn = "error"
+    select: Annotated[str | None, rules_option("--select", "Run only these rules.")] = None
+    ignore: Annotated[str | None, rules_option("--ignore", "Rules whose findings don't fail the verification.")] = None
+    fail_on: Annotated[
+        str,
+        option("--fail-on", "error, warning or note.", "SEVERITY", panel="Rules", autocompletion=complete_severity),
+    ] = "error"
 
 
 @dataclass(frozen=True)
@@ -125,15 +123,6 @@ class Server:
     ] = None
     batch_size: Annotated[int, option("--batch-size", "Texts in a request.", "N", panel=_SERVER)] = 16
 
-    def texts(self) -> list[str] | list[tuple[str, str]] | None:
-        """The texts, or pairs. Raises UsageError for a text without its pair."""
-        if self.text_pair and len(self.text_pair) != len(self.text or ()):
-            raise UsageError(
-                f"{len(self.text_pair)} --text-pair for {len(self.text or ())} --text",
-                "give one --text-pair for each --text",
-            )
-        return list(zip(self.text or (), self.text_pair, strict=True)) if self.text_pair else self.text
-
 
 def verify_command(  # noqa: PLR0917  Typer passes every option by name
     model: WithWeights, compare: Compare, server: Server, reach: Reach, asked: Asked, written: Written
@@ -193,10 +182,8 @@ def _verify_served(  # noqa: PLR0917  what Typer passed
 
         place = reach.uncached()
         del place["adapter"]
-        options = {name: value for name, value in vars(server).items() if name not in {"url", "text", "text_pair"}}
-        result = api.verify_served(
-            model, server.url, engine=engine, texts=server.texts(), progress=tell, **options, **place
-        )
+        options = {name: value for name, value in vars(server).items() if name != "url"}
+        result = api.verify_served(model, server.url, engine=engine, progress=tell, **options, **place)
     if written.kind == "json":
         from headscope.render.text.document import json_text
 
@@ -226,7 +213,7 @@ def _written_result(kind: str, result: "VerifyResult") -> str:
 
         return json_text(result.to_dict())
     from headscope.checks import RULES
-    from headscope.render.pages.ci import FORMATS
+    from headscope.render.pages.ci import CI_FORMATS
     from headscope.render.screens.verification import as_check
 
-    return FORMATS[kind]([as_check(result)], tuple((name, RULES[name].title) for name in result.rules))
+    return CI_FORMATS[kind]([as_check(result)], tuple((name, RULES[name].title) for name in result.rules))

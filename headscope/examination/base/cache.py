@@ -31,14 +31,14 @@ from headscope.whole_file import write_whole
 
 _FORMAT = 3
 MOST_ENTRIES = 300
-MOST_BYTES = 100_000_000
+MOST_CACHED_BYTES = 100_000_000
 _LARGEST_ENTRY = 20_000_000
 _KEY, _KEY_BYTES = "key", 32
 _FALSE = {"", "0", "false", "no", "off"}
 _NAME = re.compile(r"[0-9a-f]{40}(?:-[0-9a-f]{16})?(?:-base)?-(?P<kind>[a-z]+)\.json")
 _UNFINISHED = re.compile(rf"\.{_NAME.pattern}\.[a-z0-9_]{{8}}")
 """How `write_whole` names an entry until it is whole: one that a kill left behind."""
-Fact = TypeVar("Fact")
+_Fact = TypeVar("_Fact")
 
 
 class Cache:
@@ -52,7 +52,7 @@ class Cache:
         """Whether anything is stored."""
         return self._folder is not None
 
-    def load(self, kind: type[Fact], key: str) -> Fact | None:
+    def load(self, kind: type[_Fact], key: str) -> _Fact | None:
         """The fact stored under a key, or None; what cannot be read back is removed."""
         if self._folder is None:
             return None
@@ -109,7 +109,7 @@ class Cache:
             except OSError:  # another process was faster
                 continue
             entries.append((status.st_mtime_ns, status.st_size, file))
-        room = MOST_BYTES
+        room = MOST_CACHED_BYTES
         for place, (_, size, file) in enumerate(sorted(entries, key=lambda entry: entry[0], reverse=True)):
             room -= size
             if place >= MOST_ENTRIES or room < 0:

@@ -20,7 +20,7 @@ _LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGenera
 
 def with_purpose(built: BuiltFacts, manifest: CheckpointManifest, *, is_reranker: bool = False) -> BuiltFacts:
     """The facts with what the checkpoint was made for; a reranker's language-model head is its classifier."""
-    from headscope.model.classes.catalogue import task_of_class
+    from headscope.model.classes.catalog import task_of_class
 
     name = _first_architecture(manifest)
     is_own_head = name is not None and manifest.adapter is None  # an adapter's head is not its base model's
@@ -43,7 +43,7 @@ def _kind_of(manifest: CheckpointManifest) -> str | None:
 
     A class that Transformers does not have can be anything, also a classifier.
     """
-    from headscope.model.classes.catalogue import is_known_class, other_classes, task_of_class
+    from headscope.model.classes.catalog import is_known_class, other_classes, task_of_class
 
     name = _first_architecture(manifest)
     if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:

@@ -44,7 +44,7 @@ def read_default_class(request: Request) -> CheckpointManifest:
     known = _shipped(request)
     if known is not None:
         return _manifest(name, known["config"] | known["rest"], known["notices"])
-    from headscope.model.classes.catalogue import family_of_class, task_of_class
+    from headscope.model.classes.catalog import family_of_class, task_of_class
     from headscope.model.classes.defaults import default_values
 
     family = family_of_class(name)
@@ -86,7 +86,7 @@ def with_nearest_class(err: HeadscopeError, reference: str) -> HeadscopeError:
         return err
     from difflib import get_close_matches
 
-    from headscope.model.classes.catalogue import all_classes_of_task
+    from headscope.model.classes.catalog import all_classes_of_task
 
     names = {name.lower(): name for task in Task for _, name in all_classes_of_task(task)}
     near = get_close_matches(reference.lower(), list(names), n=1)
@@ -106,7 +106,7 @@ def _check_options(request: Request) -> None:
 
 def _with_head(family: str | None, name: str) -> str:
     """Which classes of a family have a head, or where the class is explained."""
-    from headscope.model.classes.catalogue import classes_of_family
+    from headscope.model.classes.catalog import classes_of_family
 
     found = [item.name for item in classes_of_family(family)] if family else []
     if found:

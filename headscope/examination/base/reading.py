@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def read_checkpoint(request: Request, progress: Progress | None, *, takes_class: bool = False) -> CheckpointManifest:
-    """The manifest of the checkpoint that a request names; with `takes_class`, a class of Transformers is one too."""
+    """The manifest of the checkpoint that a request names; with `takes_class`, a class of Transformers is one too.
+
+    Raises UsageError for a class where weights are needed, and otherwise what `read_manifest` raises, with more advice.
+    """
     from headscope.checkpoints import read_manifest
 
     if is_class_name(request):

@@ -28,7 +28,7 @@ class Request:
     model_class: str | None = None
     adapter: str | None = None
     trust_remote_code: bool = False
-    verify: bool = False
+    prove: bool = False
     health: bool = False
     cache: bool = False
     no_numbers: bool = False
@@ -52,7 +52,7 @@ class ModuleRequest:
     loaded_from: str | None = None
     loading_info: Mapping[str, Any] | None = None
     offline: bool = False
-    verify: bool = False
+    prove: bool = False
     health: bool = False
 
 

@@ -45,7 +45,7 @@ def trace_token_rows(
         raise Unsupported(f"{cls.__name__} cannot be made with {size} tokens: {type(err).__name__}: {err}", "") from err
     model.train(False)
     with quiet():
-        trace = trace_head(model, choice.task, names, verify=True, twins=lambda: shallow_twins(model), keep=keep)
+        trace = trace_head(model, choice.task, names, prove=True, twins=lambda: shallow_twins(model), keep=keep)
     whole = int(choice.config.get_text_config().vocab_size)
     _check_shapes(model, skeleton, trace, {size: whole})
     return _with_true_tokens(trace, choice, size, whole), small

@@ -30,11 +30,11 @@ class Traced:
 
 
 def trace_checkpoint(
-    skeleton: PreTrainedModel, choice: Choice, own: FirstToken | None = None, *, verify: bool = False
+    skeleton: PreTrainedModel, choice: Choice, own: FirstToken | None = None, *, prove: bool = False
 ) -> Traced:
     """The head trace of a model on the meta device; `own` is what the checkpoint's own tokenizer puts first.
 
-    With `verify` the proof is kept, and the effect of padding is measured.
+    With `prove` the proof is kept, and the effect of padding is measured.
     """
     from headscope.examination.base.token_rows import trace_token_rows
     from headscope.model.classes.reduced_config import shallow_twins
@@ -48,19 +48,19 @@ def trace_checkpoint(
             trace, small = trace_token_rows(skeleton, choice, programs.append)
         except Unsupported as err:
             return Traced(None, (Gap(GapTopic.HEAD_PATH, err.message),))
-        return Traced(with_padding(trace, small) if verify else unless_contradicted(trace), program=programs[-1])
+        return Traced(with_padding(trace, small) if prove else unless_contradicted(trace), program=programs[-1])
     family = special_tokens_of(str(skeleton.config.model_type))
     names = TokenNames(own.token if own else family.first, family.eos, is_own=own is not None)
     try:
         with quiet():
             twins = partial(shallow_twins, skeleton)
-            trace = trace_head(skeleton, choice.task, names, verify=True, twins=twins, keep=programs.append)
+            trace = trace_head(skeleton, choice.task, names, prove=True, twins=twins, keep=programs.append)
     except Unsupported as err:
         found = traced_with_numbers(skeleton, choice, names, err, programs.append)
         if found is None:
             return Traced(None, (Gap(GapTopic.HEAD_PATH, err.message),))
         trace = replace(found, notes=(*found.notes, _WITH_NUMBERS))
-    return Traced(with_padding(trace, choice) if verify else unless_contradicted(trace), program=programs[-1])
+    return Traced(with_padding(trace, choice) if prove else unless_contradicted(trace), program=programs[-1])
 
 
 _WITH_NUMBERS = (
@@ -89,7 +89,7 @@ def traced_with_numbers(
     try:
         with quiet(), OwnRandomness():
             model = small_model(choice)
-            trace = trace_head(model, choice.task, names, verify=True, keep=keep)
+            trace = trace_head(model, choice.task, names, prove=True, keep=keep)
             # A small model may run for another reason than its numbers (fewer layers, a smaller vocabulary). Then it
             # isn't a witness for the large one.
             if not _fails_without_numbers(choice, model.config, failure):

@@ -34,7 +34,7 @@ def settings_without_shape(proposal: Proposal) -> dict[str, Any] | None:
     """
     import transformers
 
-    from headscope.model.classes.catalogue import task_of_class
+    from headscope.model.classes.catalog import task_of_class
     from headscope.model.classes.proposals import config_of
 
     config, task = config_of(proposal), task_of_class(proposal.class_name)

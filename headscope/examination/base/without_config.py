@@ -60,7 +60,7 @@ def _compute_the_same(one: Proposal, other: Proposal) -> bool:
     import torch
     import transformers
 
-    from headscope.model.classes.catalogue import task_of_class
+    from headscope.model.classes.catalog import task_of_class
     from headscope.model.classes.proposals import build_with_named_numbers, config_of
     from headscope.model.quiet import quiet
     from headscope.trace.batch.probe_batch import build_probe

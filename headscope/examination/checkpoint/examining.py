@@ -46,7 +46,7 @@ def examine(
     """
     manifest = read_checkpoint(request, progress, takes_class=takes_class)
     first = own_first_token(request, manifest)
-    tracer = partial(trace_checkpoint, own=first, verify=request.verify)
+    tracer = partial(trace_checkpoint, own=first, prove=request.prove)
     memory = memory or ReportMemory(open_cache(request.cache))
     # With code of the repository, a report also depends on files that no key names.
     if request.trust_remote_code or not memory.is_open:
@@ -54,13 +54,13 @@ def examine(
     rows = tokens_of(request, manifest)
     key = key_of(manifest, *_identity(request), first, rows) if memory.cache.is_open else ""
     structure = structure_of(manifest, request, first, rows)
-    known = memory.find(structure, manifest, verified=request.verify) or _shipped(request, manifest, memory, first)
+    known = memory.find(structure, manifest, verified=request.prove) or _shipped(request, manifest, memory, first)
     if known is not None:
-        report = renewed(known, structure, manifest, command, verified=request.verify)
+        report = renewed(known, structure, manifest, command, verified=request.prove)
         program = partial(memory.program, structure, partial(_program_again, request, manifest, tracer))
         return Examined(report, manifest, known.built, None, None, key, program)
     examined = examine_manifest(command, request, manifest, tracer, progress)
-    memory.keep(structure, manifest, examined.report, examined.built, verified=request.verify)
+    memory.keep(structure, manifest, examined.report, examined.built, verified=request.prove)
     memory.program(structure, examined.program)
     return replace(examined, key=key)
 
@@ -70,7 +70,7 @@ def _shipped(
 ) -> Remembered | None:
     """What headscope ships of the structure; None where it doesn't, or where the cache is not wanted."""
     found = shipped_examination(request, manifest, first) if memory.cache.is_open else None
-    return None if found is None or (request.verify and not found.verified) else found
+    return None if found is None or (request.prove and not found.verified) else found
 
 
 def _program_again(request: Request, manifest: CheckpointManifest, tracer: Tracer) -> HeadProgram | None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from headscope.errors import Unsupported
 from headscope.examination.checkpoint.loading import choose_class
-from headscope.examination.evidence.reference_scores import Text, TextScorer, check_scores_texts
+from headscope.examination.evidence.reference_scores import TextScorer, check_scores_texts
 from headscope.facts import PoolingKind, Task
 from headscope.facts.results.engines import EngineHead
 from headscope.facts.stored.location import Location
+from headscope.serving.answers import TextOrPair
 from headscope.serving.running.outcome import (
     BATCH,
     DEFAULT,
@@ -94,7 +95,7 @@ def engine_trial(examined: Examined, request: Request) -> Iterator[EngineTrial]:
         yield EngineTrial(folder, batches, ExpectedScores(references, padded), is_of_tokens)
 
 
-def _texts_of(copy: RandomCopy) -> Mapping[str, Sequence[Text]]:
+def _texts_of(copy: RandomCopy) -> Mapping[str, Sequence[TextOrPair]]:
     """The texts of each batch; those with padding only if the model has a padding token."""
     draw = random.Random(_SEED)
 
@@ -103,7 +104,7 @@ def _texts_of(copy: RandomCopy) -> Mapping[str, Sequence[Text]]:
 
     plain = [(words(count),) for count in _LENGTHS]
     pairs = [(words(3 + count % 5), words(2 + count % 7)) for count in _LENGTHS]
-    found: dict[str, Sequence[Text]] = {DEFAULT: plain, PLAIN: plain, PAIRS: pairs}
+    found: dict[str, Sequence[TextOrPair]] = {DEFAULT: plain, PLAIN: plain, PAIRS: pairs}
     pad = copy.tokenizer.pad_token
     if pad is not None:
         end = f" {pad}" * _PADDED
@@ -113,7 +114,7 @@ def _texts_of(copy: RandomCopy) -> Mapping[str, Sequence[Text]]:
     return found
 
 
-def _batch_of(kind: str, texts: Sequence[Text], copy: RandomCopy) -> InputBatch:
+def _batch_of(kind: str, texts: Sequence[TextOrPair], copy: RandomCopy) -> InputBatch:
     items = []
     for text in texts:
         encoded = copy.tokenizer(*text, truncation=False, verbose=False)

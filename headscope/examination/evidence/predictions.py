@@ -22,12 +22,20 @@ if TYPE_CHECKING:
     from headscope.labeled import Sampled
 
 _SURE = 0.001
+"""The chance up to which an order of the classes is taken for shown: a wrong one leads to a wrong repair."""
 _UNSURE = 0.05
+"""The chance above which predictions fit no order; between the two, nothing is claimed."""
 _FEWEST = 8
+"""Fewer rows with a known class are not tested: by chance, 7 of two classes are all right once in 128."""
 _FEWEST_FOR_NEITHER = 30
 _ROWS_A_CLASS = 5
+"""The most and the rows for each class from which "no order fits" is claimed: of fewer, a good model may miss some."""
 _LEAST_MARGIN = 0.2
+"""How much more probable the classes have to be under the best order than under the given one, to claim that they are
+permuted."""
 _LEAST_CONTRAST = 0.1
+"""The same against equal probabilities, to claim that the given order fits, or to find one: a model that was never
+trained leans to some class for each text, but not by much."""
 _MORE = "give more rows (--predict)"
 
 

@@ -17,6 +17,7 @@ from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import Task
 from headscope.facts.results.report import find_missing
 from headscope.facts.results.served import AS_IT_IS
+from headscope.serving.answers import TextOrPair
 from headscope.serving.comparing import ReferenceScores, VariantScores
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from headscope.model.classes.model_request import Choice
     from headscope.serving.explaining import Scores
 
-Text = tuple[str, ...]
 _CLOSE = 1e-4
 """Single precision, in relation to the largest score."""
 _SHORT_LIMITS = (128, 256, 512)
@@ -103,14 +103,14 @@ class TextScorer:
         limit_length(tokenizer, model)
         return cls(choice, place, tokenizer, model, batch_size)
 
-    def reference(self, texts: Sequence[Text], labels: Sequence[str], activation: str) -> ReferenceScores:
+    def reference(self, texts: Sequence[TextOrPair], labels: Sequence[str], activation: str) -> ReferenceScores:
         """The scores of texts; those in another precision and of variants are computed when they are called for."""
         own = self._scores(self.model, texts)
         return ReferenceScores(
             own, labels, activation, partial(self._rounded, texts), cache(partial(self._variants, texts, own))
         )
 
-    def padded_scores(self, texts: Sequence[Text], side: str) -> Scores:
+    def padded_scores(self, texts: Sequence[TextOrPair], side: str) -> Scores:
         """The scores of texts in one batch, padded on a side."""
         from headscope.model.loading.inference import encode_batches, score_texts
 
@@ -121,11 +121,11 @@ class TextScorer:
             self.tokenizer.padding_side = "right"
         return np.asarray(score_texts(self.model, batches).double().numpy())
 
-    def longest(self, texts: Sequence[Text]) -> int:
+    def longest(self, texts: Sequence[TextOrPair]) -> int:
         """The tokens of the longest text, before it is truncated."""
         return max(len(self.tokenizer(*text, truncation=False, verbose=False)["input_ids"]) for text in texts)
 
-    def _scores(self, model: PreTrainedModel, texts: Sequence[Text]) -> Scores:
+    def _scores(self, model: PreTrainedModel, texts: Sequence[TextOrPair]) -> Scores:
         from headscope.model.loading.inference import encode_batches, score_texts
 
         scores = score_texts(model, encode_batches(self.tokenizer, model, texts, 1)).double().numpy()
@@ -135,7 +135,7 @@ class TextScorer:
             raise Unsupported("the checkpoint's own scores are not all finite", "run `headscope check --for inference`")
         return np.asarray(scores)
 
-    def _rounded(self, texts: Sequence[Text], precision: str) -> Scores | None:
+    def _rounded(self, texts: Sequence[TextOrPair], precision: str) -> Scores | None:
         import torch
 
         from headscope.model.loading.inference import load_model
@@ -146,7 +146,7 @@ class TextScorer:
         except Unsupported:  # an operation that PyTorch lacks in this precision, or one that overflows
             return None
 
-    def _variants(self, texts: Sequence[Text], own: Scores) -> Mapping[str, VariantScores]:
+    def _variants(self, texts: Sequence[TextOrPair], own: Scores) -> Mapping[str, VariantScores]:
         """The variants of the head on the inputs as they are and on changed ones; of several alike, the first."""
         found = {AS_IT_IS: VariantScores(own)}
         tolerance = _CLOSE * max(float(np.abs(own).max()), 1.0)
@@ -172,7 +172,7 @@ class TextScorer:
             return {AS_IT_IS: VariantScores(score_texts(self.model, batches).double().numpy())}
         return {name: VariantScores(item.logits.double().numpy(), item.formula) for name, item in found.items()}
 
-    def _inputs(self, texts: Sequence[Text]) -> Iterator[tuple[str, list[Mapping[str, torch.Tensor]]]]:
+    def _inputs(self, texts: Sequence[TextOrPair]) -> Iterator[tuple[str, list[Mapping[str, torch.Tensor]]]]:
         """The encoded texts as they are, and as an engine may change them."""
         limit = self.tokenizer.model_max_length
         longest = min(self.longest(texts), limit)
@@ -202,7 +202,7 @@ class TextScorer:
         one, other = (score_texts(self.model, [batch]).double().numpy() for batch in (plain, positioned))
         return not _is_close(one, other, _CLOSE * max(float(np.abs(one).max()), 1.0))
 
-    def _encoded(self, texts: Sequence[Text], longest: int) -> list[Mapping[str, torch.Tensor]]:
+    def _encoded(self, texts: Sequence[TextOrPair], longest: int) -> list[Mapping[str, torch.Tensor]]:
         from headscope.model.loading.inference import encode_batches
 
         size = max(1, min(self.batch_size, _TOKENS_AT_ONCE // longest))

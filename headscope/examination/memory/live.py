@@ -138,14 +138,14 @@ def _with_findings(seen: LiveModel, report: Report, origin: LoadOrigin | None) -
 
 
 def see(module: nn.Module, asked: ModuleRequest | None = None) -> LiveModel:
-    """What `module` shows on its own; see `inspect_module`. With `verify`, the effect of padding is measured too."""
+    """What `module` shows on its own; see `inspect_module`. With `prove`, the effect of padding is measured too."""
     asked = asked or ModuleRequest()
     unwrapped = unwrap(module)
     inner, found = unwrapped.module, task_of(unwrapped.origin, asked.task)
     programs: list[HeadProgram] = []
     with uncompiled(inner):
         trace = _traced(unwrapped, asked.example_inputs, found, asked.output, programs.append)
-    trace = _with_padding(trace, inner, found) if asked.verify else unless_contradicted(trace)
+    trace = _with_padding(trace, inner, found) if asked.prove else unless_contradicted(trace)
     return replace(_seen(unwrapped, found, trace, asked.labels), program=programs[-1])
 
 
@@ -301,7 +301,7 @@ def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str |
         if unwrapped.scorer is not None:
             return _trace_scorer(unwrapped.scorer, task, output, keep)
         assert isinstance(module, PreTrainedModel)
-        return trace_head(module, task, token_names(module), verify=True, output=output, keep=keep)
+        return trace_head(module, task, token_names(module), prove=True, output=output, keep=keep)
 
 
 def _trace_scorer(scorer: Scorer, task: Task, output: str | None, keep: Keep) -> HeadTrace:
@@ -317,7 +317,7 @@ def _trace_scorer(scorer: Scorer, task: Task, output: str | None, keep: Keep) ->
         probe = replace(build_probe(inside, task, taken | sizes, turn), labels={})
         return run_forward(subject, probe, hint="give example_inputs that its forward takes", output=output)
 
-    return read_head(scorer.module, run, token_names(scorer.inside), verify=True, keep=keep)
+    return read_head(scorer.module, run, token_names(scorer.inside), prove=True, keep=keep)
 
 
 def token_names(module: nn.Module) -> TokenNames:
@@ -361,4 +361,4 @@ def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | Non
         probe = probe_from_examples(subject, example_inputs, taken, turn)
         return run_forward(subject, probe, hint="give example_inputs that its forward takes", output=output)
 
-    return read_head(module, run, token_names(module), verify=True, keep=keep)
+    return read_head(module, run, token_names(module), prove=True, keep=keep)

@@ -55,7 +55,7 @@ def embeddings_of(module: nn.Module, origin: nn.Module) -> frozenset[str]:
 
 def task_of(module: nn.Module, task: str | None) -> Task:
     """The task that a caller names, or that of the model's class. Raises UsageError for an unknown one."""
-    from headscope.model.classes.catalogue import task_of_class
+    from headscope.model.classes.catalog import task_of_class
 
     if task is not None:
         return parse_task(task)

@@ -37,7 +37,7 @@ class Unwrapped:
     is_sharded: bool = False
     scorer: Scorer | None = None
     activation: str = ""
-    offloaded: Mapping[str, accelerate.Numbers] = field(default_factory=dict)
+    offloaded: Mapping[str, accelerate.TensorReader] = field(default_factory=dict)
 
     @property
     def origin(self) -> nn.Module:

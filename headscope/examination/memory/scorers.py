@@ -142,7 +142,7 @@ def _own_scorer(module: nn.Module) -> Scorer | None:
 def passes_on(module: nn.Module, inner: nn.Module) -> bool:
     """Whether a module runs exactly what its part `inner` runs to make the scores, as seen on invented inputs."""
     from headscope.facts import Task
-    from headscope.model.classes.catalogue import task_of_class
+    from headscope.model.classes.catalog import task_of_class
     from headscope.trace.batch.probe_batch import build_probe
 
     try:

@@ -47,7 +47,7 @@ def live_subject(module: nn.Module, profile: Profile, asked: ModuleRequest, opti
     for inference that is not determined. With `loading_info`, which `from_pretrained` returns under
     `output_loading_info=True`, nothing is read.
     """
-    seen = see(module, replace(asked, verify=True))
+    seen = see(module, replace(asked, prove=True))
     subject = Subject(
         report=seen.alone,
         profile=profile,

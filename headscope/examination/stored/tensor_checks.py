@@ -15,7 +15,7 @@ from headscope.examination.stored.pairing import StoredPair, StoredPairing
 from headscope.facts import Gap, TensorHeader
 from headscope.facts.counting import few_of
 from headscope.facts.results.verification import TensorCheck, TensorStatus
-from headscope.upstream.accelerate import Numbers
+from headscope.upstream.accelerate import TensorReader
 from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 def unchecked(name: str, tensor: torch.Tensor, *, is_head: bool = True) -> TensorCheck:
+    """What is known of a tensor before it is compared: its name, shape and dtype."""
     from torch import nn
 
     return TensorCheck(
@@ -38,7 +39,7 @@ def unchecked(name: str, tensor: torch.Tensor, *, is_head: bool = True) -> Tenso
 
 
 def checked(
-    item: LiveTensor, pairing: StoredPairing, *, is_head: bool, is_live: bool, numbers: Numbers | None = None
+    item: LiveTensor, pairing: StoredPairing, *, is_head: bool, is_live: bool, numbers: TensorReader | None = None
 ) -> TensorCheck:
     """What one tensor of the model is; `numbers` reads one that is offloaded."""
     bare = replace(unchecked(item.name, item.tensor, is_head=is_head), is_live=is_live, is_buffer=item.is_buffer)
@@ -69,7 +70,7 @@ def _without_pair(bare: TensorCheck, item: LiveTensor, pairing: StoredPairing) -
     return replace(bare, status=TensorStatus.RANDOM, reason="the checkpoint holds nothing for it")
 
 
-def read_offloaded(numbers: Numbers) -> torch.Tensor:
+def read_offloaded(numbers: TensorReader) -> torch.Tensor:
     """A tensor from where it was offloaded to. Raises Unsupported where it is no longer there."""
     try:
         return numbers()
@@ -83,6 +84,7 @@ _NOT_SCALED = " without a quantization config, so the loader takes its numbers w
 
 
 def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing) -> TensorCheck:
+    """The comparison of a tensor with the stored tensor of the same shape, or with those that it is made of."""
     from headscope.model.tensors.numbers import compare_numbers, why_not_comparable
 
     if not tensor.numel() and 0 not in pair.headers[0].shape:

@@ -193,7 +193,7 @@ def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: StoredPairing) ->
 
 def _has_no_head(module: Any) -> bool:
     """Whether a model of Transformers is the base model alone, as its class says."""
-    from headscope.model.classes.catalogue import task_of_class
+    from headscope.model.classes.catalog import task_of_class
 
     if not is_of_transformers(module) or module.base_model is not module:
         return False
@@ -202,7 +202,7 @@ def _has_no_head(module: Any) -> bool:
 
 def _trained_for(manifest: CheckpointManifest) -> str:
     """The classification task of the class that a checkpoint names; "" where that is none."""
-    from headscope.model.classes.catalogue import task_of_class
+    from headscope.model.classes.catalog import task_of_class
 
     named = manifest.config.get("architectures")
     names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []

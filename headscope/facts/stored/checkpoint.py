@@ -1,5 +1,6 @@
 """What a checkpoint is made of: files, tensor headers, configuration; no weights."""
 
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,6 +11,9 @@ from headscope.facts.stored.states import CheckpointState
 
 LABEL_MAPS = frozenset({"id2label", "label2id"})
 """The fields of a configuration that may hold a million entries."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""The sizes of the axes of tensors by their names."""
 
 
 class CheckpointKind(StrEnum):

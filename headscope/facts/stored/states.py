@@ -22,7 +22,7 @@ class StateKind(StrEnum):
     HALF_DOWNLOAD = "half_download"
 
 
-RULES = {
+STATE_RULES = {
     StateKind.WRAPPED_KEYS: "HS802",
     StateKind.PEFT_KEYS: "HS803",
     StateKind.DEEPSPEED: "HS804",
@@ -72,7 +72,7 @@ class CheckpointState:
         return f"Seen: {'; '.join(self.evidence)}." if self.evidence else ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rule", RULES[self.kind])
+        object.__setattr__(self, "rule", STATE_RULES[self.kind])
 
 
 def error_line(err: HeadscopeError, code: str = "") -> str:

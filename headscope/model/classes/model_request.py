@@ -12,7 +12,7 @@ from headscope.facts import Task, TokenRow
 from headscope.facts.counting import few_of
 from headscope.facts.heads.tasks import WITHOUT_CLASSES, parse_task
 from headscope.facts.stored.location import Location
-from headscope.model.classes.catalogue import (
+from headscope.model.classes.catalog import (
     HeadClass,
     class_for,
     classes_of_family,

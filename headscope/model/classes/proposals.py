@@ -15,30 +15,36 @@ import torch
 import transformers
 
 from headscope.facts import Task, TensorHeader
+from headscope.facts.stored.checkpoint import Shapes
 from headscope.facts.stored.weights import layer_numbers, modern_name, of_any_layer
-from headscope.model.classes.catalogue import all_classes_of_task, classes_of_family
+from headscope.model.classes.catalog import all_classes_of_task, classes_of_family
 from headscope.model.classes.defaults import fill_open_fields
 from headscope.model.classes.reduced_config import DEPTHS, shallow_config
 from headscope.model.quiet import quiet
 from headscope.upstream.torch import on_meta
 from headscope.upstream.transformers import config_classes, folder_of_type
 
-_FEW = 12
+_MOST_MISFITS = 12
 """Keys in which a class may differ before its flags are tried."""
 _MOST_HEIGHTS = 30
+"""Different heights of stacks that are tried for each number of layers: the class is built for each."""
 _START = 1000
-_OF_A_HEAD = 2
+"""Characters of a source file in which the note that it is generated stands."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _LEAF = {"weight", "bias", "gamma", "beta"}
 _MOST_WORDS = 60
+"""Words of the keys that are looked up in every source, the most frequent ones: a bound for hostile state dicts."""
 _LEAST = 0.5
+"""The share of the keys that a class has to have to be proposed."""
 _MOST_FIELDS = 80
+"""Fields of a configuration that are solved for: the class is built for each."""
 _LARGEST = 2**31
+"""Beyond every size that a field may have, and beyond every count of misfits."""
 _HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads")
 _HEAD_WIDTH = 64
+"""The width of an attention head in BERT and most families since."""
 _LARGEST_SOLVED = 4096
-
-Shapes = dict[str, tuple[int, ...]]
+"""The largest size of an image or of shared heads that bisection finds, in 12 steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ def _model_types(stored: Shapes) -> list[str]:
     another's, then those with the least code. A head's own name does not count, since Transformers writes many heads in
     one place for all families.
     """
-    inner = [parts for key in stored if len(parts := key.split(".")) > _OF_A_HEAD]
+    inner = [parts for key in stored if len(parts := key.split(".")) > 2]  # "classifier.weight" has two parts
     counted = Counter(word for parts in inner for word in parts if _WORD.fullmatch(word) and word not in _LEAF)
     words = [word for word, _ in counted.most_common(_MOST_WORDS)]
     sources = {kind: _source(folder_of_type(kind)) for kind in config_classes() if classes_of_family(kind)}
@@ -127,7 +133,7 @@ def _fit(name: str, stored: Shapes) -> Proposal | None:
     keys = {of_any_layer(key) for key in stored}
     flags = dict[str, int]()
     misfits = len(_any_layer(built).keys() ^ keys)
-    for flag in _flags(config) if 0 < misfits <= _FEW else ():
+    for flag in _flags(config) if 0 < misfits <= _MOST_MISFITS else ():
         other = shapes_of_class(cls, _with_flags(config, {**flags, flag: not getattr(config, flag)}))
         if other and (left := len(_any_layer(other).keys() ^ keys)) < misfits:
             built, misfits, flags[flag] = other, left, not getattr(config, flag)

@@ -244,6 +244,7 @@ def _is_token(field: str, value: Any) -> bool:
 
 
 def with_parts(config: Any) -> list[Any]:
+    """A configuration and those of its parts, such as a text and a vision model."""
     parts = (getattr(config, name, None) for name in _PARTS)
     return [config, *(part for part in parts if hasattr(part, "to_dict"))]
 

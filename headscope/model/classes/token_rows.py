@@ -11,7 +11,7 @@ from headscope.errors import UsageError
 from headscope.model.classes.reduced_config import with_vocabulary
 
 _BESIDE = ("labels", "logits_to_keep", "num_logits_to_keep")
-_FEW = (499, 503, 509, 521, 523, 541, 547, 557, 563, 569, 571, 577, 587)
+_ROW_COUNTS = (499, 503, 509, 521, 523, 541, 547, 557, 563, 569, 571, 577, 587)
 """Sizes of a small vocabulary: one that no other size of a model equals is taken."""
 
 
@@ -45,7 +45,7 @@ def with_few_tokens(cls: type[PreTrainedModel], config: Any, count: int) -> tupl
     The third is the size of that vocabulary, which no other size in the configuration equals.
     """
     taken = set(_numbers(config.to_dict()))
-    size = next(size for size in _FEW if size not in taken)
+    size = next(size for size in _ROW_COUNTS if size not in taken)
     whole = getattr(cls, _WHOLE)
     return class_with_rows(whole, tuple(range(size - count, size))), with_vocabulary(config, size), size
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from headscope.facts import TensorHeader, UnusedGroup
 from headscope.facts.stored.weights import DroppedGroup, of_any_layer
-from headscope.model.classes.catalogue import siblings_with_heads
+from headscope.model.classes.catalog import siblings_with_heads
 from headscope.model.classes.reduced_config import shallow_config, with_parts
 from headscope.model.quiet import quiet
 from headscope.recent import Recent

@@ -10,7 +10,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError, first_line
-from headscope.facts.results.probe_data import Input
+from headscope.facts.probing.data import Input
 from headscope.facts.stored.location import Location
 from headscope.model.classes.model_request import Choice
 from headscope.model.quiet import quiet
@@ -62,7 +62,10 @@ def load_model(
 
 
 def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
-    """Texts, or pairs of texts, as a padded batch of the checkpoint's own tokenizer."""
+    """Texts, or pairs of texts, as a padded batch of the checkpoint's own tokenizer.
+
+    `input_ids` is [texts, tokens]. Raises UsageError for another number of second texts.
+    """
     if pairs and len(pairs) != len(texts):
         raise UsageError(f"{len(pairs)} --text-pair for {len(texts)} --text", "give one --text-pair for each --text")
     return _encoded(open_tokenizer(place), texts, pairs)
@@ -112,7 +115,8 @@ def encode_batches(
 ) -> Iterator[Mapping[str, torch.Tensor]]:
     """Texts, or pairs of texts, in padded batches of at most `size`; of one where the model doesn't know its pad token.
 
-    Texts that are longer than the tokenizer's limit are truncated.
+    Texts that are longer than the tokenizer's limit are truncated. `input_ids` and `attention_mask` are [texts,
+    tokens].
     """
     size = size if tokenizer.pad_token is not None and _pads(model) else 1
     for start in range(0, len(texts), size):
@@ -226,7 +230,10 @@ def count_frames(path: str) -> int:
 
 
 def read_wave(path: str) -> tuple[torch.Tensor, int]:
-    """The samples of a 16-bit WAV file between -1 and 1, and how many there are in a second."""
+    """The samples of a 16-bit WAV file between -1 and 1, and how many there are in a second.
+
+    Raises NotFound for a file that can't be read, and Unsupported for other samples.
+    """
     try:
         with wave.open(str(Path(path))) as file:
             if file.getsampwidth() != 2:

@@ -20,12 +20,11 @@ from headscope.facts import (
     WeightDiff,
 )
 from headscope.facts.counting import counted, verb
+from headscope.facts.stored.checkpoint import Shapes
 
 _SKIP_LISTS = ("llm_int8_skip_modules", "modules_to_not_convert", "ignore", "ignored_layers")
-_NIBBLES = 2
 _WORD = 32
 
-Shapes = Mapping[str, tuple[int, ...]]
 Group = dict[str, TensorHeader]
 
 
@@ -135,7 +134,7 @@ def _bitsandbytes_4(stem: str, group: Group, settings: _Settings) -> Iterator[Pa
     if state is None or weight is None:
         return
     bytes_of_storage = _BYTES.get(weight.dtype, 1)
-    shape = _true_shape(f"{stem}.weight", _NIBBLES * bytes_of_storage * math.prod(weight.shape), settings)
+    shape = _true_shape(f"{stem}.weight", 2 * bytes_of_storage * math.prod(weight.shape), settings)
     parts = [header.key for suffix, header in group.items() if suffix.startswith("weight")]
     if shape is not None:
         yield _packed(f"{stem}.weight", shape, parts, state.rpartition("__")[2] or "4 bit", settings)
@@ -192,7 +191,7 @@ def _mxfp4(stem: str, group: Group, settings: _Settings) -> Iterator[Packed]:
     if blocks is None or scales is None or len(blocks.shape) < 3:
         return
     *leading, rows, groups, width = blocks.shape
-    shape = (*leading, groups * width * _NIBBLES, rows)
+    shape = (*leading, groups * width * 2, rows)
     yield _packed(stem, shape, [blocks.key, scales.key], "mxfp4", settings)
 
 
@@ -204,7 +203,7 @@ def _torchao(stem: str, group: Group, settings: _Settings) -> Iterator[Packed]:
     shape: tuple[int, ...] | None = data.shape
     known = settings.shapes.get(_model_key(name, settings.shapes))
     if data.dtype != "int8" and not data.dtype.startswith("float8") and known != data.shape:
-        shape = _true_shape(name, _NIBBLES * _BYTES.get(data.dtype, 1) * math.prod(data.shape), settings)
+        shape = _true_shape(name, 2 * _BYTES.get(data.dtype, 1) * math.prod(data.shape), settings)
     parts = [header.key for suffix, header in group.items() if suffix.startswith("_weight_")]
     if shape is not None:
         yield _packed(name, shape, parts, f"torchao {data.dtype}", settings)
@@ -228,7 +227,7 @@ def _true_shape(name: str, elements: int, settings: _Settings) -> tuple[int, ...
     known = settings.shapes.get(_model_key(name, settings.shapes))
     if known is None:
         return None
-    if 0 <= elements - math.prod(known) < _NIBBLES:
+    if 0 <= elements - math.prod(known) < 2:
         return known
     width = math.prod(known[1:])
     return (elements // width, *known[1:]) if len(known) > 1 and width and elements % width == 0 else None

@@ -78,7 +78,7 @@ def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | N
 
 
 def bias_statistics(name: str, bias: torch.Tensor, features: int) -> BiasStatistics:
-    """Statistics of a bias of finite floats, for a classifier that reads `features` numbers."""
+    """Statistics of a bias of finite floats, for a classifier that reads `features` numbers. `bias` is [classes]."""
     numbers = bias.detach().to("cpu", torch.float64).flatten()
     largest = float(numbers.abs().max()) if numbers.numel() else 0.0
     bound = 1 / math.sqrt(features)
@@ -101,7 +101,10 @@ def spread_z(spread: float, expected: float, count: int, kurtosis: float) -> flo
 
 
 def known_schemes(shape: tuple[int, ...], initial_spread: float | None) -> dict[str, float]:
-    """The spreads that usual initializations give a weight [classes, features]."""
+    """The spreads that usual initializations give a weight [classes, features].
+
+    Xavier: Glorot and Bengio, 2010; Kaiming: He et al., 2015; orthogonal: Saxe et al., 2014.
+    """
     classes, features = shape
     schemes = {"the class's own initialization": initial_spread} if initial_spread else {}
     return schemes | {
@@ -180,11 +183,15 @@ def _spectrum(numbers: torch.Tensor, spread: float) -> Spectrum:
 
 
 def top_z(top: float, small: int, large: int) -> float:
-    """The largest singular value of unit noise against the law of Tracy and Widom, with Johnstone's constants."""
+    """The largest singular value of unit noise against the law of Tracy and Widom, with Johnstone's constants.
+
+    `top` is that of a matrix [small, large] or [large, small]. Johnstone, 2001; the law's mean is -1.21, its deviation
+    1.27.
+    """
     wide, narrow = math.sqrt(large - 0.5), math.sqrt(small - 0.5)
-    centre = (wide + narrow) ** 2
+    center = (wide + narrow) ** 2
     scale = (wide + narrow) * (1 / wide + 1 / narrow) ** (1 / 3)
-    return float((top**2 - centre) / scale + 1.21) / 1.27
+    return float((top**2 - center) / scale + 1.21) / 1.27
 
 
 def _precision(matrix: torch.Tensor) -> str:

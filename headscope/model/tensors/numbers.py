@@ -66,7 +66,10 @@ def why_not_comparable(tensor: torch.Tensor) -> str:
 def compare_numbers(
     tensor: torch.Tensor, stored: torch.Tensor | Callable[[int, int], torch.Tensor]
 ) -> NumberDifference:
-    """A tensor against stored numbers in its order, or a function that reads those from one place to another, flat."""
+    """A tensor against stored numbers in its order, or a function that reads those from one place to another, flat.
+
+    Raises Unsupported if there are fewer or more of them. A tensor may have any shape; both are compared flat.
+    """
     found = NumberDifference()
     if isinstance(stored, torch.Tensor):
         every = stored.reshape(-1)

@@ -6,7 +6,10 @@ from headscope.facts.results.check import TensorValues
 
 
 def values_of(name: str, tensor: torch.Tensor, stored: torch.dtype | None = None) -> TensorValues:
-    """What the numbers of a tensor are; `stored` is the dtype in the checkpoint, where there is one."""
+    """What the numbers of a tensor are; `stored` is the dtype in the checkpoint, where there is one.
+
+    The tensor may have any shape.
+    """
     numbers = tensor.detach()
     is_whole = (
         stored is not None and numbers.is_floating_point() and not (stored.is_floating_point or stored.is_complex)

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from headscope.facts.counting import shortened
-from headscope.facts.results.probe import Problem
-from headscope.facts.results.probe_data import Contradiction, LabelFacts, Numbers, Suspect
+from headscope.facts.probing.data import Contradiction, LabelFacts, Numbers, Suspect
+from headscope.facts.probing.result import Problem
+from headscope.probing.arrays import Array
 from headscope.probing.data.rows import LabeledRows
-
-Array = np.ndarray[Any, Any]
 
 _SHOWN = 20
 

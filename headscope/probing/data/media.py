@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from headscope.errors import NotFound, UsageError
-from headscope.facts.results.probe_data import Input
-from headscope.labeled.rows import Row, RowSource
+from headscope.facts.probing.data import Input
+from headscope.labeled.rows import RowCells, RowSource
 from headscope.model.loading.inference import count_frames
+from headscope.probing.arrays import Array
 
-Array = np.ndarray[Any, Any]
 _STORED = "stored:"
 
 
@@ -28,7 +28,7 @@ class Media:
     encode: Callable[[str], Mapping[str, torch.Tensor]]
 
     def lengths(self, paths: Sequence[str]) -> Array:
-        """Frames of each sound; 0 for images."""
+        """Frames of each sound; 0 for images. The result is [paths]."""
         return np.array([count_frames(path) if self.kind is Input.AUDIO else 0 for path in paths])
 
     def batches(self, paths: Sequence[str]) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
@@ -46,7 +46,7 @@ def with_names(source: RowSource, column: str) -> RowSource:
     """The rows with a name for each file: its path, or a digest of the bytes that `datasets` stored in the cell."""
     base = Path(source.name).parent
 
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         at = [place for place, name in enumerate(wanted) if name == column]
         for row in source.read(wanted):
             yield tuple(_name(cell, base, source, column) if place in at else cell for place, cell in enumerate(row))

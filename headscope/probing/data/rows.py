@@ -19,9 +19,9 @@ from headscope.errors import UsageError
 from headscope.examination.evidence.labeled import DataRequest
 from headscope.facts import ModelFacts
 from headscope.facts.counting import counted, few_of, shortened
+from headscope.facts.probing.data import Input
+from headscope.facts.probing.result import Problem
 from headscope.facts.results.labeled import DataFacts, LabelKind
-from headscope.facts.results.probe import Problem
-from headscope.facts.results.probe_data import Input
 from headscope.labeled import (
     RowSource,
     Sampled,
@@ -33,8 +33,7 @@ from headscope.labeled import (
 )
 from headscope.labeled.label_cells import check_finite, note_on_names
 from headscope.labeled.tally import is_ignored, read_label, spelled
-
-Array = np.ndarray[Any, Any]
+from headscope.probing.arrays import Array
 
 _OF_CLASSES = (LabelKind.INTEGERS, LabelKind.TEXTS, LabelKind.BOOLEANS)
 _OF_NUMBERS = (LabelKind.INTEGERS, LabelKind.NUMBERS)
@@ -110,13 +109,14 @@ def problem_of(facts: DataFacts, model: ModelFacts, asked: Problem | None) -> Pr
     if asked is not None:
         if facts.kind not in kinds[asked]:
             raise UsageError(
-                f"{column!r} of {facts.file} holds {facts.kind.value}, which don't fit --task {_OPTIONS[asked]}",
+                f"{column!r} of {facts.file} holds {facts.kind.value}, "
+                f"which don't fit --problem-type {_OPTIONS[asked]}",
                 _HINTS[asked],
             )
         if asked is Problem.SINGLE_LABEL and facts.kind is LabelKind.NUMBERS and not facts.is_whole:
             raise UsageError(
                 f"{column!r} of {facts.file} holds numbers with fractions, which are not classes",
-                "use --task regression",
+                "use --problem-type regression",
             )
         return asked
     if facts.kind in _OF_SEVERAL:
@@ -140,8 +140,8 @@ def check_numbers(source: RowSource, column: str) -> None:
         label = read_label(cell, source, column)
         if isinstance(label, bool | str | tuple):
             raise UsageError(
-                f"--task regression needs numbers, and {column!r} of {source.name} has {shortened(spelled(label))!r} "
-                f"in row {number:,}",
+                f"--problem-type regression needs numbers, and {column!r} of {source.name} has "
+                f"{shortened(spelled(label))!r} in row {number:,}",
                 "leave the label empty if the number is not known; its row is left out then",
             )
 
@@ -164,7 +164,7 @@ def read_rows(
     if facts.has_more_classes and by_class:
         raise UsageError(
             f"{facts.label_columns[0]!r} of {facts.file} has over {len(facts.classes):,} different values",
-            "use --task regression if they are numbers, not classes",
+            "use --problem-type regression if they are numbers, not classes",
         )
     sampled = (sample_in_proportion if by_class else sample_spread)(source, facts, limit, seed)
     filled = [row for row in sampled if any(text.strip() for text in row.texts)]
@@ -221,7 +221,7 @@ def _classes(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) 
 def _no_classes_hint(facts: DataFacts, kind: Kind) -> str:
     numbers = facts.kind in _OF_NUMBERS and len(facts.classes) > 2
     return f"give {kind.input.noun}s of at least two classes, or fewer --folds" + (
-        "; for numbers that are not classes, use --task regression" if numbers else ""
+        "; for numbers that are not classes, use --problem-type regression" if numbers else ""
     )
 
 
@@ -238,7 +238,7 @@ def _note_on_lost(lost: int, total: int, facts: DataFacts) -> list[str]:
     """Where most rows are in classes that are too small: the scores are then those of a small part of the data."""
     if lost <= total / 2:
         return []
-    hint = "; for numbers that are not classes, use --task regression" if facts.kind in _OF_NUMBERS else ""
+    hint = "; for numbers that are not classes, use --problem-type regression" if facts.kind in _OF_NUMBERS else ""
     return [f"{lost:,} of {counted(total, 'row')} left out with these classes{hint}"]
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from headscope.facts import Gap, GapTopic, Head
-from headscope.facts.results.probe import Vector
-from headscope.probing.hidden.pooled import Part
-from headscope.probing.hidden.store import Array, Features, name_of_part, whole_array
+from headscope.facts.probing.result import Vector
+from headscope.probing.arrays import Array
+from headscope.probing.hidden.pooled import LayerVector
+from headscope.probing.hidden.store import Features, name_of_part, whole_array
 
 _LAST = 4
 
@@ -26,7 +27,7 @@ class Vectors:
     layer: int | None
     pooling: Vector
     make: Callable[[], Array]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[LayerVector, ...] = ()
 
 
 def classifier_of_model(head: Head | None) -> str | Gap:
@@ -102,5 +103,5 @@ def _combined(features: Features) -> Iterator[Vectors]:
             )
 
 
-def _are_of_one_size(parts: dict[Part, Array], vector: Vector, layers: Sequence[int]) -> bool:
+def _are_of_one_size(parts: dict[LayerVector, Array], vector: Vector, layers: Sequence[int]) -> bool:
     return len({parts[vector, layer].shape[1] for layer in layers}) == 1

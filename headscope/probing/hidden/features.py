@@ -17,13 +17,14 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported, UsageError
 from headscope.facts.counting import counted
-from headscope.facts.results.probe import Vector
-from headscope.facts.results.probe_data import Input, Precision
+from headscope.facts.probing.data import Input, Precision
+from headscope.facts.probing.result import Vector
 from headscope.model.loading.inference import NO_LIMIT, lacked_memory, run_texts
 from headscope.model.quiet import quiet
+from headscope.probing.arrays import Array
 from headscope.probing.data.media import Media
-from headscope.probing.hidden.pooled import Part, PooledTokens, all_vectors, at, pool_positions, pool_tokens
-from headscope.probing.hidden.store import Array, Features, Store, TextLengths
+from headscope.probing.hidden.pooled import LayerVector, PooledTokens, all_vectors, at, pool_positions, pool_tokens
+from headscope.probing.hidden.store import Features, Store, TextLengths
 from headscope.trace.record.base import base_module
 
 Texts = Sequence[tuple[str, ...]]
@@ -33,7 +34,6 @@ _EXACT = {torch.float32: 1e-5, torch.float64: 1e-5}
 _COARSE = 2e-2
 """How much padding may change a vector, relative to its largest number: rounding, by the dtype of the model."""
 _SAME_SCORES = 1e-4
-_SECOND = 1.0
 
 
 @dataclass(slots=True)
@@ -130,7 +130,10 @@ def _read_all(
 
 
 def token_lengths(reader: Reader, texts: Texts) -> Array:
-    """How many tokens each text has before it is cut. Raises UsageError for a text without any."""
+    """How many tokens each text has before it is cut. Raises UsageError for a text without any.
+
+    The result is [texts].
+    """
     found: list[int] = []
     for start in range(0, len(texts), _CHUNK):
         found += [len(ids) for ids in _tokens(reader, texts[start : start + _CHUNK], cut=False)]
@@ -179,16 +182,17 @@ class Effect:
     holds: bool
 
 
-def padding_of_vectors(reader: Reader, texts: Texts, lengths: Array) -> dict[Part | None, Effect] | None:
+def padding_of_vectors(reader: Reader, texts: Texts, lengths: Array) -> dict[LayerVector | None, Effect] | None:
     """What padding does to each vector of the shortest and the longest text, and to the scores (None).
 
-    None where a vector exists only with or only without padding; empty where all texts are of one length.
+    None where a vector exists only with or only without padding; empty where all texts are of one length. `lengths` is
+    [texts].
     """
     rows = np.array([int(lengths.argmax()), int(lengths.argmin())])
     if lengths[rows[0]] == lengths[rows[1]]:
         return {}
     together = _run(reader, [texts[row] for row in rows]).vectors
-    found: dict[Part | None, Effect] = {}
+    found: dict[LayerVector | None, Effect] = {}
     for place, row in enumerate(rows):
         alone = _run(reader, [texts[row]]).vectors
         if alone.keys() != together.keys():
@@ -205,7 +209,10 @@ def _effect(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> Effect:
 
 
 def largest_change(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The largest difference of two numbers at one place, relative to the largest number of `one`."""
+    """The largest difference of two numbers at one place, relative to the largest number of `one`.
+
+    Both have one shape, whichever it is.
+    """
     both = one.isfinite() & other.isfinite()
     if not bool(both.any()):
         return 0.0
@@ -238,7 +245,7 @@ class Batch:
     layers: int
 
     @property
-    def vectors(self) -> dict[Part | None, torch.Tensor]:
+    def vectors(self) -> dict[LayerVector | None, torch.Tensor]:
         """The vectors and, under None, the scores, in float32 on the CPU."""
         return all_vectors(self.pooled, self.scores)
 
@@ -395,7 +402,7 @@ def _head_input(taps: _Taps, logits: torch.Tensor) -> torch.Tensor | None:
 
 
 def _progress(what: str, done: int, total: int, seconds: float) -> str:
-    if seconds < _SECOND:
+    if seconds < 1:  # too short for a rate
         return f"reading {total:,} {what}"
     rate = done / seconds
     return f"reading {what}: {done:,} of {total:,}, {rate:,.0f} a second, {(total - done) / rate:,.0f} s left"

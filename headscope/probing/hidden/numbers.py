@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headscope.facts.results.probe_data import FeatureNumbers, VectorNumbers
+from headscope.facts.probing.data import FeatureNumbers, VectorNumbers
+from headscope.probing.arrays import Array
 from headscope.probing.hidden.candidates import Vectors
-from headscope.probing.hidden.pooled import Part
-from headscope.probing.hidden.store import Array, Features, name_of_part
+from headscope.probing.hidden.pooled import LayerVector
+from headscope.probing.hidden.store import Features, name_of_part
 
 _SAME = 1e-6
 """A dimension is dead if it differs over the texts by less than this share of its largest number: rounding."""
@@ -36,7 +37,7 @@ def _of_vector(item: Vectors, effects: dict[str, float]) -> VectorNumbers:
     return VectorNumbers(item.name, mean_cosine(matrix), dead_dimensions(matrix), _effect(item.parts, effects))
 
 
-def _effect(parts: Sequence[Part], effects: dict[str, float]) -> float | None:
+def _effect(parts: Sequence[LayerVector], effects: dict[str, float]) -> float | None:
     """What padding changes at most in the stored vectors that a candidate is made of."""
     found = [effects[name_of_part(part)] for part in parts if name_of_part(part) in effects]
     return max(found, default=None)

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
-from headscope.facts.results.probe_data import Input, Precision
+from headscope.facts.probing.data import Input, Precision
 from headscope.facts.stored.location import Location
 from headscope.model.classes.model_request import Choice
 from headscope.model.loading.inference import (
@@ -26,7 +26,7 @@ from headscope.model.loading.inference import (
 )
 from headscope.probing.data.media import Media
 from headscope.probing.hidden.features import Reader, Texts, largest_change, run_batch, token_lengths
-from headscope.probing.hidden.pooled import Part
+from headscope.probing.hidden.pooled import LayerVector
 
 AUTO = "auto"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -94,7 +94,7 @@ class _Wide:
     """Sample texts with their vectors in float32, and the numbers of parameters that the checkpoint doesn't give."""
 
     texts: Sequence[tuple[str, ...]]
-    vectors: list[dict[Part | None, torch.Tensor]]
+    vectors: list[dict[LayerVector | None, torch.Tensor]]
     drawn: dict[str, torch.Tensor]
 
 
@@ -104,7 +104,7 @@ def _in_float32(source: InputSource, tokenizer: Any, where: torch.device, texts:
     return _Wide(sample, [run_batch(reader, [text]).vectors for text in sample], _drawn(reader.model, source.new))
 
 
-def _largest(wide: dict[Part | None, torch.Tensor], narrow: dict[Part | None, torch.Tensor]) -> float:
+def _largest(wide: dict[LayerVector | None, torch.Tensor], narrow: dict[LayerVector | None, torch.Tensor]) -> float:
     return max(largest_change(value, narrow[part]) if part in narrow else inf for part, value in wide.items())
 
 

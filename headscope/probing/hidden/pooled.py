@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from headscope.facts.results.probe import Vector
+from headscope.facts.probing.result import Vector
 
-Part = tuple[Vector, int | None]
+LayerVector = tuple[Vector, int | None]
 """A vector that the pass stores, and the layer that it is made of; None for the pooler and the head's input."""
 
 _POSITIONS = 3
@@ -23,7 +23,7 @@ class PooledTokens:
     `gaps` are layers that could not be read, `absent` vectors that this model doesn't have, each with the reason.
     """
 
-    parts: dict[Part, torch.Tensor]
+    parts: dict[LayerVector, torch.Tensor]
     first_shares: dict[int, torch.Tensor] = field(default_factory=dict)
     cosines: dict[int, torch.Tensor] = field(default_factory=dict)
     gaps: dict[str, str] = field(default_factory=dict)
@@ -31,7 +31,11 @@ class PooledTokens:
 
 
 def pool_tokens(states: Sequence[torch.Tensor], mask: torch.Tensor, ends: torch.Tensor | None) -> PooledTokens:
-    """The vectors of every layer; `mask` says which positions are tokens of the texts, `ends` which are their ends."""
+    """The vectors of every layer; `mask` says which positions are tokens of the texts, `ends` which are their ends.
+
+    Each of `states` is [texts, positions, features], `mask` and `ends` are [texts, positions]; a vector is [texts,
+    features].
+    """
     whole = {layer: state for layer, state in enumerate(states) if state.shape[:2] == mask.shape}
     found = PooledTokens({}, gaps={
         f"layer {layer}": f"its hidden states have {_positions(state)} positions for {mask.shape[1]} tokens"
@@ -80,17 +84,24 @@ def _weighted(state: torch.Tensor, weights: torch.Tensor, mask: torch.Tensor) ->
 
 
 def at(state: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """For each row of a batch what is at one place of it."""
+    """For each row of a batch what is at one place of it.
+
+    `state` is [rows, positions, ...], `places` is [rows], the result [rows, ...].
+    """
     return state[torch.arange(len(state), device=state.device), places]
 
 
 def last_of(mask: torch.Tensor) -> torch.Tensor:
-    """The last place of each row that the mask marks."""
+    """The last place of each row that the mask marks. `mask` is [rows, positions], the result [rows]."""
     return mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
 
 
 def pool_positions(states: Sequence[torch.Tensor]) -> PooledTokens:
-    """The vectors of images or sounds, of which every position counts: patches, frames, or maps with channels first."""
+    """The vectors of images or sounds, of which every position counts: patches, frames, or maps with channels first.
+
+    Each of `states` is [inputs, positions, features] or [inputs, features, height, width]; a vector is [inputs,
+    features].
+    """
     found = PooledTokens({})
     for layer, state in enumerate(states):
         if state.dim() not in (_POSITIONS, _MAPS):
@@ -104,13 +115,16 @@ def pool_positions(states: Sequence[torch.Tensor]) -> PooledTokens:
     return found
 
 
-def all_vectors(pooled: PooledTokens, scores: torch.Tensor) -> dict[Part | None, torch.Tensor]:
-    """The vectors and, under None, the scores, in float32 on the CPU; those of one size in one transfer."""
-    values: dict[Part | None, torch.Tensor] = {part: value.detach() for part, value in pooled.parts.items()}
+def all_vectors(pooled: PooledTokens, scores: torch.Tensor) -> dict[LayerVector | None, torch.Tensor]:
+    """The vectors and, under None, the scores, in float32 on the CPU; those of one size in one transfer.
+
+    A vector is [texts, features], `scores` is [texts, outputs].
+    """
+    values: dict[LayerVector | None, torch.Tensor] = {part: value.detach() for part, value in pooled.parts.items()}
     values[None] = scores.detach()
     if scores.device.type == "cpu":
         return {part: value.float() for part, value in values.items()}
-    found: dict[Part | None, torch.Tensor] = {}
+    found: dict[LayerVector | None, torch.Tensor] = {}
     for width in {value.shape[-1] for value in values.values()}:
         chosen = [part for part, value in values.items() if value.shape[-1] == width]
         moved = torch.stack([values[part].float() for part in chosen]).cpu()

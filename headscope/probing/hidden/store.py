@@ -20,12 +20,12 @@ from headscope.errors import Unsupported, UsageError
 from headscope.facts import Gap
 from headscope.facts.counting import counted, few_of
 from headscope.facts.plain import restore, store
-from headscope.facts.results.probe import Vector
-from headscope.facts.results.probe_data import LayerNumbers, Precision
-from headscope.probing.hidden.pooled import Part, PooledTokens, all_vectors
+from headscope.facts.probing.data import LayerNumbers, Precision
+from headscope.facts.probing.result import Vector
+from headscope.probing.arrays import Array
+from headscope.probing.hidden.pooled import LayerVector, PooledTokens, all_vectors
 from headscope.whole_file import write_whole
 
-Array = np.ndarray[Any, Any]
 MANIFEST = "features.json"
 _SCORES = "scores"
 _ROOM = 1.05
@@ -70,7 +70,7 @@ class Features:
     `scores` are the model's own logits. `reused` says that an earlier run made the files.
     """
 
-    parts: dict[Part, Array]
+    parts: dict[LayerVector, Array]
     scores: Array
     seen: Seen
     reused: bool = False
@@ -85,7 +85,7 @@ def whole_array(array: Array) -> Array:
     return np.load(array.filename) if isinstance(array, np.memmap) and array.filename else np.asarray(array)
 
 
-def name_of_part(part: Part) -> str:
+def name_of_part(part: LayerVector) -> str:
     """The name of a part: that of its file, and of its candidate."""
     vector, layer = part
     return vector.value if layer is None else f"{vector.value}-{layer}"
@@ -106,12 +106,12 @@ class Store:
 
     def __init__(self, folder: Path, rows: int, noun: str = "text") -> None:
         self._folder, self._rows, self._noun = folder, rows, noun
-        self._files: dict[Part | None, Array] = {}
+        self._files: dict[LayerVector | None, Array] = {}
         self._written = 0
         self._gaps: dict[str, str] = {}
         self._absent: dict[str, str] = {}
         self._notes: dict[str, None] = {}
-        self._wrong: dict[Part, set[int]] = {}
+        self._wrong: dict[LayerVector, set[int]] = {}
         self._of_layers: dict[int, tuple[Array, Array]] = {}
         self.layers = 0
 
@@ -120,7 +120,10 @@ class Store:
         self._notes[sentence] = None
 
     def write(self, rows: Array, pooled: PooledTokens, scores: torch.Tensor) -> None:
-        """The vectors of some texts. A part that one batch lacks is given up."""
+        """The vectors of some texts. A part that one batch lacks is given up.
+
+        `rows` are the places of the texts, [texts]; `scores` is [texts, outputs].
+        """
         values = all_vectors(pooled, scores)
         if not self._files:
             self._open(values)
@@ -137,13 +140,13 @@ class Store:
         if self._written > _OPEN_BYTES:
             self._let_go()
 
-    def _watch(self, rows: Array, values: Mapping[Part | None, torch.Tensor]) -> None:
+    def _watch(self, rows: Array, values: Mapping[LayerVector | None, torch.Tensor]) -> None:
         """Notes the texts whose vectors hold NaN or infinite numbers."""
         for part, value in values.items():
             if part is not None and not bool(value.isfinite().all()):
                 self._wrong.setdefault(part, set()).update(rows[(~value.isfinite().all(1)).numpy()].tolist())
 
-    def _open(self, values: Mapping[Part | None, torch.Tensor]) -> None:
+    def _open(self, values: Mapping[LayerVector | None, torch.Tensor]) -> None:
         width = sum(value.shape[1] for value in values.values())
         needed, free = 4 * width * self._rows, shutil.disk_usage(self._folder).free
         if needed * _ROOM > free:
@@ -162,7 +165,7 @@ class Store:
                     "free some space, check the permissions, or name another folder with --features",
                 ) from err
 
-    def _path(self, part: Part | None) -> Path:
+    def _path(self, part: LayerVector | None) -> Path:
         return self._folder / f"{_SCORES if part is None else name_of_part(part)}.npy"
 
     def _let_go(self) -> None:
@@ -172,12 +175,12 @@ class Store:
         self._written = 0
 
     def finished(
-        self, *, padded: bool, several: Array | None, effects: Mapping[Part, float], tokens: TextLengths | None,
+        self, *, padded: bool, several: Array | None, effects: Mapping[LayerVector, float], tokens: TextLengths | None,
         precision: Precision,
     ) -> Features:  # fmt: skip
         """What was stored, without parts that hold NaN or infinite numbers, which are named.
 
-        `several` says which texts have two tokens or more.
+        `several` says which texts have two tokens or more. Raises Unsupported if no vector is left.
         """
         for part in [part for part in self._files if part in self._wrong]:
             assert part is not None
@@ -282,7 +285,7 @@ def read_kept(folder: Path, origin: Origin) -> Features | str:
 
 
 def _read_features(folder: Path, body: Any) -> Features | str:
-    parts: list[Part] = [(Vector(vector), layer) for vector, layer in body["parts"]]
+    parts: list[LayerVector] = [(Vector(vector), layer) for vector, layer in body["parts"]]
     if not all(layer is None or type(layer) is int for _, layer in parts):
         raise ValueError("not a layer")
     seen = restore(Seen, body["seen"])
@@ -302,7 +305,10 @@ def digest_of_file(path: Path) -> str:
 
 @contextmanager
 def vector_folder(given: str | None) -> Iterator[Path]:
-    """The folder for the vectors: the caller's, made where it isn't there, or one that is removed again."""
+    """The folder for the vectors: the caller's, made where it isn't there, or one that is removed again.
+
+    Raises UsageError if it can't be used, or holds other files.
+    """
     if given is None:
         with tempfile.TemporaryDirectory(prefix="headscope-probe-", ignore_cleanup_errors=True) as name:
             yield Path(name)

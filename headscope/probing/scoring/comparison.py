@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headscope.facts import Gap, Report
-from headscope.facts.results.probe import (
+from headscope.facts.probing.data import Input
+from headscope.facts.probing.result import (
     Baseline,
     BaselineKind,
     Candidate,
@@ -23,25 +24,26 @@ from headscope.facts.results.probe import (
     Vector,
     Versus,
 )
-from headscope.facts.results.probe_data import Input
+from headscope.probing.arrays import Array
 from headscope.probing.data.rows import LabeledRows
 from headscope.probing.examined import new_names
 from headscope.probing.hidden.candidates import Vectors
 from headscope.probing.hidden.store import Features
 from headscope.probing.scoring.measures import SECOND, Measure, flags, logme, rank_correlation
-from headscope.probing.scoring.scores import (
-    Array,
-    Predicted,
+from headscope.probing.scoring.resampling import (
     ScoreInterval,
-    Trial,
     between,
     chance_of_best,
     chance_of_best_swapped,
+    resample,
+)
+from headscope.probing.scoring.scores import (
+    Predicted,
+    Trial,
     one_thread,
     predict_constant,
     predict_from_vectors,
     predict_from_words,
-    resample,
 )
 from headscope.probing.scoring.start import is_finite, predictions_of, starting_loss
 
@@ -66,7 +68,7 @@ class Rated:
 
 
 def rate(predictions: Sequence[Array], trial: Trial) -> tuple[Rated, ...]:
-    """The scores of several predictions, with intervals of the same bootstrap."""
+    """The scores of several predictions, with intervals of the same bootstrap. Each has the shape of `Trial.labels`."""
     measures = [trial.measure, *([SECOND[trial.problem]] if trial.problem in SECOND else [])]
     given = [(_parts(measure, values, trial), measure.value) for values in predictions for measure in measures]
     drawn = resample(given, trial)

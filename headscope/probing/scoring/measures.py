@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from headscope.facts.results.probe import Metric, Problem
-
-Array = np.ndarray[Any, Any]
+from headscope.facts.probing.result import Metric, Problem
+from headscope.probing.arrays import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ class Measure:
     of_rows: Callable[[Array, Array], Array] | None = None
 
     def score(self, predicted: Array, labels: Array, classes: int) -> float:
-        """The score of predictions of all texts."""
+        """The score of predictions of all texts. Both are [texts], or [texts, classes] of 0 and 1."""
         return float(self.value(self.parts(predicted, labels, classes).sum(0)))
 
 
@@ -48,7 +46,10 @@ def _overlaps(predicted: Array, labels: Array, classes: int) -> Array:
 
 
 def flags(labels: Array, classes: int) -> Array:
-    """Labels as rows of 0 and 1; a label outside the classes gives a row of zeros."""
+    """Labels as rows of 0 and 1; a label outside the classes gives a row of zeros.
+
+    `labels` is [texts] or [texts, classes], the result [texts, classes].
+    """
     if labels.ndim > 1:
         return labels.astype(float)
     table: Array = (labels[:, None] == np.arange(classes)).astype(float)

@@ -1,4 +1,4 @@
-"""How well vectors predict labels: cross-validated linear models, intervals, and tests of pairs. Seeded."""
+"""How well vectors predict labels: cross-validated linear models. Seeded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from headscope.errors import Unsupported, UsageError
-from headscope.facts.results.probe import Problem
+from headscope.facts.probing.result import Problem
+from headscope.probing.arrays import Array
 from headscope.probing.scoring.measures import MAIN, Measure, flags
 from headscope.probing.scoring.solvers import (
     LinearModel,
@@ -26,8 +27,6 @@ from headscope.probing.scoring.solvers import (
     softmax_loss,
 )
 
-Array = np.ndarray[Any, Any]
-
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)
 """Values of `C` that the inner folds choose from, for standardized features."""
 WORD_STRENGTHS = (0.1, 1.0, 10.0, 100.0)
@@ -35,16 +34,17 @@ WORD_STRENGTHS = (0.1, 1.0, 10.0, 100.0)
 RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4)
 """Values of `alpha` that the inner folds choose from in regression, for standardized features."""
 WORD_RIDGES = (0.01, 0.1, 1.0, 10.0)
+"""The same for TF-IDF."""
 INNER_FOLDS = 3
-NEIGHBOURS = 5
-RESAMPLES = 2000
-FLIPS = 9999
-SWAPS = 1999
-_BLOCK = 500
-_MOST_DRAWN = 4_000_000
-_EVEN = 1e-9
+"""Each fit is repeated for every strength and inner fold, so more of them take time; with two, half of the rows
+would be left out."""
+NEIGHBORS = 5
+"""scikit-learn's default."""
 _OLDEST = (1, 9)
+"""The extra `probe` in pyproject.toml names the same version."""
 _ROUNDING = 1e-5
+"""A feature whose spread is less than this part of its largest number is constant: float32 rounds to 6e-8, and
+the sums in a model to more."""
 
 
 def check_installed() -> None:
@@ -177,7 +177,7 @@ def predict_from_vectors(vectors: Array, trial: Trial) -> Predicted:
         scaler = StandardScaler().fit(train)
         rotated = rotate(scaler.transform(train), scaler.transform(test))
         small = Matrices(rotated.train.astype(np.float32), rotated.test.astype(np.float32), rotated.sizes)
-        near = _predict_from_neighbours(small, fold, trial)
+        near = _predict_from_neighbors(small, fold, trial)
         if trial.problem is Problem.REGRESSION:
             return _ridge(rotated, fold, trial, near)
         return _logistic(small, fold, trial, STRENGTHS, near)
@@ -311,12 +311,12 @@ def _sparse_ridge(train: Any, test: Any, fold: Fold, trial: Trial) -> _Part:
     return _Part(found, (found - trial.labels[fold.test]) ** 2, float(search.best_score_))
 
 
-def _predict_from_neighbours(given: Matrices, fold: Fold, trial: Trial) -> Array:
+def _predict_from_neighbors(given: Matrices, fold: Fold, trial: Trial) -> Array:
     """What most of the nearest training rows have; in regression their mean. Rotating changes no neighbor."""
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
     kind = KNeighborsRegressor if trial.problem is Problem.REGRESSION else KNeighborsClassifier
-    model = kind(min(NEIGHBOURS, len(fold.train)), algorithm="brute")
+    model = kind(min(NEIGHBORS, len(fold.train)), algorithm="brute")
     found: Array = model.fit(given.train, trial.labels[fold.train]).predict(given.test)
     return found
 
@@ -349,101 +349,3 @@ def one_thread() -> Iterator[None]:
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreInterval:
-    """A mean and its 95% interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-def interval(values: Array, trial: Trial) -> ScoreInterval:
-    """The mean of one value a row, and the percentiles of its bootstrap, which draws whole groups."""
-    pair = np.stack([values, np.ones(len(values))], 1)
-    drawn = resample(((pair, lambda sums: sums[..., 0] / sums[..., 1]),), trial)
-    return between(float(values.mean()), drawn[:, 0])
-
-
-Value = Callable[[Array], Array]
-
-
-def resample(scores: Sequence[tuple[Array, Value]], trial: Trial) -> Array:
-    """The bootstrap of several scores on the same draws of whole groups: a row for each draw, a column for each score.
-
-    A score is a row of numbers for each text, and what their sums come to.
-    """
-    sums = [_by_group(parts, trial.groups) for parts, _ in scores]
-    table = np.hstack(sums)
-    ends = np.cumsum([part.shape[1] for part in sums])
-    draw, size = np.random.default_rng(trial.seed), len(table)
-    block = max(1, min(_BLOCK, _MOST_DRAWN // size))
-    blocks = []
-    for start in range(0, RESAMPLES, block):
-        turns = min(block, RESAMPLES - start)
-        picked = draw.integers(0, size, (turns, size)) + np.arange(turns)[:, None] * size
-        counts = np.bincount(picked.ravel(), minlength=turns * size).reshape(turns, size)
-        totals = counts.astype(float) @ table
-        parts = np.split(totals, ends[:-1], 1)
-        blocks.append(np.stack([value(part) for part, (_, value) in zip(parts, scores, strict=True)], 1))
-    return np.concatenate(blocks)
-
-
-def between(mean: float, drawn: Array) -> ScoreInterval:
-    """A score with the 95% interval of its bootstrap."""
-    low, high = np.percentile(drawn, (2.5, 97.5))
-    return ScoreInterval(mean, float(low), float(high))
-
-
-def chance_of_best(differences: Array, groups: Array, seed: int) -> float:
-    """The probability that the largest mean of the columns is so large although every column's differences are noise.
-
-    `differences` has a row for each text and a column for each candidate: its score less that of the reference. If a
-    candidate and the reference are alike, the two can be exchanged on any text, which flips the sign. All columns are
-    flipped together, so that candidates that agree count as few; the rows of a group too. With one column and groups of
-    one row this is the one-sided sign test that McNemar's exact test is made of.
-    """
-    sums = _by_group(differences, groups)
-    sums = sums[np.abs(sums).sum(1) > 0]
-    observed = sums.sum(0).max() if len(sums) else 0.0
-    if observed <= 0:
-        return 1.0
-    draw = np.random.default_rng(seed)
-    as_large = 0
-    for start in range(0, FLIPS, _BLOCK):
-        signs = draw.integers(0, 2, size=(min(_BLOCK, FLIPS - start), len(sums))) * 2.0 - 1.0
-        as_large += int(((signs @ sums).max(1) >= observed - _EVEN).sum())
-    return (1 + as_large) / (1 + FLIPS)
-
-
-def chance_of_best_swapped(found: Sequence[Array], other: Array, value: Value, trial: Trial) -> float:
-    """`chance_of_best` for a score that is not a mean of the rows: the predictions themselves are exchanged, text by
-    text.
-
-    `found` and `other` are the rows of numbers that the scores follow from.
-    """
-    given = _by_group(other, trial.groups)
-    moved = [given - _by_group(parts, trial.groups) for parts in found]
-    differ = np.flatnonzero(sum(np.abs(part).sum(1) for part in moved) > 0)
-    totals, rival = [parts.sum(0) for parts in found], other.sum(0)
-    observed = max(float(value(total) - value(rival)) for total in totals)
-    if observed <= 0:
-        return 1.0
-    draw = np.random.default_rng(trial.seed)
-    as_large = 0
-    for start in range(0, SWAPS, _BLOCK):
-        swapped = draw.integers(0, 2, size=(min(_BLOCK, SWAPS - start), len(differ))).astype(float)
-        largest = np.full(len(swapped), -np.inf)
-        for part, total in zip(moved, totals, strict=True):
-            change = swapped @ part[differ]
-            largest = np.maximum(largest, value(total + change) - value(rival - change))
-        as_large += int((largest >= observed - _EVEN).sum())
-    return (1 + as_large) / (1 + SWAPS)
-
-
-def _by_group(values: Array, groups: Array) -> Array:
-    sums = np.zeros((int(groups.max()) + 1, values.shape[1]))
-    np.add.at(sums, groups, values)
-    return sums

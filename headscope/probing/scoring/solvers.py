@@ -14,15 +14,20 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from headscope.probing.arrays import Array
 
 _TOLERANCE = 1e-4
+"""scikit-learn's default `tol`, for the scaled problem."""
 _FLAT = 1e-9
+"""The search also ends where a step lowers the loss by less than this part: about SciPy's default."""
 _MOST_STEPS = 1000
+"""A bound for what doesn't converge."""
 _MEMORY = 20
+"""Steps that L-BFGS keeps, twice SciPy's default: fewer steps for more memory."""
 _FAR = 30.0
 """The log odds of a class that all or none of the training rows have."""
 _NOTHING = 1e-10
+"""Axes whose squares sum to less than this part of the largest are rounding, and are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,10 @@ class Matrices:
 
 
 def rotate(train: Array, test: Array) -> Matrices:
-    """Both matrices on the principal axes of the first: as many columns as rows at most, and no distance changed."""
+    """Both matrices on the principal axes of the first: as many columns as rows at most, and no distance changed.
+
+    `train` is [rows, features], `test` [other rows, features].
+    """
     is_wide = train.shape[1] > train.shape[0]
     sizes, axes = np.linalg.eigh(train @ train.T if is_wide else train.T @ train)
     kept = sizes > _NOTHING * max(float(sizes[-1]), 1.0)
@@ -69,7 +77,10 @@ Loss = Callable[[Array, Array], tuple[float, Array]]
 
 
 def softmax_loss(scores: Array, targets: Array) -> tuple[float, Array]:
-    """Cross-entropy; `targets` has a 1 in the column of each row's class."""
+    """Cross-entropy; `targets` has a 1 in the column of each row's class.
+
+    Both are [rows, classes], and so is the gradient.
+    """
     shifted = scores - scores.max(1, keepdims=True)
     powers = np.exp(shifted)
     sums = powers.sum(1, keepdims=True)
@@ -78,7 +89,7 @@ def softmax_loss(scores: Array, targets: Array) -> tuple[float, Array]:
 
 
 def sigmoid_loss(scores: Array, targets: Array) -> tuple[float, Array]:
-    """Binary cross-entropy of each column on its own."""
+    """Binary cross-entropy of each column on its own. Both are [rows, classes], and so is the gradient."""
     small = np.exp(-np.abs(scores))
     loss = float((np.maximum(scores, 0) - scores * targets + np.log1p(small)).sum(dtype=np.float64))
     return loss, np.where(scores >= 0, 1, small) / (1 + small) - targets
@@ -89,7 +100,8 @@ def fit_logistic(
 ) -> LinearModel:
     """Minimizes `strength` times the loss plus half the squared length of the weights; offsets are not penalized.
 
-    Outputs that all or none of the rows have get a fixed offset: for them, the loss has no minimum.
+    Outputs that all or none of the rows have get a fixed offset: for them, the loss has no minimum. `matrix` is [rows,
+    columns], `targets` [rows, classes] of 0 and 1. By L-BFGS-B, as SciPy has it (Byrd et al., 1995).
     """
     share = targets.mean(0)
     fitted = (share > 0) & ((share < 1) | (loss is softmax_loss))
@@ -97,18 +109,21 @@ def fit_logistic(
     offsets = np.where(share > 0, _FAR, -_FAR)
     if fitted.any() and not (loss is softmax_loss and fitted.sum() == 1):
         given = None if start is None else LinearModel(start.weights[:, fitted], start.offsets[fitted])
-        found = _minimise(matrix, targets[:, fitted], strength, sizes=sizes, loss=loss, start=given)
+        found = _minimize(matrix, targets[:, fitted], strength, sizes=sizes, loss=loss, start=given)
         weights[:, fitted], offsets[fitted] = found.weights, found.offsets
     return LinearModel(weights, offsets)
 
 
 def fit_ridge(matrix: Array, targets: Array, strengths: Sequence[float]) -> tuple[LinearModel, ...]:
-    """For each strength the weights with the least squared error plus `strength` times their squared length."""
+    """For each strength the weights with the least squared error plus `strength` times their squared length.
+
+    `matrix` is [rows, columns], `targets` [rows, outputs]. By the normal equations and Cholesky's decomposition.
+    """
     from scipy.linalg import cho_factor, cho_solve
 
     means, middle = matrix.mean(0), targets.mean(0)
-    centred = matrix - means
-    squares, products = centred.T @ centred, centred.T @ (targets - middle)
+    centered = matrix - means
+    squares, products = centered.T @ centered, centered.T @ (targets - middle)
     found = []
     for strength in strengths:
         weights = cho_solve(cho_factor(squares + strength * np.eye(len(squares))), products)
@@ -116,7 +131,7 @@ def fit_ridge(matrix: Array, targets: Array, strengths: Sequence[float]) -> tupl
     return tuple(found)
 
 
-def _minimise(
+def _minimize(
     matrix: Any, targets: Array, strength: float, *, sizes: Array, loss: Loss, start: LinearModel | None
 ) -> LinearModel:
     from scipy.optimize import minimize

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from headscope.checks.labeled.label_classes import fit_classes, is_regression
 from headscope.facts import Gap, ModelFacts
-from headscope.facts.results.probe import (
+from headscope.facts.probing.result import (
     Advised,
     BaselineKind,
     ProbeFirst,
@@ -18,10 +16,10 @@ from headscope.facts.results.probe import (
     StartingLoss,
     Versus,
 )
+from headscope.probing.arrays import Array
 from headscope.probing.data.rows import LabeledRows
-from headscope.probing.scoring.scores import Trial, interval
-
-Array = np.ndarray[Any, Any]
+from headscope.probing.scoring.resampling import interval
+from headscope.probing.scoring.scores import Trial
 
 _CLOSE = 0.1
 
@@ -48,7 +46,10 @@ def outputs_of(rows: LabeledRows, model: ModelFacts) -> tuple[int, ...] | Gap:
 
 
 def predictions_of(rows: LabeledRows, scores: Array, outputs: tuple[int, ...]) -> Array:
-    """What the head predicts for each text, as `Trial.labels`; -1 for a class that the data don't have."""
+    """What the head predicts for each text, as `Trial.labels`; -1 for a class that the data don't have.
+
+    `scores` is [texts, outputs of the head].
+    """
     if rows.problem is Problem.REGRESSION:
         return scores[:, 0].astype(float)
     if rows.problem is Problem.MULTI_LABEL:
@@ -58,14 +59,18 @@ def predictions_of(rows: LabeledRows, scores: Array, outputs: tuple[int, ...]) -
 
 
 def is_finite(scores: Array) -> bool:
-    """Whether a head gave a number for every text and output."""
+    """Whether a head gave a number for every text and output. `scores` is [texts, outputs]."""
     return bool(np.isfinite(scores).all())
 
 
 def starting_loss(
     rows: LabeledRows, trial: Trial, scores: Array, outputs: tuple[int, ...], *, new_head: bool
 ) -> StartingLoss | None:
-    """The mean loss of the head's outputs on the texts, beside that of an untrained head; None for NaN."""
+    """The mean loss of the head's outputs on the texts, beside that of an untrained head; None for NaN.
+
+    `scores` is [texts, outputs of the head]. An untrained head gives every class the same probability: a loss of
+    log(classes) with a softmax and log(2) with a sigmoid; a regression on the mean has the variance.
+    """
     given = scores.astype(np.float64)
     if rows.problem is Problem.REGRESSION:
         losses, uninformed = (given[:, 0] - rows.labels) ** 2, float(rows.labels.var())

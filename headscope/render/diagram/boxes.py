@@ -7,9 +7,9 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from headscope.render.diagram.picture import STAGE_ID, BoxKind, Edge, Node, Picture, Tint
+from headscope.render.diagram.picture import STAGE_ID, BoxKind, Edge, Picture, PictureNode, Tint
 from headscope.render.head.tree import LAYOUTS, StageBlock
-from headscope.render.text.console import POOLING, QUIET, STATUS, STRONG, TONE, plain_text
+from headscope.render.text.console import POOLING_STYLE, QUIET, STATUS, STRONG, TONE, plain_text
 from headscope.render.text.lines import wrapped
 from headscope.render.text.safe import safe
 from headscope.render.text.tokens import row_text
@@ -79,7 +79,7 @@ def _box(lines: Sequence[Text], style: str, width: int) -> Iterator[Text]:
     yield Text(f"└{'─' * (width - 2)}┘", style)
 
 
-def _contents(node: Node, block: StageBlock | None, file: str, width: int) -> Iterator[Text]:
+def _contents(node: PictureNode, block: StageBlock | None, file: str, width: int) -> Iterator[Text]:
     """The lines of a node: those of a stage are the tree's; `file` is the source that all stages leave out."""
     if block is not None:
         for part in (block.line, *block.leaves):
@@ -92,7 +92,7 @@ def _contents(node: Node, block: StageBlock | None, file: str, width: int) -> It
     for row in node.rows:
         yield from wrapped(Text(row_text(row)), width)
     if node.mark:
-        yield from wrapped(Text(node.mark, POOLING), width)
+        yield from wrapped(Text(node.mark, POOLING_STYLE), width)
     for line in node.lines:
         yield from wrapped(Text(line, "yellow" if node.kind is BoxKind.GAP else QUIET), width) if line else ()
     for weight in node.weights:

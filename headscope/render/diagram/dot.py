@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from headscope.render.diagram.markup import LIGHT
 from headscope.render.diagram.mermaid import text_lines
-from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture
+from headscope.render.diagram.picture import BoxKind, Edge, Picture, PictureNode
 from headscope.render.diagram.svg import tooltip_of
 
 _HIGHEST = 0xFFFF  # Graphviz garbles numbers above
@@ -29,7 +29,7 @@ def _lines(picture: Picture) -> Iterator[str]:
     yield "}"
 
 
-def _attributes(node: Node) -> str:
+def _attributes(node: PictureNode) -> str:
     color = LIGHT.tints[node.tint]
     style = ', style="filled,dashed"' if node.kind in _DASHED else ""
     texts = f"label={_label(tuple(text_lines(node)))}, tooltip={_quoted(tooltip_of(node))}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from headscope.render.diagram.layout import lanes_of, style_of
 from headscope.render.diagram.markup import element, escaped, page
-from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture, Tint, Weight
+from headscope.render.diagram.picture import BoxKind, Edge, Picture, PictureNode, Tint, Weight
 from headscope.render.diagram.svg import FONT, color_variables
 from headscope.render.text.tokens import CellRow, cell_text
 
@@ -120,7 +120,7 @@ def _grid_rows(picture: Picture, order: dict[str, int]) -> Iterator[str]:
         yield f"{_STRIP}px auto {_ROOM if number in straight else _CLOSE}px"
 
 
-def _box(node: Node, number: int) -> str:
+def _box(node: PictureNode, number: int) -> str:
     """A box; one of which no more is known does not open."""
     dashed = " dashed" if node.kind in {BoxKind.GAP, BoxKind.UNUSED} else ""
     shared = {
@@ -134,13 +134,13 @@ def _box(node: Node, number: int) -> str:
     return element("details", element("summary", _face(node), class_="face") + element("dl", facts), **shared)
 
 
-def _beyond(node: Node) -> Iterator[tuple[str, str]]:
+def _beyond(node: PictureNode) -> Iterator[tuple[str, str]]:
     """What is known of a box, without what its face shows."""
     shown = {text for pair in node.pairs for text in pair}
     return ((name, value) for name, value in node.more if value not in shown)
 
 
-def _face(node: Node) -> str:
+def _face(node: PictureNode) -> str:
     """The face of a box: what it is, what belongs to it, and at its side where and on which shapes."""
     left, right = tuple(zip(*node.pairs, strict=True)) if node.kind is BoxKind.STAGE else ((), ())
     what = (_span(node.title, "title"), *(_span(text) for text in left))

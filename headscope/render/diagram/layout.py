@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture, Tint
+from headscope.render.diagram.picture import BoxKind, Edge, Picture, PictureNode, Tint
 from headscope.render.text.tokens import Cell, CellRow, Mark, cell_text
 
 _WORDS = re.compile(r"\s+|\S+")
@@ -112,7 +112,7 @@ class Swatch:
 class Panel:
     """One node with its place."""
 
-    node: Node
+    node: PictureNode
     x: float
     y: float
     width: float
@@ -190,7 +190,7 @@ def _heading(picture: Picture) -> tuple[tuple[Words, ...], float]:
     return tuple(words), y + ROOM / 2
 
 
-def _panel(node: Node, x: float, y: float, width: float) -> Panel:
+def _panel(node: PictureNode, x: float, y: float, width: float) -> Panel:
     pen = _Pen(x + PADDING, y + PADDING / 2, width - 2 * PADDING)
     pen.pair(node.title, node.beside, "head" if node.kind is not BoxKind.UNUSED else "quiet", "quiet")
     for left, right in node.pairs:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from headscope.render.diagram.markup import LIGHT
-from headscope.render.diagram.picture import BoxKind, Edge, Node, Picture
+from headscope.render.diagram.picture import BoxKind, Edge, Picture, PictureNode
 from headscope.render.text.tokens import row_text
 
 # What stands harmlessly where it does, or a character that Mermaid or Markdown could take for its own.
@@ -44,7 +44,7 @@ def _lines(picture: Picture) -> Iterator[str]:
         yield f"  classDef {tint.value} fill:{color.fill},stroke:{color.line},color:#1f2530{dashed}"
 
 
-def text_lines(node: Node) -> Iterator[str]:
+def text_lines(node: PictureNode) -> Iterator[str]:
     """All that a box says, line by line."""
     yield node.title
     if node.beside:

@@ -84,7 +84,7 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PictureNode:
     """One box: a title, lines below it (those of a pair stand side by side), weights, rows of cells, a mark.
 
     `more` are names and values for whoever points at it.
@@ -121,7 +121,7 @@ class Picture:
     subtitle: str
     verdict: str
     tone: Tone
-    nodes: tuple[Node, ...]
+    nodes: tuple[PictureNode, ...]
     edges: tuple[Edge, ...]
     notices: tuple[str, ...] = ()
     tree: HeadTree | None = None
@@ -151,20 +151,20 @@ def _origin_words(report: Report) -> Iterator[str]:
         yield f"commit {facts.commit[:12]}"
 
 
-def _gap_nodes(report: Report) -> Iterator[Node]:
+def _gap_nodes(report: Report) -> Iterator[PictureNode]:
     for number, gap in enumerate(report.not_determined):
         title = safe(f"not determined: {gap.topic}")
-        yield Node(f"gap{number}", BoxKind.GAP, title, lines=(safe(gap.reason),), tint=Tint.UNKNOWN)
+        yield PictureNode(f"gap{number}", BoxKind.GAP, title, lines=(safe(gap.reason),), tint=Tint.UNKNOWN)
 
 
-def _base_node(report: Report) -> Node:
+def _base_node(report: Report) -> PictureNode:
     """The base model as one box, with how many of its tensors have which status."""
     counts = report.model.parameters
     about = [safe(report.checkpoint.model_type)] if report.checkpoint.model_type else []
     own = {item.name for item in report.head.parameters} if report.head is not None else set()
     others = [item for item in report.weights.parameters if item.name not in own and not item.is_buffer]
     tally = Counter(item.status for item in others)
-    return Node(
+    return PictureNode(
         "base",
         BoxKind.BASE,
         " ".join(["base model", *about]),
@@ -177,7 +177,7 @@ def _base_node(report: Report) -> Node:
     )
 
 
-def _head_nodes(report: Report) -> Iterator[Node]:
+def _head_nodes(report: Report) -> Iterator[PictureNode]:
     head = report.head
     if head is None:
         yield _scores_node(report, "logits", "")
@@ -192,10 +192,10 @@ def _head_nodes(report: Report) -> Iterator[Node]:
     yield from _beside_nodes(head, sources)
 
 
-def _hidden_node(report: Report, head: Head) -> Node:
+def _hidden_node(report: Report, head: Head) -> PictureNode:
     rows = token_rows(report, head)
     mark = f"pooling: {_pooling_words(head.pooling)}" if is_pooling_known(report) else "pooling: not determined"
-    return Node(
+    return PictureNode(
         "hidden",
         BoxKind.HIDDEN,
         "hidden states",
@@ -218,10 +218,10 @@ def _evidence(head: Head) -> Iterator[tuple[str, str]]:
         yield "verified", safe(head.verification.told)
 
 
-def _stage_node(head: Head, stage: Stage, sources: dict[str, str], is_pooling: bool) -> Node:
+def _stage_node(head: Head, stage: Stage, sources: dict[str, str], is_pooling: bool) -> PictureNode:
     weights = tuple(_weight(item, sources) for item in own_parameters(head, stage))
     mark = f"pooling: {POOLING[head.pooling.kind]}" if is_pooling else ""
-    return Node(
+    return PictureNode(
         _stage_id(stage.index),
         BoxKind.STAGE,
         safe(operation_of(stage)),
@@ -259,17 +259,17 @@ def _weight(item: HeadParameter, sources: dict[str, str]) -> Weight:
     return Weight(tint, weight_status(item), safe(item.name), weight_size(item), f"{item.count:,}", origin)
 
 
-def _scores_node(report: Report, title: str, formula: str) -> Node:
+def _scores_node(report: Report, title: str, formula: str) -> PictureNode:
     model = report.model
     without = WITHOUT_CLASSES.get(model.task, "")
     if without:
         lines = tuple(safe(line) for line in (without, f"loss: {loss_of(model)}", formula) if line)
-        return Node("scores", BoxKind.SCORES, safe(title), lines=lines, more=(("task", model.task.value),))
+        return PictureNode("scores", BoxKind.SCORES, safe(title), lines=lines, more=(("task", model.task.value),))
     cells = [Cell(f"{index} {safe(name)}") for index, name in enumerate(model.labels[:_LABELS])]
     if len(model.labels) > _LABELS:
         cells.append(Cell(f"and {len(model.labels) - _LABELS:,} more"))
     named = ["no label names given: placeholders"] if model.labels_are_placeholders else []
-    return Node(
+    return PictureNode(
         "scores",
         BoxKind.SCORES,
         safe(title),
@@ -280,7 +280,7 @@ def _scores_node(report: Report, title: str, formula: str) -> Node:
     )
 
 
-def _beside_nodes(head: Head, sources: dict[str, str]) -> Iterator[Node]:
+def _beside_nodes(head: Head, sources: dict[str, str]) -> Iterator[PictureNode]:
     """What the head has and no stage uses: weights, and modules beside the path."""
     used = {name for stage in head.stages for name in stage.parameters}
     beside = tuple(f"{module.path}." for module in head.unused_modules)
@@ -288,10 +288,10 @@ def _beside_nodes(head: Head, sources: dict[str, str]) -> Iterator[Node]:
     if loose:
         weights = tuple(_weight(item, sources) for item in loose)
         tint = _worst(weight.tint for weight in weights)
-        yield Node("other", BoxKind.OTHER, "weights of the head that no stage reads", weights=weights, tint=tint)
+        yield PictureNode("other", BoxKind.OTHER, "weights of the head that no stage reads", weights=weights, tint=tint)
     if head.unused_modules:
         pairs = tuple((safe(f"{item.path} ({item.module_class})"), fate_of(item)) for item in head.unused_modules)
-        yield Node("unused", BoxKind.UNUSED, "registered, not on the head path", pairs=pairs, tint=Tint.UNUSED)
+        yield PictureNode("unused", BoxKind.UNUSED, "registered, not on the head path", pairs=pairs, tint=Tint.UNUSED)
 
 
 def _worst(tints: Iterable[Tint]) -> Tint:

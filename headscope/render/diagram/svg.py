@@ -5,7 +5,7 @@ from itertools import groupby
 
 from headscope.render.diagram.layout import Panel, PlacedCell, Scene, Wire, Words, lay_out, style_of
 from headscope.render.diagram.markup import DARK, LIGHT, Palette, element, escaped, lines, opening_tag
-from headscope.render.diagram.picture import BoxKind, Node, Picture, Tint
+from headscope.render.diagram.picture import BoxKind, Picture, PictureNode, Tint
 from headscope.render.text.tokens import row_text
 
 FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
@@ -133,7 +133,7 @@ def _group(panel: Panel, **identity: str) -> str:
     return element("g", f"\n{inner}\n", **identity, class_=f"node {node.kind.value}")
 
 
-def tooltip_of(node: Node) -> str:
+def tooltip_of(node: PictureNode) -> str:
     """What a node shows under the pointer."""
     return "\n".join((node.title, *(f"{name}: {value}" for name, value in node.more)))
 

@@ -24,7 +24,7 @@ from headscope.render.head.stages import (
     path_root,
     pooling_stage,
 )
-from headscope.render.text.console import MODULE, OPERATION, POOLING, QUIET, STATUS
+from headscope.render.text.console import MODULE, OPERATION, POOLING_STYLE, QUIET, STATUS
 from headscope.render.text.lines import Paragraph, align, first_fitting
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import axes_of
@@ -87,7 +87,7 @@ class HeadPath:
             label(operation_of(stage), OPERATION),
             label(module_of(stage), MODULE),
             Text(f"{'-> ' if layout.arrow else ''}{axes_of(stage.output_shape)}"),
-            Text("pooling", POOLING)
+            Text("pooling", POOLING_STYLE)
             if is_pooling
             else _weights(self.head, stage, BY_ADAPTER_IN_SHORT if layout.brief else BY_ADAPTER),
             linked_source(stage, self.version, short=not layout.file and bool(common_file(self.head))),

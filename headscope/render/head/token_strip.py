@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from headscope.render.text.console import POOLING, QUIET, STRONG
+from headscope.render.text.console import POOLING_STYLE, QUIET, STRONG
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import safe
 from headscope.render.text.tokens import MEANINGS, Cell, CellRow, Mark
 
 _ASCII = {"\N{BLACK UP-POINTING TRIANGLE}": "^"}
 _SIGNS = {Mark.READ: "\N{BLACK UP-POINTING TRIANGLE}", Mark.UNTOLD: "?"}
-_STYLES = {Mark.READ: POOLING, Mark.UNTOLD: "yellow", Mark.BESIDE: QUIET, Mark.PLAIN: ""}
+_STYLES = {Mark.READ: POOLING_STYLE, Mark.UNTOLD: "yellow", Mark.BESIDE: QUIET, Mark.PLAIN: ""}
 _GAP = "  "
 _MOST = 4
 

@@ -23,11 +23,11 @@ from headscope.render.head.stages import (
     shapes_of,
     weight_size,
 )
-from headscope.render.text.console import MODULE, OPERATION, POOLING, QUIET, STATUS
+from headscope.render.text.console import MODULE, OPERATION, POOLING_STYLE, QUIET, STATUS
 from headscope.render.text.lines import Paragraph, align, first_fitting
 from headscope.render.text.safe import label, safe
 from headscope.render.text.tokens import is_pooling_known
-from headscope.render.text.words import POOLING as POOLING_WORDS, axes_of
+from headscope.render.text.words import POOLING, axes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class HeadTree:
 
     def _leaves(self, stage: Stage, layout: Layout, sources: dict[str, str]) -> Iterator[Text]:
         if stage.index == self.marked:
-            yield label(f"pooling: {POOLING_WORDS[self.head.pooling.kind]}", POOLING)
+            yield label(f"pooling: {POOLING[self.head.pooling.kind]}", POOLING_STYLE)
         if not layout.parameters:
             yield from align(_parameter_rows(self.head, stage, sources), right=frozenset({3}))
 

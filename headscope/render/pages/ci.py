@@ -185,7 +185,7 @@ def _sentence(result: CheckResult) -> str:
     return plain(verdict_words(result).partition(": ")[2])
 
 
-FORMATS: dict[str, Callable[[Sequence[CheckResult], RuleTitles], str]] = {
+CI_FORMATS: dict[str, Callable[[Sequence[CheckResult], RuleTitles], str]] = {
     "github": github_text,
     "junit": junit_text,
     "sarif": sarif_text,

@@ -14,7 +14,7 @@ from headscope.render.text.fold import fold_keys
 from headscope.render.text.lines import Paragraph, align
 from headscope.render.text.safe import label, safe
 
-MARGIN = 12
+ID_COLUMN = 12
 _MOST_CHARACTERS = 480
 """So long is a message that names all it has to; a longer one lists what a repair or another setting explains."""
 
@@ -28,7 +28,7 @@ class FindingLines:
 
     finding: Finding
     whole: bool = False
-    margin: int = MARGIN
+    margin: int = ID_COLUMN
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         severity = self.finding.severity
@@ -39,7 +39,7 @@ class FindingLines:
             yield Paragraph(line, Text(), self.margin)
 
 
-def note_line(notes: Iterable[Finding], margin: int = MARGIN, *, remark: str = "") -> Paragraph:
+def note_line(notes: Iterable[Finding], margin: int = ID_COLUMN, *, remark: str = "") -> Paragraph:
     """Notes in one row, by the names of their rules: `HS102 head-new, HS202 placeholder-labels`; then a remark."""
     named = [f"{item.id} {rule_name(item.id)}".rstrip() for item in notes]
     word = Text("note" if len(named) == 1 else "notes", SEVERITY[Severity.NOTE])

@@ -50,16 +50,16 @@ _LABELS = 12
 _BRIEF, _PLACEHOLDERS = 64, 3
 _NO_PROBLEM = "problem_type not set, so the labels choose the loss (here: integers)"
 
-Facts = Iterator[tuple[str, Text]]
+FactLines = Iterator[tuple[str, Text]]
 
 
-def model_facts(report: Report) -> Facts:
+def model_facts(report: Report) -> FactLines:
     """The class, the task, and how the weights are stored."""
     model = report.model
     yield "model", label(f"{model.class_name}, {model.task.value}, {model.dtype}{_wrappers(model)}")
 
 
-def quantized_facts(report: Report) -> Facts:
+def quantized_facts(report: Report) -> FactLines:
     """How the checkpoint is quantized."""
     if report.model.quantization is not None:
         yield "quantized", _quantization(report.model.quantization)
@@ -81,7 +81,7 @@ def _quantization(facts: Quantization) -> Text:
     return text
 
 
-def pooling_facts(report: Report) -> Facts:
+def pooling_facts(report: Report) -> FactLines:
     """Which positions are read, by which rule."""
     if report.head is None:
         return
@@ -89,19 +89,19 @@ def pooling_facts(report: Report) -> Facts:
     yield "pooling", label(f"{POOLING[pooling.kind]}: {pooling.rule}" if pooling.rule else POOLING[pooling.kind])
 
 
-def brief_pooling_facts(report: Report) -> Facts:
+def brief_pooling_facts(report: Report) -> FactLines:
     """Which positions are read, without the token there, which the row of tokens shows."""
     if report.head is not None:
         yield "pooling", label(brief_rule(report.head.pooling))
 
 
-def evidence_facts(report: Report) -> Facts:
+def evidence_facts(report: Report) -> FactLines:
     """Where the pooling was seen."""
     if report.head is not None and report.head.pooling.evidence:
         yield "seen", label(", ".join(map(place_words, report.head.pooling.evidence)), QUIET)
 
 
-def verified_facts(report: Report) -> Facts:
+def verified_facts(report: Report) -> FactLines:
     """What gradients say of the pooling, and padding of the scores, for those who asked."""
     if report.head is None:
         return
@@ -113,7 +113,7 @@ def verified_facts(report: Report) -> Facts:
             yield "padding", _padding(verification.padding)
 
 
-def formula_facts(report: Report) -> Facts:
+def formula_facts(report: Report) -> FactLines:
     """The formula, where one was proven."""
     if report.head is None:
         return
@@ -143,12 +143,12 @@ def _padding(effects: Sequence[PaddingEffect]) -> Text:
     return label("; ".join(sentence), TONE[Tone.WARNING if worst else Tone.GOOD])
 
 
-def label_facts(report: Report) -> Facts:
+def label_facts(report: Report) -> FactLines:
     """The names of the classes."""
     return _label_facts(report, _LABELS)
 
 
-def brief_label_facts(report: Report) -> Facts:
+def brief_label_facts(report: Report) -> FactLines:
     """The names of the classes, as many as two lines hold; of placeholders a few."""
     if report.model.labels_are_placeholders:
         return _label_facts(report, _PLACEHOLDERS)
@@ -156,7 +156,7 @@ def brief_label_facts(report: Report) -> Facts:
     return _label_facts(report, max(1, min(_LABELS, sum(size <= _BRIEF for size in sizes))))
 
 
-def _label_facts(report: Report, most: int) -> Facts:
+def _label_facts(report: Report, most: int) -> FactLines:
     model = report.model
     if model.task in WITHOUT_CLASSES:
         yield "labels", Text(WITHOUT_CLASSES[model.task])
@@ -167,7 +167,7 @@ def _label_facts(report: Report, most: int) -> Facts:
     yield "labels", label(f"{count}: {named}" if model.labels else _unnamed(model))
 
 
-def loss_facts(report: Report) -> Facts:
+def loss_facts(report: Report) -> FactLines:
     """What training makes of the scores, and what decides it."""
     problem = "" if report.model.task in WITHOUT_CLASSES else _problem(report.model)
     if problem:
@@ -175,7 +175,7 @@ def loss_facts(report: Report) -> Facts:
     yield "loss", label(loss_of(report.model))
 
 
-def source_facts(report: Report) -> Facts:
+def source_facts(report: Report) -> FactLines:
     """Whether anything was traced for this report."""
     if report.is_shipped:
         version = report.environment.transformers
@@ -199,7 +199,7 @@ def _problem(model: ModelFacts) -> str:
     return _NO_PROBLEM if is_loss_chosen_by_labels(model) else model.problem_type or ""
 
 
-def parameter_facts(report: Report) -> Facts:
+def parameter_facts(report: Report) -> FactLines:
     """How many parameters there are, and how the last matrix lies."""
     counts = report.model.parameters
     body = Text(f"{counts.total:,} in all: base model {counts.base:,}, head {counts.head:,}")
@@ -224,7 +224,7 @@ def _matrix_sentence(matrix: HeadParameter, report: Report) -> str:
     return f"{sentence}; not vocabulary x {outer}" if report.model.task in TEXT_TASKS else sentence
 
 
-def health_facts(report: Report) -> Facts:
+def health_facts(report: Report) -> FactLines:
     """Whether the classifier was trained: the verdict, then what speaks for it, a line each."""
     health = report.health
     if health is None:
@@ -269,7 +269,7 @@ def _geometry(health: HeadHealth) -> str:
     return numbers + held[health.mean_row_applies]
 
 
-def unused_facts(report: Report) -> Facts:
+def unused_facts(report: Report) -> FactLines:
     """The tensors of the checkpoint that nothing reads."""
     diff = report.weights
     if not diff.unused and report.checkpoint.tensors:
@@ -281,13 +281,13 @@ def unused_facts(report: Report) -> Facts:
         yield "unused", body
 
 
-def beside_facts(report: Report) -> Facts:
+def beside_facts(report: Report) -> FactLines:
     """Modules beside the head path."""
     for module in report.head.unused_modules if report.head else ():
         yield "not used", label(f"{module.path} ({module.module_class}): {fate_of(module)}")
 
 
-def checkpoint_lines(report: Report) -> Facts:
+def checkpoint_lines(report: Report) -> FactLines:
     """Where the checkpoint came from, and how much of it was read."""
     facts = report.checkpoint
     words = [facts.reference, SOURCE[facts.kind]]
@@ -308,7 +308,7 @@ def _weights(facts: CheckpointFacts) -> list[str]:
     return [counted(facts.tensors, "tensor") if facts.tensors else "no weight files"]
 
 
-def pipeline_facts(report: Report) -> Facts:
+def pipeline_facts(report: Report) -> FactLines:
     """What sentence-transformers does after the base model, which the class that is shown does not."""
     pipeline = report.checkpoint.sentence_transformers
     if pipeline is None:
@@ -367,7 +367,7 @@ def _classifier_of(pipeline: SentencePipeline, report: Report) -> str:
     return f"It has no classifier; {name}, shown here, pools in its own way."
 
 
-def score_head_facts(report: Report) -> Facts:
+def score_head_facts(report: Report) -> FactLines:
     """Heads of other libraries that the class that is shown does not load."""
     for head in report.checkpoint.score_heads:
         line = (
@@ -388,7 +388,7 @@ def _of_pickle(head: PickledHead | None) -> str:
     return f", a {safe(head.class_name)} (read, not executed) of {counted(count, 'class', 'classes')}{named} ({matrix})"
 
 
-def adapter_lines(report: Report) -> Facts:
+def adapter_lines(report: Report) -> FactLines:
     """What the adapter is and what it gives; what it leaves out is a finding."""
     facts = report.adapter
     if facts is None:
@@ -400,18 +400,18 @@ def adapter_lines(report: Report) -> Facts:
     yield "adapter", label(body)
 
 
-def repair_facts(report: Report) -> Facts:
+def repair_facts(report: Report) -> FactLines:
     """What the weights would be after the repair: beside the loader's result, never mixed with it."""
     if report.repaired is not None:
         yield "repaired", repaired_sentence(report.repaired)
 
 
-def notice_facts(report: Report) -> Facts:
+def notice_facts(report: Report) -> FactLines:
     """What stood in for the checkpoint, and what could not be determined."""
     return remarks_of(report.checkpoint.notices, report.not_determined)
 
 
-def remarks_of(notices: Iterable[str], gaps: Iterable[Gap]) -> Facts:
+def remarks_of(notices: Iterable[str], gaps: Iterable[Gap]) -> FactLines:
     """Sentences a reader must see, and what could not be determined: under the same words on all screens."""
     for notice in notices:
         yield "notice", label(notice, "yellow")
@@ -419,7 +419,7 @@ def remarks_of(notices: Iterable[str], gaps: Iterable[Gap]) -> Facts:
         yield "unknown", label(gap, "yellow")
 
 
-def note_facts(report: Report) -> Facts:
+def note_facts(report: Report) -> FactLines:
     """What was observed on the way."""
     for note in report.notes:
         yield "note", label(note)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headscope.facts.heads.head import PoolingKind
-from headscope.facts.results.probe import Candidate, ProbeResult, Problem, Vector
-from headscope.facts.results.probe_data import Input, Loading
+from headscope.facts.probing.data import Input, Loading
+from headscope.facts.probing.result import Candidate, ProbeResult, Problem, Vector
 from headscope.render.probing.code_media import (
     OWN_MEDIA_FORWARD,
     media_features,

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from headscope.facts.results.probe import Problem, Vector
-from headscope.facts.results.probe_data import Input
+from headscope.facts.probing.data import Input
+from headscope.facts.probing.result import Problem, Vector
 
 _FIRST = '''
 def first(state: torch.Tensor) -> torch.Tensor:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from headscope.facts.counting import counted, few_of, told_gaps
-from headscope.facts.results.probe import Advised, Opinion, OpinionKind, ProbeResult, Problem, Start, StartingLoss
-from headscope.facts.results.probe_data import Precision, Suspect, VectorNumbers
+from headscope.facts.probing.data import Precision, Suspect, VectorNumbers
+from headscope.facts.probing.result import Advised, Opinion, OpinionKind, ProbeResult, Problem, Start, StartingLoss
 from headscope.render.probing.words import beats_constant, candidate_words, input_words
 from headscope.render.text.safe import safe
 
-Fact = tuple[str, str]
+FactRow = tuple[str, str]
 """A word and its text; "" continues the row above."""
 
 _OPINIONS = {OpinionKind.LOGME: "LogME", OpinionKind.KNN: "kNN"}
@@ -20,7 +20,7 @@ _METHODS = {
 _ADVICE = {Advised.YES: "yes", Advised.NO: "no", Advised.OPEN: "not determined"}
 
 
-def first_facts(result: ProbeResult) -> Iterator[Fact]:
+def first_facts(result: ProbeResult) -> Iterator[FactRow]:
     """What to know before the answer is used."""
     chosen, kind = result.selected, input_words(result).noun
     yield "expect", f"{chosen.mean:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) on new {kind}s"
@@ -41,7 +41,7 @@ _SHORT = {
 }
 
 
-def detailed_facts(result: ProbeResult) -> Iterator[Fact]:
+def detailed_facts(result: ProbeResult) -> Iterator[FactRow]:
     """Everything that was measured."""
     chosen, kind = result.selected, input_words(result).noun
     yield (
@@ -68,12 +68,12 @@ def detailed_facts(result: ProbeResult) -> Iterator[Fact]:
         yield "left out", f"{safe(gap.topic)}: {safe(gap.reason)}"
 
 
-def _texts_fact(result: ProbeResult) -> Fact:
+def _texts_fact(result: ProbeResult) -> FactRow:
     kind = input_words(result).noun
     return f"{kind}s", f"{counted(result.texts, kind)} of {safe(result.data)}{_in_classes(result)}"
 
 
-def _on_head(result: ProbeResult) -> Iterator[Fact]:
+def _on_head(result: ProbeResult) -> Iterator[FactRow]:
     """That the head's input passes weights that were never trained."""
     if result.head_input is not None and result.head_input.new:
         yield (
@@ -83,13 +83,13 @@ def _on_head(result: ProbeResult) -> Iterator[Fact]:
         )
 
 
-def _open(result: ProbeResult) -> Iterator[Fact]:
+def _open(result: ProbeResult) -> Iterator[FactRow]:
     """What could not be determined."""
     for gap in told_gaps(result.not_determined):
         yield "unknown", safe(gap)
 
 
-def _numbers(result: ProbeResult) -> Iterator[Fact]:
+def _numbers(result: ProbeResult) -> Iterator[FactRow]:
     """What the pass over the texts shows: the best vector, the first token of its layer, the dtype."""
     found = result.numbers
     if found is None:
@@ -164,7 +164,7 @@ def _in_classes(result: ProbeResult) -> str:
     return f" in {counted(len(sizes), 'class', 'classes')}{several}: {shown}{uneven}"
 
 
-def _check(result: ProbeResult) -> Iterator[Fact]:
+def _check(result: ProbeResult) -> Iterator[FactRow]:
     """Texts with different labels."""
     labels, kind = result.labels, input_words(result).noun
     if labels is not None and labels.contradicting:
@@ -181,7 +181,7 @@ def suspects_of(result: ProbeResult) -> tuple[Suspect, ...]:
     return result.labels.suspects if result.labels is not None and beats_constant(result) else ()
 
 
-def _suspects(result: ProbeResult) -> Iterator[Fact]:
+def _suspects(result: ProbeResult) -> Iterator[FactRow]:
     """The rows that are predicted worst."""
     found = suspects_of(result)
     if found:

@@ -4,8 +4,8 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from headscope.facts.results.probe import Baseline, Candidate, ProbeResult, Vector
-from headscope.facts.results.probe_data import Input
+from headscope.facts.probing.data import Input
+from headscope.facts.probing.result import Baseline, Candidate, ProbeResult, Vector
 from headscope.render.diagram.markup import element, escaped, lines, page
 from headscope.render.diagram.plots import STYLE, plot_svg
 from headscope.render.probing.facts import detailed_facts
@@ -20,7 +20,7 @@ from headscope.render.probing.words import (
 )
 from headscope.render.text.safe import safe
 
-FORMATS = ("svg", "html")
+PICTURE_FORMATS = ("svg", "html")
 
 _WIDTH = 940
 _LEFT, _RIGHT = 60, 250

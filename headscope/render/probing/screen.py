@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts.counting import counted
-from headscope.facts.results.probe import Baseline, Candidate, ProbeResult, Vector
+from headscope.facts.probing.result import Baseline, Candidate, ProbeResult, Vector
 from headscope.render.probing.facts import detailed_facts, first_facts, suspects_of
 from headscope.render.probing.words import (
     METRICS,

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from headscope.facts import PoolingKind
-from headscope.facts.results.probe import (
+from headscope.facts.probing.data import Input
+from headscope.facts.probing.result import (
     Baseline,
     BaselineKind,
     Candidate,
@@ -13,7 +14,6 @@ from headscope.facts.results.probe import (
     Vector,
     Versus,
 )
-from headscope.facts.results.probe_data import Input
 from headscope.render.text.console import Tone
 from headscope.render.text.safe import safe
 from headscope.render.text.words import POOLING

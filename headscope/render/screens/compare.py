@@ -14,7 +14,7 @@ from headscope.facts.heads.tasks import WITHOUT_CLASSES
 from headscope.facts.results.comparison import PARAMETER, Comparison, SameValues, role_of
 from headscope.render.head.stages import own_parameters
 from headscope.render.parts.export import export_lines, export_verdict
-from headscope.render.parts.report_facts import Facts, remarks_of
+from headscope.render.parts.report_facts import FactLines, remarks_of
 from headscope.render.text.console import QUIET, STATUS, STRONG, TONE, Tone
 from headscope.render.text.fold import fold_keys
 from headscope.render.text.lines import GAP, Paragraph, wrapped
@@ -38,7 +38,7 @@ def compare_screen(comparison: Comparison, *, details: bool = False) -> Renderab
     return Group(*parts)
 
 
-def _remarks(reports: Sequence[Report]) -> Facts:
+def _remarks(reports: Sequence[Report]) -> FactLines:
     """Each notice and each gap once, with the models that it concerns where these are not all."""
     every = [set(report.checkpoint.notices) for report in reports]
     common = [text for text in reports[0].checkpoint.notices if all(text in notices for notices in every)]

@@ -20,7 +20,7 @@ from headscope.facts import (
     WeightDiff,
 )
 from headscope.facts.counting import counted
-from headscope.render.parts.findings import MARGIN, repaired_sentence
+from headscope.render.parts.findings import ID_COLUMN, repaired_sentence
 from headscope.render.parts.report_facts import notice_facts
 from headscope.render.parts.verdict import verdict_screen
 from headscope.render.text.console import QUIET, STATUS, STRONG
@@ -57,10 +57,10 @@ def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
     if rows:
         parts += [Text(), *_tables(rows)]
     if diff.mismatched and report.checkpoint.kind is not CheckpointKind.MEMORY:
-        parts += [Text(), Paragraph(Text(_RAISES), Text("note", STRONG), MARGIN)]
+        parts += [Text(), Paragraph(Text(_RAISES), Text("note", STRONG), ID_COLUMN)]
     if report.repaired is not None:
         parts += [Text(), Paragraph(repaired_sentence(report.repaired))]
-    notices = [Paragraph(body, Text(word, STRONG), MARGIN) for word, body in notice_facts(report)]
+    notices = [Paragraph(body, Text(word, STRONG), ID_COLUMN) for word, body in notice_facts(report)]
     parts += [Text(), *notices] if notices else []
     return Group(*parts)
 

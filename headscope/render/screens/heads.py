@@ -11,7 +11,7 @@ from headscope.facts.counting import counted
 from headscope.facts.heads.atlas import AtlasHead, HeadEntry
 from headscope.facts.plain import to_dict
 from headscope.render.head.head_path import IDLE_OPERATIONS
-from headscope.render.text.console import MODULE, OPERATION, POOLING, QUIET, STRONG, TONE, Tone
+from headscope.render.text.console import MODULE, OPERATION, POOLING_STYLE, QUIET, STRONG, TONE, Tone
 from headscope.render.text.document import Document, opening
 from headscope.render.text.lines import GAP, FittedRows, Paragraph
 from headscope.render.text.safe import label, safe
@@ -55,7 +55,7 @@ def _cells(entry: HeadEntry, head: AtlasHead, is_shared: bool) -> tuple[Text, ..
     """The cells of a class; with its family where several families share the class."""
     return (
         Text(f"  {safe(entry.class_name)}{f' ({safe(entry.model_type)})' if is_shared else ''}", MODULE),
-        Text(head.pooling.kind.value, POOLING),
+        Text(head.pooling.kind.value, POOLING_STYLE),
         label(operations_of(head), OPERATION),
         label(new_in_words(entry), QUIET),
     )

@@ -12,7 +12,7 @@ from headscope.render.head.token_strip import TokenStrip
 from headscope.render.head.tree import tree_of
 from headscope.render.parts.findings import FindingLines, NextSteps, next_of_inspect, note_line
 from headscope.render.parts.report_facts import (
-    Facts,
+    FactLines,
     adapter_lines,
     beside_facts,
     brief_label_facts,
@@ -47,7 +47,7 @@ from headscope.render.text.words import axes_of
 
 _MARGIN = 12
 
-Section = Callable[[Report], Facts]
+ReportSection = Callable[[Report], FactLines]
 
 
 def inspect_screen(report: Report, *, details: bool = False, words: str | None = None) -> RenderableType:
@@ -113,7 +113,7 @@ def _stages_table(head: Head) -> Iterator[str]:
         yield f"| {plain(stage.operation)} | {module} | {plain(axes_of(stage.output_shape))} | {weights} |"
 
 
-def inspect_facts(report: Report) -> Facts:
+def inspect_facts(report: Report) -> FactLines:
     """The lines below the head path, without the findings: a word and its text; "" continues the line above."""
     sections = (*_asked_first(report, details=True), label_facts, *_ASKED_NEXT, *_details(report), notice_facts)
     return (item for section in sections for item in section(report))
@@ -137,7 +137,7 @@ def _path(report: Report, head: Head) -> HeadPath:
     return HeadPath(head, model_type, version, is_pooling_known(report))
 
 
-def _asked_first(report: Report, *, details: bool) -> Sequence[Section]:
+def _asked_first(report: Report, *, details: bool) -> Sequence[ReportSection]:
     """What follows the head path: the formula and the loss where the plain words do not say as much."""
     pooling = pooling_facts if details else brief_pooling_facts
     if plain_words(report):
@@ -145,12 +145,12 @@ def _asked_first(report: Report, *, details: bool) -> Sequence[Section]:
     return (formula_facts, loss_facts, pooling, verified_facts)
 
 
-_ASKED_NEXT: Sequence[Section] = (
+_ASKED_NEXT: Sequence[ReportSection] = (
     quantized_facts, health_facts, pipeline_facts, score_head_facts, adapter_lines, repair_facts,
 )  # fmt: skip
 
 
-def _details(report: Report) -> Sequence[Section]:
+def _details(report: Report) -> Sequence[ReportSection]:
     first = (formula_facts, loss_facts) if plain_words(report) else ()
     return (
         *first, evidence_facts, model_facts, parameter_facts, unused_facts, beside_facts, checkpoint_lines,
@@ -158,7 +158,7 @@ def _details(report: Report) -> Sequence[Section]:
     )  # fmt: skip
 
 
-def _lines(report: Report, sections: Sequence[Section]) -> list[RenderableType]:
+def _lines(report: Report, sections: Sequence[ReportSection]) -> list[RenderableType]:
     facts = (item for section in sections for item in section(report))
     return [Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in facts]
 

@@ -8,11 +8,11 @@ from rich.text import Text
 
 from headscope.facts import CheckpointManifest, Report
 from headscope.facts.counting import counted
+from headscope.facts.probing.result import ProbeResult
 from headscope.facts.results.check import CheckResult
 from headscope.facts.results.comparison import Comparison
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.forward import ForwardReport
-from headscope.facts.results.probe import ProbeResult
 from headscope.facts.results.served import ServedReport
 from headscope.facts.results.verification import VerifyResult
 from headscope.render.parts.explain import Topic, several_screen
@@ -36,7 +36,10 @@ _LINE = 160
 
 
 def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for each kind of result
-    """What the terminal shows of `result` (of any use case), as a Rich renderable."""
+    """What the terminal shows of `result` (of any use case), as a Rich renderable.
+
+    Raises TypeError for anything else.
+    """
     match result:
         case CheckResult():
             return check_screen([result], details=True)

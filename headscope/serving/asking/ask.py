@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from headscope.errors import Malformed, Unsupported
-from headscope.serving.answers import Answer, Answers
+from headscope.serving.answers import Answer, Answers, TextOrPair
 from headscope.serving.asking.address import ServerAddress, one_line
 from headscope.serving.asking.exchange import Exchange, ServerReply
-from headscope.serving.asking.protocols import ServerProtocol, Text, Way, Ways, ways_of
+from headscope.serving.asking.protocols import ServerProtocol, Way, Ways, ways_of
 from headscope.serving.asking.rows import wrong_answer
 
 _TOO_LARGE, _REFUSALS = 413, (400, 422, 424, 500)
@@ -20,7 +20,7 @@ _SUMS_TO_ONE = 1e-3
 _NUMBERED = re.compile(r"LABEL_(\d{1,9})")
 
 
-def ask(server: ServerAddress, protocol: ServerProtocol, texts: Sequence[Text], *, raw: bool = False) -> Answers:
+def ask(server: ServerAddress, protocol: ServerProtocol, texts: Sequence[TextOrPair], *, raw: bool = False) -> Answers:
     """The scores of texts, or of pairs of texts, from a server; with `raw`, the logits.
 
     Raises Unsupported where the protocol can't be asked for this, NetworkError where the server fails, and Malformed
@@ -62,7 +62,7 @@ class Batches:
     size: int
     was_refused: bool = False
 
-    def answers(self, exchange: Exchange, texts: Sequence[Text]) -> Iterator[Answer]:
+    def answers(self, exchange: Exchange, texts: Sequence[TextOrPair]) -> Iterator[Answer]:
         """The answers to texts that may share a request."""
         url, at = self.way.path(self.protocol, self.raw), 0
         while at < len(texts):
@@ -80,7 +80,7 @@ class Batches:
         return reply.status in _REFUSALS and (self.ways.lists_may_fail or bool(_BATCH.search(reply.says)))
 
 
-def _groups(texts: Sequence[Text], one_query: bool) -> list[list[Text]]:
+def _groups(texts: Sequence[TextOrPair], one_query: bool) -> list[list[TextOrPair]]:
     """All texts, or runs of pairs with the same first text."""
     return [list(run) for _, run in groupby(texts, key=lambda text: text[0])] if one_query else [list(texts)]
 

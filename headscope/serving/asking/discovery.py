@@ -16,7 +16,7 @@ from headscope.serving.asking.protocols import ServerProtocol, protocol_names, w
 _PROBE_SECONDS = 10.0
 _MOST_LABELS = 1_000_000
 _OK = 200
-Facts = dict[str, Any]
+ServerFacts = dict[str, Any]
 
 
 def find_protocol(server: ServerAddress, named: str | None = None) -> ServerProtocol:
@@ -54,10 +54,10 @@ class Probe:
 
     path: str
     protocol: str
-    reads: Callable[[Any], Facts | None]
+    reads: Callable[[Any], ServerFacts | None]
 
 
-def _tei(payload: Any) -> Facts | None:
+def _tei(payload: Any) -> ServerFacts | None:
     kind = payload.get("model_type")
     if "model_id" not in payload or not isinstance(kind, dict) or not kind:
         return None
@@ -86,8 +86,8 @@ def _labels_in(id2label: Any) -> tuple[str, ...]:
     return labels if len(set(labels)) == len(found) else ()
 
 
-def _owned_by(owner: str, engine: str) -> Callable[[Any], Facts | None]:
-    def reads(payload: Any) -> Facts | None:
+def _owned_by(owner: str, engine: str) -> Callable[[Any], ServerFacts | None]:
+    def reads(payload: Any) -> ServerFacts | None:
         data = payload.get("data")
         models = [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []
         if not any(one.get("owned_by") == owner for one in models):
@@ -99,16 +99,16 @@ def _owned_by(owner: str, engine: str) -> Callable[[Any], Facts | None]:
     return reads
 
 
-def _sglang(payload: Any) -> Facts | None:
+def _sglang(payload: Any) -> ServerFacts | None:
     return {"engine": "sglang"} if "model_path" in payload and "is_generation" in payload else None
 
 
-def _llama_cpp(payload: Any) -> Facts | None:
+def _llama_cpp(payload: Any) -> ServerFacts | None:
     build = payload.get("build_info")
     return {"engine": "llama-cpp", "version": build} if isinstance(build, str) else None
 
 
-def _kserve(payload: Any) -> Facts | None:
+def _kserve(payload: Any) -> ServerFacts | None:
     name = payload.get("name")
     if not isinstance(name, str) or not isinstance(payload.get("extensions"), list):
         return None
@@ -204,7 +204,7 @@ def _outcome(found: ServerReply | HeadscopeError) -> str:
     return f"{found.status}" if found.is_json else f"{found.status}, {found.says}"
 
 
-def _version_in(facts: Facts) -> str:
+def _version_in(facts: ServerFacts) -> str:
     version = facts.get("version")
     return one_line(version) if isinstance(version, str) else ""
 

@@ -19,7 +19,7 @@ from headscope.errors import Malformed, NetworkError
 from headscope.serving.asking.address import ServerAddress, one_line, server_origin
 from headscope.upstream.hub import http_library
 
-MOST_BYTES = 64 * 2**20
+MOST_REPLY_BYTES = 64 * 2**20
 """An answer to 16 texts with 40,000 named classes each has about half of this."""
 CONNECT_SECONDS = 10.0
 _PASSING = (429, 502, 503, 504)
@@ -28,7 +28,7 @@ _REDIRECTS, _THAT_KEEP_THE_METHOD = (301, 302, 303, 307, 308), (307, 308)
 _PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 _UNZIPPED = 32 + zlib.MAX_WBITS
 _PATIENCE = "try again, or allow more time"
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 _WRONG_SERVER = "check that the URL is that of an inference server"
 
 
@@ -182,12 +182,14 @@ class Exchange:
         for chunk in answer.iter_raw():
             self.left()
             try:
-                part = chunk if unzip is None else unzip.decompress(chunk, MOST_BYTES + 1)
+                part = chunk if unzip is None else unzip.decompress(chunk, MOST_REPLY_BYTES + 1)
             except zlib.error as err:
                 raise Malformed(f"{self._name} sent an answer that can't be unzipped", _WRONG_SERVER) from err
             total += len(part)
-            if total > MOST_BYTES:
-                raise Malformed(f"{self._name} answered more than {MOST_BYTES:,} bytes", "use a smaller batch size")
+            if total > MOST_REPLY_BYTES:
+                raise Malformed(
+                    f"{self._name} answered more than {MOST_REPLY_BYTES:,} bytes", "use a smaller batch size"
+                )
             parts.append(part)
         if unzip is not None and not unzip.eof:
             raise Malformed(f"{self._name} sent a zipped answer that is cut short", _WRONG_SERVER)
@@ -236,9 +238,9 @@ def _seconds_asked_for(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def _within(seconds: float, call: Callable[[], Result]) -> Result:
+def _within(seconds: float, call: Callable[[], _Result]) -> _Result:
     """What a call returns. Raises TimeoutError after some seconds, even if a header comes byte by byte."""
-    results: list[Result] = []
+    results: list[_Result] = []
     errors: list[BaseException] = []
 
     def run() -> None:

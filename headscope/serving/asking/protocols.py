@@ -13,11 +13,8 @@ from typing import Any
 from urllib.parse import quote
 
 from headscope.errors import UsageError, did_you_mean
-from headscope.serving.answers import Answer
+from headscope.serving.answers import Answer, TextOrPair
 from headscope.serving.asking import rows
-
-Text = tuple[str, ...]
-"""A text alone, or a pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ class Way:
     """
 
     path: Callable[[ServerProtocol, bool], str]
-    body: Callable[[ServerProtocol, Sequence[Text], bool], dict[str, Any]]
+    body: Callable[[ServerProtocol, Sequence[TextOrPair], bool], dict[str, Any]]
     read: Callable[[Any, int], list[Answer]]
     has_logits: bool
     one_query: bool = False
@@ -119,20 +116,20 @@ def _vllm_raw(raw: bool) -> dict[str, Any]:
     return {"use_activation": False} if raw else {}
 
 
-def _vllm_texts(protocol: ServerProtocol, texts: Sequence[Text], raw: bool, **more: Any) -> dict[str, Any]:
+def _vllm_texts(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool, **more: Any) -> dict[str, Any]:
     return {**_model(protocol), "input": [text for (text,) in texts], **_vllm_raw(raw), **more}
 
 
-def _vllm_pairs(protocol: ServerProtocol, texts: Sequence[Text], raw: bool) -> dict[str, Any]:
+def _vllm_pairs(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
     first, second = ([pair[at] for pair in texts] for at in (0, 1))
     return {**_model(protocol), "text_1": first, "text_2": second, **_vllm_raw(raw)}
 
 
-def _tei_body(protocol: ServerProtocol, texts: Sequence[Text], raw: bool) -> dict[str, Any]:
+def _tei_body(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
     return {"inputs": [list(text) for text in texts], "raw_scores": raw, "truncate": True}
 
 
-def _sglang_texts(protocol: ServerProtocol, texts: Sequence[Text], raw: bool) -> dict[str, Any]:
+def _sglang_texts(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
     found = [text for (text,) in texts]
     return {"text": found} if raw else {**_model(protocol), "input": found}
 
@@ -143,11 +140,11 @@ def _sglang_read(payload: Any, count: int) -> list[Answer]:
     return rows.vectors(payload, count, "", "embedding")
 
 
-def _documents(protocol: ServerProtocol, texts: Sequence[Text], raw: bool, **more: Any) -> dict[str, Any]:
+def _documents(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool, **more: Any) -> dict[str, Any]:
     return {**_model(protocol), "query": texts[0][0], "documents": [second for _, second in texts], **more}
 
 
-def _infinity_texts(protocol: ServerProtocol, texts: Sequence[Text], raw: bool) -> dict[str, Any]:
+def _infinity_texts(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
     return {**_model(protocol), "input": [text for (text,) in texts]}
 
 
@@ -155,7 +152,7 @@ def _infinity_read(payload: Any, count: int) -> list[Answer]:
     return [rows.labeled_row(row, False) for row in rows.row_list(rows.field_of(payload, "data", list), count)]
 
 
-def _pipeline_body(protocol: ServerProtocol, texts: Sequence[Text], raw: bool) -> dict[str, Any]:
+def _pipeline_body(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
     inputs: list[Any] = [text[0] if len(text) == 1 else {"text": text[0], "text_pair": text[1]} for text in texts]
     parameters = {"top_k": None} | ({"function_to_apply": "none"} if raw else {})
     return {"inputs": inputs if len(inputs) > 1 else inputs[0], "parameters": parameters}
@@ -165,7 +162,7 @@ _ALL_CLASSES = 1_000_000
 """A top_k above any count of classes: MLServer can't be sent the null that stands for all."""
 
 
-def _kserve_body(protocol: ServerProtocol, texts: Sequence[Text], raw: bool) -> dict[str, Any]:
+def _kserve_body(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
     data = [text for (text,) in texts]
     inputs: list[dict[str, Any]] = [_tensor(protocol.text_input, "BYTES", data, "str")]
     if protocol.is_pipeline:

@@ -32,7 +32,7 @@ def described(value: Any) -> str:
 
 
 def field_of(payload: Any, name: str, expected: type) -> Any:
-    """A field of an object."""
+    """A field of an object. Raises Malformed if it is missing or of another type."""
     if not isinstance(payload, dict) or name not in payload:
         raise wrong_answer(described(payload), f"an object with {name}")
     if not isinstance(payload[name], expected):
@@ -41,7 +41,7 @@ def field_of(payload: Any, name: str, expected: type) -> Any:
 
 
 def row_list(payload: Any, count: int) -> list[Any]:
-    """A list with an entry for each text."""
+    """A list with an entry for each text. Raises Malformed for anything else."""
     if not isinstance(payload, list):
         raise wrong_answer(described(payload), "a list")
     if len(payload) != count:
@@ -50,7 +50,7 @@ def row_list(payload: Any, count: int) -> list[Any]:
 
 
 def number_in(value: Any) -> float:
-    """A finite number."""
+    """A finite number. Raises Malformed for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_answer(f"{described(value)} as a score", "a number")
     try:
@@ -63,14 +63,17 @@ def number_in(value: Any) -> float:
 
 
 def numbers_in(value: Any) -> tuple[float, ...]:
-    """A row of scores, at least one."""
+    """A row of scores, at least one. Raises Malformed for anything else."""
     if not isinstance(value, list) or not value:
         raise wrong_answer(f"{described(value)} as scores", "a list of numbers")
     return tuple(number_in(one) for one in value)
 
 
 def in_order(rows: Any, count: int, index_needed: bool = True) -> list[Any]:
-    """Rows in the order of the texts, by the index that each carries."""
+    """Rows in the order of the texts, by the index that each carries.
+
+    Raises Malformed if one is missing or there twice.
+    """
     found = row_list(rows, count)
     positions = [row.get("index") if isinstance(row, dict) else None for row in found]
     if not index_needed and all(position is None for position in positions):
@@ -84,7 +87,7 @@ def in_order(rows: Any, count: int, index_needed: bool = True) -> list[Any]:
 
 
 def probability_rows(payload: Any, count: int) -> list[Answer]:
-    """Answers of vLLM's /classify and SGLang's /v1/classify: `data[].probs`."""
+    """Answers of vLLM's /classify and SGLang's /v1/classify: `data[].probs`. Raises Malformed for another form."""
     answers = []
     for row in in_order(field_of(payload, "data", list), count, index_needed=False):
         scores = numbers_in(field_of(row, "probs", list))
@@ -113,7 +116,10 @@ def vectors(payload: Any, count: int, rows: str, name: str) -> list[Answer]:
 
 
 def labeled_rows(payload: Any, count: int) -> list[Answer]:
-    """Answers in the form of Transformers' pipeline: a list of {label, score} for each text, or the top one alone."""
+    """Answers in the form of Transformers' pipeline: a list of {label, score} for each text, or the top one alone.
+
+    Raises Malformed for another form.
+    """
     if not isinstance(payload, list):
         raise wrong_answer(described(payload), "a list of {label, score}")
     if payload and all(isinstance(row, dict) for row in payload):
@@ -124,7 +130,7 @@ def labeled_rows(payload: Any, count: int) -> list[Answer]:
 
 
 def labeled_row(row: Any, is_partial: bool) -> Answer:
-    """One text's list of {label, score}."""
+    """One text's list of {label, score}. Raises Malformed for another form, and a label that is there twice."""
     if not isinstance(row, list) or not row:
         raise wrong_answer(f"{described(row)} for a text", "a list of {label, score}")
     labels = tuple(field_of(one, "label", str) for one in row)
@@ -139,7 +145,10 @@ def labeled_row(row: Any, is_partial: bool) -> Answer:
 
 
 def tensor_rows(payload: Any, count: int) -> list[Answer]:
-    """Answers of KServe's protocol: a tensor of floats, or the JSON of a pipeline in a tensor of strings."""
+    """Answers of KServe's protocol: a tensor of floats, or the JSON of a pipeline in a tensor of strings.
+
+    Raises Malformed for another form.
+    """
     outputs = [one for one in field_of(payload, "outputs", list) if isinstance(one, dict)]
     floats = [one for one in outputs if one.get("datatype") in _NUMERIC]
     named = [one for name in _PREFERRED for one in floats if one.get("name") == name]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from headscope.errors import UsageError
-from headscope.trace.batch.inputs import Row, Sizes
+from headscope.trace.batch.inputs import ProbeRow, Sizes
 from headscope.trace.batch.probe_batch import ProbeBatch, free_sizes, lengths_of_turn, longest_text, make_rows
 
 _TOKEN_RANK = 2
@@ -71,7 +71,7 @@ def probe_as_given(model: nn.Module, examples: Any) -> ProbeBatch:
         ends = (
             (ids[at] == eos).nonzero().flatten().tolist() if isinstance(ids, torch.Tensor) and eos is not None else []
         )
-        rows.append(Row(kept[0], kept[-1], ends[0] if ends else -1))
+        rows.append(ProbeRow(kept[0], kept[-1], ends[0] if ends else -1))
     return ProbeBatch(named, {}, Sizes(batch, length), tuple(rows))
 
 
@@ -121,7 +121,7 @@ def _token_length(tensors: list[torch.Tensor]) -> int:
     return next((item.shape[1] for item in tokens), 0)
 
 
-def _padded(ids: torch.Tensor, rows: tuple[Row, ...], pad: int, eos: Any) -> torch.Tensor:
+def _padded(ids: torch.Tensor, rows: tuple[ProbeRow, ...], pad: int, eos: Any) -> torch.Tensor:
     """Token ids [rows, tokens] with the pad token exactly where a row has padding, and one end token in each row.
 
     A model may look for them there.

@@ -12,14 +12,14 @@ from headscope.facts import Task
 
 _SAMPLES = (16000, 16400, 17200, 18800, 19600, 21200)
 _AUDIO_FRAMES = 49
-_ENTITIES = 2
+_ENTITY_COUNT = 2  # the pair classes of LUKE take exactly two
 _VISUAL_FEATURES = 6
 # Primes: a vocabulary seldom shares a factor with them, so ids repeat late.
 _STEP, _SHIFT = 37, 61
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProbeRow:
     """One row of the probe: the positions of its first and last real token, and of its `<eos>`."""
 
     first: int
@@ -41,7 +41,7 @@ class Sizes:
         return (self.batch, self.choices) if self.choices > 1 else (self.batch,)
 
 
-Maker = Callable[[PreTrainedModel, Sizes, tuple[Row, ...], Task], Any]
+Maker = Callable[[PreTrainedModel, Sizes, tuple[ProbeRow, ...], Task], Any]
 
 
 def text_config_of(config: Any) -> Any:
@@ -53,14 +53,14 @@ def text_config_of(config: Any) -> Any:
     return text if hasattr(text, "to_dict") else config
 
 
-def _token_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _token_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     """Ordinary tokens with padding, an `<eos>`, and, for pairs of texts, the three separators that some count."""
     config = text_config_of(model.config)
     ordinary = _ordinary_ids(config)
     pad, eos, sep = (_special(config, f"{name}_token_id") for name in ("pad", "eos", "sep"))
     separators = sep is not None and task in (Task.QUESTION_ANSWERING, Task.MULTIPLE_CHOICE)
 
-    def token(number: int, row: Row, at: int) -> int:
+    def token(number: int, row: ProbeRow, at: int) -> int:
         # Without a pad token the padding is ordinary tokens: then only the attention mask says what is padding.
         if not row.first <= at <= row.last:
             return pad if pad is not None else ordinary(number, at)
@@ -95,7 +95,7 @@ def _ordinary_ids(config: Any) -> Callable[[int, int], int]:
     return lambda number, at: free[(at * _STEP + number * _SHIFT) % len(free)]
 
 
-def _attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     if sizes.length:
         mask = [[int(row.first <= at <= row.last) for at in range(sizes.length)] for row in rows]
         return torch.tensor(mask).reshape(*sizes.leading, sizes.length)
@@ -114,12 +114,16 @@ def _right_padded(batch: int, length: int) -> torch.Tensor:
     return torch.tensor([[int(at < real) for at in range(length)] for real in kept])
 
 
-def _pixel_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _pixel_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     return None if model.main_input_name in {"input_ids", "inputs"} else make_pixels(model, sizes, task)
 
 
 def make_pixels(model: PreTrainedModel, sizes: Sizes, task: Task) -> torch.Tensor:
-    """Images, or videos, of the size that the configuration names."""
+    """Images, or videos, of the size that the configuration names.
+
+    The result is [batch, channels, height, width], with frames behind the batch for videos, or [batch, patches,
+    numbers].
+    """
     config = model.config
     channels = _first(config, ("num_channels", "in_channels", "in_chans")) or 3
     if "spatial_shapes" in _arguments(model):
@@ -165,7 +169,7 @@ def _floats(model: PreTrainedModel, *shape: int) -> torch.Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(0)).to(model.device, model.dtype)
 
 
-def _pixel_attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _pixel_attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     if "spatial_shapes" not in _arguments(model):
         return None
     patches = getattr(model.config, "vision_config", model.config).num_patches
@@ -173,13 +177,13 @@ def _pixel_attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row,
     return torch.tensor([[int(at < real) for at in range(patches)] for real in kept])
 
 
-def _spatial_shapes(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _spatial_shapes(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     """Patches of each image, high and wide: every second image is half as high, so that the rest is padding."""
     side = int(getattr(model.config, "vision_config", model.config).num_patches ** 0.5)
     return torch.tensor([[side // (1 + row % 2), side] for row in range(sizes.batch)])
 
 
-def _input_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _input_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     if _is_spectrogram(model.config):
         return _floats(model, sizes.batch, model.config.max_length, model.config.num_mel_bins)
     return _floats(model, sizes.batch, _samples(model))
@@ -198,7 +202,7 @@ def _samples(model: PreTrainedModel) -> int:
     return next((size for size in _SAMPLES if int(count(torch.tensor(size))) not in taken), _SAMPLES[0])
 
 
-def _input_features(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _input_features(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     config = model.config
     if hasattr(config, "feature_projection_input_dim"):
         return _floats(model, sizes.batch, _AUDIO_FRAMES, config.feature_projection_input_dim)
@@ -209,55 +213,55 @@ def _input_features(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...],
     return _floats(model, sizes.batch, 8 * _AUDIO_FRAMES, bins)
 
 
-def _boxes(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _boxes(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     """Bounding boxes; a model that projects them takes them as fractions, the others as integers up to 1000."""
     if hasattr(model.config, "dim_bbox_projection") or hasattr(model.config, "dim_bbox"):
         return _floats(model, *sizes.leading, sizes.length, 4)
     return torch.tensor([1, 1, 2, 2]).expand(*sizes.leading, sizes.length, 4).clone()
 
 
-def _first_language(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _first_language(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     return torch.zeros(sizes.batch * sizes.choices, dtype=torch.long)
 
 
 def _entities(value: int, *trailing: int) -> Maker:
-    def make(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
-        return torch.full((*sizes.leading, _ENTITIES, *trailing), value)
+    def make(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
+        return torch.full((*sizes.leading, _ENTITY_COUNT, *trailing), value)
 
     return make
 
 
-def _entity_positions(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _entity_positions(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     width = getattr(model.config, "max_mention_length", 30)
-    positions = torch.full((*sizes.leading, _ENTITIES, width), -1)
+    positions = torch.full((*sizes.leading, _ENTITY_COUNT, width), -1)
     positions[..., 0] = 1
     return positions
 
 
-def _entity_ends(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
-    return torch.full((*sizes.leading, _ENTITIES), 1)
+def _entity_ends(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
+    return torch.full((*sizes.leading, _ENTITY_COUNT), 1)
 
 
-def _visual_features(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _visual_features(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     if not hasattr(model.config, "visual_feat_dim"):
         return None
     return _floats(model, sizes.batch, _VISUAL_FEATURES, model.config.visual_feat_dim)
 
 
-def _visual_positions(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _visual_positions(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     if not hasattr(model.config, "visual_pos_dim"):
         return None
     return _floats(model, sizes.batch, _VISUAL_FEATURES, model.config.visual_pos_dim)
 
 
-def _inputs(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _inputs(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     """Perceiver's one argument for every modality."""
     if task is Task.IMAGE_CLASSIFICATION:
         return _floats(model, sizes.batch, getattr(model.config, "num_channels", 3), *_image_size(model.config))
     return _token_ids(model, sizes, rows, task)
 
 
-def _ids_by_name(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+def _ids_by_name(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     """Token ids, but for Perceiver, which takes them as `inputs`."""
     return None if "inputs" in _arguments(model) else _token_ids(model, sizes, rows, task)
 

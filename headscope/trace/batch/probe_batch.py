@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from headscope.facts import Shape, Task
 from headscope.facts.stored.checkpoint import LABEL_MAPS
-from headscope.trace.batch.inputs import MAKERS, Row, Sizes, make_pixels, text_config_of
+from headscope.trace.batch.inputs import MAKERS, ProbeRow, Sizes, make_pixels, text_config_of
 
 # At least as many rows as there are ways of padding (5), so that each occurs. The numbers are those that sizes of
 # models seldom are: no 8, 12 or 16, which count heads, layers and features.
@@ -23,7 +23,7 @@ _BATCH_SIZES_OF_IMAGES = (5, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 # Primes: no product of other sizes (heads by head size, rows by choices) equals one, so an axis of that size is the
 # text.
 _LENGTHS = (11, 13, 17, 19, 23, 27, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
-_FEW, _FEW_IMAGES = (4, *range(6, 48)), range(2, 48)
+_FEWER_ROWS, _FEWER_IMAGES = (4, *range(6, 48)), range(2, 48)
 """Rows of the later runs: as few as possible, because a model in memory keeps what it computes until it is read."""
 _LONG = 23
 """Tokens in the texts of the later runs, at least, where the model takes that many: beyond a `[:, :20]`."""
@@ -51,7 +51,7 @@ class ProbeBatch:
     inputs: dict[str, Any]
     labels: dict[str, Any]
     sizes: Sizes
-    rows: tuple[Row, ...]
+    rows: tuple[ProbeRow, ...]
     given: frozenset[str] = frozenset()
     examples: Mapping[str, Any] | None = None
 
@@ -81,7 +81,7 @@ class ProbeBatch:
             named |= {"sequence": sizes.length, f"{rows}*sequence": self.batch * sizes.length}
         return named
 
-    def resized(self, batch: int, length: int, rows: tuple[Row, ...]) -> "ProbeBatch":
+    def resized(self, batch: int, length: int, rows: tuple[ProbeRow, ...]) -> "ProbeBatch":
         """The inputs repeated or cut to `batch` and `length`, with the padding of `rows` (none: no texts)."""
 
         def repeated(value: Any) -> Any:
@@ -100,7 +100,7 @@ class ProbeBatch:
             inputs["input_ids"] = self._with_special_tokens(ids, kept, rows)
         return replace(self, inputs=inputs, labels={}, sizes=Sizes(batch, length), rows=rows)
 
-    def _with_special_tokens(self, ids: torch.Tensor, kept: torch.Tensor, rows: tuple[Row, ...]) -> torch.Tensor:
+    def _with_special_tokens(self, ids: torch.Tensor, kept: torch.Tensor, rows: tuple[ProbeRow, ...]) -> torch.Tensor:
         """Token ids with pad tokens where nothing is kept and one end token in each row, as this probe has them."""
         own = self.inputs["input_ids"]
         at, padded = next((at, row) for at, row in enumerate(self.rows) if row.last - row.first < self.length - 1)
@@ -130,14 +130,14 @@ class ProbeBatch:
             for at, row in enumerate(self.rows):
                 ids[at, : row.first] = ids[at, row.first]
                 ids[at, row.last + 1 :] = ids[at, row.first]
-        return replace(self, inputs=inputs, labels={}, rows=tuple(Row(0, last, row.eos) for row in self.rows))
+        return replace(self, inputs=inputs, labels={}, rows=tuple(ProbeRow(0, last, row.eos) for row in self.rows))
 
     def of_one_token(self) -> "ProbeBatch":
         """The rows without padding, cut after their first token."""
         whole = self.without_padding()
         inputs = {name: value[:, :1] if self._has_tokens(value) else value for name, value in whole.inputs.items()}
         sizes = Sizes(self.sizes.batch, 1)
-        return replace(whole, inputs=inputs, sizes=sizes, rows=tuple(Row(0, 0, 0) for _ in self.rows))
+        return replace(whole, inputs=inputs, sizes=sizes, rows=tuple(ProbeRow(0, 0, 0) for _ in self.rows))
 
     def _has_tokens(self, value: Any) -> bool:
         return self._has_rows(value) and value.dim() > 1 and value.shape[1] == self.length
@@ -209,7 +209,7 @@ def integers(value: Any) -> Iterator[int]:
                 yield from integers(item)
 
 
-def make_rows(sizes: Sizes, turn: int = 0) -> tuple[Row, ...]:
+def make_rows(sizes: Sizes, turn: int = 0) -> tuple[ProbeRow, ...]:
     """The rows of a probe, padded differently one after the other; the choices of one example alike.
 
     The first row of the first turn has no padding; in later turns every row has some.
@@ -243,7 +243,8 @@ def free_sizes(
     taken: set[int], *, has_tokens: bool, has_choices: bool = False, lengths: tuple[int, ...] = _LENGTHS, turn: int = 0
 ) -> Sizes:
     """The first batch, length and number of choices that nothing else in the model has."""
-    batches = (_FEW if has_tokens else _FEW_IMAGES) if turn else _BATCH_SIZES if has_tokens else _BATCH_SIZES_OF_IMAGES
+    of_texts, of_images = (_FEWER_ROWS, _FEWER_IMAGES) if turn else (_BATCH_SIZES, _BATCH_SIZES_OF_IMAGES)
+    batches = of_texts if has_tokens else of_images
     lengths = lengths if has_tokens else (0,)
     choices = (3, 6, 10, 14, 15, 18, 20) if has_choices else (1,)
     for length in lengths:
@@ -266,10 +267,10 @@ def _collide(sizes: Sizes, taken: set[int]) -> bool:
     return len(set(used)) < len(used) or bool(set(used) & taken)
 
 
-def _row(index: int, length: int, padding: tuple[tuple[int, int], ...]) -> Row:
+def _row(index: int, length: int, padding: tuple[tuple[int, int], ...]) -> ProbeRow:
     left, right = padding[index % len(padding)]
     last = length - 1 - right
-    return Row(left, last, last - _EOS_FROM_END)
+    return ProbeRow(left, last, last - _EOS_FROM_END)
 
 
 def make_labels(model: PreTrainedModel, task: Task, sizes: Sizes) -> dict[str, Any]:

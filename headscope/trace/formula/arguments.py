@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from headscope.trace.batch.probe_batch import ProbeBatch
-from headscope.trace.formula.expression import Node, Number, Withheld
+from headscope.trace.formula.expression import Expression, Number, Withheld
 from headscope.trace.record.indexing import spell_items
 from headscope.trace.record.recorder import Operation
 
@@ -31,7 +31,9 @@ _SILENT_TYPES = (torch.dtype, torch.device, torch.memory_format, torch.layout, t
 _SMALL = 1e-3
 
 
-def call_operands(operation: Operation, node_of: Callable[[torch.Tensor], Node], probe: ProbeBatch) -> tuple[Node, ...]:
+def call_operands(
+    operation: Operation, node_of: Callable[[torch.Tensor], Expression], probe: ProbeBatch
+) -> tuple[Expression, ...]:
     """The operands of a call in call order: tensors as their nodes, other arguments as text.
 
     Raises Withheld for an argument that cannot be written.
@@ -41,7 +43,7 @@ def call_operands(operation: Operation, node_of: Callable[[torch.Tensor], Node],
         return (node_of(args[0] if args else operation.kwargs["input"]), *_softmax_axis(operation, probe))
     if name in REVERSED:
         args = (args[1], args[0], *args[2:])
-    found: list[Node] = []
+    found: list[Expression] = []
     for at, item in enumerate(args):
         is_index = at == 1 and name in {"__getitem__", "__setitem__"}
         if not (isinstance(item, bool) and at > 1 and name.rstrip("_") in _REDUCTIONS):
@@ -51,7 +53,7 @@ def call_operands(operation: Operation, node_of: Callable[[torch.Tensor], Node],
     return tuple(found)
 
 
-def _nodes(item: Any, node_of: Callable[[torch.Tensor], Node], *, is_index: bool = False) -> Iterator[Node]:
+def _nodes(item: Any, node_of: Callable[[torch.Tensor], Expression], *, is_index: bool = False) -> Iterator[Expression]:
     if isinstance(item, torch.Tensor):
         yield node_of(item)
     elif isinstance(item, tuple | list) and any(isinstance(part, torch.Tensor) for part in item):
@@ -65,7 +67,7 @@ def _nodes(item: Any, node_of: Callable[[torch.Tensor], Node], *, is_index: bool
             yield _text_node(text)
 
 
-def _nodes_of_keyword(key: str, item: Any, node_of: Callable[[torch.Tensor], Node]) -> Iterator[Node]:
+def _nodes_of_keyword(key: str, item: Any, node_of: Callable[[torch.Tensor], Expression]) -> Iterator[Expression]:
     if isinstance(item, torch.Tensor):
         yield node_of(item)
     elif isinstance(item, tuple | list) and any(isinstance(part, torch.Tensor) for part in item):
@@ -93,7 +95,7 @@ def _text_node(text: str) -> Number:
     return Number(0.0, text)
 
 
-def _softmax_axis(operation: Operation, probe: ProbeBatch) -> Iterator[Node]:
+def _softmax_axis(operation: Operation, probe: ProbeBatch) -> Iterator[Expression]:
     """The axis of a softmax, unless it is the one that a reader takes for granted.
 
     That is the last one, or the only other axis beside the batch where the last has size 1.

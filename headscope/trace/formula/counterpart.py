@@ -12,9 +12,9 @@ from headscope.trace.formula.expression import (
     Applied,
     Arithmetic,
     Cut,
+    Expression,
     Hidden,
     Joined,
-    Node,
     Number,
     Pick,
     Pooled,
@@ -54,19 +54,19 @@ class Counterpart:
         known = {id(other): axes.of(one) for one, other in self.pairs.values()}
         return TokenAxes(set(), {id(item): known[id(item)] for item in self.head.hidden}, known)
 
-    def carried(self, node: Node, *, numbers_only: bool) -> Node:
+    def carried(self, node: Expression, *, numbers_only: bool) -> Expression:
         """The tree of a formula over the tensors of the other run. Raises Differs where its text isn't true there."""
         try:
             return self._carried(node, numbers_only, {})
         except KeyError:
             raise Differs("reads other values beside the hidden states") from None
 
-    def _carried(self, node: Node, numbers_only: bool, memo: dict[int, Node]) -> Node:
+    def _carried(self, node: Expression, numbers_only: bool, memo: dict[int, Expression]) -> Expression:
         if id(node) not in memo:
             memo[id(node)] = self._carry(node, numbers_only, memo)
         return memo[id(node)]
 
-    def _carry(self, node: Node, numbers_only: bool, memo: dict[int, Node]) -> Node:  # noqa: PLR0911 - one for each kind
+    def _carry(self, node: Expression, numbers_only: bool, memo: dict[int, Expression]) -> Expression:  # noqa: PLR0911 - one for each kind
         def carried(inner: Any) -> Any:
             return self._carried(inner, numbers_only, memo)
 

@@ -11,9 +11,9 @@ from headscope.trace.formula.expression import (
     Applied,
     Arithmetic,
     Cut,
+    Expression,
     Hidden,
     Joined,
-    Node,
     Number,
     Pick,
     Pooled,
@@ -36,7 +36,7 @@ _RELATIVE, _ABSOLUTE = 1e-3, 1e-5
 """Single precision over a few dozen operations, in another order than the head ran them; a wrong term is far larger."""
 
 
-def equals_head(execution: Execution, replay: Replay, logits: tuple[Node, ...]) -> str:
+def equals_head(execution: Execution, replay: Replay, logits: tuple[Expression, ...]) -> str:
     """Why the formulas do not give the head's scores on the replay's hidden states; "" where they do."""
     memo: dict[int, torch.Tensor] = {}
     try:
@@ -62,15 +62,17 @@ def _scale(expected: torch.Tensor) -> float:
     return _ABSOLUTE * max(float(finite.abs().max()), 1.0) if finite.numel() else _ABSOLUTE
 
 
-def evaluate_node(node: Node, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]) -> torch.Tensor:
+def evaluate_node(
+    node: Expression, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]
+) -> torch.Tensor:
     """The value of a node on the hidden states of a replay; `memo` holds the values of nodes by their id."""
     if id(node) not in memo:
         memo[id(node)] = _compute(node, execution, replay, memo)
     return memo[id(node)]
 
 
-def _compute(node: Node, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]) -> torch.Tensor:  # noqa: PLR0911 - one line for each kind
-    def value(inner: Node) -> torch.Tensor:
+def _compute(node: Expression, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]) -> torch.Tensor:  # noqa: PLR0911 - one line for each kind
+    def value(inner: Expression) -> torch.Tensor:
         return evaluate_node(inner, execution, replay, memo)
 
     match node:

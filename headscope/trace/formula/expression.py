@@ -44,7 +44,7 @@ class Number:
 class Pick:
     """One position of each row, along the axis `axis`."""
 
-    of: "Node"
+    of: "Expression"
     positions: Positions
     axis: int
 
@@ -53,7 +53,7 @@ class Pick:
 class Cut:
     """A run of positions along the axis `axis`."""
 
-    of: "Node"
+    of: "Expression"
     positions: Positions
     axis: int
 
@@ -63,7 +63,7 @@ class Pooled:
     """The mean, sum or maximum over positions along `axes`; `mask` keeps those of a masked mean that is not a text."""
 
     function: str
-    of: "Node"
+    of: "Expression"
     positions: Positions
     axes: tuple[int, ...]
     mask: "Side | None" = None
@@ -74,8 +74,8 @@ class Arithmetic:
     """Two operands and a sign; `recorded` are those of the head, whose shapes the values get."""
 
     sign: str
-    left: "Node"
-    right: "Node"
+    left: "Expression"
+    right: "Expression"
     recorded: tuple[Any, Any]
 
 
@@ -84,7 +84,7 @@ class Joined:
     """Several tensors side by side along `axis` (`cat`), or on top of each other (`stack`)."""
 
     function: str
-    parts: tuple["Node", ...]
+    parts: tuple["Expression", ...]
     axis: int
     recorded: tuple[torch.Tensor, ...]
     along_features: bool
@@ -100,9 +100,9 @@ class Applied:
     """
 
     text: str
-    operands: tuple["Node", ...]
+    operands: tuple["Expression", ...]
     step: Step
-    inputs: tuple[tuple[torch.Tensor, "Node"], ...]
+    inputs: tuple[tuple[torch.Tensor, "Expression"], ...]
     output: torch.Tensor
     rest: str = ""
     is_score: bool = False
@@ -116,7 +116,7 @@ class Rows:
     """
 
     text: str
-    of: "Node"
+    of: "Expression"
     weight: torch.Tensor
     bias: torch.Tensor | None
     rows: tuple[int, ...]
@@ -124,7 +124,7 @@ class Rows:
     is_one: bool
 
 
-Node = Hidden | Side | Number | Pick | Cut | Pooled | Arithmetic | Joined | Applied | Rows
+Expression = Hidden | Side | Number | Pick | Cut | Pooled | Arithmetic | Joined | Applied | Rows
 
 _LOOSE = {" + ", " - "}
 _MOST_LAYERS = 3
@@ -139,7 +139,11 @@ class TooLong(Exception):
 
 
 def spell(
-    node: Node, longest: int = 1_000_000, *, numbers_only: bool = False, changes: Mapping[int, Node] | None = None
+    node: Expression,
+    longest: int = 1_000_000,
+    *,
+    numbers_only: bool = False,
+    changes: Mapping[int, Expression] | None = None,
 ) -> str:
     """The expression as text: `out_proj(tanh(dense(h[CLS])))`. Raises TooLong beyond `longest` characters.
 
@@ -153,7 +157,7 @@ def spell(
     return speller.text(node)
 
 
-def spell_features(node: Node) -> str:
+def spell_features(node: Expression) -> str:
     """What the linear layer at the end of a tree reads; "" where the tree doesn't end in one.
 
     A position that is picked of the layer's scores is one of its input.
@@ -178,7 +182,7 @@ class _Speller:
         self._numbers_only = numbers_only
         self.known: dict[int, str] = {}
 
-    def text(self, node: Node) -> str:
+    def text(self, node: Expression) -> str:
         """The text of a node."""
         if id(node) not in self.known:
             text = self._spelled(node)
@@ -187,7 +191,7 @@ class _Speller:
             self.known[id(node)] = text
         return self.known[id(node)]
 
-    def _spelled(self, node: Node) -> str:  # noqa: PLR0911 - one line for each kind of node
+    def _spelled(self, node: Expression) -> str:  # noqa: PLR0911 - one line for each kind of node
         match node:
             case Hidden():
                 return node.source.text
@@ -223,11 +227,11 @@ class _Speller:
             return f"{node.text}({inner}{node.rest})"
         return f"{self._tight(node.operands[0])}{node.rest}" if node.rest else inner
 
-    def _tight(self, node: Node) -> str:
+    def _tight(self, node: Expression) -> str:
         """The text with parentheses where it is a sum or product."""
         return f"({self.text(node)})" if isinstance(below_layout(node), Arithmetic) else self.text(node)
 
-    def _operand(self, node: Node, sign: str, *, is_right: bool = False) -> str:
+    def _operand(self, node: Expression, sign: str, *, is_right: bool = False) -> str:
         inner = below_layout(node)
         if not isinstance(inner, Arithmetic) or (sign in _LOOSE and inner.sign not in _LOOSE):
             return self.text(node)
@@ -235,7 +239,7 @@ class _Speller:
             return self.text(node)
         return f"({self.text(node)})"
 
-    def _folded(self, parts: tuple[Node, ...]) -> list[str]:
+    def _folded(self, parts: tuple[Expression, ...]) -> list[str]:
         """The parts as texts; a run of layers of the same base model by its first and last."""
         texts: list[str] = []
         numbered = [(at, _layer(part)) for at, part in enumerate(parts)]
@@ -254,13 +258,13 @@ def _bare(positions: Positions) -> str:
     return positions.text.removeprefix("[").removesuffix("]")
 
 
-def below_layout(node: Node) -> Node:
+def below_layout(node: Expression) -> Expression:
     """The node below those that change the layout alone."""
     while isinstance(node, Applied) and not node.text and not node.rest and len(node.operands) == 1:
         node = node.operands[0]
     return node
 
 
-def _layer(node: Node) -> int | None:
+def _layer(node: Expression) -> int | None:
     inner = below_layout(node)
     return inner.source.layer if isinstance(inner, Hidden) else None

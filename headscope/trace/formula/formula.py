@@ -9,7 +9,7 @@ from headscope.facts.heads.head import FORMULA_START
 from headscope.trace.formula.evaluate import equals_head
 from headscope.trace.formula.expression import (
     Applied,
-    Node,
+    Expression,
     TooLong,
     Withheld,
     spell,
@@ -37,7 +37,7 @@ class Formula:
 
     text: str
     reason: str = ""
-    nodes: tuple[Node, ...] = field(default=(), compare=False, repr=False)
+    nodes: tuple[Expression, ...] = field(default=(), compare=False, repr=False)
     numbers_only: bool = field(default=False, compare=False)
 
     @property
@@ -70,7 +70,7 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
     except Withheld as err:
         yield Formula("", str(err))
         return
-    memo: dict[int, Node] = {}
+    memo: dict[int, Expression] = {}
     # Simplified first: `mean(h)` is what people write. Then as it was computed, where the simplification does not give
     # the scores of the head; `h.sum(1) / 11` in a text of 11 tokens fits both, and the next run keeps one.
     for logits in (*by_rows(plain, execution, tokens), tuple(simplified(node, memo) for node in plain), plain):
@@ -84,7 +84,7 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
         yield from (Formula("", reason),) if reason else found
 
 
-def _formula_line(logits: tuple[Node, ...], *, numbers_only: bool = False) -> str:
+def _formula_line(logits: tuple[Expression, ...], *, numbers_only: bool = False) -> str:
     """The formula as text; "" where it is too long. With `numbers_only` no number is called the size of an axis."""
     try:
         texts = dict.fromkeys(spell(_top(node), _LONGEST, numbers_only=numbers_only) for node in logits)
@@ -94,7 +94,7 @@ def _formula_line(logits: tuple[Node, ...], *, numbers_only: bool = False) -> st
     return line if len(line) <= _LONGEST else ""
 
 
-def _top(node: Node) -> Node:
+def _top(node: Expression) -> Expression:
     """The tree below what only hands out the scores: the columns of a split are the start and end scores."""
     while isinstance(node, Applied) and not node.text and (not node.rest or node.is_score):
         node = node.operands[0]

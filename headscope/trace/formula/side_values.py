@@ -8,7 +8,7 @@ import torch
 
 from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.formula.arguments import REVERSED, call_operands
-from headscope.trace.formula.expression import Applied, Arithmetic, Node, Number, Side, Withheld
+from headscope.trace.formula.expression import Applied, Arithmetic, Expression, Number, Side, Withheld
 from headscope.trace.record.base import ModelNames
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import spell_index
@@ -39,10 +39,10 @@ class Builder:
     short: dict[str, str]
     weights: dict[int, str]
     alone: set[int]
-    nodes: dict[int, Node]
+    nodes: dict[int, Expression]
 
 
-def turned(node: Node) -> Node:
+def turned(node: Expression) -> Expression:
     """A factor of a matrix product with `.T` where its last two axes were swapped."""
     if isinstance(node, Applied) and not node.text and not node.rest and _swaps_last_axes(node.step.last):
         return replace(node, rest=".T")
@@ -58,7 +58,7 @@ def _swaps_last_axes(operation: Operation) -> bool:
     return is_swap and {axis % count for axis in axes} == {count - 2, count - 1}
 
 
-def operand(value: Any, operation: Operation, builder: Builder) -> Node:
+def operand(value: Any, operation: Operation, builder: Builder) -> Expression:
     """The expression of one argument of an operation. Raises Withheld for one that has none."""
     if isinstance(value, torch.Tensor):
         if id(value) in builder.nodes and id(value) in builder.head.derived:
@@ -70,8 +70,11 @@ def operand(value: Any, operation: Operation, builder: Builder) -> Node:
     raise Withheld(f"{operation.name} has an operand of type {type(value).__name__}")
 
 
-def side(tensor: torch.Tensor, producer: int, builder: Builder, depth: int = 0) -> Node:
-    """A tensor beside the hidden states: a parameter, a buffer, a mask, a number, or an expression over these."""
+def side(tensor: torch.Tensor, producer: int, builder: Builder, depth: int = 0) -> Expression:
+    """A tensor beside the hidden states: a parameter, a buffer, a mask, a number, or an expression over these.
+
+    Raises Withheld for a value that has no name, or was written in place.
+    """
     graph = builder.execution.graph
     if id(tensor) in builder.names.parameters:
         name = builder.names.parameters[id(tensor)]
@@ -95,11 +98,11 @@ def side(tensor: torch.Tensor, producer: int, builder: Builder, depth: int = 0) 
     return _side_operation(single_step(graph.operations[producer]), tensor, builder, depth)
 
 
-def _side_operation(step: Step, tensor: torch.Tensor, builder: Builder, depth: int) -> Node:
+def _side_operation(step: Step, tensor: torch.Tensor, builder: Builder, depth: int) -> Expression:
     """The expression over parameters and inputs that an operation makes."""
     producers = {id(item): made_by for item, made_by in step.last.inputs}
 
-    def node_of(item: torch.Tensor) -> Node:
+    def node_of(item: torch.Tensor) -> Expression:
         return side(item, producers.get(id(item), -1), builder, depth + 1)
 
     if not step.last.inputs or all(item.is_meta and not item.numel() for item, _ in step.last.inputs):
@@ -119,7 +122,7 @@ def _side_operation(step: Step, tensor: torch.Tensor, builder: Builder, depth: i
     return Applied(text, operands, step, pairs, tensor)
 
 
-def _side_arithmetic(step: Step, builder: Builder, depth: int) -> Node | None:
+def _side_arithmetic(step: Step, builder: Builder, depth: int) -> Expression | None:
     operands = step.last.args[:2]
     if len(operands) != 2 or not all(isinstance(item, torch.Tensor | int | float) for item in operands):
         return None

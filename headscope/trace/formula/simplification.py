@@ -8,9 +8,9 @@ from headscope.trace.formula.expression import (
     Applied,
     Arithmetic,
     Cut,
+    Expression,
     Hidden,
     Joined,
-    Node,
     Number,
     Pick,
     Pooled,
@@ -23,7 +23,7 @@ from headscope.trace.record.indexing import rows_on_last_axis
 from headscope.trace.replay.picks import TokenNames
 
 
-def simplified(node: Node, memo: dict[int, Node]) -> Node:
+def simplified(node: Expression, memo: dict[int, Expression]) -> Expression:
     """The tree with sums over positions divided by their number written as means; to be proven like any other.
 
     `memo` holds what is done already: parts of the tree are shared, and would be walked again at every use.
@@ -33,7 +33,7 @@ def simplified(node: Node, memo: dict[int, Node]) -> Node:
     return memo[id(node)]
 
 
-def _simplify(node: Node, memo: dict[int, Node]) -> Node:
+def _simplify(node: Expression, memo: dict[int, Expression]) -> Expression:
     match node:
         case Hidden() | Side() | Number() | Rows():
             return node
@@ -65,7 +65,7 @@ def _mean_of_sum(node: Arithmetic) -> Pooled | None:
     return Pooled("mean", inner, positions, pooled.axes, mask)
 
 
-def _unmasked(node: Node) -> tuple[Node, Side | None]:
+def _unmasked(node: Expression) -> tuple[Expression, Side | None]:
     """What a mask was multiplied with or put into, and the mask; the same tree where there is none."""
     inner = below_layout(node)
     if isinstance(inner, Arithmetic) and inner.sign == " * ":
@@ -80,18 +80,20 @@ def _unmasked(node: Node) -> tuple[Node, Side | None]:
     return node, None
 
 
-def by_rows(logits: tuple[Node, ...], execution: Execution, tokens: TokenNames) -> Iterator[tuple[Node, ...]]:
+def by_rows(
+    logits: tuple[Expression, ...], execution: Execution, tokens: TokenNames
+) -> Iterator[tuple[Expression, ...]]:
     """The trees with a linear map of which some columns are picked written as a map of these rows alone, if any is."""
-    memo: dict[int, Node] = {}
+    memo: dict[int, Expression] = {}
     found = tuple(_with_rows(node, execution, tokens, memo) for node in logits)
     if any(one is not other for one, other in zip(found, logits, strict=True)):
         yield found
 
 
-def _with_rows(node: Node, execution: Execution, tokens: TokenNames, memo: dict[int, Node]) -> Node:
+def _with_rows(node: Expression, execution: Execution, tokens: TokenNames, memo: dict[int, Expression]) -> Expression:
     if id(node) in memo:
         return memo[id(node)]
-    found: Node = node
+    found: Expression = node
     if isinstance(node, Arithmetic):
         left, right = (_with_rows(item, execution, tokens, memo) for item in (node.left, node.right))
         if left is not node.left or right is not node.right:
@@ -102,7 +104,7 @@ def _with_rows(node: Node, execution: Execution, tokens: TokenNames, memo: dict[
     return found
 
 
-def _applied_to_rows(node: Applied, execution: Execution, tokens: TokenNames, memo: dict[int, Node]) -> Applied:
+def _applied_to_rows(node: Applied, execution: Execution, tokens: TokenNames, memo: dict[int, Expression]) -> Applied:
     operands = tuple(_with_rows(item, execution, tokens, memo) for item in node.operands)
     if all(one is other for one, other in zip(operands, node.operands, strict=True)):
         return node

@@ -17,9 +17,9 @@ from headscope.trace.formula.expression import (
     Applied,
     Arithmetic,
     Cut,
+    Expression,
     Hidden,
     Joined,
-    Node,
     Pick,
     Pooled,
     Withheld,
@@ -52,10 +52,10 @@ def build_tree(  # noqa: PLR0917
     axes: TokenAxes,
     tokens: TokenNames,
     sources: tuple[HiddenSource, ...],
-) -> tuple[Node, ...]:
-    """The tree of each of the logits."""
+) -> tuple[Expression, ...]:
+    """The tree of each of the logits. Raises Withheld if they are not made from the hidden states alone."""
     names = execution.names
-    nodes: dict[int, Node] = {
+    nodes: dict[int, Expression] = {
         id(tensor): Hidden(number, source)
         for number, (tensor, source) in enumerate(zip(head.hidden, sources, strict=True))
     }
@@ -132,7 +132,7 @@ def _add(step: Step, builder: Builder) -> None:
     builder.nodes.update((id(output), node) for output, node in made)
 
 
-def _node(step: Step, output: torch.Tensor, builder: Builder) -> Node:  # noqa: PLR0911 - one line for each kind
+def _node(step: Step, output: torch.Tensor, builder: Builder) -> Expression:  # noqa: PLR0911 - one line for each kind
     entering = entering_tensors(step, builder.head)
     first = builder.nodes[id(entering[0])]
     name = step.name
@@ -176,13 +176,13 @@ def _positions(tensor: torch.Tensor, builder: Builder) -> int:
 
 
 def _applied(  # noqa: PLR0917
-    text: str, operands: tuple[Node, ...], step: Step, output: torch.Tensor, builder: Builder, rest: str = ""
+    text: str, operands: tuple[Expression, ...], step: Step, output: torch.Tensor, builder: Builder, rest: str = ""
 ) -> Applied:
     inputs = tuple((tensor, builder.nodes[id(tensor)]) for tensor in entering_tensors(step, builder.head))
     return Applied(text, operands, step, inputs, output, rest)
 
 
-def _indexed(step: Step, output: torch.Tensor, builder: Builder) -> Node:  # noqa: PLR0911 - one line for each kind
+def _indexed(step: Step, output: torch.Tensor, builder: Builder) -> Expression:  # noqa: PLR0911 - one line for each kind
     operation = step.last
     source = operation.args[0]
     inner = builder.nodes.get(id(source))
@@ -231,7 +231,7 @@ def _units_dropped(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(size for size in tensor.shape if size != 1)
 
 
-def _piece(step: Step, output: torch.Tensor, builder: Builder) -> Node:
+def _piece(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
     entering = entering_tensors(step, builder.head)[0]
     inner = builder.nodes[id(entering)]
     number = next(at for at, item in enumerate(step.last.outputs) if item is output)
@@ -285,7 +285,7 @@ def _unbound_axis(split: Operation, entering: torch.Tensor) -> int:
     return dim % entering.dim() if isinstance(dim, int) else 0
 
 
-def _token_piece(inner: Node, entering: torch.Tensor, output: torch.Tensor, axis: int, step: Step) -> Node:
+def _token_piece(inner: Expression, entering: torch.Tensor, output: torch.Tensor, axis: int, step: Step) -> Expression:
     """One of the pieces that a split along the token axis makes."""
     start = 0
     for item in step.last.outputs:
@@ -299,7 +299,7 @@ def _token_piece(inner: Node, entering: torch.Tensor, output: torch.Tensor, axis
     return Cut(inner, Positions(Where.RANGE, start, stop), axis)
 
 
-def _arithmetic(step: Step, builder: Builder) -> Node | None:
+def _arithmetic(step: Step, builder: Builder) -> Expression | None:
     """The step as a sign between its two operands; None where it has other arguments that matter."""
     operation = step.last
     operands = list(operation.args[:2])
@@ -319,7 +319,7 @@ def _last_name(name: str) -> str:
     return ".".join(parts[-2:]) if parts[-1] in {"weight", "bias"} else parts[-1]
 
 
-def _joined(step: Step, builder: Builder) -> Node:
+def _joined(step: Step, builder: Builder) -> Expression:
     operation = step.last
     tensors = operation.args[0] if operation.args else operation.kwargs["tensors"]
     parts = tuple(operand(item, operation, builder) for item in tensors)
@@ -332,7 +332,7 @@ def _joined(step: Step, builder: Builder) -> Node:
     return Joined(step.name, parts, at, tuple(tensors), along_features)
 
 
-def _pooled(step: Step, output: torch.Tensor, builder: Builder) -> Node:
+def _pooled(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
     """A reduction over the token axes; over axes of size 1 it changes the layout alone."""
     entering = entering_tensors(step, builder.head)[0]
     inner = builder.nodes[id(entering)]
@@ -367,10 +367,10 @@ def _reduced_axes(operation: Operation, entering: torch.Tensor, output: torch.Te
     return ()
 
 
-def _called(step: Step, output: torch.Tensor, builder: Builder) -> Node:
+def _called(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
     """A module with parameters by its name, anything else by PyTorch's name of the operation."""
     entering = entering_tensors(step, builder.head)
-    operands: list[Node] = [builder.nodes[id(tensor)] for tensor in entering]
+    operands: list[Expression] = [builder.nodes[id(tensor)] for tensor in entering]
     path = builder.names.path(step.last)
     parameters = _uses_parameters(step, builder.names)
     number = next((at for at, item in enumerate(step.last.outputs) if item is output), 0)
@@ -390,7 +390,7 @@ def _called(step: Step, output: torch.Tensor, builder: Builder) -> Node:
     return made if not rest_of_many else replace(made, text=f"{step.name}{rest_of_many}")
 
 
-def _weights_of(step: Step, builder: Builder) -> Iterator[Node]:
+def _weights_of(step: Step, builder: Builder) -> Iterator[Expression]:
     """The weights of a linear map or a norm: parameters by name, computed ones as what makes them.
 
     Running statistics of a norm are left out: formulas don't show them.
@@ -426,11 +426,11 @@ def _has_inner_calls(module: nn.Module, builder: Builder) -> bool:
     return any(child in builder.execution.graph.executed for child in module.children())
 
 
-def _in_order(step: Step, builder: Builder) -> tuple[Node, ...]:
+def _in_order(step: Step, builder: Builder) -> tuple[Expression, ...]:
     """The operands of one function as it was given them: `where(mask, h, 0)`."""
     producers = {id(tensor): producer for tensor, producer in step.last.inputs}
 
-    def node_of(tensor: torch.Tensor) -> Node:
+    def node_of(tensor: torch.Tensor) -> Expression:
         if id(tensor) in builder.head.derived and id(tensor) in builder.nodes:
             return builder.nodes[id(tensor)]
         return side(tensor, producers.get(id(tensor), -1), builder)
@@ -438,7 +438,7 @@ def _in_order(step: Step, builder: Builder) -> tuple[Node, ...]:
     return call_operands(step.last, node_of, builder.execution.probe)
 
 
-def _other_tensors(step: Step, builder: Builder) -> Iterator[Node]:
+def _other_tensors(step: Step, builder: Builder) -> Iterator[Expression]:
     seen: set[int] = set()
     for operation in step.operations:
         made = {id(output) for item in step.operations for output in item.outputs}

@@ -108,7 +108,7 @@ class Agreement:
     gaps: tuple[Gap, ...] = ()
 
 
-def agree(first: Look, again: Callable[[int], Look], *, verify: bool) -> Agreement:
+def agree(first: Look, again: Callable[[int], Look], *, prove: bool) -> Agreement:
     """What `first` and the looks of later turns have in common; `again(turn)` runs the head once more.
 
     `again` raises Unsupported where the forward fails: then what the first run shows is unconfirmed, and a gap reports
@@ -117,7 +117,7 @@ def agree(first: Look, again: Callable[[int], Look], *, verify: bool) -> Agreeme
     try:
         second = again(1)
     except Unsupported as err:
-        return _unconfirmed(first, err, verify=verify)
+        return _unconfirmed(first, err, prove=prove)
     seen = [first, second]
     if not _same_pooling(first, second) or _common_formula(first, second) is None:
         # One run may show a coincidence of its sizes (a sum divided by 5 in a batch of 5). It differs from the other
@@ -134,7 +134,7 @@ def agree(first: Look, again: Callable[[int], Look], *, verify: bool) -> Agreeme
         stages=_merged_stages(first.stages, second.stages),
         hidden_shape=_merged_shape(first.hidden_shape, second.hidden_shape),
         # All runs, also one that only decided: a rule that its gradients contradict in a single run is wrong.
-        verification=_worst([item.verify() for item in seen]) if verify else None,
+        verification=_worst([item.verify() for item in seen]) if prove else None,
         gaps=(
             *_gaps_of_branches(seen),
             *(tuple(_gaps_of_runs(seen)) or (*_gaps_of_pooling(seen, alike), *_gaps_of_stages(first, second))),
@@ -142,14 +142,14 @@ def agree(first: Look, again: Callable[[int], Look], *, verify: bool) -> Agreeme
     )
 
 
-def _unconfirmed(first: Look, err: Unsupported, *, verify: bool) -> Agreement:
+def _unconfirmed(first: Look, err: Unsupported, *, prove: bool) -> Agreement:
     reason = f"read from one run alone: a run with other sizes fails ({err.message})"
     return Agreement(
         pooling=first.pooling,
         formula=Formula("", reason),
         stages=first.stages,
         hidden_shape=first.hidden_shape,
-        verification=first.verify() if verify else None,
+        verification=first.verify() if prove else None,
         gaps=(*_gaps_of_branches([first]), *_gaps_of_runs([first]), Gap(GapTopic.POOLING, reason)),
     )
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Where
-from headscope.trace.batch.inputs import Row
+from headscope.trace.batch.inputs import ProbeRow
 from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.record.execution import Execution
-from headscope.trace.replay.changed_inputs import Positions
+from headscope.trace.replay.changed_inputs import PositionNumbers
 from headscope.trace.replay.picks import kept_positions
 
 
@@ -18,7 +18,7 @@ class Influence:
     `length` positions stand along `axis` of the hidden states.
     """
 
-    rows: tuple[Positions, ...]
+    rows: tuple[PositionNumbers, ...]
     length: int
     axis: int
     is_own_only: bool
@@ -42,7 +42,7 @@ def expected_influence(pooling: Pooling, execution: Execution) -> Callable[[Infl
     return claim if pooling.parts else None
 
 
-def claimed_rows(parts: tuple[PoolingPart, ...], execution: Execution, length: int) -> tuple[Positions, ...]:
+def claimed_rows(parts: tuple[PoolingPart, ...], execution: Execution, length: int) -> tuple[PositionNumbers, ...]:
     """For each row all positions that one of the parts reads."""
     rows = [kept_positions(part.positions, execution, length) for part in parts]
     return tuple(tuple(sorted({at for part in rows for at in part[row]})) for row in range(len(rows[0])))
@@ -102,12 +102,12 @@ def tell_influence(influence: Influence, probe: ProbeBatch) -> str:
     return f"{' or '.join(map(str, counts))} of {length} positions a row"
 
 
-def _within(positions: Positions, length: int) -> Positions:
+def _within(positions: PositionNumbers, length: int) -> PositionNumbers:
     """The positions, the last one instead of one past the end."""
     return tuple(min(at, length - 1) for at in positions)
 
 
-_WORDS: tuple[tuple[Callable[[Row, int], Positions], str], ...] = (
+_WORDS: tuple[tuple[Callable[[ProbeRow, int], PositionNumbers], str], ...] = (
     (lambda row, length: (0,), "only the first position, padding or not"),
     (lambda row, length: (length - 1,), "only the last position, padding or not"),
     (lambda row, length: (row.last,), "only the last position that is not padding"),

@@ -16,7 +16,7 @@ from headscope.trace.proof.claims import (
     tell_influence,
 )
 from headscope.trace.record.execution import Execution
-from headscope.trace.replay.changed_inputs import EVEN, ChangedInputs, Positions, keeps_equal_vectors
+from headscope.trace.replay.changed_inputs import EVEN, ChangedInputs, PositionNumbers, keeps_equal_vectors
 from headscope.trace.replay.replay import Replay, replay_head
 from headscope.trace.slice.axes import TokenAxes
 from headscope.trace.slice.head_slice import HeadSlice
@@ -122,8 +122,8 @@ def _lacks_gradients(pooling: Pooling, influence: Influence, runs: ChangedInputs
 
 def _depends_unseen(  # noqa: PLR0917 - a dependence is looked for in that many places
     tensors: tuple[torch.Tensor, ...],
-    claimed: tuple[Positions, ...],
-    found: tuple[Positions, ...],
+    claimed: tuple[PositionNumbers, ...],
+    found: tuple[PositionNumbers, ...],
     runs: ChangedInputs,
     axis: int,
     enough: Callable[[Iterable[bool]], bool] = all,
@@ -145,7 +145,7 @@ def _depends_unseen(  # noqa: PLR0917 - a dependence is looked for in that many 
 def _fault_of(
     part: PoolingPart,
     pair: tuple[torch.Tensor, torch.Tensor],
-    claimed: tuple[Positions, ...],
+    claimed: tuple[PositionNumbers, ...],
     runs: ChangedInputs,
     axis: int,
 ) -> str:
@@ -185,7 +185,7 @@ def _fault_of(
 
 
 def _padding_wins_as_claimed(
-    after: torch.Tensor, claimed: tuple[Positions, ...], runs: ChangedInputs, axis: int
+    after: torch.Tensor, claimed: tuple[PositionNumbers, ...], runs: ChangedInputs, axis: int
 ) -> bool:
     """Whether a maximum reads padding that is made large exactly where it is claimed to; True without padded texts."""
     probe, shape = runs.execution.probe, runs.usual.hidden[0].shape
@@ -290,7 +290,7 @@ def _random_sum(logits: torch.Tensor) -> torch.Tensor:
     return (logits.float() * weights).sum()
 
 
-def _positions(gradient: torch.Tensor, axis: int) -> Positions:
+def _positions(gradient: torch.Tensor, axis: int) -> PositionNumbers:
     """Positions along `axis` (of the batched tensor) whose gradient is not zero."""
     strength = gradient.movedim(axis - 1, 0).flatten(1).abs().sum(1)
     return tuple(int(at) for at in (strength > _NEGLIGIBLE * max(float(strength.max()), 1e-30)).nonzero().flatten())
@@ -338,7 +338,7 @@ def _reads_one(value: torch.Tensor, axes: tuple[int, ...], replay: Replay, axis:
     return False
 
 
-def _rows_read(value: torch.Tensor, replay: Replay, axis: int) -> list[Positions]:
+def _rows_read(value: torch.Tensor, replay: Replay, axis: int) -> list[PositionNumbers]:
     """For each row the positions of the first hidden states that `value` depends on; none where it depends on none."""
     (gradient,) = _gradients(_random_sum(value), replay.hidden[:1])
     return [_positions(row, axis) for row in gradient] if gradient is not None else []

@@ -21,7 +21,7 @@ from headscope.errors import Unsupported
 from headscope.facts import Gap, GapTopic, Pooling, PoolingKind, Where
 from headscope.facts.counting import counted
 from headscope.trace.batch.examples import probe_as_given
-from headscope.trace.batch.inputs import Row
+from headscope.trace.batch.inputs import ProbeRow
 from headscope.trace.batch.probe_batch import ProbeBatch, longest_text
 from headscope.trace.formula.counterpart import Counterpart, Differs, find_counterpart
 from headscope.trace.formula.evaluate import equals_head
@@ -260,7 +260,7 @@ def _numbers_in(made: Operation) -> Iterator[int]:
             yield abs(int(value))
 
 
-def _rows_near(batch: int, length: int, numbers: set[int], shortest: int) -> tuple[Row, ...]:
+def _rows_near(batch: int, length: int, numbers: set[int], shortest: int) -> tuple[ProbeRow, ...]:
     """Rows with texts just as long as numbers near the length, and a little shorter and longer; the first is padded."""
     near = sorted({at + more for at in numbers for more in (-1, 0, 1)}, key=lambda at: abs(at - length))
     texts = [at for at in dict.fromkeys((length - 2, *near, length, 3, 1)) if min(shortest, length) <= at <= length]
@@ -269,7 +269,7 @@ def _rows_near(batch: int, length: int, numbers: set[int], shortest: int) -> tup
         count = texts[at % len(texts)]
         first = length - count if at % 3 == 1 else 0
         last = first + count - 1
-        found.append(Row(first, last, max(last - _EOS_FROM_END, first)))
+        found.append(ProbeRow(first, last, max(last - _EOS_FROM_END, first)))
     return tuple(found)
 
 

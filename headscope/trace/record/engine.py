@@ -21,7 +21,7 @@ _MOST = 20_000
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
 _SCALARS = {int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 
-Shape = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+TensorLayout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 """Sizes, strides and dtype of a result."""
 
 
@@ -29,7 +29,7 @@ class _NoKey(Exception):
     """The operands hold something that the key can't describe."""
 
 
-_known: dict[Any, tuple[type, tuple[Shape, ...]]] = {}
+_known: dict[Any, tuple[type, tuple[TensorLayout, ...]]] = {}
 
 
 def run_by_shape(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -85,7 +85,7 @@ def _keep(key: Any, result: Any, operands: list[torch.Tensor]) -> None:
     _known[key] = (kind, tuple((tuple(item.shape), item.stride(), item.dtype) for item in made))
 
 
-def _empty(shape: Shape) -> torch.Tensor:
+def _empty(shape: TensorLayout) -> torch.Tensor:
     sizes, strides, dtype = shape
     return torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
 

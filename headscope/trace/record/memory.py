@@ -9,7 +9,7 @@ import torch
 from headscope.trace.record.trees import map_tensors
 from headscope.upstream.torch import storage_id, version_of
 
-State = tuple[int, int]
+MemoryState = tuple[int, int]
 
 
 class Memory:
@@ -22,7 +22,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._newest: dict[int, torch.Tensor] = {}
-        self._states: dict[int, State] = {}
+        self._states: dict[int, MemoryState] = {}
         self._writers: dict[int, list[torch.Tensor]] = {}
         self._values: dict[int, torch.Tensor | None] = {}
         self._written: list[torch.Tensor] = []
@@ -94,7 +94,7 @@ class Memory:
             return self._values[id(tensor)]
         return None if self.is_stale(tensor) else tensor
 
-    def _state(self, tensor: torch.Tensor) -> State:
+    def _state(self, tensor: torch.Tensor) -> MemoryState:
         written = len(self._writers.get(storage_id(tensor), ())) if self._writers else 0
         return version_of(tensor), written
 

@@ -16,7 +16,7 @@ from headscope.trace.replay.replay import Replay, replay_head
 from headscope.trace.slice.axes import TokenAxes
 from headscope.trace.slice.head_slice import HeadSlice
 
-Positions = tuple[int, ...]
+PositionNumbers = tuple[int, ...]
 EVEN = {PoolingKind.MEAN, PoolingKind.MASKED_MEAN, PoolingKind.SPATIAL_MEAN, PoolingKind.MAX}
 """The kinds that make the same vector of equal vectors."""
 _LOUD, _LESS_LOUD = 100.0, 10.0
@@ -96,7 +96,7 @@ def constant_hidden(head: HeadSlice, axes: TokenAxes) -> dict[int, torch.Tensor]
 
 
 def keeps_equal_vectors(
-    before: torch.Tensor, after: torch.Tensor, where: tuple[int, ...], claimed: tuple[Positions, ...]
+    before: torch.Tensor, after: torch.Tensor, where: tuple[int, ...], claimed: tuple[PositionNumbers, ...]
 ) -> bool:
     """Whether each row of `after` is the vector that all claimed positions of `before` hold, as of a mean or a maximum.
 

@@ -176,7 +176,10 @@ def _check_budget(execution: Execution, head: HeadSlice, most: int) -> None:
 
 
 def needed_operations(execution: Execution, head: HeadSlice) -> list[int]:
-    """Indices of the slice's operations and of the side branches that feed them, in execution order."""
+    """Indices of the slice's operations and of the side branches that feed them, in execution order.
+
+    Raises Unsupported if there are too many.
+    """
     # The hidden states are made up, so what made them is not run again: that would be the whole base model.
     boundary = {id(tensor) for tensor in head.hidden}
     found = {

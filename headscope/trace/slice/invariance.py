@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from headscope.errors import Unsupported
 from headscope.facts import PaddingEffect, Task
 from headscope.facts.stored.tokenizer import AffectedTexts
-from headscope.trace.batch.inputs import MAKERS, Row, Sizes, text_config_of
+from headscope.trace.batch.inputs import MAKERS, ProbeRow, Sizes, text_config_of
 from headscope.trace.batch.probe_batch import LONGEST_TEXT, ProbeBatch, build_probe
 from headscope.trace.record.execution import run_forward, run_on_probe, run_unrecorded
 from headscope.trace.record.outputs import usual_scores
@@ -36,11 +36,11 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
     if pad is None:
         return tuple(PaddingEffect(side, None, reason="no pad token is set") for side in SIDES)
     length = next(size for size in _LENGTHS if size != model.config.num_labels)  # told from the scores by its size
-    ids = MAKERS["input_ids"](model, Sizes(1, length), (Row(0, length - 1, length - 3),), task)
+    ids = MAKERS["input_ids"](model, Sizes(1, length), (ProbeRow(0, length - 1, length - 3),), task)
     if ids is None or ids.dim() != 2:
         return ()
     if task is Task.MULTIPLE_CHOICE:
-        ids = ids.unsqueeze(1).repeat(1, 2, 1)
+        ids = ids.unsqueeze(1).repeat(1, 2, 1)  # two choices
     alone = _scores(model, ids, torch.ones_like(ids))
     if isinstance(alone, str):
         return tuple(PaddingEffect(side, None, reason=alone) for side in SIDES)
@@ -112,7 +112,7 @@ def error_of_length(make: Callable[[Any], PreTrainedModel], config: Any, length:
     for name in fields:
         setattr(text, name, _FEW_POSITIONS)
     model = make(config)
-    rows = (Row(0, size - 1, size - 1) for size in (_FEW_POSITIONS // 2, _FEW_POSITIONS + over))
+    rows = (ProbeRow(0, size - 1, size - 1) for size in (_FEW_POSITIONS // 2, _FEW_POSITIONS + over))
     short, long = (
         MAKERS["input_ids"](model, Sizes(1, row.last + 1), (row,), Task.SEQUENCE_CLASSIFICATION) for row in rows
     )

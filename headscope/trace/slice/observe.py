@@ -13,7 +13,7 @@ from headscope.errors import Unsupported
 from headscope.facts import Shape, Task
 from headscope.facts.results.forward import SeenStage, Statistics
 from headscope.trace.batch.examples import named_examples
-from headscope.trace.batch.inputs import Row, Sizes
+from headscope.trace.batch.inputs import ProbeRow, Sizes
 from headscope.trace.batch.probe_batch import ProbeBatch, build_probe
 from headscope.trace.record.base import base_module
 from headscope.trace.record.execution import Execution, is_shape_only, run_forward, run_on_probe
@@ -74,14 +74,14 @@ def _as_weights(value: Any, model: nn.Module) -> Any:
     return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
-def _sizes(inputs: dict[str, Any]) -> tuple[Sizes, tuple[Row, ...]]:
+def _sizes(inputs: dict[str, Any]) -> tuple[Sizes, tuple[ProbeRow, ...]]:
     ids = inputs.get("input_ids")
     if not isinstance(ids, torch.Tensor):
         first = next(value for value in inputs.values() if isinstance(value, torch.Tensor))
         return Sizes(first.shape[0], 0), ()
     choices = ids.shape[1] if ids.dim() > 2 else 1
     length = ids.shape[-1]
-    return Sizes(ids.shape[0], length, choices), (Row(0, length - 1, length - 1),) * (ids.shape[0] * choices)
+    return Sizes(ids.shape[0], length, choices), (ProbeRow(0, length - 1, length - 1),) * (ids.shape[0] * choices)
 
 
 def _observe(execution: Execution, *, named: bool, invented: bool) -> Observation:

@@ -34,8 +34,8 @@ def imported() -> Any:
     except ImportError as err:
         name = err.name or "ray"
         raise UsageError(
-            f"the engine ray needs Ray Data, which is not installed ({name} is missing)",
-            'pip install "headscope[ray]", or leave out --engine ray',
+            f"the executor ray needs Ray Data, which is not installed ({name} is missing)",
+            'pip install "headscope[ray]", or leave out --executor ray',
         ) from err
     return ray
 

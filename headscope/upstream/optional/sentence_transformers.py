@@ -33,7 +33,10 @@ def classifier_inside(module: nn.Module) -> nn.Module | None:
 
 
 def activation_of_encoder(encoder: nn.Module) -> str:
-    """The class of the function that a CrossEncoder puts on its scores by default."""
+    """The class of the function that a CrossEncoder puts on its scores by default.
+
+    Raises Unsupported if the class has no such function.
+    """
     try:
         found: Any = encoder.activation_fn
     except AttributeError as err:

@@ -32,7 +32,7 @@ class LinearClassifier(nn.Module):
         self.intercept_ = nn.Parameter(torch.as_tensor(intercept))
 
     def forward(self, embedding: torch.Tensor) -> torch.Tensor:
-        """The decision function: embeddings x coef_.T + intercept_."""
+        """The decision function, embeddings x coef_.T + intercept_: [texts, features] to [texts, rows of coef_]."""
         if embedding.dtype != self.coef_.dtype:
             embedding = embedding.to(self.coef_.dtype)
         return functional.linear(embedding, self.coef_, self.intercept_)
@@ -53,7 +53,7 @@ class SetFitModel(nn.Module):
         return next(self.model_body.children())
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The scores of texts that are tokenized."""
+        """The scores of texts that are tokenized: `logits` is [texts, outputs]."""
         embedding = self.model_body(dict(inputs))["sentence_embedding"]
         if self.normalized:
             embedding = functional.normalize(embedding, p=2, dim=1)

@@ -8,7 +8,6 @@ from headscope.errors import moved
 from headscope.upstream.python import descends_from
 
 VALUE = "value"
-_AT = 2
 
 
 def has_value_head(module: nn.Module) -> bool:
@@ -19,7 +18,10 @@ def has_value_head(module: nn.Module) -> bool:
 
 
 def value_head_of(returned: Any) -> dict[str, Any]:
-    """The value per token in what the forward of the wrapper returns: the logits, the loss, the value, and more."""
-    if not isinstance(returned, tuple) or len(returned) <= _AT:
+    """The value per token in what the forward of the wrapper returns: the logits, the loss, the value, and more.
+
+    Raises Unsupported for another form.
+    """
+    if not isinstance(returned, tuple) or len(returned) < 3:
         raise moved("trl", "the forward of a model with a value head does not return (logits, loss, value)")
-    return {VALUE: returned[_AT]}
+    return {VALUE: returned[2]}

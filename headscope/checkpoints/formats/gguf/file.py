@@ -14,7 +14,7 @@ from headscope.facts import TensorHeader
 from headscope.facts.counting import counted
 from headscope.facts.exports.export import Setting, WeightInventory, contents_of
 
-SUFFIX = ".gguf"
+GGUF_SUFFIX = ".gguf"
 _LARGEST_HEADER = 64_000_000
 _FIRST, _MOST_AT_ONCE = 16_384, 8_000_000
 _LONGEST_NAME, _LONGEST_SETTING, _LONGEST_TEXT = 256, 65_535, 16_000_000
@@ -36,7 +36,7 @@ _FORMATS = {
 
 def refuse_gguf(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:
     """Raises Unsupported, with what the first of them holds, where there are GGUF files."""
-    found = sorted(name for name in names if name.lower().endswith(SUFFIX))
+    found = sorted(name for name in names if name.lower().endswith(GGUF_SUFFIX))
     if not found:
         return
     contents = read_gguf(opened(found[0]))

@@ -26,7 +26,6 @@ _OF_RANK = {
     PoolingKind.LAST_NON_PAD_TOKEN: "RANK: the last token of the text, then the classifier",
 }
 _DENSE, _OUTPUT, _NORM = "cls", "cls.output", "cls.norm"
-_MATRIX = 2
 _MOST_NAMED = 5
 
 
@@ -98,7 +97,7 @@ def _steps(own: Mapping[str, TensorHeader], habit: _Habit) -> Iterator[ExportSte
 def _linear(own: Mapping[str, TensorHeader], name: str) -> ExportStep:
     weight, bias = f"{name}.weight", f"{name}.bias"
     shape = own[weight].shape
-    output: Shape = ("batch", shape[0]) if len(shape) == _MATRIX else ()
+    output: Shape = ("batch", shape[0]) if len(shape) == 2 else ()
     return ExportStep("linear", (weight, bias) if bias in own else (weight,), output_shape=output)
 
 
@@ -108,7 +107,7 @@ def _classes(used: tuple[TensorHeader, ...]) -> int | None:
     last = matrices[-1] if matrices else None
     if last is None:
         return None
-    return last.shape[0] if len(last.shape) == _MATRIX else (1 if len(last.shape) == 1 else None)
+    return last.shape[0] if len(last.shape) == 2 else (1 if len(last.shape) == 1 else None)
 
 
 def _notes(
@@ -151,11 +150,11 @@ def _gaps(own: Mapping[str, TensorHeader], steps: tuple[ExportStep, ...], poolin
     width = None
     for step in steps:
         shape = own[step.tensors[0]].shape if step.operation == "linear" else ()
-        if step.operation == "linear" and len(shape) not in (1, _MATRIX):
+        if step.operation == "linear" and len(shape) not in (1, 2):
             yield Gap(GapTopic.HEAD, f"{step.tensors[0]} has {len(shape)} axes, and a linear layer needs 2")
             return
-        if len(shape) == _MATRIX and width not in (None, shape[1]):
+        if len(shape) == 2 and width not in (None, shape[1]):
             yield Gap(
                 GapTopic.HEAD, f"{step.tensors[0]} takes {shape[1]:,} numbers, and the step before gives {width:,}"
             )
-        width = shape[0] if len(shape) == _MATRIX else width
+        width = shape[0] if len(shape) == 2 else width

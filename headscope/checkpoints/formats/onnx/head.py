@@ -264,7 +264,7 @@ class _Back:
         return ""
 
 
-SUFFIX = ".onnx"
+ONNX_SUFFIX = ".onnx"
 _CONFIG = "config.json"
 _COUNTING = ("int32", "int64", "bool")
 """Formats of indices and shapes, which are not weights."""
@@ -273,7 +273,7 @@ _COUNTING = ("int32", "int64", "bool")
 def refuse_onnx(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:
     """Raises Unsupported, with the head that the first graph shows, where there are ONNX files."""
     names = tuple(names)
-    found = sorted((name for name in names if name.lower().endswith(SUFFIX)), key=lambda name: (len(name), name))
+    found = sorted((name for name in names if name.lower().endswith(ONNX_SUFFIX)), key=lambda name: (len(name), name))
     if not found:
         return
     require_onnx(found[0])

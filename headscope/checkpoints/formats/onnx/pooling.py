@@ -11,7 +11,7 @@ from headscope.facts import PoolingKind
 TOKENS = 3
 """How many axes the hidden states have: texts, positions, features."""
 SILENT = frozenset({"Identity", "Dropout", "Cast", "QuantizeLinear", "DequantizeLinear"})
-Pooled = tuple[PoolingKind | None, str] | None
+OnnxPooling = tuple[PoolingKind | None, str] | None
 """The kind, None where it is not known, and the rule; or None for a node that keeps the token axis."""
 
 
@@ -21,7 +21,7 @@ class Pools:
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
 
-    def read(self, node: OnnxNode, data: str, divided_by: str) -> Pooled:
+    def read(self, node: OnnxNode, data: str, divided_by: str) -> OnnxPooling:
         """How a node pools `data`; `divided_by` is what a later node divides the result by, "" for nothing."""
         reader = _READERS.get(node.operation)
         shape = self._walk.shape(data)
@@ -29,7 +29,7 @@ class Pools:
             return None
         return reader(self, node, data, divided_by)
 
-    def gather(self, node: OnnxNode, data: str, divided_by: str) -> Pooled:
+    def gather(self, node: OnnxNode, data: str, divided_by: str) -> OnnxPooling:
         """One position: `Gather` along the second axis."""
         if len(node.inputs) < 2 or node.inputs[0] != data:  # data and indices
             return None
@@ -51,7 +51,7 @@ class Pools:
         before = self._walk.shape(maker.inputs[0])
         return before is not None and len(before) == TOKENS and shape is not None and before[-1] == shape[-1]
 
-    def cut(self, node: OnnxNode, data: str, divided_by: str) -> Pooled:
+    def cut(self, node: OnnxNode, data: str, divided_by: str) -> OnnxPooling:
         """One position: a slice of length one along the second axis."""
         given = [self._walk.ints(name) for name in node.inputs[1:]]
         if len(given) < 3 or any(item is None or len(item) != 1 for item in given[:3]):  # to the axes
@@ -60,7 +60,7 @@ class Pools:
         is_one = stop == start + 1 or (start == -1 and stop > 2**31)
         return _at_index(start) if axis in (1, -2) and is_one else None
 
-    def gather_many(self, node: OnnxNode, data: str, divided_by: str) -> Pooled:
+    def gather_many(self, node: OnnxNode, data: str, divided_by: str) -> OnnxPooling:
         """One position of each row: `GatherND` or `GatherElements` at computed indices."""
         if len(node.inputs) < 2 or node.inputs[0] != data:  # data and indices
             return None
@@ -76,7 +76,7 @@ class Pools:
             return PoolingKind.OTHER, f"one position of each row, at an index computed from {', '.join(reads)}"
         return PoolingKind.TOKEN_AT, "one position of each row, fixed when the model was exported"
 
-    def reduce(self, node: OnnxNode, data: str, divided_by: str) -> Pooled:
+    def reduce(self, node: OnnxNode, data: str, divided_by: str) -> OnnxPooling:
         """A mean, maximum or sum over the positions."""
         axes = node.attributes.get("axes")
         if axes is None and len(node.inputs) > 1:
@@ -108,12 +108,12 @@ class Pools:
             return PoolingKind.MASKED_MEAN, f"the sum over the positions that {', '.join(sorted(reads))} keeps, divided"
         return None, "a sum over the positions whose divisor was not found"
 
-    def spatial(self, node: OnnxNode, data: str, divided_by: str) -> Pooled:
+    def spatial(self, node: OnnxNode, data: str, divided_by: str) -> OnnxPooling:
         """The mean of all pixels, whatever the shape."""
         return PoolingKind.SPATIAL_MEAN, "the mean over the image"
 
 
-_READERS: dict[str, Callable[[Pools, OnnxNode, str, str], Pooled]] = {
+_READERS: dict[str, Callable[[Pools, OnnxNode, str, str], OnnxPooling]] = {
     "Gather": Pools.gather,
     "Slice": Pools.cut,
     "GatherND": Pools.gather_many,

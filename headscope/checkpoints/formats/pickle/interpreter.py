@@ -9,7 +9,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import IO, Any
 
-from headscope.checkpoints.formats.pickle.machine import ENTRY, MARK, MOST_BYTES, MOST_OPERATIONS, OBJECT, SLOT, Machine
+from headscope.checkpoints.formats.pickle.machine import (
+    ENTRY,
+    MARK,
+    MOST_OPERATIONS,
+    MOST_PICKLE_BYTES,
+    OBJECT,
+    SLOT,
+    Machine,
+)
 from headscope.checkpoints.formats.pickle.rebuilders import REBUILDERS, is_size
 from headscope.checkpoints.formats.pickle.values import (
     Dialect,
@@ -76,7 +84,7 @@ def _run(machine: Machine, file: IO[bytes]) -> Any:
     arguments = _Bounded(file, machine)
     while code := read(1):
         machine.work += 1
-        if machine.work > MOST_OPERATIONS or machine.held > MOST_BYTES:
+        if machine.work > MOST_OPERATIONS or machine.held > MOST_PICKLE_BYTES:
             machine.spend(0)
         if code == b".":
             return machine.pop()

@@ -9,7 +9,7 @@ from headscope.errors import Malformed
 # Of a state dict, a tensor takes about 45 steps and 1.8 kB, so files of some 30,000 tensors are read. The limits keep a
 # pickle that multiplies work within seconds, and within the memory that `docs/security.md` promises.
 MOST_OPERATIONS = 1_500_000
-MOST_BYTES = 75_000_000
+MOST_PICKLE_BYTES = 75_000_000
 _LARGEST_KEY = 2**20
 OBJECT, SLOT, ENTRY = 64, 8, 128
 """Bytes charged for an object, for a place in a tuple or list, and for an entry of a dictionary."""
@@ -51,6 +51,7 @@ class Machine:
     file: IO[bytes] | None = None
 
     def bad(self, what: str, kind: type[Malformed] = Malformed) -> Malformed:
+        """The error for a pickle that is not what was expected, with what to do next."""
         if self.names is not None:
             return kind(f"{self.name} holds a pickle that cannot be read: {what}", "check where the file is from")
         if self.dialect is not None:
@@ -67,8 +68,8 @@ class Machine:
         self.held += held
         if self.work > MOST_OPERATIONS:
             raise self.bad(f"it has more than {MOST_OPERATIONS:,} operations", OverLimit)
-        if self.held > MOST_BYTES:
-            raise self.bad(f"its values take more than {MOST_BYTES:,} bytes of memory", OverLimit)
+        if self.held > MOST_PICKLE_BYTES:
+            raise self.bad(f"its values take more than {MOST_PICKLE_BYTES:,} bytes of memory", OverLimit)
 
     def push(self, value: Any, held: int = OBJECT) -> None:
         """A new value of that many bytes; `read_pickle` holds them against the limit after each operation."""
@@ -76,16 +77,19 @@ class Machine:
         self.stack.append(value)
 
     def pop(self) -> Any:
+        """Takes the top off the stack. Raises what `bad` makes if the stack is empty."""
         if not self.stack:
             raise self.bad("it takes a value from an empty stack")
         return self.stack.pop()
 
     def top(self) -> Any:
+        """The top of the stack. Raises what `bad` makes if the stack is empty."""
         if not self.stack:
             raise self.bad("it reads an empty stack")
         return self.stack[-1]
 
     def pop_to_mark(self) -> list[Any]:
+        """Takes everything above the last mark off the stack, and the mark. Raises what `bad` makes without a mark."""
         for at in range(len(self.stack) - 1, -1, -1):
             if self.stack[at] is MARK:
                 items = self.stack[at + 1 :]
@@ -108,13 +112,17 @@ class Machine:
         self.memo[at] = self.top()
 
     def recall(self, at: int) -> Any:
+        """What the memo holds at a place. Raises what `bad` makes where it holds nothing."""
         found = self.memo[at] if 0 <= at < len(self.memo) else _HOLE
         if found is _HOLE:
             raise self.bad("it reads a memo that was never written")
         return found
 
     def set_entry(self, target: dict[Any, Any], key: Any, value: Any) -> None:
-        """Sets one entry. Only texts and small numbers are keys: the hash of a larger number can be chosen."""
+        """Sets one entry. Only texts and small numbers are keys: the hash of a larger number can be chosen.
+
+        Raises what `bad` makes for others.
+        """
         if type(key) is not str and not (type(key) is int and 0 <= key < _LARGEST_KEY):
             if self.names is not None:  # an entry under an object, which nobody looks up here
                 return

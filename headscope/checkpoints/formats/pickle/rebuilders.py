@@ -61,6 +61,7 @@ def _rebuild_tensor_v3(machine: Machine, arguments: tuple[Any, ...]) -> PickledT
 
 
 def is_size(value: Any) -> bool:
+    """Whether a value may be the size of an axis, an offset or a stride."""
     return type(value) is int and 0 <= value < _LARGEST_SIZE
 
 

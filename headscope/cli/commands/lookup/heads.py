@@ -27,14 +27,12 @@ Pattern = Annotated[
         autocompletion=complete_pattern,
     ),
 ]
-Task = Annotated[str | None, task_option("Only heads for this task, such as token-classification or ner.")]
-Workers = Annotated[int | None, option("--workers", "Number of processes (default: one per core).", "N", min=1)]
 
 
 def heads_command(  # noqa: PLR0917  Typer passes every option by name
     output: Output,
     pattern: Pattern = "",
-    task: Task = None,
+    task: Annotated[str | None, task_option("Only heads for this task, such as token-classification or ner.")] = None,
     pooling: Annotated[
         str | None,
         option(
@@ -48,7 +46,9 @@ def heads_command(  # noqa: PLR0917  Typer passes every option by name
     operation: Annotated[
         str | None, option("--operation", "Only heads that run this operation, such as tanh.", "NAME")
     ] = None,
-    workers: Workers = None,
+    workers: Annotated[
+        int | None, option("--workers", "Number of processes (default: one per core).", "N", min=1)
+    ] = None,
     no_cache: Annotated[bool, option("--no-cache", "Trace every class, whatever is known of it.")] = False,
 ) -> int:
     """List every classification class of the installed Transformers; needs no checkpoint."""

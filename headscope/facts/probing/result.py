@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from headscope.facts.plain import to_dict
-from headscope.facts.results.probe_data import FeatureNumbers, HeadInput, LabelFacts, Loading, ProbeClass
+from headscope.facts.probing.data import FeatureNumbers, HeadInput, LabelFacts, Loading, ProbeClass
 from headscope.facts.results.report import SCHEMA_VERSION
 from headscope.facts.stored.checkpoint import Gap
 

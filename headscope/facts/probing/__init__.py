@@ -1,0 +1,1 @@
+"""What `probe` returns: the vectors and their scores, and facts on the labeled data."""
