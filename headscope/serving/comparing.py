@@ -11,7 +11,6 @@ import numpy as np
 from headscope.facts.results.served import AS_IT_IS, ClassChanges, ServedExplanation, ServedScores
 from headscope.serving.answers import Answers
 from headscope.serving.explaining import (
-    NO_EXPLANATION,
     SCORE_FUNCTIONS,
     SINGLE_PRECISION,
     ExplainedScores,
@@ -31,10 +30,15 @@ _NOT_LOOKED_AT = ("texts other than these", "speed, batching and load", "the lay
 
 @dataclass(frozen=True, slots=True)
 class VariantScores:
-    """The logits of a variant of the head, and its expression, "" where it has none."""
+    """The logits of a variant of the head, and its expression, "" where it has none.
+
+    `is_sum`: the expression is a sum or a difference. `is_without_segments`: all segment IDs of its inputs are 0.
+    """
 
     logits: Scores
     formula: str = ""
+    is_sum: bool = False
+    is_without_segments: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +128,12 @@ def _told(found: ExplainedScores, variants: Mapping[str, VariantScores]) -> tupl
     """What the engine computes, or None with the reason."""
     item, reason = found.explanation, found.reason
     if item is not None:
-        formula = variants[item.variant].formula
-        return ServedExplanation(item.variant, formula, item.function, item.order, item.scale, item.offset), ""
-    if reason == NO_EXPLANATION and not variants[AS_IT_IS].formula:
+        variant = variants[item.variant]
+        return ServedExplanation(
+            item.variant, variant.formula, item.function, item.order, item.scale, item.offset,
+            variant.is_sum, variant.is_without_segments,
+        ), ""  # fmt: skip
+    if found.is_unexplained and not variants[AS_IT_IS].formula:
         reason += "; the head has no proven expression, so only other functions, orders and factors were tried"
     return None, reason
 

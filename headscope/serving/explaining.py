@@ -22,8 +22,6 @@ SINGLE_PRECISION = 1e-4
 _SPREAD = 50
 """How much further than the tolerance the scores of different texts have to lie apart."""
 _SATURATED = 1e-6
-NO_EXPLANATION = "no explanation found"
-"""The reason where nothing that was tried gives the scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +55,15 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedScores:
-    """The one explanation, or None with the reason; `fitting` names the variants and functions that gave all scores."""
+    """The one explanation, or None with the reason; `fitting` names the variants and functions that gave all scores.
+
+    `is_unexplained` says that all were tried, and none gave them.
+    """
 
     explanation: Explanation | None
     reason: str = ""
     fitting: tuple[str, ...] = ()
+    is_unexplained: bool = False
 
 
 def explain_scores(
@@ -80,7 +82,9 @@ def explain_scores(
     names = tuple(f"{item.function} of {item.variant}" for item in found)
     if len(found) == 1:
         return ExplainedScores(found[0], fitting=names)
-    return ExplainedScores(None, "several explanations fit" if found else NO_EXPLANATION, names)
+    if found:
+        return ExplainedScores(None, "several explanations fit", names)
+    return ExplainedScores(None, "no explanation found", is_unexplained=True)
 
 
 def _unfit_scores(given: Scores, tolerance: float) -> str:

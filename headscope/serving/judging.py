@@ -13,7 +13,7 @@ from headscope.facts import CheckpointManifest, Report, SentencePipeline
 from headscope.facts.results.engines import EngineEvidence, EngineHead, EnginesReport
 from headscope.facts.results.environment import package_version, tool_version
 from headscope.facts.results.report import find_missing
-from headscope.serving.cited import OTHER, EngineFacts, Served, engine_names, facts_on, first_that_fits
+from headscope.serving.cited import OTHER, EngineFacts, Served, engine_names, facts_on, first_that_fits, named_engine
 
 _UNKNOWN = "not determined"
 _QUANTIZED = {"quantization_config", "compression_config"}
@@ -30,7 +30,7 @@ def judge_engines(
     engine or an invalid version.
     """
     served, limit = _served(report, manifest), limit or _limit_of(report, manifest)
-    name, _, version = (engine or "").partition("@")
+    name, version = named_engine(engine or "")
     names = engine_names() if engine is None else (name,)
     return EnginesReport(
         tool_version=tool_version(),

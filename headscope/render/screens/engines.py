@@ -84,7 +84,7 @@ def _together(items: Sequence[EngineHead]) -> Iterator[RenderableType]:
         return
     names = list_of([f"{item.title} ({_short(item.version)})" for item in items], len(items))
     reasons = {item.reason for item in items}
-    reason = f": {reasons.pop().removesuffix('.')}" if len(reasons) == 1 else ""
+    reason = f": {_clause(items[0].reason)}" if len(reasons) == 1 else ""
     verdict = items[0].verdict
     yield Paragraph(label(f"{names}{reason}", TONE[_TONES[verdict]]), Text(_WORDS[verdict], STRONG), _MARGIN)
 
@@ -109,6 +109,11 @@ def _lines(item: EngineHead, *, details: bool) -> Iterator[RenderableType]:
         yield Paragraph(label(note), Text("  also", QUIET), _MARGIN)
 
 
+def _clause(reason: str) -> str:
+    """A reason within a sentence: without the period at its end."""
+    return reason.removesuffix(".")
+
+
 def _short(version: str) -> str:
     """A version, or the beginning of a commit."""
     return version if "." in version else version[:7]
@@ -122,12 +127,12 @@ def _sentence(item: EngineHead) -> str:
         case EngineVerdict.SAME:
             return f"{head}, then {function}"
         case EngineVerdict.NO_SCORES:
-            return f"no scores. {item.reason.removesuffix('.')}"
+            return f"no scores. {_clause(item.reason)}"
         case EngineVerdict.NOT_DETERMINED:
-            return f"not determined: {item.reason.removesuffix('.') or 'the source does not tell'}"
+            return f"not determined: {_clause(item.reason) or 'the source does not tell'}"
         case EngineVerdict.DIFFERENT if item.same_head is False:
             computed = f": {item.formula}, then {function}" if item.formula else ""
-            return f"another head{computed}. {item.reason.removesuffix('.')}"
+            return f"another head{computed}. {_clause(item.reason)}"
         case EngineVerdict.DIFFERENT:
             return f"{head}, then {function} by default"
     assert_never(item.verdict)

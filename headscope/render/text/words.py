@@ -147,9 +147,13 @@ def loss_of(model: ModelFacts) -> str:
 
 
 def snapshot_sentence(manifest: CheckpointManifest, output: str) -> str:
-    """What `snapshot` wrote, and where."""
+    """What `snapshot` wrote, and where; what could not be read is on the next lines."""
+    return "\n".join(snapshot_lines(manifest, output))
+
+
+def snapshot_lines(manifest: CheckpointManifest, output: str) -> tuple[str, ...]:
+    """What `snapshot` wrote and where, then what could not be read."""
     size = f"{bytes_of(manifest.bytes_read)} read of {bytes_of(manifest.bytes_total)}"
-    gaps = "".join(f"\nnot determined: {safe(gap.topic)}: {safe(gap.reason)}" for gap in manifest.gaps)
-    return (
-        f"wrote {safe(output)}: {counted(len(manifest.tensors), 'tensor')} of {safe(manifest.reference)}, {size}{gaps}"
-    )
+    gaps = (f"not determined: {safe(gap.topic)}: {safe(gap.reason)}" for gap in manifest.gaps)
+    held = f"{counted(len(manifest.tensors), 'tensor')} of {safe(manifest.reference)}, {size}"
+    return (f"wrote {safe(output)}: {held}", *gaps)
