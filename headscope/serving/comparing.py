@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headscope.facts.heads.tasks import Activation
 from headscope.facts.results.served import AS_IT_IS, ClassChanges, ServedExplanation, ServedScores
 from headscope.serving.answers import Answers
 from headscope.serving.explaining import (
@@ -74,7 +75,7 @@ def compare_scores(reference: ReferenceScores, answers: Answers) -> ServedScores
     own = reference.logits
     given, reason = _aligned_scores(answers, reference.labels, own.shape)
     functions = {item.name: item.forward for item in SCORE_FUNCTIONS}
-    wanted = functions.get("none" if answers.is_raw else reference.activation)
+    wanted = functions.get(Activation.NONE if answers.is_raw else reference.activation)
     if given is None or wanted is None:
         return _undetermined(reason or f"what belongs on the scores is {reference.activation}", len(own), answers)
     expected = wanted(own)
@@ -177,9 +178,9 @@ def _aligned_scores(answers: Answers, labels: Sequence[str], shape: tuple[int, .
 
 def _class_changes(own: Scores, given: Scores, activation: str, *, is_raw: bool) -> ClassChanges | None:
     """How often the most likely class differs, or with several labels for a text, the classes above one half."""
-    if own.shape[1] < 2 or activation not in {"softmax", "sigmoid"} or not len(own):
+    if own.shape[1] < 2 or activation not in {Activation.SOFTMAX, Activation.SIGMOID} or not len(own):
         return None
-    if activation == "softmax":
+    if activation == Activation.SOFTMAX:
         differs = own.argmax(1) != given.argmax(1)
     else:
         differs = ((own > 0) != (given > (0 if is_raw else 0.5))).any(1)

@@ -47,9 +47,6 @@ def parse_pooling(name: str) -> PoolingKind:
     return PoolingKind(spelled)
 
 
-"""What a formula begins with."""
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Evidence:
     """One observed operation: what ran, in which module, at which line of which source file ("" if none is known)."""

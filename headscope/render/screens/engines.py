@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts.counting import counted, list_of
+from headscope.facts.heads.tasks import Activation
 from headscope.facts.results.engines import EngineEvidence, EngineHead, EnginesReport, EngineVerdict
 from headscope.render.text.console import QUIET, STRONG, TONE, Tone
 from headscope.render.text.lines import Paragraph
@@ -35,7 +36,7 @@ def engines_screen(report: EnginesReport, *, details: bool = False) -> Renderabl
     """The verdict, the head as Transformers computes it, and what each engine does."""
     parts: list[RenderableType] = [engines_verdict(report), Text()]
     known = report.formula or "head not determined"
-    function = "raw logits" if report.activation == "none" else report.activation
+    function = "raw logits" if report.activation == Activation.NONE else report.activation
     parts.append(Paragraph(label(f"{known}, then {function}"), Text("model in Transformers", STRONG), _MARGIN))
     ordered = sorted(report.engines, key=lambda item: _ORDER.index(item.verdict))
     brief = () if details or report.is_one else _BRIEF
@@ -121,7 +122,7 @@ def _short(version: str) -> str:
 
 def _sentence(item: EngineHead) -> str:
     """What an engine does, in one sentence."""
-    function = "raw logits" if item.activation == "none" else item.activation or "an unknown function"
+    function = "raw logits" if item.activation == Activation.NONE else item.activation or "an unknown function"
     head = "the same head" if item.same_head else "head not determined"
     match item.verdict:
         case EngineVerdict.SAME:
