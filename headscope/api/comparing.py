@@ -12,7 +12,7 @@ from typing import Unpack
 from headscope.api.arguments import CachedOptions, use_case
 from headscope.api.options import make_request, read_labels
 from headscope.api.results.shown import Compared, shown
-from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.errors import HeadscopeError, UsageError
 from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined, examine
@@ -32,7 +32,7 @@ from headscope.facts import (
     TensorHeader,
 )
 from headscope.facts.counting import counted
-from headscope.facts.exports.export import HeadBasis, WeightInventory
+from headscope.facts.exports.export import HeadBasis, Inventoried, WeightInventory
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
 from headscope.facts.results.comparison import Aspect, Difference, SameValues, role_of
 from headscope.facts.results.environment import tool_version
@@ -104,10 +104,10 @@ def _examined(request: Request, progress: Progress | None, memory: ReportMemory)
     """The examination of a checkpoint, or what an export holds."""
     try:
         return examine("compare", request, progress, memory, takes_class=True)
-    except Unsupported as err:
-        contents = err.contents if isinstance(err.contents, WeightInventory) else None
-        if contents is not None and contents.head is not None and contents.head.basis is not HeadBasis.CONFIG:
-            return contents  # another library's model is not an export of a checkpoint
+    except Inventoried as err:
+        head = err.contents.head
+        if head is not None and head.basis is not HeadBasis.CONFIG:
+            return err.contents  # another library's model is not an export of a checkpoint
         raise
 
 

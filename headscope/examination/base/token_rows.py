@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -39,7 +38,9 @@ def trace_token_rows(
     from headscope.upstream.torch import on_meta
 
     cls, config, size = with_few_tokens(choice.cls, choice.config, len(choice.rows))
-    names = TokenNames(rows=tuple(zip(range(size - len(choice.rows), size), map(_token_of, choice.rows), strict=True)))
+    whole = int(choice.config.get_text_config().vocab_size)
+    texts = zip(range(size - len(choice.rows), size), map(_token_of, choice.rows), strict=True)
+    names = TokenNames(rows=tuple(texts), vocabulary=whole)
     small = replace(choice, cls=cls, config=config)
     try:
         with quiet(), on_meta():
@@ -49,7 +50,6 @@ def trace_token_rows(
     model.train(False)
     with quiet():
         trace = trace_head(model, choice.task, names, verify=True, twins=lambda: shallow_twins(model), keep=keep)
-    whole = int(choice.config.get_text_config().vocab_size)
     _check_shapes(model, skeleton, trace, {size: whole})
     return _with_true_tokens(trace, choice, size, whole), small
 
@@ -91,7 +91,7 @@ def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -
     return replace(
         trace,
         stages=tuple(map(stage, trace.stages)),
-        pooling=_pooling(trace.pooling, size, whole),
+        pooling=_pooling(trace.pooling),
         token_rows=told,
         not_determined=(*trace.not_determined, *gaps),
     )
@@ -102,9 +102,9 @@ def _is_own(file: str) -> bool:
     return file.rpartition("/")[2] == _OWN
 
 
-def _pooling(pooling: Pooling, size: int, whole: int) -> Pooling:
+def _pooling(pooling: Pooling) -> Pooling:
     evidence = tuple(replace(item, file="", line=0) if _is_own(item.file) else item for item in pooling.evidence)
-    return replace(pooling, rule=re.sub(rf"\bof {size}\b", f"of {whole:,}", pooling.rule), evidence=evidence)
+    return replace(pooling, evidence=evidence)
 
 
 _ID = "id:"

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from headscope.errors import Unsupported, UsageError, moved
+from headscope.facts.heads.tasks import Activation
 from headscope.upstream.python import descends_from
 
 _LINEAR = ("coef_", "intercept_", "classes_")
