@@ -63,7 +63,7 @@ def _sections(found: ScanSummary) -> Iterator[str]:
     }  # fmt: skip
     for section in sections(found, _MOST):
         bars = plots.get(section.title)
-        name = section.title.replace(" ", "-")  # an ID in the page
+        name = section.title.value.replace(" ", "-")
         yield _section(section, bars_svg(name, f"Rows by {section.title}", bars[: len(section.lines)]) if bars else "")
     if found.durations:
         each = tuple(Column(interval_words(one), one.count) for one in found.durations)
