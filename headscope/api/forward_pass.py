@@ -334,7 +334,7 @@ def _scored(logits: torch.Tensor, report: Report, material: Material) -> tuple[S
         Activation.NONE: lambda scores: scores,
     }
     is_unknown = report.checkpoint.kind is CheckpointKind.MEMORY and report.model.activation not in functions
-    probabilities = functions.get(report.model.activation, lambda scores: scores)(logits)
+    probabilities = functions.get(report.model.activation, functions[Activation.NONE])(logits)
     probabilities = probabilities * float("nan") if is_unknown else probabilities
     names = material.texts or tuple(f"input {number}" for number in range(len(logits)))
     return tuple(
