@@ -69,7 +69,7 @@ def _check_shapes(small: PreTrainedModel, skeleton: PreTrainedModel, trace: Head
 def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -> HeadTrace:
     """The trace with the vocabulary's true size, the true tokens, and no places in headscope's own source."""
 
-    picked = str(list(range(size - len(choice.rows), size)))
+    picked = f"[:, {[row.id for row in choice.rows]}]"
 
     def shape(axes: Shape) -> Shape:
         return tuple(whole if axis == size else axis for axis in axes)
@@ -82,7 +82,7 @@ def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -
             output_shape=shape(item.output_shape),
             file="" if own else item.file,
             line=0 if own else item.line,
-            detail=item.detail.replace(picked, str([row.id for row in choice.rows])) if own else item.detail,
+            detail=picked if own and item.operation == "index" else item.detail,
         )
 
     rows = trace.token_rows
