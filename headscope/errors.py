@@ -102,16 +102,9 @@ class Malformed(HeadscopeError):
 
 
 class Unsupported(HeadscopeError):
-    """Well-formed, and nothing headscope can read or examine.
-
-    `contents` is the `facts.weight_inventory.WeightInventory` of the weight files, where those could be read.
-    """
+    """Well-formed, and nothing headscope can read or examine."""
 
     code = "unsupported"
-
-    def __init__(self, message: str, hint: str = "", contents: object | None = None) -> None:
-        super().__init__(message, hint)
-        self.contents = contents
 
 
 class CheckFailed(HeadscopeError):

@@ -31,7 +31,7 @@ from headscope.examination.evidence.labeled import DataRequest, Labeled, read_la
 from headscope.facts import Gap, Profile
 from headscope.facts.results.check import CheckResult, Subject
 from headscope.facts.results.labeled import Predictions
-from headscope.serving.cited import facts_on
+from headscope.serving.cited import check_engine
 
 if TYPE_CHECKING:
     import torch
@@ -181,7 +181,7 @@ def check_one(
 ) -> Checked:
     """The result for one checkpoint, with labeled data beside it; `memory` keeps what the next ones share."""
     if request.engine is not None:
-        facts_on(request.engine.partition("@")[0])
+        check_engine(request.engine)
     examined = examine("check", replace(request, prove=True), progress, memory)
     (progress or (lambda sentence: None))("running the checks")
     subject = gather(examined, request, profile)

@@ -12,7 +12,7 @@ from typing import Unpack
 from headscope.api.arguments import CachedOptions, use_case
 from headscope.api.options import make_request, read_labels
 from headscope.api.results.shown import Compared, shown
-from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.errors import HeadscopeError, UsageError
 from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined, examine
@@ -32,9 +32,9 @@ from headscope.facts import (
     TensorHeader,
 )
 from headscope.facts.counting import counted
-from headscope.facts.exports.export import HeadBasis, WeightInventory
+from headscope.facts.exports.export import HeadBasis, Inventoried, WeightInventory
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
-from headscope.facts.results.comparison import PARAMETER, Difference, SameValues, role_of
+from headscope.facts.results.comparison import Aspect, Difference, SameValues, role_of
 from headscope.facts.results.environment import tool_version
 
 _LARGEST_TENSOR = 2_000_000_000
@@ -104,10 +104,10 @@ def _examined(request: Request, progress: Progress | None, memory: ReportMemory)
     """The examination of a checkpoint, or what an export holds."""
     try:
         return examine("compare", request, progress, memory, takes_class=True)
-    except Unsupported as err:
-        contents = err.contents if isinstance(err.contents, WeightInventory) else None
-        if contents is not None and contents.head is not None and contents.head.basis is not HeadBasis.CONFIG:
-            return contents  # another library's model is not an export of a checkpoint
+    except Inventoried as err:
+        head = err.contents.head
+        if head is not None and head.basis is not HeadBasis.CONFIG:
+            return err.contents  # another library's model is not an export of a checkpoint
         raise
 
 
@@ -122,16 +122,16 @@ def _check_sources(sources: int, exports: int, *, values: bool) -> None:
 
 
 def _differences(reports: Sequence[Report]) -> Iterator[Difference]:
-    for what, read in _ASPECTS.items():
+    for aspect, read in _ASPECTS.items():
         values = tuple(read(report) for report in reports)
-        keys = values if what not in _TYPED else tuple(_TYPED[what](report) for report in reports)
+        keys = values if aspect not in _TYPED else tuple(_TYPED[aspect](report) for report in reports)
         if len(set(keys)) > 1:
-            yield Difference(what, values)
+            yield Difference(aspect.value, values, aspect)
     heads = [report.head for report in reports]
     for name in dict.fromkeys(item.name for head in heads if head for item in head.tensors):
         values = tuple(_parameter(head, name) for head in heads)
         if len(set(values)) > 1:
-            yield Difference(f"{PARAMETER}{name}", values)
+            yield Difference(f"weight of the head {name}", values)
 
 
 def _of_head(read: Callable[[Head], str]) -> Callable[[Report], str]:
@@ -152,20 +152,20 @@ def _parameter(head: Head | None, name: str) -> str:
     return f"{'x'.join(map(str, found.shape))} {found.dtype} {found.status.value}{live}"
 
 
-_ASPECTS: dict[str, Callable[[Report], str]] = {
-    "class": lambda report: report.model.class_name,
-    "task": lambda report: report.model.task.value,
-    "pooling": _of_head(lambda head: f"{head.pooling.kind.value}: {head.pooling.rule}"),
-    "operations": _of_head(_operations),
-    "formula": _of_head(lambda head: head.formula),
-    "classes": lambda report: _without(report) or str(report.model.num_labels),
-    "labels": lambda report: _without(report) or ", ".join(report.model.labels),
-    "problem type": lambda report: report.model.problem_type or "not set",
-    "loss": lambda report: report.model.loss,
-    "activation": lambda report: report.model.activation,
-    "dtype": lambda report: report.model.dtype,
-    "model size": lambda report: f"{report.model.parameters.total:,} parameters",
-    "head size": lambda report: f"{report.model.parameters.head:,} parameters",
+_ASPECTS: dict[Aspect, Callable[[Report], str]] = {
+    Aspect.CLASS: lambda report: report.model.class_name,
+    Aspect.TASK: lambda report: report.model.task.value,
+    Aspect.POOLING: _of_head(lambda head: f"{head.pooling.kind.value}: {head.pooling.rule}"),
+    Aspect.OPERATIONS: _of_head(_operations),
+    Aspect.FORMULA: _of_head(lambda head: head.formula),
+    Aspect.CLASSES: lambda report: _without(report) or str(report.model.num_labels),
+    Aspect.LABELS: lambda report: _without(report) or ", ".join(report.model.labels),
+    Aspect.PROBLEM_TYPE: lambda report: report.model.problem_type or "not set",
+    Aspect.LOSS: lambda report: report.model.loss,
+    Aspect.ACTIVATION: lambda report: report.model.activation,
+    Aspect.DTYPE: lambda report: report.model.dtype,
+    Aspect.MODEL_SIZE: lambda report: f"{report.model.parameters.total:,} parameters",
+    Aspect.HEAD_SIZE: lambda report: f"{report.model.parameters.head:,} parameters",
 }
 """What is compared, in this order."""
 
@@ -186,7 +186,7 @@ def _pooling_of(report: Report) -> Hashable:
     return pooling.kind, parts, said
 
 
-_TYPED: dict[str, Callable[[Report], Hashable]] = {"pooling": _pooling_of}
+_TYPED: dict[Aspect, Callable[[Report], Hashable]] = {Aspect.POOLING: _pooling_of}
 """Aspects whose text can differ where the thing itself doesn't: what is compared in its place."""
 
 

@@ -16,7 +16,7 @@ from headscope.examination.base.request import Progress, Request, is_in_memory
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.facts import CheckpointKind
 from headscope.facts.results.engines import EngineHead, EnginesReport
-from headscope.serving.cited import facts_on
+from headscope.serving.cited import check_engine, facts_on, named_engine
 from headscope.serving.judging import installed_version, is_for_resolution, judge_engines
 from headscope.serving.running.process import ASKED, resolve_with_engine, runner_names
 
@@ -69,7 +69,7 @@ def engines(
     if is_in_memory(reference):
         raise UsageError("engines load checkpoints, and a model in memory is none", "save it, and give the folder")
     if engine is not None:
-        facts_on(engine.partition("@")[0])
+        check_engine(engine)
     _check_run(engine, run=run, python=python)
     request = make_request(reference, options)
     examined = examine("inspect", request, progress)
@@ -85,7 +85,7 @@ def engines(
 
 def _check_run(engine: str | None, *, run: bool, python: str | None) -> None:
     """Raises UsageError for what can't be run."""
-    name, _, version = (engine or "").partition("@")
+    name, version = named_engine(engine or "")
     if python is not None and not name:
         raise UsageError("an interpreter was given without the engine that it has", "add --engine NAME")
     if python is not None and not run and name not in ASKED:
@@ -98,7 +98,7 @@ def _check_run(engine: str | None, *, run: bool, python: str | None) -> None:
 
 def _can_be_asked(engine: str, python: str | None, examined: Examined) -> bool:
     """Whether the engine is here to resolve the configuration, and that is all that it needs to look at."""
-    is_here = python is not None or bool(installed_version(facts_on(engine.partition("@")[0])))
+    is_here = python is not None or bool(installed_version(facts_on(named_engine(engine)[0])))
     return engine in ASKED and is_here and is_for_resolution(examined.report, examined.manifest)
 
 

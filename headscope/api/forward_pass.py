@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -17,6 +17,7 @@ from headscope.examination.base.request import ModuleRequest, Progress, Request,
 from headscope.examination.checkpoint.examining import examine
 from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import CheckpointKind, CheckpointManifest, Report
+from headscope.facts.heads.tasks import Activation
 from headscope.facts.results.environment import tool_version
 from headscope.facts.results.forward import LabelScore, Scored
 from headscope.facts.stored.location import Location
@@ -324,9 +325,13 @@ def _scored(logits: torch.Tensor, report: Report, material: Material) -> tuple[S
     labels = report.model.labels
     if logits.dim() != 2 or logits.shape[-1] != len(labels):
         return ()
-    functions = {"softmax": lambda scores: scores.softmax(-1), "sigmoid": torch.sigmoid}
-    is_unknown = report.checkpoint.kind is CheckpointKind.MEMORY and report.model.activation not in {*functions, "none"}
-    probabilities = functions.get(report.model.activation, lambda scores: scores)(logits)
+    functions: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        Activation.SOFTMAX: lambda scores: scores.softmax(-1),
+        Activation.SIGMOID: torch.sigmoid,
+        Activation.NONE: lambda scores: scores,
+    }
+    is_unknown = report.checkpoint.kind is CheckpointKind.MEMORY and report.model.activation not in functions
+    probabilities = functions.get(report.model.activation, functions[Activation.NONE])(logits)
     probabilities = probabilities * float("nan") if is_unknown else probabilities
     names = material.texts or tuple(f"input {number}" for number in range(len(logits)))
     return tuple(

@@ -43,7 +43,7 @@ class PlaceSurroundings:
     repo: str = ""
 
     def refuse(self) -> None:
-        """Raises Unsupported where another library wrote the files, or where they are exports."""
+        """Raises Inventoried where another library wrote the files, or where they are exports."""
         names = self.storage.names()
         if self.file is not None:
             names = (self.file, *(name for name in names if name.endswith((".json", ".cfg"))))
@@ -69,7 +69,7 @@ class PlaceSurroundings:
 
 
 def without_config(around: PlaceSurroundings) -> HeadscopeError:
-    """The error for a place without a config.json: what it is instead. Raises Unsupported for another library's."""
+    """The error for a place without a config.json: what it is instead. Raises Inventoried for another library's."""
     around.refuse()
     found = around.state()
     reference, file = around.reference, around.file
@@ -133,7 +133,7 @@ def in_a_state(around: PlaceSurroundings, kind: CheckpointKind, err: HeadscopeEr
 def with_state(manifest: CheckpointManifest, around: PlaceSurroundings) -> CheckpointManifest:
     """The manifest of a checkpoint without weights, or with some that are missing, with its state.
 
-    Raises Unsupported where the place holds no weights but those of another library.
+    Raises Inventoried where the place holds no weights but those of another library.
     """
     if not manifest.tensors:
         refuse_foreign(around.storage.names(), around.storage, around.reference)
@@ -144,7 +144,7 @@ def with_state(manifest: CheckpointManifest, around: PlaceSurroundings) -> Check
 
 
 def refuse_foreign(names: Collection[str], storage: FileStorage, reference: str) -> None:
-    """Raises Unsupported, with the head as far as the files describe it, for a folder of another library.
+    """Raises Inventoried, with the head as far as the files describe it, for a folder of another library.
 
     For places without the weights of a Transformers checkpoint: reading costs nothing where no file is named for it.
     """

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from headscope.facts.counting import counted
 from headscope.facts.results.health import (
@@ -56,7 +57,16 @@ _BESIDE, _ALONE = 0.1, 3.0
 it; one of the second part would leave signs in the weight, or code has set it."""
 _NEAR = 1.3
 """Words only: the factor up to which a spread "fits". In a small matrix, 4 standard deviations may be a larger one."""
-_MEAN_ROW = "the mean row"
+
+
+class _Measure(StrEnum):
+    """What is held against a fresh draw, whatever its spread."""
+
+    MEAN_ROW = "the mean row"
+    ROWS = "the spread of the rows' norms"
+    COLUMNS = "the spread of the columns' norms"
+    SHAPE = "the distribution of the numbers"
+    SPECTRUM = "the largest singular value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +126,7 @@ def signs_of(weight: MatrixStatistics, bias: BiasStatistics | None, initial: Ini
     """The signs that the statistics of a classifier give."""
     is_default = _is_default(weight)
     found = departures(weight)
-    others = max(z for name, z in found.items() if name != _MEAN_ROW)
+    others = max(z for name, z in found.items() if name is not _Measure.MEAN_ROW)
     spread_z = _spread_to_judge(weight)
     count = weight.classes * weight.features
     return Signs(
@@ -125,7 +135,7 @@ def signs_of(weight: MatrixStatistics, bias: BiasStatistics | None, initial: Ini
         outside=is_default and weight.largest > _bound(weight) * (1 + _rounding(weight.precision)),
         inside=is_default and weight.largest <= _bound(weight) * (1 + _rounding(weight.precision)),
         off_grid=weight.draw_z is not None and not _is_on_grid(weight) and count >= _TELLING,
-        mean_row=math.log1p(found.get(_MEAN_ROW, 0.0)),
+        mean_row=math.log1p(found.get(_Measure.MEAN_ROW, 0.0)),
         others=math.log1p(max(0.0, others - _FITS)),
         departure=math.log1p(max(found.values())),
         has_spread=spread_z is not None,
@@ -135,18 +145,18 @@ def signs_of(weight: MatrixStatistics, bias: BiasStatistics | None, initial: Ini
     )
 
 
-def departures(weight: MatrixStatistics) -> dict[str, float]:
+def departures(weight: MatrixStatistics) -> dict[_Measure, float]:
     """How far each statistic that doesn't depend on the initial spread is from that of a fresh draw."""
     between = _UNIFORM <= weight.kurtosis <= _NORMAL  # as a normal draw has it, cut anywhere: up to a uniform one
     found = {
-        _MEAN_ROW: weight.mean_row_z,
-        "the spread of the rows' norms": max(0.0, weight.rows_z or 0.0),  # an orthogonal draw has it below chance
-        "the spread of the columns' norms": max(0.0, weight.columns_z),
-        "the distribution of the numbers": 0.0 if between else weight.shape_z,
+        _Measure.MEAN_ROW: weight.mean_row_z,
+        _Measure.ROWS: max(0.0, weight.rows_z or 0.0),  # an orthogonal draw has it below chance
+        _Measure.COLUMNS: max(0.0, weight.columns_z),
+        _Measure.SHAPE: 0.0 if between else weight.shape_z,
     }
     top = weight.spectrum.top_z
     return {name: abs(z) for name, z in found.items() if z is not None} | {
-        "the largest singular value": max(0.0, top) if top is not None else 0.0
+        _Measure.SPECTRUM: max(0.0, top) if top is not None else 0.0
     }
 
 

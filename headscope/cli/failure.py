@@ -66,13 +66,13 @@ def _tell_repair(error: HeadscopeError) -> None:
 
 def report_failure(error: HeadscopeError, *, as_json: bool, with_screen: bool = False) -> int:
     """Says what went wrong and returns the exit code; `with_screen`, what could be read nevertheless is shown too."""
+    from headscope.facts.exports.export import Inventoried
     from headscope.render.text.safe import safe
 
-    contents = getattr(error, "contents", None)
     unwritten = ""
     try:
-        if contents is not None and with_screen and not as_json:
-            _show(contents)
+        if isinstance(error, Inventoried) and with_screen and not as_json:
+            _show(error.contents)
     except OutputFailed as failed:
         unwritten = failed.message
     write_stderr(_wrapped(f"error: {safe(error.message)}"))

@@ -17,6 +17,7 @@ from headscope.fleet.output import (
     LoggedTable,
     RowFile,
     RowObserver,
+    TableRow,
     exists_already,
     leads_to_stream,
 )

@@ -15,7 +15,7 @@ from headscope.checks.saved import COMMAND
 from headscope.errors import CheckFailed, HeadscopeError, UsageError, did_you_mean
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.stored.states import error_line
-from headscope.render.screens.check import failure_sentence
+from headscope.render.screens.check import failure_sentence, verdict_line
 from headscope.render.screens.verification import save_sentence
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class TrainingGate:
         self.result, self.saves, self.trained, self._watch, self._unread = None, (), None, None, []
         try:
             self.result = self._check(model, optimizer)
-            sentence = failure_sentence(self.result)
+            line, sentence = verdict_line(self.result), failure_sentence(self.result)
         except (Exception, SystemExit) as err:  # whatever it is, a run that is only to be warned goes on
             if self._aborts(err):
                 raise
@@ -98,7 +98,7 @@ class TrainingGate:
             return
         if self._verify_saves:
             self._remember(model, self.result.report)
-        self._react(self.result.verdict, sentence)
+        self._react(self.result.verdict, line, sentence)
 
     def _check(self, model: Any, optimizer: Any) -> Checked:
         own = tuple(name for name in self._rules if name not in self._of_saves or named_in("check", (name,)))
@@ -178,9 +178,9 @@ class TrainingGate:
         found = (item.finding for item in ignored if item.finding.id in _OF_THE_START)
         return frozenset(name for finding in found for name in finding.parameters)
 
-    def _react(self, verdict: Verdict, text: str) -> None:
+    def _react(self, verdict: Verdict, line: str, text: str) -> None:
         if verdict is Verdict.PASSED:
-            _tell(text)
+            _tell(line, text)
         else:
             LOG.info("%s", text)
         reaction = self._reactions.get(verdict)
@@ -197,12 +197,12 @@ class TrainingGate:
         return not is_gap or self._reactions[Verdict.NOT_DETERMINED] == "raise"
 
 
-def _tell(text: str) -> None:
-    """Logs `text`; where only warnings are logged, its first line goes to stderr: users should see that it ran."""
+def _tell(line: str, text: str) -> None:
+    """Logs `text`; where only warnings are logged, `line` goes to stderr: users should see that it ran."""
     if LOG.isEnabledFor(logging.INFO):
         LOG.info("%s", text)
     elif LOG.isEnabledFor(logging.WARNING) and sys.stderr is not None:
-        print(text.partition("\n")[0], file=sys.stderr)
+        print(line, file=sys.stderr)
 
 
 _HINT = "run headscope explain ID for details; on_fail='warn' logs a warning instead"

@@ -86,6 +86,17 @@ def facts_on(engine: str) -> EngineFacts:
     )
 
 
+def named_engine(text: str) -> tuple[str, str]:
+    """The engine and the version in what a user named: `NAME` or `NAME@VERSION`; "" without a version."""
+    name, _, version = text.partition("@")
+    return name, version
+
+
+def check_engine(text: str) -> None:
+    """Raises UsageError if there are no facts on the engine in `NAME` or `NAME@VERSION`."""
+    facts_on(named_engine(text)[0])
+
+
 def first_that_fits(rows: Sequence[Mapping[str, Any]], served: Served) -> tuple[Mapping[str, Any] | None, str]:
     """The row that a checkpoint falls under; None with the reason where there is none.
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headscope.facts.heads.tasks import Activation
 from headscope.facts.results.served import AS_IT_IS, ClassChanges, ServedExplanation, ServedScores
 from headscope.serving.answers import Answers
 from headscope.serving.explaining import (
-    NO_EXPLANATION,
     SCORE_FUNCTIONS,
     SINGLE_PRECISION,
     ExplainedScores,
@@ -31,10 +31,15 @@ _NOT_LOOKED_AT = ("texts other than these", "speed, batching and load", "the lay
 
 @dataclass(frozen=True, slots=True)
 class VariantScores:
-    """The logits of a variant of the head, and its expression, "" where it has none."""
+    """The logits of a variant of the head, and its expression, "" where it has none.
+
+    `is_sum`: the expression is a sum or a difference. `is_without_segments`: all segment IDs of its inputs are 0.
+    """
 
     logits: Scores
     formula: str = ""
+    is_sum: bool = False
+    is_without_segments: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ def compare_scores(reference: ReferenceScores, answers: Answers) -> ServedScores
     own = reference.logits
     given, reason = _aligned_scores(answers, reference.labels, own.shape)
     functions = {item.name: item.forward for item in SCORE_FUNCTIONS}
-    wanted = functions.get("none" if answers.is_raw else reference.activation)
+    wanted = functions.get(Activation.NONE if answers.is_raw else reference.activation)
     if given is None or wanted is None:
         return _undetermined(reason or f"what belongs on the scores is {reference.activation}", len(own), answers)
     expected = wanted(own)
@@ -124,9 +129,12 @@ def _told(found: ExplainedScores, variants: Mapping[str, VariantScores]) -> tupl
     """What the engine computes, or None with the reason."""
     item, reason = found.explanation, found.reason
     if item is not None:
-        formula = variants[item.variant].formula
-        return ServedExplanation(item.variant, formula, item.function, item.order, item.scale, item.offset), ""
-    if reason == NO_EXPLANATION and not variants[AS_IT_IS].formula:
+        variant = variants[item.variant]
+        return ServedExplanation(
+            item.variant, variant.formula, item.function, item.order, item.scale, item.offset,
+            variant.is_sum, variant.is_without_segments,
+        ), ""  # fmt: skip
+    if found.is_unexplained and not variants[AS_IT_IS].formula:
         reason += "; the head has no proven expression, so only other functions, orders and factors were tried"
     return None, reason
 
@@ -170,9 +178,9 @@ def _aligned_scores(answers: Answers, labels: Sequence[str], shape: tuple[int, .
 
 def _class_changes(own: Scores, given: Scores, activation: str, *, is_raw: bool) -> ClassChanges | None:
     """How often the most likely class differs, or with several labels for a text, the classes above one half."""
-    if own.shape[1] < 2 or activation not in {"softmax", "sigmoid"} or not len(own):
+    if own.shape[1] < 2 or activation not in {Activation.SOFTMAX, Activation.SIGMOID} or not len(own):
         return None
-    if activation == "softmax":
+    if activation == Activation.SOFTMAX:
         differs = own.argmax(1) != given.argmax(1)
     else:
         differs = ((own > 0) != (given > (0 if is_raw else 0.5))).any(1)

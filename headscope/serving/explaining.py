@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.facts.heads.tasks import Activation
+
 Scores = NDArray[np.float64]
 """A row for each text and a column for each class."""
 
@@ -22,8 +24,6 @@ SINGLE_PRECISION = 1e-4
 _SPREAD = 50
 """How much further than the tolerance the scores of different texts have to lie apart."""
 _SATURATED = 1e-6
-NO_EXPLANATION = "no explanation found"
-"""The reason where nothing that was tried gives the scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,15 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedScores:
-    """The one explanation, or None with the reason; `fitting` names the variants and functions that gave all scores."""
+    """The one explanation, or None with the reason; `fitting` names the variants and functions that gave all scores.
+
+    `is_unexplained` says that all were tried, and none gave them.
+    """
 
     explanation: Explanation | None
     reason: str = ""
     fitting: tuple[str, ...] = ()
+    is_unexplained: bool = False
 
 
 def explain_scores(
@@ -80,7 +84,9 @@ def explain_scores(
     names = tuple(f"{item.function} of {item.variant}" for item in found)
     if len(found) == 1:
         return ExplainedScores(found[0], fitting=names)
-    return ExplainedScores(None, "several explanations fit" if found else NO_EXPLANATION, names)
+    if found:
+        return ExplainedScores(None, "several explanations fit", names)
+    return ExplainedScores(None, "no explanation found", is_unexplained=True)
 
 
 def _unfit_scores(given: Scores, tolerance: float) -> str:
@@ -98,7 +104,7 @@ def _fits(name: str, logits: Scores, given: Scores, tolerance: float) -> Iterato
     """For each function that explains the scores with a variant, the plainest way."""
     chosen = np.arange(len(given)) % 2 == 0
     for function in SCORE_FUNCTIONS:
-        if function.name == "softmax" and given.shape[1] == 1:
+        if function.name == Activation.SOFTMAX and given.shape[1] == 1:
             continue
         ways = _ways(logits[chosen], given[chosen], function)
         fitted = (_held_against(name, function, way, logits, given) for way in ways)
@@ -117,7 +123,7 @@ def _ways(logits: Scores, given: Scores, function: ScoreFunction) -> Iterator[_W
     order = _order_of(function.forward(logits), given)
     if order is not None and order != plain:
         yield order, 1.0, 0.0
-    targets, is_centered = function.inverse(given), function.name == "softmax"
+    targets, is_centered = function.inverse(given), function.name == Activation.SOFTMAX
     if not np.isfinite(targets).all():
         return
     if is_centered:  # what a softmax leaves open
@@ -178,10 +184,10 @@ def _within(values: Scores, low: float, high: float) -> Scores:
 
 
 SCORE_FUNCTIONS = (
-    ScoreFunction("none", lambda logits: logits, lambda scores: scores),
-    ScoreFunction("softmax", _softmax, lambda scores: np.log(_within(scores, 0, np.inf))),
+    ScoreFunction(Activation.NONE.value, lambda logits: logits, lambda scores: scores),
+    ScoreFunction(Activation.SOFTMAX.value, _softmax, lambda scores: np.log(_within(scores, 0, np.inf))),
     ScoreFunction(
-        "sigmoid",
+        Activation.SIGMOID.value,
         lambda logits: 1 / (1 + np.exp(-logits)),
         lambda scores: np.log(_within(scores, 0, 1) / (1 - _within(scores, 0, 1))),
     ),

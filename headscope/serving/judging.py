@@ -10,12 +10,12 @@ from packaging.version import InvalidVersion, Version
 
 from headscope.errors import UsageError
 from headscope.facts import CheckpointManifest, Report, SentencePipeline
+from headscope.facts.heads.tasks import Activation
 from headscope.facts.results.engines import EngineEvidence, EngineHead, EnginesReport
 from headscope.facts.results.environment import package_version, tool_version
 from headscope.facts.results.report import find_missing
-from headscope.serving.cited import OTHER, EngineFacts, Served, engine_names, facts_on, first_that_fits
+from headscope.serving.cited import OTHER, EngineFacts, Served, engine_names, facts_on, first_that_fits, named_engine
 
-_UNKNOWN = "not determined"
 _QUANTIZED = {"quantization_config", "compression_config"}
 """Fields that engines read, even where Transformers reads only the first."""
 _SAVE_FIRST = "examine the folder that the trained classifier was saved to"
@@ -30,7 +30,7 @@ def judge_engines(
     engine or an invalid version.
     """
     served, limit = _served(report, manifest), limit or _limit_of(report, manifest)
-    name, _, version = (engine or "").partition("@")
+    name, version = named_engine(engine or "")
     names = engine_names() if engine is None else (name,)
     return EnginesReport(
         tool_version=tool_version(),
@@ -100,7 +100,7 @@ def _judged(facts: EngineFacts, served: Served, report: Report, requested: str, 
     given = {"reason": reason} if row is None else row
     score, _ = first_that_fits(facts.scores, served) if given.get("runs") else (None, "")
     activation = score["activation"] if score is not None and score["activation"] != OTHER else None
-    if given.get("same_head") and _UNKNOWN in (activation or _UNKNOWN, report.model.activation):
+    if given.get("same_head") and (activation is None or report.model.activation == Activation.NOT_DETERMINED):
         given = {
             **given,
             "reason": "the head is the same; the function that it applies to the scores could not be compared",
@@ -112,7 +112,7 @@ def _engine_head(
     facts: EngineFacts, version: str, given: Mapping[str, Any], activation: str | None, report: Report
 ) -> EngineHead:
     """The entry of an engine; `given` is a row of its facts, or why there is none."""
-    is_open = activation is None or report.model.activation == _UNKNOWN
+    is_open = activation is None or report.model.activation == Activation.NOT_DETERMINED
     return EngineHead(
         engine=facts.engine,
         title=facts.title,

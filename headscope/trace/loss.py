@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from headscope.facts.heads.tasks import Loss
 from headscope.trace.formula.arguments import REVERSED
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.randomness import OwnRandomness
@@ -13,12 +14,12 @@ from headscope.trace.record.recorder import Graph, Operation, run_again
 from headscope.trace.slice.stages import Step, is_silent, single_step
 
 _LOSSES = {
-    "cross_entropy": "CrossEntropyLoss",
-    "nll_loss": "CrossEntropyLoss",
-    "binary_cross_entropy_with_logits": "BCEWithLogitsLoss",
-    "mse_loss": "MSELoss",
-    "l1_loss": "L1Loss",
-    "smooth_l1_loss": "SmoothL1Loss",
+    "cross_entropy": Loss.CROSS_ENTROPY,
+    "nll_loss": Loss.CROSS_ENTROPY,
+    "binary_cross_entropy_with_logits": Loss.BINARY_CROSS_ENTROPY,
+    "mse_loss": Loss.SQUARED_ERROR,
+    "l1_loss": Loss.ABSOLUTE_ERROR,
+    "smooth_l1_loss": Loss.SMOOTH_ABSOLUTE_ERROR,
 }
 _SAME_NUMBERS = {
     "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "expand", "split", "chunk", "unbind",
@@ -26,7 +27,7 @@ _SAME_NUMBERS = {
 }  # fmt: skip
 """Operations whose results are scores as they were: in another layout, or some of them."""
 # A cross entropy over another axis, such as the batch, trains something else: the axis counts for this one.
-_OVER_CLASSES = {"CrossEntropyLoss"}
+_OVER_CLASSES = {Loss.CROSS_ENTROPY}
 """Losses that compare the scores of one row with each other."""
 _CUTS = {"detach", "data"}
 """Conversions that no gradient passes: a loss behind one trains nothing."""
@@ -41,11 +42,11 @@ def observed_loss(execution: Execution) -> str:
     or of a known loss, is another loss.
     """
     if execution.loss is None:
-        return "" if _may_take_labels(execution) else "none"
+        return "" if _may_take_labels(execution) else Loss.NONE.value
     found = _terms(execution.loss, execution.graph)
     if not found:
         return ""
-    names = {_LOSSES[operation.name] if _reads_scores(operation, execution) else "" for operation in found}
+    names = {_LOSSES[operation.name].value if _reads_scores(operation, execution) else "" for operation in found}
     return names.pop() if len(names) == 1 else ""
 
 

@@ -26,6 +26,7 @@ from headscope.trace.formula.expression import (
     Pooled,
     Side,
     below_layout,
+    is_sum,
     spell,
 )
 from headscope.trace.proof.agreement import look_at
@@ -49,10 +50,14 @@ _CLOSE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class HeadVariant:
-    """The logits of a changed head, a row for each text or for each of its tokens, and its expression."""
+    """The logits of a changed head, a row for each text or for each of its tokens, and its expression.
+
+    `is_sum`: the expression is a sum or a difference.
+    """
 
     logits: torch.Tensor
     formula: str
+    is_sum: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ def head_variants(model: Any, *batches: Mapping[str, torch.Tensor], first: str =
             continue
         logits = torch.cat([batch[name].logits for batch in found])
         if not any(torch.allclose(logits, other.logits, rtol=0, atol=tolerance) for other in distinct.values()):
-            distinct[name] = HeadVariant(logits, variant.formula)
+            distinct[name] = replace(variant, logits=logits)
     return distinct
 
 
@@ -131,7 +136,8 @@ def _variants_on(model: Any, inputs: Mapping[str, torch.Tensor], first: str) -> 
                 logits = fitted(_Values(execution, replay, changes).of(root), own.shape).float()
         except (ValueError, RuntimeError, Unsupported):
             return None
-        return HeadVariant(logits, spell(root, changes={id(change.node): change.instead for change in changes}))
+        instead = {id(change.node): change.instead for change in changes}
+        return HeadVariant(logits, spell(root, changes=instead), is_sum(instead.get(id(root), root)))
 
     def rows_of(item: HeadVariant) -> HeadVariant:
         is_of_tokens = item.logits.dim() == 3 and item.logits.shape[:2] == mask.shape

@@ -5,7 +5,7 @@ from dataclasses import replace
 from reports import roberta
 
 from headscope.facts import Report
-from headscope.facts.results.comparison import Comparison, Difference
+from headscope.facts.results.comparison import Aspect, Comparison, Difference
 from headscope.render.screens.compare import compare_screen
 from headscope.render.text.console import plain_text
 
@@ -27,7 +27,7 @@ def test_models_beyond_the_alphabet_are_listed_by_number() -> None:
 def of_classes(*numbers: int) -> Comparison:
     """Models that differ in the number of their classes."""
     reports = tuple(map(numbered, range(len(numbers))))
-    return Comparison("0", "compare", reports, (Difference("classes", tuple(map(str, numbers))),))
+    return Comparison("0", "compare", reports, (Difference("classes", tuple(map(str, numbers)), Aspect.CLASSES),))
 
 
 def test_models_with_one_value_share_a_line() -> None:

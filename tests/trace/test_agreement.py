@@ -280,14 +280,14 @@ def test_the_plainest_formula_that_two_runs_prove_is_shown(
     look: Look, runs: Sequence[list[str] | None], text: str, reason: str, asked: list[int]
 ) -> None:
     found, turns = agreement(*(None if texts is None else with_formulas(look, *texts) for texts in runs))
-    assert (found.formula.text, found.formula.reason) == (text, reason)
+    assert (found.formula.expression, found.formula.reason) == (text, reason)
     assert turns == asked
 
 
 def test_later_formulas_are_not_evaluated_where_the_plainest_agree(look: Look) -> None:
     first, second = (with_formulas(look, "a", "b") for _ in range(2))
     agreement(first, second)
-    assert [item.text for item in (*first.formulas, *second.formulas)] == ["b", "b"]
+    assert [item.expression for item in (*first.formulas, *second.formulas)] == ["b", "b"]
 
 
 def of_pooling(look: Look, rule: str, position: Positions = FIRST) -> Look:
@@ -316,7 +316,7 @@ def test_a_pooling_is_claimed_where_two_runs_read_the_same(
     assert len(found.pooling.parts) == bool(claimed)
     assert (found.pooling.kind is K.OTHER) is not bool(claimed)
     if rules[-1] is None and len(rules) == 2:
-        assert (found.formula.text, found.formula.reason) == ("", gaps[0])
+        assert (found.formula.expression, found.formula.reason) == ("", gaps[0])
         assert found.stages == look.stages
         assert found.hidden_shape == look.hidden_shape
 

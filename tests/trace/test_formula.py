@@ -21,10 +21,11 @@ from headscope.trace.formula.expression import (
     Pick,
     Pooled,
     Side,
+    Sign,
     TooLong,
     spell,
 )
-from headscope.trace.replay.replay import replay_head
+from headscope.trace.replay.replay import MaskKind, replay_head
 from tests.trace.heads import ALL, FIRST, LAST, LAST_NON_PAD, NON_PAD, Deep, H, Image, Run, Text, pixels, run, trace
 
 NONE = torch.empty(())
@@ -37,7 +38,7 @@ def hidden(layer: int | None = None, number: int = 0) -> Hidden:
 
 
 def arithmetic(left: Expression, sign: str, right: Expression) -> Arithmetic:
-    return Arithmetic(f" {sign} ", left, right, PLAIN)
+    return Arithmetic(Sign(f" {sign} "), left, right, PLAIN)
 
 
 A, B, C = Number(1), Number(2.5), hidden()
@@ -149,7 +150,7 @@ def test_small_differences_are_rounding_and_larger_ones_are_not() -> None:
     def differing(factor: float) -> str:
         found = run(Identity(lambda s, h, m: h[:, 0]))
         scores = found.execution.logits[0]
-        return judged(found, Arithmetic(" * ", PICKED, Number(factor), (scores, NONE)))
+        return judged(found, Arithmetic(Sign.MUL, PICKED, Number(factor), (scores, NONE)))
 
     assert differing(1 + 1e-5) == ""
     assert "differs" in differing(1.01)
@@ -170,17 +171,17 @@ def test_a_formula_of_another_shape_or_without_an_answer_is_refused() -> None:
 def test_a_mask_that_keeps_padding_makes_no_mean_over_real_positions() -> None:
     found = run(Identity(lambda s, h, m: (h * m.unsqueeze(-1)).sum(1) / m.sum(1, keepdim=True)))
     mask = found.execution.probe.inputs["attention_mask"]
-    assert judged(found, Pooled("mean", C, NON_PAD, (1,), Side("mask", mask, -1))) == ""
-    assert judged(found, Pooled("mean", C, NON_PAD, (1,), Side("~mask", 1 - mask, -1))) == ""
+    assert judged(found, Pooled("mean", C, NON_PAD, (1,), Side("mask", mask, -1, MaskKind.KEPT))) == ""
+    assert judged(found, Pooled("mean", C, NON_PAD, (1,), Side("~mask", 1 - mask, -1, MaskKind.PADDING))) == ""
     assert "the mask does not keep exactly" in judged(
-        found, Pooled("mean", C, NON_PAD, (1,), Side("mask", torch.ones_like(mask), -1))
+        found, Pooled("mean", C, NON_PAD, (1,), Side("mask", torch.ones_like(mask), -1, MaskKind.KEPT))
     )
 
 
 def test_infinite_scores_are_compared_where_they_are_finite() -> None:
     found = run(Identity(lambda s, h, m: h[:, 0] / 0))
     scores = found.execution.logits[0]
-    assert judged(found, Arithmetic(" / ", PICKED, Number(0), (scores, NONE))) == ""
+    assert judged(found, Arithmetic(Sign.DIV, PICKED, Number(0), (scores, NONE))) == ""
 
 
 def formula(head: Callable[..., Tensor], width: int = H) -> tuple[str, str]:

@@ -419,7 +419,7 @@ def seen(module: nn.Module, examples: Any = EXAMPLES) -> Pooling:
     found = run(module, examples)
     sources = read_sources(found.execution, found.head, found.execution.names)
     steps = read_steps(found.head)
-    return read_pooling(found.execution, found.head, steps, TokenNames(), found.axes, sources)[0]
+    return read_pooling(found.execution, found.head, steps, TokenNames(), found.axes, sources).pooling
 
 
 def across(h: Tensor) -> Tensor:

@@ -23,10 +23,9 @@ from headscope.checkpoints.foreign.values import (
     whole,
 )
 from headscope.checkpoints.formats.config_file import parse_object
-from headscope.errors import Unsupported
 from headscope.facts import Gap, GapTopic, PoolingKind, TensorHeader
 from headscope.facts.counting import counted
-from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis, Setting, contents_of
+from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis, Inventoried, Setting, contents_of
 
 KNOWLEDGE = "head_config.json and the tensors' headers, as adapters 1.3.0 builds heads from them; nothing was run"
 _CONFIG, _HEAD_CONFIG = "adapter_config.json", "head_config.json"
@@ -59,7 +58,7 @@ def is_of_adapter_hub(names: Collection[str], storage: FileStorage) -> bool:
 
 
 def refuse_adapter_hub(names: Collection[str], storage: FileStorage, reference: str) -> None:
-    """Raises Unsupported, with the head that the folder holds, for a folder of adapters."""
+    """Raises Inventoried, with the head that the folder holds, for a folder of adapters."""
     if not is_of_adapter_hub(names, storage):
         return
     settings = parse_object(storage.read_text(_HEAD_CONFIG), _HEAD_CONFIG) if _HEAD_CONFIG in names else {}
@@ -72,7 +71,7 @@ def refuse_adapter_hub(names: Collection[str], storage: FileStorage, reference: 
     held = [*(["an adapter"] if _CONFIG in names else []), *([_head_words(settings)] if head is not None else [])]
     more = "" if head is not None else "; it holds no prediction head"
     call = "load_adapter" if _CONFIG in names else "load_head"
-    raise Unsupported(
+    raise Inventoried(
         f"{reference} holds {' and '.join(held)} of the library adapters (AdapterHub), which is neither a checkpoint "
         f"nor a PEFT adapter{more}",
         "load it with that library: pip install adapters; adapters.AutoAdapterModel.from_pretrained("

@@ -20,10 +20,10 @@ from headscope.checkpoints.foreign.values import (
 )
 from headscope.checkpoints.formats.pickle.values import Opaque
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
-from headscope.errors import HeadscopeError, Unsupported
+from headscope.errors import HeadscopeError
 from headscope.facts import Gap, GapTopic, PoolingKind, TensorHeader
 from headscope.facts.counting import few_of
-from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis, Setting, contents_of
+from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis, Inventoried, Setting, contents_of
 
 KNOWLEDGE = "the names and settings in Flair's pickle, which was read and not executed"
 _FILES = ("pytorch_model.bin", "final-model.pt", "best-model.pt")
@@ -42,7 +42,7 @@ _POOLING = {
 
 
 def refuse_flair(names: Collection[str], storage: FileStorage, reference: str) -> None:
-    """Raises Unsupported, with the head that the file holds, for a model of Flair."""
+    """Raises Inventoried, with the head that the file holds, for a model of Flair."""
     for name in _candidates(names):
         try:
             source = storage.open(name)
@@ -52,7 +52,7 @@ def refuse_flair(names: Collection[str], storage: FileStorage, reference: str) -
         if is_of_flair(value, imports):
             tensors = headers_of(value["state_dict"], name)
             kind = text(value.get("__cls__"), "class not named")
-            raise Unsupported(
+            raise Inventoried(
                 f"{reference} is a model of Flair ({kind} in {name}), not a checkpoint of Transformers",
                 "load it with that library, if you trust the file (loading it runs pickled code): pip install flair; "
                 f"flair.nn.Classifier.load({_path(reference, name)!r})",

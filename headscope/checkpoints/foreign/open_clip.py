@@ -10,9 +10,8 @@ from typing import Any
 from headscope.checkpoints.contents.weights import FileStorage, read_weight_file
 from headscope.checkpoints.foreign.values import mapping, text, whole
 from headscope.checkpoints.formats.config_file import parse_object
-from headscope.errors import Unsupported
 from headscope.facts import Gap, GapTopic, TensorHeader
-from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis, Setting, contents_of
+from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis, Inventoried, Setting, contents_of
 
 KNOWLEDGE = "open_clip_config.json and the tensors' headers; nothing was run"
 _CONFIG = "open_clip_config.json"
@@ -22,7 +21,7 @@ _PROJECTIONS = ("visual.proj", "text_projection", "text.text_projection", "visua
 
 
 def refuse_open_clip(names: Collection[str], storage: FileStorage, reference: str) -> None:
-    """Raises Unsupported, with what makes the scores, for a folder of open_clip."""
+    """Raises Inventoried, with what makes the scores, for a folder of open_clip."""
     if _CONFIG not in names:
         return
     model = mapping(parse_object(storage.read_text(_CONFIG), _CONFIG).get("model_cfg"))
@@ -30,7 +29,7 @@ def refuse_open_clip(names: Collection[str], storage: FileStorage, reference: st
     weights = read_weight_file(storage, file) if file is not None else None
     tensors = weights.tensors if weights is not None else ()
     width = whole(model.get("embed_dim"))
-    raise Unsupported(
+    raise Inventoried(
         f"{reference} is a zero-shot model of open_clip: it compares images with texts, and holds no matrix of classes",
         "load it with that library: pip install open_clip_torch; open_clip.create_model_and_transforms("
         f"{f'local-dir:{reference}'!r}). The texts that you encode are the classes",

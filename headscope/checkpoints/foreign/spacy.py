@@ -12,10 +12,10 @@ from typing import Any
 from headscope.checkpoints.contents.weights import FileStorage
 from headscope.checkpoints.foreign.values import ForeignLabels, listed_labels, mapping, text
 from headscope.checkpoints.formats.config_file import parse_object
-from headscope.errors import HeadscopeError, Unsupported
+from headscope.errors import HeadscopeError
 from headscope.facts import Gap, GapTopic
 from headscope.facts.counting import few_of
-from headscope.facts.exports.export import ExportHead, HeadBasis, Setting, contents_of
+from headscope.facts.exports.export import ExportHead, HeadBasis, Inventoried, Setting, contents_of
 
 KNOWLEDGE = "meta.json and config.cfg of the pipeline; its weights are in Thinc's format, which headscope doesn't read"
 _META, _CONFIG = "meta.json", "config.cfg"
@@ -41,7 +41,7 @@ class _Component:
 
 
 def refuse_spacy(names: Collection[str], storage: FileStorage, reference: str) -> None:
-    """Raises Unsupported, with the classifier of the pipeline, for a folder of spaCy."""
+    """Raises Inventoried, with the classifier of the pipeline, for a folder of spaCy."""
     if _META not in names or _CONFIG not in names:
         return
     meta = parse_object(storage.read_text(_META), _META)
@@ -50,7 +50,7 @@ def refuse_spacy(names: Collection[str], storage: FileStorage, reference: str) -
     sections = _sections(storage)
     components = tuple(_components(meta, sections))
     listed = few_of(item.name for item in components) or "no components"
-    raise Unsupported(
+    raise Inventoried(
         f"{reference} is a pipeline of spaCy ({listed}), not a checkpoint of Transformers",
         f"load it with that library: pip install spacy; spacy.load({reference!r})",
         contents_of(

@@ -8,7 +8,7 @@ from headscope.checkpoints.formats.onnx.head import refuse_onnx
 
 
 def refuse_exports(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:
-    """Raises Unsupported, with the head that the first export shows, where there are GGUF or ONNX files."""
+    """Raises Inventoried, with the head that the first export shows, where there are GGUF or ONNX files."""
     listed = tuple(names)
     refuse_gguf(listed, opened)
     refuse_onnx(listed, opened)

@@ -15,13 +15,13 @@ from headscope.checks.rule import (
 )
 from headscope.facts import ModelFacts, Profile, Severity, Task
 from headscope.facts.counting import counted, few_of
-from headscope.facts.heads.tasks import NOT_DETERMINED, WITHOUT_CLASSES
+from headscope.facts.heads.tasks import WITHOUT_CLASSES, Loss
 from headscope.facts.results.check import Subject
 
 _LOSS_OF = {
-    "regression": "MSELoss",
-    "single_label_classification": "CrossEntropyLoss",
-    "multi_label_classification": "BCEWithLogitsLoss",
+    "regression": Loss.SQUARED_ERROR,
+    "single_label_classification": Loss.CROSS_ENTROPY,
+    "multi_label_classification": Loss.BINARY_CROSS_ENTROPY,
 }
 """The problem types of Transformers, and the loss that each of them means."""
 _NO_LOSS = "headscope could not determine which loss the forward computes"
@@ -155,7 +155,7 @@ def problem_type(this: Rule, subject: Subject) -> Findings:
             "of them.",
             "Set problem_type to single_label_classification if the names are classes.",
         )
-    is_open = model.loss == NOT_DETERMINED and model.task not in WITHOUT_CLASSES
+    is_open = model.loss == Loss.NOT_DETERMINED and model.task not in WITHOUT_CLASSES
     if is_open and model.num_labels > 1 and subject.profile is Profile.TRAINING:
         raise NotKnown(_NO_LOSS)
 
@@ -178,9 +178,9 @@ def _softmax_over_one(this: Rule, subject: Subject) -> Findings:
             "the loss is 0.",
             "Use num_labels=2, or problem_type regression or multi_label_classification.",
         )
-    elif model.loss == NOT_DETERMINED:
+    elif model.loss == Loss.NOT_DETERMINED:
         raise NotKnown(_NO_LOSS)
-    elif model.loss == "CrossEntropyLoss":
+    elif model.loss == Loss.CROSS_ENTROPY:
         yield this.find(
             severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING),
             f"num_labels is 1, and the loss of {model.class_name} is CrossEntropyLoss: softmax over one score is "
@@ -196,9 +196,9 @@ def one_label(this: Rule, subject: Subject) -> Findings:
     model = subject.report.model
     if model.num_labels != 1 or model.task not in _CLASSIFIED_WHOLE or subject.config.problem_type is not None:
         return
-    if model.loss == NOT_DETERMINED:
+    if model.loss == Loss.NOT_DETERMINED:
         raise NotKnown(_NO_LOSS)
-    if model.loss != "MSELoss":
+    if model.loss != Loss.SQUARED_ERROR:
         return
     chooses = model.reads_problem_type is not False
     yield this.find(
@@ -214,7 +214,7 @@ def one_label(this: Rule, subject: Subject) -> Findings:
 def problem_type_unread(this: Rule, subject: Subject) -> Findings:
     """problem_type asks for another loss than the one that the forward computes whatever is set."""
     model, configured = subject.report.model, subject.config.problem_type
-    if configured is None or model.task in WITHOUT_CLASSES or model.loss == "none" or model.reads_problem_type:
+    if configured is None or model.task in WITHOUT_CLASSES or model.loss == Loss.NONE or model.reads_problem_type:
         return
     if model.reads_problem_type is None:
         raise NotKnown(_NO_LOSS)

@@ -5,7 +5,9 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from headscope.cli.completion import complete_engine, complete_rules, complete_severity
+import typer
+
+from headscope.cli.completion import complete_checkpoint, complete_engine, complete_rules, complete_severity
 from headscope.cli.failure import report_failure
 from headscope.cli.options import OutputFile, Quiet, Reach, Wanted, option
 from headscope.cli.output import check_output, write_file, write_screen, write_stderr, write_text

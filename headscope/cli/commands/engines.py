@@ -12,9 +12,9 @@ from headscope.errors import ExitCode, UsageError
 def _known_engine(given: str | None) -> str | None:
     """The engine. Raises UsageError for an unknown one before anything heavy is imported."""
     if given is not None:
-        from headscope.serving.cited import facts_on
+        from headscope.serving.cited import check_engine
 
-        facts_on(given.partition("@")[0])
+        check_engine(given)
     return given
 
 

@@ -27,7 +27,7 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.heads.tasks import NOT_DETERMINED, TEXT_TASKS, activation_for
+from headscope.facts.heads.tasks import TEXT_TASKS, Activation, Loss, activation_for
 from headscope.facts.results.environment import tool_version
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def without_head(report: Report) -> Report:
             model,
             problem_type=None if model.problem_type_implied else model.problem_type,
             problem_type_implied=False,
-            loss=NOT_DETERMINED,
-            activation=NOT_DETERMINED,
+            loss=Loss.NOT_DETERMINED.value,
+            activation=Activation.NOT_DETERMINED.value,
             parameters=ParameterCounts(whole.total, whole.total - own, own, 0, 0),
             reads_problem_type=None,
         ),
@@ -158,8 +158,8 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
         labels=labels,
         labels_are_placeholders=are_placeholders(labels),
         **problem_type_of(choice.config.problem_type, trace, len(labels)),
-        loss=loss or NOT_DETERMINED,
-        activation=_activation(choice, loss) if trace else NOT_DETERMINED,
+        loss=loss or Loss.NOT_DETERMINED.value,
+        activation=_activation(choice, loss) if trace else Activation.NOT_DETERMINED.value,
         parameters=parameter_counts(loaded.model, head, loaded.diff),
         dtype=str(loaded.model.dtype).removeprefix("torch."),
         quantization=_quantization(loaded, head),
@@ -172,7 +172,7 @@ def _activation(choice: Choice, loss: str) -> str:
     """What makes probabilities of the scores: for two tokens of a language model their softmax."""
     if not choice.rows:
         return activation_for(loss)
-    return "softmax" if len(choice.rows) > 1 else "none"
+    return (Activation.SOFTMAX if len(choice.rows) > 1 else Activation.NONE).value
 
 
 def problem_type_of(stated: Any, trace: HeadTrace | None, count: int) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def problem_type_of(stated: Any, trace: HeadTrace | None, count: int) -> dict[st
     A stated one that is not a text is shown as JSON: no class of Transformers computes a loss for it.
     """
     stated = stated if isinstance(stated, str | None) else json.dumps(stated, default=str)
-    is_chosen = trace is not None and trace.reads_problem_type and trace.loss == "MSELoss" and count == 1
+    is_chosen = trace is not None and trace.reads_problem_type and trace.loss == Loss.SQUARED_ERROR and count == 1
     implied = "regression" if is_chosen else None
     return {"problem_type": stated or implied, "problem_type_implied": not stated and implied is not None}
 
@@ -233,6 +233,7 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
         parameters=tuple(parameter(name) for name in trace.parameters if name in origins),
         formula=trace.formula,
         features=trace.features,
+        expression=trace.expression,
         hidden_shape=trace.hidden_shape,
         verification=trace.verification,
         not_live=tuple(name for name in origins if name not in live),

@@ -43,7 +43,7 @@ def _kind_of(manifest: CheckpointManifest) -> str | None:
 
     A class that Transformers does not have can be anything, also a classifier.
     """
-    from headscope.model.classes.catalog import is_known_class, other_classes, task_of_class
+    from headscope.model.classes.catalog import is_known_class, other_mappings, task_of_class
 
     name = _first_architecture(manifest)
     if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
@@ -57,9 +57,8 @@ def _kind_of(manifest: CheckpointManifest) -> str | None:
         return "language model"
     if sentence is not None:
         return "sentence embedder"
-    others = other_classes(str(manifest.config.get("model_type")))
     known = "base model" if is_known_class(name) else None
-    is_other = any(item.startswith(f"{name} (") for item in others)
+    is_other = name in other_mappings(str(manifest.config.get("model_type")))
     return "model for a task that headscope doesn't know" if is_other else known
 
 

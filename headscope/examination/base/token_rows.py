@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -36,7 +35,9 @@ def trace_token_rows(
     from headscope.upstream.torch import on_meta
 
     cls, config, size = with_few_tokens(choice.cls, choice.config, len(choice.rows))
-    names = TokenNames(rows=tuple(zip(range(size - len(choice.rows), size), map(_token_of, choice.rows), strict=True)))
+    whole = int(choice.config.get_text_config().vocab_size)
+    texts = zip(range(size - len(choice.rows), size), map(_token_of, choice.rows), strict=True)
+    names = TokenNames(rows=tuple(texts), vocabulary=whole)
     small = replace(choice, cls=cls, config=config)
     try:
         with quiet(), on_meta():
@@ -66,7 +67,7 @@ def _check_shapes(small: PreTrainedModel, skeleton: PreTrainedModel, trace: Head
 def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -> HeadTrace:
     """The trace with the vocabulary's true size, the true tokens, and no places in headscope's own source."""
 
-    picked = str(list(range(size - len(choice.rows), size)))
+    picked = f"[:, {[row.id for row in choice.rows]}]"
 
     def shape(axes: Shape) -> Shape:
         return tuple(whole if axis == size else axis for axis in axes)
@@ -79,7 +80,7 @@ def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -
             output_shape=shape(item.output_shape),
             file="" if own else item.file,
             line=0 if own else item.line,
-            detail=item.detail.replace(picked, str([row.id for row in choice.rows])) if own else item.detail,
+            detail=picked if own and item.operation == "index" else item.detail,
         )
 
     rows = trace.token_rows
@@ -88,7 +89,7 @@ def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -
     return replace(
         trace,
         stages=tuple(map(stage, trace.stages)),
-        pooling=_pooling(trace.pooling, size, whole),
+        pooling=_pooling(trace.pooling),
         token_rows=told,
         not_determined=(*trace.not_determined, *gaps),
     )
@@ -99,9 +100,9 @@ def _is_own(file: str) -> bool:
     return file.rpartition("/")[2] == "token_rows.py"
 
 
-def _pooling(pooling: Pooling, size: int, whole: int) -> Pooling:
+def _pooling(pooling: Pooling) -> Pooling:
     evidence = tuple(replace(item, file="", line=0) if _is_own(item.file) else item for item in pooling.evidence)
-    return replace(pooling, rule=re.sub(rf"\bof {size}\b", f"of {whole:,}", pooling.rule), evidence=evidence)
+    return replace(pooling, evidence=evidence)
 
 
 _ID = "id:"

@@ -15,7 +15,7 @@ from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.token_rows import tokens_of
 from headscope.examination.base.unseen_settings import without_idle_tensors
 from headscope.facts import CheckpointKind, CheckpointManifest
-from headscope.facts.exports.export import WeightInventory, contents_of
+from headscope.facts.exports.export import Inventoried, WeightInventory, contents_of
 
 if TYPE_CHECKING:
     from headscope.model.classes.model_request import Choice
@@ -73,10 +73,11 @@ def _telling_contents(manifest: CheckpointManifest) -> Iterator[None]:
             raise _unbuildable(manifest.reference, err) from err
         if _lacks_timm(manifest) and not isinstance(err, UsageError):
             raise _needs_timm(manifest) from err
-        if not isinstance(err, Unsupported):
+        if not isinstance(err, Unsupported) or isinstance(err, Inventoried):
             raise
-        err.contents = err.contents or _contents(manifest)
-        raise
+        told = Inventoried(err.message, err.hint, _contents(manifest))
+        told.state = err.state
+        raise told from err.__cause__
 
 
 def _unbuildable(name: str, err: HeadscopeError) -> HeadscopeError:
@@ -89,11 +90,11 @@ def _unbuildable(name: str, err: HeadscopeError) -> HeadscopeError:
 
 
 def _refuse_timm(manifest: CheckpointManifest) -> None:
-    """Raises Unsupported, with the head as far as it is described, for a checkpoint in timm's own layout."""
+    """Raises Inventoried, with the head as far as it is described, for a checkpoint in timm's own layout."""
     from headscope.checkpoints import is_of_timm, timm_contents
 
     if is_of_timm(manifest.config):
-        raise Unsupported(
+        raise Inventoried(
             f"{manifest.reference} is a checkpoint of timm: its head is read from config.json and the tensor headers, "
             "without a trace",
             "in an environment with timm and torchvision, save it as a Transformers checkpoint: TimmWrapperFor"
@@ -110,10 +111,10 @@ def _lacks_timm(manifest: CheckpointManifest) -> bool:
     return is_timm_wrapper(manifest.config) and find_spec("timm") is None
 
 
-def _needs_timm(manifest: CheckpointManifest) -> Unsupported:
+def _needs_timm(manifest: CheckpointManifest) -> Inventoried:
     from headscope.checkpoints import timm_contents
 
-    return Unsupported(
+    return Inventoried(
         f"{manifest.reference} is a timm model in Transformers' TimmWrapper, and timm is not installed: its head is "
         "read from config.json and the tensor headers, without a trace",
         "run `pip install timm` (it needs torchvision), and examine it again",

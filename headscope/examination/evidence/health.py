@@ -12,7 +12,7 @@ from headscope.examination.evidence.stored_tensors import StoredFiles, open_stor
 from headscope.facts import Carried, GapTopic, HeadParameter, ParameterStatus, PoolingKind, Report, Task, TensorHeader
 from headscope.facts.counting import counted
 from headscope.facts.heads.head import classifier_weight
-from headscope.facts.heads.tasks import WITHOUT_CLASSES
+from headscope.facts.heads.tasks import WITHOUT_CLASSES, Loss
 from headscope.facts.results.health import HeadHealth, HealthBasis, HealthVerdict, InitialSpread
 from headscope.facts.stored.weights import NEW_AT_LOAD
 
@@ -239,4 +239,4 @@ def _mean_row_applies(report: Report) -> bool | None:
         return False  # a softmax over positions or choices, not over the rows
     if model.problem_type is not None:
         return model.problem_type == "single_label_classification"
-    return True if model.loss == "CrossEntropyLoss" else None if model.loss == "not determined" else False
+    return True if model.loss == Loss.CROSS_ENTROPY else None if model.loss == Loss.NOT_DETERMINED else False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headscope.model.classes.model_request import Choice
     from headscope.serving.explaining import Scores
 
+_NO_SEGMENTS = "segment IDs 0"
 _CLOSE = 1e-4
 """Single precision, in relation to the largest score."""
 _SHORT_LIMITS = (128, 256, 512)
@@ -151,12 +152,13 @@ class TextScorer:
         found = {AS_IT_IS: VariantScores(own)}
         tolerance = _CLOSE * max(float(np.abs(own).max()), 1.0)
         for change, batches in self._inputs(texts):
+            no_segments = change == _NO_SEGMENTS
             for name, item in self._head_variants(batches).items():
                 words = ", ".join(word for word in (change, "" if name == AS_IT_IS else name) if word)
                 if not words and _is_close(item.logits, own, tolerance):
-                    found[AS_IT_IS] = VariantScores(own, item.formula)
+                    found[AS_IT_IS] = replace(item, logits=own)
                 elif not any(_is_close(item.logits, known.logits, tolerance) for known in found.values()):
-                    found[words or "padded on the right in batches"] = item
+                    found[words or "padded on the right in batches"] = replace(item, is_without_segments=no_segments)
         return found
 
     def _head_variants(self, batches: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, VariantScores]:
@@ -170,7 +172,9 @@ class TextScorer:
             found = head_variants(self.model, *batches, first=names.get(first) or "")
         except (Unsupported, KeyError):  # no proven expression, or no attention mask
             return {AS_IT_IS: VariantScores(score_texts(self.model, batches).double().numpy())}
-        return {name: VariantScores(item.logits.double().numpy(), item.formula) for name, item in found.items()}
+        return {
+            name: VariantScores(item.logits.double().numpy(), item.formula, item.is_sum) for name, item in found.items()
+        }
 
     def _inputs(self, texts: Sequence[TextOrPair]) -> Iterator[tuple[str, list[Mapping[str, torch.Tensor]]]]:
         """The encoded texts as they are, and as an engine may change them."""
@@ -179,7 +183,7 @@ class TextScorer:
         plain = self._encoded(texts, longest)
         yield "", plain
         if any("token_type_ids" in batch and batch["token_type_ids"].any() for batch in plain):
-            yield "segment IDs 0", [{**batch, "token_type_ids": batch["token_type_ids"] * 0} for batch in plain]
+            yield _NO_SEGMENTS, [{**batch, "token_type_ids": batch["token_type_ids"] * 0} for batch in plain]
         positioned: list[Mapping[str, torch.Tensor]] = [
             {**batch, "position_ids": _positions(batch["input_ids"])} for batch in plain
         ]

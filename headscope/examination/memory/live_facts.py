@@ -19,7 +19,7 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.heads.tasks import TEXT_TASKS, activation_for, parse_task
+from headscope.facts.heads.tasks import TEXT_TASKS, Loss, activation_for, parse_task
 from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def live_model_facts(
         labels=names,
         labels_are_placeholders=are_placeholders(names),
         **problem_type_of(problem, trace, count),
-        loss=trace.loss or "not determined",
+        loss=trace.loss or Loss.NOT_DETERMINED.value,
         activation=unwrapped.activation or activation_for(trace.loss),
         parameters=parameter_counts(module, head, diff, _size_of_others(trace, diff)),
         dtype=str(next(module.parameters()).dtype).removeprefix("torch."),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported
 from headscope.examination.memory.compiled import uncompiled
+from headscope.facts.heads.tasks import Activation
 from headscope.upstream.optional import lightning, sentence_transformers, setfit, trl
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def scorer_of(module: nn.Module) -> Scorer | None:
         return _scorer(module, _call_chain, labels=(), activation=activation_of(module), padding_side=side)
     if sentence_transformers.is_encoder(module):
         note = f"{type(module).__name__} returns an embedding, not class scores: its head makes the embedding"
-        more = {"count": 0, "activation": "none", "padding_side": side, "notes": (note,)}
+        more = {"count": 0, "activation": Activation.NONE.value, "padding_side": side, "notes": (note,)}
         return _scorer(module, _call_chain, labels=(), **more)
     return None
 
@@ -59,7 +60,7 @@ def scorer_of_setfit(model: Any) -> Scorer:
     """A SetFitModel with its head as a scorer. Raises Unsupported and UsageError for a head that can't be read."""
     module, head = setfit.model_of(model)
     notes: tuple[str, ...] = ()
-    if len(head.labels) == 2 and head.activation == "sigmoid":
+    if len(head.labels) == 2 and head.activation == Activation.SIGMOID:
         notes = (f"the one score is that of {head.labels[1]}; the probability of {head.labels[0]} is the rest to 1",)
     path, inside = _inside(module)
     side = sentence_transformers.padding_side_of_encoder(module.model_body)
@@ -69,7 +70,7 @@ def scorer_of_setfit(model: Any) -> Scorer:
 def activation_of(encoder: nn.Module) -> str:
     """What a CrossEncoder makes of its scores: `sigmoid`, `softmax`, `none`, or the name of another function."""
     name = sentence_transformers.activation_of_encoder(encoder)
-    return {"Identity": "none"}.get(name, name.lower())
+    return {"Identity": Activation.NONE.value}.get(name, name.lower())
 
 
 def _call_value_head(cls: Any, view: Any, inputs: dict[str, Any]) -> dict[str, Any]:

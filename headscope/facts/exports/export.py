@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 
+from headscope.errors import Unsupported
 from headscope.facts.heads.head import PoolingKind, Shape
 from headscope.facts.stored.checkpoint import Gap, TensorHeader
 
@@ -140,6 +141,14 @@ class WeightInventory:
     """Settings in the file itself that speak of pooling and classes."""
     head: ExportHead | None = None
     """The head of an exported model (GGUF, ONNX); null where the files say nothing about it."""
+
+
+class Inventoried(Unsupported):
+    """A place that can't be examined as a checkpoint; `contents` is what its weight files hold."""
+
+    def __init__(self, message: str, hint: str, contents: WeightInventory) -> None:
+        super().__init__(message, hint)
+        self.contents = contents
 
 
 def contents_of(

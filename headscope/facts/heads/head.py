@@ -47,10 +47,6 @@ def parse_pooling(name: str) -> PoolingKind:
     return PoolingKind(spelled)
 
 
-FORMULA_START = "logits = "
-"""What a formula begins with."""
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Evidence:
     """One observed operation: what ran, in which module, at which line of which source file ("" if none is known)."""
@@ -207,7 +203,8 @@ class HeadTrace:
     be determined. `other_parameters` are those that only the scores of other heads depend on. `reads_problem_type` says
     whether the forward reads that field of the configuration for its loss; None where it was not seen to compute one.
     `token_rows` are the few rows of a larger matrix that the scores are made of, None for scores of a whole matrix.
-    `features` is what the linear layer at the end of the formula reads, "" where it doesn't end in one.
+    `features` is what the linear layer at the end of the formula reads, "" where it doesn't end in one; `expression`
+    is the formula without the name of the logits.
     """
 
     modules: tuple[str, ...]
@@ -229,6 +226,7 @@ class HeadTrace:
     reads_problem_type: bool | None = None
     token_rows: TokenRows | None = None
     features: str = ""
+    expression: str = ""
 
 
 class TensorKind(StrEnum):
@@ -307,11 +305,8 @@ class Head:
     """The rows of a language-model head that the scores are made of; null for a whole matrix."""
     features: str = field(default="", metadata={"json": None})
     """What the linear layer at the end of the formula reads, as the formula writes it; empty without such a layer."""
-
-    @property
-    def expression(self) -> str:
-        """What makes the logits, without their name: `classifier(h[CLS])`; empty without a formula."""
-        return self.formula.removeprefix(FORMULA_START)
+    expression: str = field(default="", metadata={"json": None})
+    """What makes the logits, without their name: `classifier(h[CLS])`; empty without a formula."""
 
     @property
     def tensors(self) -> tuple[HeadParameter, ...]:

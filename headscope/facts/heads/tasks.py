@@ -4,8 +4,29 @@ from enum import StrEnum
 
 from headscope.errors import UsageError, did_you_mean
 
-NOT_DETERMINED = "not determined"
-"""The loss, and what makes probabilities of the scores, where no forward told."""
+
+class Loss(StrEnum):
+    """The losses of forwards that headscope knows, by their PyTorch names."""
+
+    CROSS_ENTROPY = "CrossEntropyLoss"
+    BINARY_CROSS_ENTROPY = "BCEWithLogitsLoss"
+    SQUARED_ERROR = "MSELoss"
+    ABSOLUTE_ERROR = "L1Loss"
+    SMOOTH_ABSOLUTE_ERROR = "SmoothL1Loss"
+    NONE = "none"
+    """The forward takes no labels."""
+    NOT_DETERMINED = "not determined"
+    """No forward told."""
+
+
+class Activation(StrEnum):
+    """What makes probabilities of scores; a module in memory may apply another function, by its own name."""
+
+    SOFTMAX = "softmax"
+    SIGMOID = "sigmoid"
+    NONE = "none"
+    NOT_DETERMINED = "not determined"
+    """No forward told."""
 
 
 class Task(StrEnum):
@@ -70,15 +91,15 @@ TEXT_TASKS = frozenset(
 """Tasks whose inputs are texts."""
 
 
-_ACTIVATIONS = {
-    "CrossEntropyLoss": "softmax",
-    "BCEWithLogitsLoss": "sigmoid",
-    "MSELoss": "none",
-    "L1Loss": "none",
-    "SmoothL1Loss": "none",
+_ACTIVATIONS: dict[str, Activation] = {
+    Loss.CROSS_ENTROPY: Activation.SOFTMAX,
+    Loss.BINARY_CROSS_ENTROPY: Activation.SIGMOID,
+    Loss.SQUARED_ERROR: Activation.NONE,
+    Loss.ABSOLUTE_ERROR: Activation.NONE,
+    Loss.SMOOTH_ABSOLUTE_ERROR: Activation.NONE,
 }
 
 
 def activation_for(loss: str) -> str:
     """The function that turns the scores into probabilities under `loss`; `not determined` for an unknown loss."""
-    return _ACTIVATIONS.get(loss, NOT_DETERMINED)
+    return _ACTIVATIONS.get(loss, Activation.NOT_DETERMINED).value

@@ -1,6 +1,7 @@
 """Heads side by side."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from headscope.facts.exports.export import ExportComparison
@@ -8,8 +9,24 @@ from headscope.facts.heads.head import Stage
 from headscope.facts.plain import to_dict
 from headscope.facts.results.report import SCHEMA_VERSION, Report
 
-PARAMETER = "weight of the head "
-"""What the differences in single parameters are called, before the parameter's name."""
+
+class Aspect(StrEnum):
+    """In what heads are compared as a whole."""
+
+    CLASS = "class"
+    TASK = "task"
+    POOLING = "pooling"
+    OPERATIONS = "operations"
+    FORMULA = "formula"
+    CLASSES = "classes"
+    LABELS = "labels"
+    PROBLEM_TYPE = "problem type"
+    LOSS = "loss"
+    ACTIVATION = "activation"
+    DTYPE = "dtype"
+    MODEL_SIZE = "model size"
+    HEAD_SIZE = "head size"
+
 
 _ROLES = {
     "activation": (
@@ -35,6 +52,8 @@ class Difference:
     """In what the heads differ."""
     values: tuple[str, ...]
     """Its value for each model, as text."""
+    aspect: Aspect | None = field(default=None, metadata={"json": None})
+    """What they differ in as a whole; None for a difference in one parameter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What a running engine gives for texts, compared with what the checkpoint gives."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headscope.facts.plain import Derived, to_dict
@@ -45,6 +45,10 @@ class ServedExplanation:
     """The factor on the logits; 1 for none."""
     offset: float
     """What is added to them; 0 for nothing."""
+    is_sum: bool = field(default=False, metadata={"json": None})
+    """Whether the expression is a sum or a difference, so that a factor needs parentheses around it."""
+    is_without_segments: bool = field(default=False, metadata={"json": None})
+    """Whether the variant reads inputs whose segment IDs are all 0."""
 
 
 @dataclass(frozen=True, slots=True)

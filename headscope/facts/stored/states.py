@@ -49,6 +49,10 @@ class Repair:
     language: str = "python"
     """`python` or `sh`."""
 
+    def told(self) -> str:
+        """The sentence with its code where that is one line; longer code is shown below it."""
+        return f"{self.sentence} `{self.code}`" if "\n" not in self.code else self.sentence.removesuffix(":")
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
@@ -82,9 +86,6 @@ def error_line(err: HeadscopeError, code: str = "") -> str:
 
 
 def whole_hint(err: HeadscopeError) -> str:
-    """The hint of an error; one that leads to the code of a repair below it ends in that code where it is short."""
-    if not err.hint.endswith(":"):
-        return err.hint
+    """The hint of an error; what repairs the checkpoint ends in the code that does it, where that is short."""
     repair = err.state.repair if isinstance(err.state, CheckpointState) else None
-    is_short = repair is not None and "\n" not in repair.code
-    return f"{err.hint} `{repair.code}`" if repair is not None and is_short else err.hint.removesuffix(":")
+    return err.hint if repair is None else repair.told()

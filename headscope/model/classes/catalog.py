@@ -119,17 +119,21 @@ def mapped_name(name: str, model_type: str) -> str | None:
 
 
 def other_classes(model_type: str) -> tuple[str, ...]:
+    """The classes of `other_mappings` as texts: `JevForDecision (AutoModelForDecision)`."""
+    return tuple(f"{name} ({auto})" for name, auto in sorted(other_mappings(model_type).items()))
+
+
+def other_mappings(model_type: str) -> dict[str, str]:
     """The classes with a head of a family, for tasks that headscope doesn't know, with the auto classes that map them.
 
     A class that continues or fills texts, or that no head is on, is none of them.
     """
     known = set().union(*map(_all_names, (*_MAPPING_OF_TASK.values(), *_HEAD_OF_PRETRAINING)))
-    found = {
+    return {
         names[0]: auto
         for auto, table in auto_tables().items()
         if (names := table.get(model_type)) and names[0] not in known and not _generates(names[0])
     }
-    return tuple(f"{name} ({auto})" for name, auto in sorted(found.items()))
 
 
 def every_other_class() -> dict[str, str]:

@@ -73,7 +73,7 @@ def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]
 
 def open_tokenizer(place: Location) -> Any:
     """The checkpoint's own tokenizer. Raises Unsupported where there is none."""
-    tokenizer = _tool("AutoTokenizer", place, "a tokenizer")
+    tokenizer = _tool("AutoTokenizer", place, "a", "tokenizer")
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):  # Transformers makes an empty one where there is none
         raise Unsupported(
             f"{place.reference} has no tokenizer with a vocabulary",
@@ -187,7 +187,7 @@ def image_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
         from PIL import Image  # type: ignore[import-not-found,unused-ignore]  # optional
     except ImportError as err:
         raise Unsupported("reading a picture needs Pillow, which is not installed", "pip install pillow") from err
-    processor = _tool("AutoImageProcessor", place, "an image processor")
+    processor = _tool("AutoImageProcessor", place, "an", "image processor")
 
     def encode(path: str) -> Mapping[str, Any]:
         try:
@@ -206,7 +206,7 @@ def encode_audio(place: Location, path: str) -> Mapping[str, Any]:
 
 def audio_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
     """What makes the tensors of a WAV file. Raises Unsupported without a feature extractor."""
-    extractor = _tool("AutoFeatureExtractor", place, "a feature extractor")
+    extractor = _tool("AutoFeatureExtractor", place, "a", "feature extractor")
 
     def encode(path: str) -> Mapping[str, Any]:
         samples, rate = read_wave(path)
@@ -244,13 +244,12 @@ def read_wave(path: str) -> tuple[torch.Tensor, int]:
         raise NotFound(f"{path} is not a WAV file that can be read: {err}", "give a 16-bit WAV file") from err
 
 
-def _tool(auto_class: str, place: Location, what: str) -> Any:
+def _tool(auto_class: str, place: Location, article: str, what: str) -> Any:
     try:
         with quiet():
             return getattr(transformers, auto_class).from_pretrained(place.reference, **place.keywords())
     except Exception as err:
         raise Unsupported(
-            f"{place.reference} has no {what.removeprefix('a ').removeprefix('an ')} that can be loaded: "
-            f"{first_line(err)}",
-            f"add {what} to the checkpoint, or leave out its input",
+            f"{place.reference} has no {what} that can be loaded: {first_line(err)}",
+            f"add {article} {what} to the checkpoint, or leave out its input",
         ) from err

@@ -27,6 +27,19 @@ class Bar:
     tint: str = ACCENT
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A count and what it is of, in two parts, one below the other under a narrow column."""
+
+    parts: tuple[str, str]
+    count: int
+
+    @property
+    def name(self) -> str:
+        """The parts on one line."""
+        return " ".join(self.parts)
+
+
 def _style() -> str:
     fills = "".join(f".plot .{name} {{ fill: var(--{name}) }}\n" for name in (ACCENT, *(tint.value for tint in _TINTS)))
     return (
@@ -65,25 +78,25 @@ def bars_svg(name: str, title: str, bars: Sequence[Bar]) -> str:
     return _svg(name, title, bars, _ROW * len(bars), parts)
 
 
-def columns_svg(name: str, title: str, bars: Sequence[Bar]) -> str:
+def columns_svg(name: str, title: str, columns: Sequence[Column]) -> str:
     """Columns side by side, for neighboring intervals; `name` is unique in the page."""
-    most = max(bar.count for bar in bars)
-    wide = min(_WIDTH / len(bars), 120)
+    most = max(column.count for column in columns)
+    wide = min(_WIDTH / len(columns), 120)
     ground = _TALL + 18
-    parts = [element("line", class_="axis", x1=0, x2=wide * len(bars), y1=ground, y2=ground)]
-    for place, bar in enumerate(bars):
-        tall, middle = _TALL * bar.count / most, wide * (place + 0.5)
-        column = {"x": wide * place + 3, "y": ground - tall, "width": wide - 6, "height": tall}
-        parts += [element("rect", class_=bar.tint, **column)] if bar.count else []
-        parts.append(element("text", f"{bar.count:,}", class_="count middle", x=middle, y=ground - tall - 5))
+    parts = [element("line", class_="axis", x1=0, x2=wide * len(columns), y1=ground, y2=ground)]
+    for place, column in enumerate(columns):
+        tall, middle = _TALL * column.count / most, wide * (place + 0.5)
+        box = {"x": wide * place + 3, "y": ground - tall, "width": wide - 6, "height": tall}
+        parts += [element("rect", class_=ACCENT, **box)] if column.count else []
+        parts.append(element("text", f"{column.count:,}", class_="count middle", x=middle, y=ground - tall - 5))
         parts += [
             element("text", escaped(word), class_="middle", x=middle, y=ground + 15 + 13 * line)
-            for line, word in enumerate(_in_two(bar.name))
+            for line, word in enumerate(column.parts)
         ]
-    return _svg(name, title, bars, ground + 36, parts)
+    return _svg(name, title, columns, ground + 36, parts)
 
 
-def _svg(name: str, title: str, bars: Sequence[Bar], height: float, parts: Sequence[str]) -> str:
+def _svg(name: str, title: str, bars: Sequence[Bar | Column], height: float, parts: Sequence[str]) -> str:
     said = "; ".join(f"{safe(bar.name)}: {bar.count:,}" for bar in bars)
     whole = {"width": _WIDTH, "height": height, "viewBox": f"0 0 {_WIDTH} {height:.0f}"}
     return plot_svg(name, title, said, whole, parts)
@@ -109,9 +122,3 @@ def plot_svg(  # noqa: PLR0917  in the order of the markup
 def _fitted(name: str) -> str:
     shown = safe(name)
     return shown if len(shown) <= _LETTERS else f"{shown[: _LETTERS - 3]}..."
-
-
-def _in_two(words: str) -> tuple[str, ...]:
-    """`0.1 to 0.3 s` on two lines, so that it fits under a narrow column."""
-    first, _, rest = words.partition(" ")
-    return (first, rest)

@@ -10,7 +10,7 @@ from headscope.facts.counting import merged_gaps, told_gaps
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.environment import documentation_address, tool_version
 from headscope.render.parts.explain import topics
-from headscope.render.screens.check import WORDS, verdict_words
+from headscope.render.screens.check import WORDS, tally_words, verdict_words
 from headscope.render.text.safe import code_span, plain, safe
 
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
@@ -168,8 +168,8 @@ def markdown_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
     """A table of the models and one of their findings, for a job summary."""
     lines = ["| model | verdict | findings |", "|---|---|---|"]
     for result in results:
-        verdict = f"**{WORDS[result.verdict].lower()}**"
-        lines.append(f"| {code_span(result.reference)} | {verdict} for {result.profile.value} | {_sentence(result)} |")
+        verdict = f"**{WORDS[result.verdict].lower()}** for {result.profile.value}"
+        lines.append(f"| {code_span(result.reference)} | {verdict} | {plain(tally_words(result))} |")
     for result in results:
         if result.findings or result.not_determined:
             lines += ["", f"### {plain(result.reference)}", ""]
@@ -179,10 +179,6 @@ def markdown_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
         ]
         lines += [f"- **not determined** {plain(gap)}" for gap in told_gaps(result.not_determined)]
     return "\n".join(lines) + "\n"
-
-
-def _sentence(result: CheckResult) -> str:
-    return plain(verdict_words(result).partition(": ")[2])
 
 
 CI_FORMATS: dict[str, Callable[[Sequence[CheckResult], RuleTitles], str]] = {

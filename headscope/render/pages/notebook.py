@@ -24,7 +24,6 @@ from headscope.render.diagram.markup import element, escaped, lines
 from headscope.render.diagram.picture import Tint, picture_of
 from headscope.render.diagram.svg import color_variables, drawing_rules, part_element
 from headscope.render.head.stages import weight_size, weight_status
-from headscope.render.parts.findings import code_of
 from headscope.render.screens.check import counts_of, headline
 from headscope.render.screens.compare import compare_verdict
 from headscope.render.screens.inspect import inspect_facts
@@ -110,7 +109,7 @@ def _check(result: CheckResult) -> Iterator[str]:
 def _finding(finding: Finding) -> str:
     """A finding: its title to fold, below it what was found, what to do, and the code that does it."""
     level = element("span", finding.severity.value, class_=_classes(SEVERITY[finding.severity]))
-    code = "\n".join(line.plain.removeprefix("    ") for line in code_of(finding))
+    code = "\n".join(map(safe, finding.code.splitlines()))
     inner = lines(
         (
             element("p", escaped(safe(finding.message))),

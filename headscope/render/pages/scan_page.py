@@ -6,8 +6,9 @@ from headscope.facts.results.check import Verdict
 from headscope.facts.results.scan import Count, RuleCount, ScanSummary
 from headscope.render.diagram.markup import element, escaped, lines, page
 from headscope.render.diagram.picture import Tint
-from headscope.render.diagram.plots import ACCENT, STYLE, Bar, bars_svg, columns_svg
+from headscope.render.diagram.plots import ACCENT, STYLE, Bar, Column, bars_svg, columns_svg
 from headscope.render.screens.scan import (
+    Counting,
     CountLine,
     Section,
     effort_sentences,
@@ -52,23 +53,21 @@ def scan_html(found: ScanSummary) -> str:
 
 def _sections(found: ScanSummary) -> Iterator[str]:
     plots = {
-        "verdicts": tuple(Bar(one.name.replace("_", " "), one.count, _TINTS[Verdict(one.name)].value)
+        Counting.VERDICTS: tuple(Bar(one.name.replace("_", " "), one.count, _TINTS[Verdict(one.name)].value)
                           for one in verdicts_in_order(found)),
-        "not determined": _bars(found.causes, Tint.UNKNOWN.value),
-        "findings": _bars(found.findings),
-        "classes": _bars(found.classes),
-        "pooling": _bars(found.poolings),
+        Counting.CAUSES: _bars(found.causes, Tint.UNKNOWN.value),
+        Counting.FINDINGS: _bars(found.findings),
+        Counting.CLASSES: _bars(found.classes),
+        Counting.POOLING: _bars(found.poolings),
     }  # fmt: skip
     for section in sections(found, 15):
         bars = plots.get(section.title)
-        name = section.title.replace(" ", "-")
+        name = section.title.value.replace(" ", "-")
         yield _section(section, bars_svg(name, f"Rows by {section.title}", bars[: len(section.lines)]) if bars else "")
     if found.durations:
-        each = tuple(Bar(interval_words(one), one.count) for one in found.durations)
+        each = tuple(Column(interval_words(one), one.count) for one in found.durations)
         listed = tuple(CountLine(f"{one.count:,}", one.name) for one in each)
-        yield _section(
-            Section("time per checkpoint", "seconds", listed), columns_svg("seconds", "Rows by seconds", each)
-        )
+        yield _section(Section(Counting.SECONDS, "seconds", listed), columns_svg("seconds", "Rows by seconds", each))
 
 
 def _bars(counts: Sequence[Count | RuleCount], tint: str = ACCENT) -> tuple[Bar, ...]:

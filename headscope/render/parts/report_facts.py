@@ -25,7 +25,7 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.counting import counted, list_of, told_gaps
-from headscope.facts.heads.tasks import TEXT_TASKS, WITHOUT_CLASSES
+from headscope.facts.heads.tasks import TEXT_TASKS, WITHOUT_CLASSES, Activation, Loss
 from headscope.render.head.stages import fate_of
 from headscope.render.parts.findings import repaired_sentence
 from headscope.render.text.console import QUIET, STRONG, TONE, Tone
@@ -185,7 +185,7 @@ def source_facts(report: Report) -> FactLines:
 def _unnamed(model: ModelFacts) -> str:
     """The classes of a model that has no configuration to name them."""
     if not model.num_labels:
-        gives_embedding = model.loss == "none" and model.activation == "none"
+        gives_embedding = model.loss == Loss.NONE and model.activation == Activation.NONE
         return "none: the model gives an embedding, not class scores" if gives_embedding else "not determined"
     return f"{counted(model.num_labels, 'class', 'classes')}; the model has no id2label to name them"
 

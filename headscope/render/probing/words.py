@@ -18,14 +18,14 @@ from headscope.render.text.console import Tone
 from headscope.render.text.safe import safe
 from headscope.render.text.words import POOLING
 
-VECTORS = {
+_VECTORS = {
     Vector.FIRST_TOKEN: "first token",
-    Vector.MASKED_MEAN: "mean over tokens",
+    Vector.MASKED_MEAN: "mean over {}",
     Vector.LAST_NON_PAD_TOKEN: "last token",
     Vector.EOS_TOKEN: "end-of-sequence token",
-    Vector.MAX: "maximum over tokens",
-    Vector.MEAN_AND_MAX: "mean and max over tokens",
-    Vector.FIRST_LAST_MEAN: "mean over tokens, layers 1 and last",
+    Vector.MAX: "maximum over {}",
+    Vector.MEAN_AND_MAX: "mean and max over {}",
+    Vector.FIRST_LAST_MEAN: "mean over {}, layers 1 and last",
     Vector.LAST_FOUR_CONCAT: "first token, last 4 layers, joined",
     Vector.LAST_FOUR_AVERAGE: "first token, last 4 layers, averaged",
     Vector.POOLER: "output of the pooler",
@@ -72,11 +72,17 @@ def _read_by(result: ProbeResult) -> str:
     """What the head reads, in words."""
     assert result.head_input is not None
     kind = PoolingKind(result.head_input.pooling)
-    words = POOLING[kind] if kind not in (PoolingKind.OTHER, PoolingKind.CONCAT, PoolingKind.NONE) else "another vector"
-    article = "" if words.startswith(("another", "mean", "maximum", "all")) else "the "
+    words = "another vector" if kind in _UNNAMED else POOLING[kind]
+    article = "" if kind in _UNNAMED or kind in _OVER_POSITIONS else "the "
     head = next((item for item in result.candidates if item.name == result.head), None)
     through = " through the pooler" if head is not None and head.same_as == Vector.POOLER.value else ""
     return f"{article}{words}{through}"
+
+
+_UNNAMED = (PoolingKind.OTHER, PoolingKind.CONCAT, PoolingKind.NONE)
+_OVER_POSITIONS = (
+    PoolingKind.MEAN, PoolingKind.MASKED_MEAN, PoolingKind.MAX, PoolingKind.SPATIAL_MEAN, PoolingKind.FLATTEN,
+)  # fmt: skip
 
 
 def _difference(versus: Versus, candidates: int) -> str:
@@ -129,7 +135,7 @@ def input_words(result: ProbeResult) -> Input:
 
 def vector_words(vector: Vector, input: Input) -> str:
     """A vector in words; images and sounds have positions, not tokens."""
-    return VECTORS[vector] if input is Input.TEXT else VECTORS[vector].replace("over tokens", "over positions")
+    return _VECTORS[vector].format("tokens" if input is Input.TEXT else "positions")
 
 
 def candidate_words(candidate: Candidate, input: Input = Input.TEXT) -> str:

@@ -41,11 +41,16 @@ def check_verdicts(results: Sequence[CheckResult]) -> RenderableType:
 
 def verdict_words(result: CheckResult) -> str:
     """The verdict in one sentence: `Failed for inference: 1 error, 2 warnings`."""
+    return f"{WORDS[result.verdict]} for {result.profile.value}: {tally_words(result)}"
+
+
+def tally_words(result: CheckResult) -> str:
+    """What was found, and what could not be looked at: `1 error, 2 warnings; not determined: HS203`."""
     tally = counts_of(result.findings)
     open_topics = few_of(dict.fromkeys(gap.topic for gap in result.not_determined))
     gaps = f"; not determined: {open_topics}" if open_topics else ""
     ignored = f"; {counted(len(result.ignored), 'finding')} ignored" if result.ignored else ""
-    return f"{WORDS[result.verdict]} for {result.profile.value}: {tally}{gaps}{ignored}{_unread(result)}"
+    return f"{tally}{gaps}{ignored}{_unread(result)}"
 
 
 def _unread(result: CheckResult) -> str:
@@ -193,11 +198,15 @@ def _table(results: Sequence[CheckResult]) -> Table:
     return table
 
 
+def verdict_line(result: CheckResult) -> str:
+    """The verdict on a model in one line: `headscope: roberta-base: Failed for training: 1 error`."""
+    return safe(f"headscope: {result.reference}: {verdict_words(result)}")
+
+
 def failure_sentence(result: CheckResult) -> str:
     """A result in a few lines: the verdict, the findings, the gravest first, and what was new after the load."""
     new = fold_keys(result.report.weights.new) if result.report else ()
-    lines = [f"headscope: {result.reference}: {verdict_words(result)}"]
-    lines += [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
+    lines = [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
     lines += [f"not determined: {reason}" for reason in dict.fromkeys(gap.reason for gap in result.not_determined)]
     lines += [f"new after the load: {list_of(new, 8)}"] if new else []
-    return "\n".join(safe(line) for line in lines)
+    return "\n".join((verdict_line(result), *map(safe, lines)))

@@ -11,7 +11,7 @@ from rich.text import Text
 from headscope.facts import Gap, Head, HeadParameter, ParameterStatus, Report, Stage
 from headscope.facts.counting import counted, list_of, told_gaps
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
-from headscope.facts.results.comparison import PARAMETER, Comparison, SameValues, role_of
+from headscope.facts.results.comparison import Aspect, Comparison, SameValues, role_of
 from headscope.render.head.stages import own_parameters
 from headscope.render.parts.export import export_lines, export_verdict
 from headscope.render.parts.report_facts import FactLines, remarks_of
@@ -79,8 +79,7 @@ def _of_several(comparison: Comparison) -> Iterator[RenderableType]:
 
 def _kinds(comparison: Comparison) -> Iterator[str]:
     """What differs, with the single parameters under one name."""
-    names = (item.what for item in comparison.differences)
-    kinds = ("weights of the head" if name.startswith(PARAMETER) else name for name in names)
+    kinds = (item.aspect or "weights of the head" for item in comparison.differences)
     yield from dict.fromkeys(kinds)
 
 
@@ -168,7 +167,7 @@ def _difference_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]
     """The differences but those of single parameters, which stand with their stages; then the stages by role."""
     yield from _always(comparison)
     for item in comparison.differences:
-        if not item.what.startswith(PARAMETER) and item.what not in {*_ALWAYS, "operations"}:
+        if item.aspect is not None and item.aspect not in {*_ALWAYS, Aspect.OPERATIONS}:
             yield item.what, _folded([label(value, _DIFFERS) for value in item.values])
     for row in comparison.stages:
         role = next(role_of(stage.operation) for stage in row if stage is not None)
@@ -179,28 +178,32 @@ def _difference_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]
 
 def _always(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
     """The rows that stand first even if all models say the same."""
-    differing = {item.what: item.values for item in comparison.differences}
-    for name, read in _ALWAYS.items():
-        values = differing.get(name) or tuple(map(read, comparison.reports))
-        yield name, _folded([label(value, _DIFFERS if name in differing else "") for value in values])
+    differing = _aspects(comparison)
+    for aspect, read in _ALWAYS.items():
+        values = differing.get(aspect) or tuple(map(read, comparison.reports))
+        yield aspect, _folded([label(value, _DIFFERS if aspect in differing else "") for value in values])
+
+
+def _aspects(comparison: Comparison) -> dict[Aspect, tuple[str, ...]]:
+    """In what the heads differ as a whole, with the values."""
+    return {item.aspect: item.values for item in comparison.differences if item.aspect is not None}
 
 
 def _brief_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
     """The differences but those of sizes and of single parameters; what is known of the weights in numbers."""
     yield from _always(comparison)
-    differing = {item.what: item.values for item in comparison.differences}
-    for name, values in differing.items():
-        if name not in _ALWAYS and name not in _SIZES and not name.startswith(PARAMETER):
-            brief = tuple(_BRIEF[name](report) for report in comparison.reports) if name in _BRIEF else values
+    for aspect, values in _aspects(comparison).items():
+        if aspect not in _ALWAYS and aspect not in _SIZES:
+            brief = tuple(_BRIEF[aspect](report) for report in comparison.reports) if aspect in _BRIEF else values
             shown = brief if len(set(brief)) > 1 else values
-            yield name, _folded([label(value, _DIFFERS) for value in shown])
+            yield aspect, _folded([label(value, _DIFFERS) for value in shown])
     yield "weights", _folded([_amounts(report.head) for report in comparison.reports])
 
 
-_SIZES = frozenset({"model size", "head size"})
-_BRIEF: dict[str, Callable[[Report], str]] = {
-    "pooling": lambda report: POOLING[report.head.pooling.kind] if report.head else "not determined",
-    "operations": lambda report: " > ".join(item.operation for item in report.head.stages) if report.head else "",
+_SIZES = frozenset({Aspect.MODEL_SIZE, Aspect.HEAD_SIZE})
+_BRIEF: dict[Aspect, Callable[[Report], str]] = {
+    Aspect.POOLING: lambda report: POOLING[report.head.pooling.kind] if report.head else "not determined",
+    Aspect.OPERATIONS: lambda report: " > ".join(item.operation for item in report.head.stages) if report.head else "",
 }
 """What says less of an aspect, and enough where it tells models apart."""
 
@@ -214,10 +217,10 @@ def _amounts(head: Head | None) -> Text:
     return Text(", ").join(found) if found else Text("none" if head else "not determined")
 
 
-_ALWAYS: dict[str, Callable[[Report], str]] = {
-    "class": lambda report: report.model.class_name,
-    "classes": lambda report: WITHOUT_CLASSES.get(report.model.task, f"{report.model.num_labels:,}"),
-    "formula": lambda report: (report.head.formula if report.head else "") or "not determined",
+_ALWAYS: dict[Aspect, Callable[[Report], str]] = {
+    Aspect.CLASS: lambda report: report.model.class_name,
+    Aspect.CLASSES: lambda report: WITHOUT_CLASSES.get(report.model.task, f"{report.model.num_labels:,}"),
+    Aspect.FORMULA: lambda report: (report.head.formula if report.head else "") or "not determined",
 }
 """What the table shows even if it is the same."""
 

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts.counting import counted, list_of
+from headscope.facts.heads.tasks import Activation
 from headscope.facts.results.engines import EngineEvidence, EngineHead, EnginesReport, EngineVerdict
 from headscope.render.text.console import QUIET, STRONG, TONE, Tone
 from headscope.render.text.lines import Paragraph
@@ -35,7 +36,7 @@ def engines_screen(report: EnginesReport, *, details: bool = False) -> Renderabl
     """The verdict, the head as Transformers computes it, and what each engine does."""
     parts: list[RenderableType] = [engines_verdict(report), Text()]
     known = report.formula or "head not determined"
-    function = "raw logits" if report.activation == "none" else report.activation
+    function = "raw logits" if report.activation == Activation.NONE else report.activation
     parts.append(Paragraph(label(f"{known}, then {function}"), Text("model in Transformers", STRONG), _MARGIN))
     ordered = sorted(report.engines, key=lambda item: _ORDER.index(item.verdict))
     brief = () if details or report.is_one else _BRIEF
@@ -84,7 +85,7 @@ def _together(items: Sequence[EngineHead]) -> Iterator[RenderableType]:
         return
     names = list_of([f"{item.title} ({_short(item.version)})" for item in items], len(items))
     reasons = {item.reason for item in items}
-    reason = f": {reasons.pop().removesuffix('.')}" if len(reasons) == 1 else ""
+    reason = f": {_clause(items[0].reason)}" if len(reasons) == 1 else ""
     verdict = items[0].verdict
     yield Paragraph(label(f"{names}{reason}", TONE[_TONES[verdict]]), Text(_WORDS[verdict], STRONG), _MARGIN)
 
@@ -109,6 +110,11 @@ def _lines(item: EngineHead, *, details: bool) -> Iterator[RenderableType]:
         yield Paragraph(label(note), Text("  also", QUIET), _MARGIN)
 
 
+def _clause(reason: str) -> str:
+    """A reason within a sentence: without the period at its end."""
+    return reason.removesuffix(".")
+
+
 def _short(version: str) -> str:
     """A version, or the beginning of a commit."""
     return version if "." in version else version[:7]
@@ -116,18 +122,18 @@ def _short(version: str) -> str:
 
 def _sentence(item: EngineHead) -> str:
     """What an engine does, in one sentence."""
-    function = "raw logits" if item.activation == "none" else item.activation or "an unknown function"
+    function = "raw logits" if item.activation == Activation.NONE else item.activation or "an unknown function"
     head = "the same head" if item.same_head else "head not determined"
     match item.verdict:
         case EngineVerdict.SAME:
             return f"{head}, then {function}"
         case EngineVerdict.NO_SCORES:
-            return f"no scores. {item.reason.removesuffix('.')}"
+            return f"no scores. {_clause(item.reason)}"
         case EngineVerdict.NOT_DETERMINED:
-            return f"not determined: {item.reason.removesuffix('.') or 'the source does not tell'}"
+            return f"not determined: {_clause(item.reason) or 'the source does not tell'}"
         case EngineVerdict.DIFFERENT if item.same_head is False:
             computed = f": {item.formula}, then {function}" if item.formula else ""
-            return f"another head{computed}. {item.reason.removesuffix('.')}"
+            return f"another head{computed}. {_clause(item.reason)}"
         case EngineVerdict.DIFFERENT:
             return f"{head}, then {function} by default"
     assert_never(item.verdict)

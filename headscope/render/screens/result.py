@@ -30,7 +30,7 @@ from headscope.render.screens.served import served_screen, served_verdict
 from headscope.render.screens.verification import verification_screen, verification_verdict
 from headscope.render.text.console import plain_text
 from headscope.render.text.safe import safe
-from headscope.render.text.words import axes_of, snapshot_sentence
+from headscope.render.text.words import axes_of, snapshot_lines, snapshot_sentence
 
 _LINE = 160
 
@@ -100,7 +100,7 @@ def _one_line(result: Any) -> str:  # noqa: PLR0911
         case Report():
             return f"{result.command} of {safe(result.checkpoint.reference)}: {safe(tell_verdict(result).sentence)}"
         case CheckpointManifest():
-            return f"snapshot: {' '.join(snapshot_sentence(result, getattr(result, 'output', '')).split())}"
+            return f"snapshot: {' '.join(snapshot_lines(result, getattr(result, 'output', '')))}"
         case tuple() if result and isinstance(result[0], Topic):
             return f"explain: {', '.join(topic.id for topic in result)}"
         case tuple():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -14,6 +15,19 @@ from headscope.render.text.console import QUIET, STRONG
 from headscope.render.text.lines import GAP, Paragraph
 from headscope.render.text.safe import code_span, label, plain
 from headscope.render.text.words import bytes_of
+
+
+class Counting(StrEnum):
+    """What the rows are counted by; the titles of the sections."""
+
+    VERDICTS = "verdicts"
+    PROFILES = "judged for"
+    CAUSES = "not determined"
+    FINDINGS = "findings"
+    CLASSES = "classes"
+    POOLING = "pooling"
+    SLOWEST = "slowest"
+    SECONDS = "time per checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +43,7 @@ class CountLine:
 class Section:
     """One way to count the rows, by a `noun`; `more` says what was left out, `unit` what the numbers are."""
 
-    title: str
+    title: Counting
     noun: str
     lines: tuple[CountLine, ...]
     more: CountLine | None = None
@@ -38,8 +52,14 @@ class Section:
 
 def verdict_sentence(found: ScanSummary) -> str:
     """How many checkpoints came to which verdict: `3 checkpoints: 2 passed, 1 failed`."""
+    return "".join(_scope_and_verdicts(found))
+
+
+def _scope_and_verdicts(found: ScanSummary) -> tuple[str, str]:
+    """The sentence up to its colon, and the rest; without a row, there is no colon."""
+    scope = counted(found.rows, "checkpoint")
     words = ", ".join(f"{line.number} {line.name}" for line in _verdicts(found))
-    return f"{counted(found.rows, 'checkpoint')}: {words}" if words else counted(found.rows, "checkpoint")
+    return (f"{scope}:", f" {words}") if words else (scope, "")
 
 
 def effort_sentences(found: ScanSummary) -> tuple[str, ...]:
@@ -58,13 +78,13 @@ def sections(found: ScanSummary, most: int = 10) -> tuple[Section, ...]:
     """The counts under their titles, at most `most` lines each; what has none is left out."""
     slowest = tuple(CountLine(f"{one.seconds:,.2f} s", one.reference) for one in found.slowest)
     every = (
-        Section("verdicts", "verdict", _verdicts(found)),
-        _counted("judged for", "profile", found.profiles, most),
-        _counted("not determined", "cause", found.causes, most),
-        _counted("findings", "rule", found.findings, most),
-        _counted("classes", "class", found.classes, most),
-        _counted("pooling", "kind", found.poolings, most),
-        Section("slowest", "checkpoint", slowest, unit="time"),
+        Section(Counting.VERDICTS, "verdict", _verdicts(found)),
+        _counted(Counting.PROFILES, "profile", found.profiles, most),
+        _counted(Counting.CAUSES, "cause", found.causes, most),
+        _counted(Counting.FINDINGS, "rule", found.findings, most),
+        _counted(Counting.CLASSES, "class", found.classes, most),
+        _counted(Counting.POOLING, "kind", found.poolings, most),
+        Section(Counting.SLOWEST, "checkpoint", slowest, unit="time"),
     )
     return tuple(one for one in every if one.lines)
 
@@ -78,7 +98,7 @@ def _verdicts(found: ScanSummary) -> tuple[CountLine, ...]:
     return tuple(CountLine(f"{one.count:,}", WORDS[Verdict(one.name)].lower()) for one in verdicts_in_order(found))
 
 
-def _counted(title: str, noun: str, counts: Sequence[Count | RuleCount], most: int) -> Section:
+def _counted(title: Counting, noun: str, counts: Sequence[Count | RuleCount], most: int) -> Section:
     most += len(counts) == most + 1  # "1 other" would take as much room
     rest = counts[most:]
     more = CountLine(f"{sum(one.count for one in rest):,}", f"in {counted(len(rest), 'other')}") if rest else None
@@ -91,17 +111,17 @@ def _line_of(one: Count | RuleCount) -> CountLine:
     return CountLine(f"{one.count:,}", " ".join(filter(None, (one.id, one.name))), one.title)
 
 
-def interval_words(one: Interval) -> str:
-    """`under 0.1 s`, `0.1 to 0.3 s`, `300 s or more`."""
+def interval_words(one: Interval) -> tuple[str, str]:
+    """An interval in two parts: `under` `0.1 s`, `0.1` `to 0.3 s`, `300` `s or more`."""
     if one.high is None:
-        return f"{one.low:g} s or more"
-    return f"{one.low:g} to {one.high:g} s" if one.low else f"under {one.high:g} s"
+        return f"{one.low:g}", "s or more"
+    return (f"{one.low:g}", f"to {one.high:g} s") if one.low else ("under", f"{one.high:g} s")
 
 
 def scan_screen(found: ScanSummary) -> RenderableType:
     """The summary of a scan."""
     parts: list[RenderableType] = [scan_verdict(found), Text()]
-    shown = [section for section in sections(found) if section.title != "verdicts"]  # the first line has them
+    shown = [one for one in sections(found) if one.title is not Counting.VERDICTS]  # the first line has them
     titles = max((len(section.title) for section in shown), default=0)
     numbers = max((len(line.number) for section in shown for line in _with_rest(section)), default=0)
     for section in shown:
@@ -112,8 +132,8 @@ def scan_screen(found: ScanSummary) -> RenderableType:
 
 def scan_verdict(found: ScanSummary) -> RenderableType:
     """One line: how many checkpoints came to which verdict."""
-    first, colon, words = verdict_sentence(found).partition(":")
-    return Paragraph(Text.assemble((first + colon, STRONG), words))
+    scope, verdicts = _scope_and_verdicts(found)
+    return Paragraph(Text.assemble((scope, STRONG), verdicts))
 
 
 def _with_rest(section: Section) -> tuple[CountLine, ...]:

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts.counting import counted, list_of
+from headscope.facts.heads.tasks import Activation
 from headscope.facts.results.served import AS_IT_IS, ServedExplanation, ServedReport
 from headscope.render.text.console import QUIET, STRONG, VERDICT
 from headscope.render.text.lines import Paragraph
@@ -36,9 +37,9 @@ def _computed(item: ServedExplanation, *, has_own_formula: bool) -> str:
     """What the server computes, `softmax(classifier(h[CLS]))`, with what the formula doesn't show."""
     inner = item.formula or "logits"
     if item.scale != 1:
-        inner = f"{item.scale:.4g} * ({inner})" if " + " in inner or " - " in inner else f"{item.scale:.4g} * {inner}"
+        inner = f"{item.scale:.4g} * {f'({inner})' if item.is_sum else inner}"
     inner = inner if not item.offset else f"{inner}{_offset(item)}"
-    whole = inner if item.activation == "none" else f"{item.activation}({inner})"
+    whole = inner if item.activation == Activation.NONE else f"{item.activation}({inner})"
     variant = item.variant if has_own_formula and item.variant != AS_IT_IS else ""
     return ", ".join(part for part in (whole, variant, _order(item)) if part)
 

@@ -22,13 +22,13 @@ SAVES = "verify-save"
 _MARGIN = 12
 _MOST_NAMES, _FEW_NAMES = 6, 3
 _WORDS = {
-    Verdict.PASSED: "The loaded model holds what the checkpoint stores",
-    Verdict.FAILED: "The loaded model is not what the checkpoint stores",
+    Verdict.PASSED: "The loaded {} holds what the checkpoint stores",
+    Verdict.FAILED: "The loaded {} is not what the checkpoint stores",
     Verdict.NOT_DETERMINED: "Not determined: some tensors could not be compared",
 }
 _WORDS_OF_SAVES = {
-    Verdict.PASSED: "The save holds the live model",
-    Verdict.FAILED: "The save does not hold the live model",
+    Verdict.PASSED: "The save holds the live {}",
+    Verdict.FAILED: "The save does not hold the live {}",
     Verdict.NOT_DETERMINED: "Not determined: some tensors could not be compared",
 }
 _STYLE = {
@@ -58,7 +58,7 @@ def _words_on(result: VerifyResult) -> str:
         return _WORDS_OF_TRAININGS[result.verdict]
     words = (_WORDS_OF_SAVES if result.command == SAVES else _WORDS)[result.verdict]
     part = "head" if result.scope.head_only else "adapter" if result.scope.adapter_only else "model"
-    return words.replace("live model", f"live {part}").replace("loaded model", f"loaded {part}")
+    return words.format(part)
 
 
 def _scope_of(result: VerifyResult) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from headscope.errors import HeadscopeError
 from headscope.facts import SCHEMA_VERSION, CheckpointManifest, Report
+from headscope.facts.exports.export import Inventoried
 from headscope.facts.plain import to_dict, to_json_value
 from headscope.facts.results.check import CheckResult, verdict_on_all
 from headscope.facts.results.disk_usage import DiskUsage
@@ -90,8 +91,7 @@ def error_document(error: HeadscopeError) -> Document:
         "schema_version": SCHEMA_VERSION,
         "error": {"code": error.code, "message": error.message, "hint": whole_hint(error)},
     }
-    contents = getattr(error, "contents", None)
-    beside = {"contents": contents, "state": error.state}
+    beside = {"contents": error.contents if isinstance(error, Inventoried) else None, "state": error.state}
     return document | {name: to_dict(fact) for name, fact in beside.items() if fact is not None}
 
 

@@ -1,6 +1,7 @@
 """The head in one sentence, from its traced formula and its loss: `A logistic regression on tanh(dense(h[CLS]))`."""
 
 from headscope.facts import GapTopic, Head, HeadParameter, ModelFacts, PoolingKind, Report, Stage, Task
+from headscope.facts.heads.tasks import Activation, Loss
 
 _IDLE = frozenset({"dropout", "squeeze", "unsqueeze", "view", "reshape", "contiguous", "transpose", "permute"})
 _PARTS = frozenset({"split", "unbind", "chunk"})
@@ -44,16 +45,16 @@ def _kind(model: ModelFacts) -> str:
     """The model that a linear layer is with this loss; "" where it has no common name."""
     number = model.num_labels
     match (model.loss, model.activation):
-        case ("CrossEntropyLoss", "softmax") if model.task in _OVER_OTHERS:
+        case (Loss.CROSS_ENTROPY, Activation.SOFTMAX) if model.task in _OVER_OTHERS:
             return _OVER_OTHERS[model.task]
         case _ if model.task in _OVER_OTHERS:
             return ""
-        case ("CrossEntropyLoss", "softmax") if number > 1:
+        case (Loss.CROSS_ENTROPY, Activation.SOFTMAX) if number > 1:
             condition = "with integer labels, " if is_loss_chosen_by_labels(model) else ""
             return f"{condition}{_article(number)} {number:,}-class logistic regression"
-        case ("BCEWithLogitsLoss", "sigmoid"):
+        case (Loss.BINARY_CROSS_ENTROPY, Activation.SIGMOID):
             return "a yes-or-no logistic regression" if number == 1 else f"{number:,} yes-or-no logistic regressions"
-        case ("MSELoss", _):
+        case (Loss.SQUARED_ERROR, _):
             return "a linear regression" if number == 1 else f"{number:,} linear regressions"
     return ""
 

@@ -14,6 +14,7 @@ from headscope.facts import (
     Task,
 )
 from headscope.facts.counting import counted
+from headscope.facts.heads.tasks import Activation, Loss
 from headscope.render.text.safe import safe
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
@@ -119,37 +120,42 @@ SOURCE = {
 
 
 _CHOICE = {
-    Task.TOKEN_CLASSIFICATION: "one of {n} classes for each token",
-    Task.AUDIO_FRAME_CLASSIFICATION: "one of {n} classes for each frame",
+    Task.TOKEN_CLASSIFICATION: "{classes} for each token",
+    Task.AUDIO_FRAME_CLASSIFICATION: "{classes} for each frame",
     Task.MULTIPLE_CHOICE: "one of the choices, each scored separately",
     Task.QUESTION_ANSWERING: "one start and one end among the positions",
 }
 
-_LOSS = {
-    ("CrossEntropyLoss", "softmax"): "CrossEntropyLoss over softmax: {choice}",
-    ("BCEWithLogitsLoss", "sigmoid"): "BCEWithLogitsLoss over sigmoid: {n} separate yes-or-no labels",
-    ("MSELoss", "none"): "MSELoss, no activation: {n} numbers (regression)",
+_LOSS: dict[tuple[str, str], str] = {
+    (Loss.CROSS_ENTROPY, Activation.SOFTMAX): "CrossEntropyLoss over softmax: {choice}",
+    (Loss.BINARY_CROSS_ENTROPY, Activation.SIGMOID): "BCEWithLogitsLoss over sigmoid: {n} separate yes-or-no labels",
+    (Loss.SQUARED_ERROR, Activation.NONE): "MSELoss, no activation: {numbers} (regression)",
 }
 
 
 def loss_of(model: ModelFacts) -> str:
     """How the logits become a loss, in one phrase."""
-    choice = _CHOICE.get(model.task, "one of {n} classes").format(n=f"{model.num_labels:,}")
+    number = model.num_labels
+    classes = "one class, always with probability 1" if number == 1 else f"one of {number:,} classes"
+    choice = _CHOICE.get(model.task, "{classes}").format(classes=classes)
     phrase = _LOSS.get((model.loss, model.activation))
-    if model.num_labels == 1:
-        choice = choice.replace("one of 1 classes", "one class, always with probability 1")
-    if model.loss == "none":
-        applied = f"; activation: {model.activation}" if model.activation not in {"none", "not determined"} else ""
+    if model.loss == Loss.NONE:
+        is_known = model.activation not in {Activation.NONE, Activation.NOT_DETERMINED}
+        applied = f"; activation: {model.activation}" if is_known else ""
         return f"none in forward: the code that trains it decides{applied}"
     if phrase is None:
-        return model.loss if model.loss == "not determined" else f"{model.loss}, activation: {model.activation}"
-    return phrase.format(choice=choice, n=f"{model.num_labels:,}").replace(": 1 numbers", ": 1 number")
+        return model.loss if model.loss == Loss.NOT_DETERMINED else f"{model.loss}, activation: {model.activation}"
+    return phrase.format(choice=choice, n=f"{number:,}", numbers=counted(number, "number"))
 
 
 def snapshot_sentence(manifest: CheckpointManifest, output: str) -> str:
-    """What `snapshot` wrote, and where."""
+    """What `snapshot` wrote, and where; what could not be read is on the next lines."""
+    return "\n".join(snapshot_lines(manifest, output))
+
+
+def snapshot_lines(manifest: CheckpointManifest, output: str) -> tuple[str, ...]:
+    """What `snapshot` wrote and where, then what could not be read."""
     size = f"{bytes_of(manifest.bytes_read)} read of {bytes_of(manifest.bytes_total)}"
-    gaps = "".join(f"\nnot determined: {safe(gap.topic)}: {safe(gap.reason)}" for gap in manifest.gaps)
-    return (
-        f"wrote {safe(output)}: {counted(len(manifest.tensors), 'tensor')} of {safe(manifest.reference)}, {size}{gaps}"
-    )
+    gaps = (f"not determined: {safe(gap.topic)}: {safe(gap.reason)}" for gap in manifest.gaps)
+    held = f"{counted(len(manifest.tensors), 'tensor')} of {safe(manifest.reference)}, {size}"
+    return (f"wrote {safe(output)}: {held}", *gaps)

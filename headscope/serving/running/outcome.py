@@ -12,7 +12,7 @@ from headscope.facts.results.served import AS_IT_IS, ServedExplanation, ServedSc
 from headscope.serving.answers import Answer, Answers
 from headscope.serving.comparing import ReferenceScores, compare_scores
 from headscope.serving.explaining import SCORE_FUNCTIONS, Scores
-from headscope.serving.running.process import NOT_FINITE, BatchScores, EngineAnswer, Resolution
+from headscope.serving.running.process import BatchScores, EngineAnswer, Resolution
 
 DEFAULT, PLAIN, BATCH, LEFT, PADS, PAIRS, LONG = "default", "plain", "batch", "left", "pads", "pairs", "long"
 """The batches of a run: texts one by one with the engine's own function; then logits of texts one by one, in one batch
@@ -45,7 +45,7 @@ def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], e
     given = dict(zip(names, answer.batches, strict=True))
     plain, default = given[PLAIN], given[DEFAULT]
     asked = plain if not plain.error and plain.raw else default
-    if asked.error == NOT_FINITE:  # those of Transformers are
+    if not asked.is_finite:  # those of Transformers are
         return replace(bare, runs=True, same_head=False, reason="The scores are NaN or infinite.")
     if asked.error:
         return replace(bare, evidence=None, reason=asked.error)
@@ -152,7 +152,7 @@ def _differs(found: ServedScores | None) -> bool:
 
 def _ignores_segments(found: ServedScores | None) -> bool:
     explained = found.explanation if found is not None else None
-    return explained is not None and explained.variant.startswith("segment IDs")
+    return explained is not None and explained.is_without_segments
 
 
 def _differs_in_batch(

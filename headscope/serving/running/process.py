@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from headscope.serving.explaining import Scores
 
 _FOLDER, _NODE = Path(__file__).parent / "runners", ".mjs"
-NOT_FINITE = "scores that are not finite"
 """Why there are none of a batch: NaN or infinity."""
 _SECONDS = 600.0
 """For all of an engine: vLLM takes a minute to start, an export to ONNX as long."""
@@ -54,12 +53,13 @@ class InputBatch:
 class BatchScores:
     """What an engine gave for a batch: a row for each text, or for each token, or why there is none.
 
-    `raw`: they are logits.
+    `raw`: they are logits. `is_finite` is False if the error is that they were not all finite.
     """
 
     scores: Scores
     raw: bool
     error: str = ""
+    is_finite: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,5 +239,5 @@ def _batch_scores(found: Any, batch: InputBatch) -> BatchScores:
     if scores.ndim != 2 or len(scores) != count:
         return BatchScores(np.empty((0, 0)), bool(found["raw"]), f"scores of the shape {scores.shape}")
     if not np.isfinite(scores).all():
-        return BatchScores(np.empty((0, 0)), bool(found["raw"]), NOT_FINITE)
+        return BatchScores(np.empty((0, 0)), bool(found["raw"]), "scores that are not finite", is_finite=False)
     return BatchScores(scores, bool(found["raw"]))

@@ -25,7 +25,7 @@ from headscope.trace.formula.side_values import LAYOUT
 from headscope.trace.record.base import base_module
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.recorder import Operation
-from headscope.trace.replay.replay import mask_name
+from headscope.trace.replay.replay import mask_kind
 from headscope.trace.slice.axes import TokenAxes
 from headscope.trace.slice.head_slice import HeadSlice, same_head
 from headscope.trace.slice.stages import is_silent, place_of, single_step
@@ -107,7 +107,7 @@ class Counterpart:
     def _side(self, node: Side) -> Side:
         tensor = self.of(node.tensor)
         producer = node.producer if node.producer < 0 else self.operations[node.producer].index
-        if node.text in {"mask", "~mask"} and mask_name(tensor, producer, self.other) != node.text:
+        if node.mask is not None and mask_kind(tensor, producer, self.other) is not node.mask:
             raise Differs("reads a mask that does not keep exactly the positions that are not padding")
         return replace(node, tensor=tensor, producer=producer)
 

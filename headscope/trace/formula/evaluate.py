@@ -19,18 +19,19 @@ from headscope.trace.formula.expression import (
     Pooled,
     Rows,
     Side,
+    Sign,
 )
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.randomness import OwnRandomness
 from headscope.trace.replay.picks import is_mask_of_rows, kept_positions
-from headscope.trace.replay.replay import Replay
+from headscope.trace.replay.replay import MaskKind, Replay
 
-_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
-    " + ": operator.add,
-    " - ": operator.sub,
-    " * ": operator.mul,
-    " / ": operator.truediv,
-    " @ ": operator.matmul,
+_SIGNS: dict[Sign, Callable[[Any, Any], Any]] = {
+    Sign.ADD: operator.add,
+    Sign.SUB: operator.sub,
+    Sign.MUL: operator.mul,
+    Sign.DIV: operator.truediv,
+    Sign.MATMUL: operator.matmul,
 }
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-5
 """Single precision over a few dozen operations, in another order than the head ran them; a wrong term is far larger."""
@@ -148,7 +149,7 @@ def _kept_rows(value: torch.Tensor, node: Pooled, execution: Execution, replay: 
     """
     length = value.shape[node.axes[0]]
     mask = None if node.mask is None else replay.value(node.mask.tensor, node.mask.producer)
-    if mask is not None and node.mask is not None and node.mask.text == "~mask":
+    if mask is not None and node.mask is not None and node.mask.mask is MaskKind.PADDING:
         mask = mask == 0
     if execution.probe.rows:
         if mask is not None and not is_mask_of_rows(mask, execution):

@@ -2,13 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
 import torch
 
 from headscope.facts import HiddenSource, Positions, Where
+from headscope.trace.replay.replay import MaskKind
 from headscope.trace.slice.stages import Step
+
+
+class Sign(StrEnum):
+    """The signs of arithmetic, as they are written."""
+
+    ADD = " + "
+    SUB = " - "
+    MUL = " * "
+    DIV = " / "
+    MATMUL = " @ "
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,11 +33,15 @@ class Hidden:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """A tensor that a head reads beside the hidden states: a parameter, a mask. Made by the operation `producer`."""
+    """A tensor that a head reads beside the hidden states: a parameter, a mask. Made by the operation `producer`.
+
+    `mask` says what a mask keeps, None for any other tensor.
+    """
 
     text: str
     tensor: torch.Tensor
     producer: int
+    mask: MaskKind | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +89,7 @@ class Pooled:
 class Arithmetic:
     """Two operands and a sign; `recorded` are those of the head, whose shapes the values get."""
 
-    sign: str
+    sign: Sign
     left: "Expression"
     right: "Expression"
     recorded: tuple[Any, Any]
@@ -126,7 +142,7 @@ class Rows:
 
 Expression = Hidden | Side | Number | Pick | Cut | Pooled | Arithmetic | Joined | Applied | Rows
 
-_LOOSE = {" + ", " - "}
+_LOOSE = {Sign.ADD, Sign.SUB}
 _MOST_LAYERS = 3
 
 
@@ -231,11 +247,11 @@ class _Speller:
         """The text with parentheses where it is a sum or product."""
         return f"({self.text(node)})" if isinstance(below_layout(node), Arithmetic) else self.text(node)
 
-    def _operand(self, node: Expression, sign: str, *, is_right: bool = False) -> str:
+    def _operand(self, node: Expression, sign: Sign, *, is_right: bool = False) -> str:
         inner = below_layout(node)
         if not isinstance(inner, Arithmetic) or (sign in _LOOSE and inner.sign not in _LOOSE):
             return self.text(node)
-        if inner.sign == sign and sign in {" + ", " * "} and not is_right:
+        if inner.sign == sign and sign in {Sign.ADD, Sign.MUL} and not is_right:
             return self.text(node)
         return f"({self.text(node)})"
 
@@ -255,7 +271,7 @@ def _bare(positions: Positions) -> str:
     """The positions without brackets: `CLS`, `1:`, `last non-pad`."""
     if positions.where is Where.NON_PAD:
         return "non-pad"
-    return positions.text.removeprefix("[").removesuffix("]")
+    return positions.token.removeprefix("[").removesuffix("]") or positions.text
 
 
 def below_layout(node: Expression) -> Expression:
@@ -263,6 +279,12 @@ def below_layout(node: Expression) -> Expression:
     while isinstance(node, Applied) and not node.text and not node.rest and len(node.operands) == 1:
         node = node.operands[0]
     return node
+
+
+def is_sum(node: Expression) -> bool:
+    """Whether an expression is a sum or a difference, which a factor before it would split."""
+    inner = below_layout(node)
+    return isinstance(inner, Arithmetic) and inner.sign in _LOOSE
 
 
 def _layer(node: Expression) -> int | None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from headscope.errors import Unsupported
 from headscope.facts import HiddenSource
-from headscope.facts.heads.head import FORMULA_START
 from headscope.trace.formula.evaluate import equals_head
 from headscope.trace.formula.expression import (
     Applied,
@@ -24,26 +23,32 @@ from headscope.trace.slice.axes import TokenAxes
 from headscope.trace.slice.head_slice import HeadSlice
 from headscope.trace.slice.stages import Step
 
+_START = "logits = "
 # Beyond this a line is too long to read, and the stages are beside it anyway.
 _LONGEST = 160
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """The line, or "" with the reason why there is none.
+    """What makes the logits, or "" with the reason why there is none.
 
     `nodes` are the trees that it writes; with `numbers_only`, no number in them has the name of an axis.
     """
 
-    text: str
+    expression: str
     reason: str = ""
     nodes: tuple[Expression, ...] = field(default=(), compare=False, repr=False)
     numbers_only: bool = field(default=False, compare=False)
 
     @property
+    def text(self) -> str:
+        """The line; "" where there is none."""
+        return f"{_START}{self.expression}" if self.expression else ""
+
+    @property
     def features(self) -> str:
         """What the one linear layer reads that makes all the scores; "" where there is no such layer."""
-        found = {spell_features(_top(node)) for node in self.nodes} if self.text else set[str]()
+        found = {spell_features(_top(node)) for node in self.nodes} if self.expression else set[str]()
         return found.pop() if len(found) == 1 else ""
 
 
@@ -74,24 +79,24 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
     # Simplified first: `mean(h)` is what people write. Then as it was computed, where the simplification does not give
     # the scores of the head; `h.sum(1) / 11` in a text of 11 tokens fits both, and the next run keeps one.
     for logits in (*by_rows(plain, execution, tokens), tuple(simplified(node, memo) for node in plain), plain):
-        lines = {_formula_line(logits, numbers_only=only): only for only in (True, False)}
-        lines.pop("", None)
-        if not lines:
+        texts = {_expression_of(logits, numbers_only=only): only for only in (True, False)}
+        texts.pop("", None)
+        if not texts:
             yield Formula("", "it would be too long to read")
             continue
         reason = equals_head(execution, replay, logits)
-        found = (Formula(line, "", logits, only) for line, only in reversed(lines.items()))
+        found = (Formula(text, "", logits, only) for text, only in reversed(texts.items()))
         yield from (Formula("", reason),) if reason else found
 
 
-def _formula_line(logits: tuple[Expression, ...], *, numbers_only: bool = False) -> str:
-    """The formula as text; "" where it is too long. With `numbers_only` no number is called the size of an axis."""
+def _expression_of(logits: tuple[Expression, ...], *, numbers_only: bool = False) -> str:
+    """The formula as text; "" for a line that is too long. With `numbers_only` no number is called an axis's size."""
     try:
         texts = dict.fromkeys(spell(_top(node), _LONGEST, numbers_only=numbers_only) for node in logits)
     except TooLong:
         return ""
-    line = f"{FORMULA_START}{' ; '.join(texts)}"
-    return line if len(line) <= _LONGEST else ""
+    expression = " ; ".join(texts)
+    return expression if len(_START) + len(expression) <= _LONGEST else ""
 
 
 def _top(node: Expression) -> Expression:

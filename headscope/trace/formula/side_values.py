@@ -8,13 +8,13 @@ import torch
 
 from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.formula.arguments import REVERSED, call_operands
-from headscope.trace.formula.expression import Applied, Arithmetic, Expression, Number, Side, Withheld
+from headscope.trace.formula.expression import Applied, Arithmetic, Expression, Number, Side, Sign, Withheld
 from headscope.trace.record.base import ModelNames
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import spell_index
 from headscope.trace.record.recorder import Operation
 from headscope.trace.replay.picks import TokenNames
-from headscope.trace.replay.replay import mask_name
+from headscope.trace.replay.replay import mask_kind
 from headscope.trace.slice.axes import TokenAxes
 from headscope.trace.slice.head_slice import HeadSlice
 from headscope.trace.slice.stages import Step, is_silent, single_step
@@ -23,7 +23,7 @@ LAYOUT = {
     "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "swapaxes", "swapdims", "expand",
     "movedim", "moveaxis", "unflatten", "contiguous", "broadcast_to", "view_as", "reshape_as", "t",
 }  # fmt: skip
-SIGNS = {"add": " + ", "sub": " - ", "div": " / ", "mul": " * ", "matmul": " @ "}
+SIGNS = {"add": Sign.ADD, "sub": Sign.SUB, "div": Sign.DIV, "mul": Sign.MUL, "matmul": Sign.MATMUL}
 _DEEPEST = 12
 
 
@@ -81,9 +81,9 @@ def side(tensor: torch.Tensor, producer: int, builder: Builder, depth: int = 0) 
         return Side(builder.weights.get(id(tensor), name), tensor, -1)
     inputs = {id(value): name for name, value in builder.execution.probe.inputs.items()}
     is_fixed = not tensor.is_meta and not _is_made_from_parameters(producer, builder)
-    name = mask_name(tensor, producer, builder.execution) if is_fixed else ""
-    if name:
-        return Side(name, tensor, producer)
+    mask = mask_kind(tensor, producer, builder.execution) if is_fixed else None
+    if mask is not None:
+        return Side(mask.value, tensor, producer, mask)
     if id(tensor) in inputs:
         return Side(inputs[id(tensor)], tensor, -1)
     if producer in graph.stale:

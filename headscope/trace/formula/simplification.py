@@ -16,11 +16,13 @@ from headscope.trace.formula.expression import (
     Pooled,
     Rows,
     Side,
+    Sign,
     below_layout,
 )
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import rows_on_last_axis
 from headscope.trace.replay.picks import TokenNames
+from headscope.trace.replay.replay import MaskKind
 
 
 def simplified(node: Expression, memo: dict[int, Expression]) -> Expression:
@@ -56,7 +58,7 @@ def _simplify(node: Expression, memo: dict[int, Expression]) -> Expression:
 def _mean_of_sum(node: Arithmetic) -> Pooled | None:
     """The mean that a sum over positions makes when it is divided, if this may be one."""
     pooled = below_layout(node.left)
-    if node.sign != " / " or not isinstance(pooled, Pooled) or pooled.function != "sum":
+    if node.sign is not Sign.DIV or not isinstance(pooled, Pooled) or pooled.function != "sum":
         return None
     inner, mask = _unmasked(pooled.of)
     if mask is None and not isinstance(below_layout(node.right), Number):  # what the inputs make is not a fixed number
@@ -68,14 +70,14 @@ def _mean_of_sum(node: Arithmetic) -> Pooled | None:
 def _unmasked(node: Expression) -> tuple[Expression, Side | None]:
     """What a mask was multiplied with or put into, and the mask; the same tree where there is none."""
     inner = below_layout(node)
-    if isinstance(inner, Arithmetic) and inner.sign == " * ":
+    if isinstance(inner, Arithmetic) and inner.sign is Sign.MUL:
         for kept, other in ((inner.left, inner.right), (inner.right, inner.left)):
             mask = below_layout(other)
-            if isinstance(mask, Side) and mask.text == "mask":
+            if isinstance(mask, Side) and mask.mask is MaskKind.KEPT:
                 return kept, mask
     if isinstance(inner, Applied) and inner.text in {"masked_fill", "index_put"}:
         masks = [bottom for item in inner.operands[1:] if isinstance(bottom := below_layout(item), Side)]
-        if masks and masks[0].text == "~mask":
+        if masks and masks[0].mask is MaskKind.PADDING:
             return inner.operands[0], masks[0]
     return node, None
 

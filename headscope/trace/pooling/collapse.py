@@ -22,7 +22,8 @@ class Part:
     """One thing the head reads of the tokens: a kind, the positions, and the rule in words.
 
     `sources` are the numbers of the hidden states that it mixes; `summed` is the number of positions of a sum that
-    nothing has divided yet; `tensors` are those before and after the token axis disappears.
+    nothing has divided yet; `tensors` are those before and after the token axis disappears. `smallest` is the rule of a
+    maximum if it is that of values with their sign changed.
     """
 
     kind: PoolingKind
@@ -32,6 +33,7 @@ class Part:
     summed: int = 0
     sources: tuple[int, ...] = (0,)
     tensors: tuple[torch.Tensor, ...] = field(default=(), compare=False, repr=False)
+    smallest: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,8 @@ def _read_max(step: Step, entering: torch.Tensor, state: Tokens, reading: Readin
     else:
         positions, over = state.kept, f"the positions{_and_padding(reading)}"
     weights = ", each multiplied by its own weight" if state.weighted else ""
-    return (Part(PoolingKind.MAX, positions, f"largest value of each feature over {over}{weights}"),)
+    words = f"value of each feature over {over}{weights}"
+    return (Part(PoolingKind.MAX, positions, f"largest {words}", smallest=f"smallest {words}"),)
 
 
 def _read_chosen(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:

@@ -1,7 +1,7 @@
 """The pooling: how the token axis of the hidden states disappears on the way to the logits, read step by step."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
@@ -32,6 +32,36 @@ _FAR_BELOW = -1e3
 """A number that takes a position out of a maximum when it is added: masks add from -1e4 to minus infinity."""
 
 
+@dataclass(frozen=True, slots=True)
+class RuleWords:
+    """The words of a pooling's rule: those of its parts, and what they are joined by."""
+
+    parts: tuple[Part, ...]
+    reading: Reading
+    sources: tuple[HiddenSource, ...]
+
+    def of(self, typed: tuple[PoolingPart, ...]) -> str:
+        """The rule of a pooling of these parts."""
+        if len(typed) == 1:
+            return _summary_prefix(_steps_of(self.parts)) + typed[0].rule + _of_layer(typed[0], self.sources)
+        joins = self.reading.joins
+        how = " and ".join(dict.fromkeys(_JOINS.get(step.name, f"joined by {step.name}") for step in joins))
+        several = _are_of_several_sources(typed)
+        rules = (f"{part.rule} of {_source_text(part)}" if several else part.rule for part in typed)
+        return f"{how or 'together'}: {'; '.join(rules)}"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingRead:
+    """A pooling; for each of its parts, the tensors before and after the token axis disappears, empty where it stays;
+    and the words of its rule.
+    """
+
+    pooling: Pooling
+    tensors: tuple[tuple[torch.Tensor, ...], ...]
+    words: RuleWords
+
+
 def read_pooling(  # noqa: PLR0917 - a pooling is read from that many sides
     execution: Execution,
     head: HeadSlice,
@@ -39,11 +69,8 @@ def read_pooling(  # noqa: PLR0917 - a pooling is read from that many sides
     names: TokenNames,
     axes: TokenAxes,
     sources: tuple[HiddenSource, ...],
-) -> tuple[Pooling, tuple[tuple[torch.Tensor, ...], ...]]:
-    """The pooling of a head, with the operations that show it.
-
-    Beside it, for each of its parts, the tensors before and after the token axis disappears; empty where it stays.
-    """
+) -> PoolingRead:
+    """The pooling of a head, with the operations that show it."""
     states: dict[int, State] = {id(tensor): Tokens(sources=(number,)) for number, tensor in enumerate(head.hidden)}
     reading = Reading(execution, head, names, axes, states, [])
     for step in steps:
@@ -54,7 +81,8 @@ def read_pooling(  # noqa: PLR0917 - a pooling is read from that many sides
         if step.name in SPLITS:
             _read_split(step, reading)
     parts = _parts_at_the_logits(reading)
-    return _pooling(parts, reading, sources), tuple(part.tensors for part in parts)
+    words = RuleWords(parts, reading, sources)
+    return PoolingRead(_pooling(parts, reading, sources, words), tuple(part.tensors for part in parts), words)
 
 
 def _state_of_output(output: torch.Tensor, state: State, step: Step, reading: Reading) -> State:
@@ -316,24 +344,27 @@ _PRODUCTS = {"matmul", "bmm", "einsum", "scaled_dot_product_attention", "multi_h
 _JOINS = {"cat": "side by side", "stack": "stacked", "add": "added", "sub": "subtracted", "mul": "multiplied"}
 
 
-def _pooling(parts: tuple[Part, ...], reading: Reading, sources: tuple[HiddenSource, ...]) -> Pooling:
+def _pooling(parts: tuple[Part, ...], reading: Reading, sources: tuple[HiddenSource, ...], words: RuleWords) -> Pooling:
     if not parts:
         return Pooling(
             PoolingKind.OTHER, (), "no hidden states with a token axis were found on the way to the scores", ()
         )
     names = reading.execution.names
-    steps = tuple(dict.fromkeys(step for part in parts for step in part.evidence))
-    evidence = tuple(_evidence(step.last, step.name, names) for step in steps)
+    evidence = tuple(_evidence(step.last, step.name, names) for step in _steps_of(parts))
     typed = tuple(_typed(_settled(part), sources) for part in parts)
     if len(typed) == 1:
-        part = typed[0]
-        rule = _summary_prefix(steps) + part.rule + _of_layer(part, sources)
-        return Pooling(part.kind, (part.positions.text,), rule, evidence, typed)
-    how = " and ".join(dict.fromkeys(_JOINS.get(step.name, f"joined by {step.name}") for step in reading.joins))
-    several = len({part.sources for part in typed}) > 1
-    rules = (f"{part.rule} of {_source_text(part)}" if several else part.rule for part in typed)
+        return Pooling(typed[0].kind, (typed[0].positions.text,), words.of(typed), evidence, typed)
+    several = _are_of_several_sources(typed)
     tokens = (f"{part.positions.text} of {_source_text(part)}" if several else part.positions.text for part in typed)
-    return Pooling(PoolingKind.CONCAT, tuple(tokens), f"{how or 'together'}: {'; '.join(rules)}", evidence, typed)
+    return Pooling(PoolingKind.CONCAT, tuple(tokens), words.of(typed), evidence, typed)
+
+
+def _steps_of(parts: tuple[Part, ...]) -> tuple[Step, ...]:
+    return tuple(dict.fromkeys(step for part in parts for step in part.evidence))
+
+
+def _are_of_several_sources(parts: tuple[PoolingPart, ...]) -> bool:
+    return len({part.sources for part in parts}) > 1
 
 
 def _typed(part: Part, sources: tuple[HiddenSource, ...]) -> PoolingPart:

@@ -10,6 +10,7 @@ import torch
 
 from headscope.errors import Unsupported
 from headscope.facts import Pooling, PoolingKind, PoolingPart
+from headscope.trace.pooling.pooling import PoolingRead
 from headscope.trace.record.recorder import Operation
 from headscope.trace.replay.changed_inputs import EVEN, ChangedInputs
 from headscope.trace.replay.picks import kept_positions
@@ -20,43 +21,41 @@ _CLOSE = 1e-3
 _Vectors = list[torch.Tensor]
 
 
-def with_changes_taken_back(
-    pooling: Pooling, tensors: tuple[tuple[torch.Tensor, ...], ...], runs: ChangedInputs | None
-) -> Pooling:
+def with_changes_taken_back(read: PoolingRead, runs: ChangedInputs | None) -> Pooling:
     """The pooling, in which a mean or a maximum of changed values that are changed back is no longer called one.
 
-    Where every position holds the same vector, a value from after the pooling is then one from before it. `tensors`
-    are those of each part, before and after its token axis disappears.
+    Where every position holds the same vector, a value from after the pooling is then one from before it.
     """
-    if runs is None or len(tensors) != len(pooling.parts):
+    pooling = read.pooling
+    if runs is None or len(read.tensors) != len(pooling.parts):
         return pooling
-    parts = []
-    for part, pair in zip(pooling.parts, tensors, strict=True):
+    found = []
+    for part, pair, seen in zip(pooling.parts, read.tensors, read.words.parts, strict=True):
         if not pair or part.kind not in EVEN:
-            parts.append(part)
+            found.append(part)
             continue
         try:
-            parts.append(_renamed(part, _Pooled(runs, pair[0], pair[1])))
+            found.append(_renamed(part, _Pooled(runs, pair[0], pair[1], seen.smallest)))
         except Unsupported:  # it cannot be run again, and what was read is not proven either
-            parts.append(part)
-    return _with_parts(pooling, tuple(parts))
-
-
-def _with_parts(pooling: Pooling, parts: tuple[PoolingPart, ...]) -> Pooling:
-    rule = pooling.rule
-    for old, new in zip(pooling.parts, parts, strict=True):
-        rule = rule if old == new else rule.replace(old.rule, new.rule, 1)
+            found.append(part)
+    parts = tuple(found)
+    if parts == pooling.parts:
+        return pooling
     kind = parts[0].kind if len(parts) == 1 else pooling.kind
-    return replace(pooling, kind=kind, rule=rule, parts=parts)
+    return replace(pooling, kind=kind, rule=read.words.of(parts), parts=parts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pooled:
-    """The tensors before and after one token axis disappears, in the head that they belong to."""
+    """The tensors before and after one token axis disappears, in the head that they belong to.
+
+    `smallest` is the rule if the smallest values come out instead of the largest.
+    """
 
     runs: ChangedInputs
     before: torch.Tensor
     after: torch.Tensor
+    smallest: str
 
     def earlier(self) -> Iterator[torch.Tensor]:
         """The tensors with tokens from which `before` is made, the nearest first."""
@@ -98,22 +97,23 @@ def _renamed(part: PoolingPart, pooled: _Pooled) -> PoolingPart:
             if held is None or not _is_close(_largest(held), _smallest(held)):
                 continue
             if _is_close(back, _largest(held)) or _is_close(back, _largest(held).abs()):
-                rule = _true_rule(
-                    part, _vectors(tensor, part, pooled, usual), _flat_rows(usual, changed_back), operation
-                )
+                vectors = _vectors(tensor, part, pooled, usual)
+                rule = _true_rule(part, vectors, _flat_rows(usual, changed_back), operation, pooled.smallest)
                 if rule != part.rule:
                     return replace(part, kind=PoolingKind.OTHER, rule=rule)
     return part
 
 
-def _true_rule(part: PoolingPart, held: _Vectors | None, back: torch.Tensor, operation: Operation) -> str:
+def _true_rule(
+    part: PoolingPart, held: _Vectors | None, back: torch.Tensor, operation: Operation, smallest: str
+) -> str:
     """The rule in words that hold for the vectors before the changes, of which `back` is what comes out."""
     if held is None:
         return part.rule
     if part.kind is not PoolingKind.MAX:
         is_same = _is_close(back, torch.stack([row.mean(0) for row in held]))
     elif _is_close(back, _smallest(held)):
-        return part.rule.replace("largest", "smallest", 1)
+        return smallest
     else:
         is_same = _is_close(back, _largest(held))
     transformed = f", of transformed values, then transformed back by {single_step(operation).name}"

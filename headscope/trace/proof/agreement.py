@@ -78,9 +78,9 @@ def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
     axes, sources = find_token_axes(execution, head), read_sources(execution, head, names)
     unfaithful = (*unfaithful_reasons(execution, head), *doubts(execution, head))
     replay = None if unfaithful else prove(execution, head)
-    pooling, tensors = read_pooling(execution, head, steps, tokens, axes, sources)
+    read = read_pooling(execution, head, steps, tokens, axes, sources)
     runs = ChangedInputs(execution, head, axes, replay) if replay else None
-    pooling = with_changes_taken_back(pooling, tensors, runs)
+    pooling = with_changes_taken_back(read, runs)
     formulas = write_formulas(execution, head, steps, axes, tokens, sources, replay)
     return Look(
         execution=execution,
@@ -89,7 +89,7 @@ def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
         stages=build_stages(execution, head, steps),
         axes=axes,
         pooling=withdrawn(pooling) if unfaithful else with_weighed_positions(pooling, execution, head, axes, replay),
-        tensors=tensors,
+        tensors=read.tensors,
         formulas=iter((Formula("", unfaithful[0]),)) if unfaithful else formulas,
         runs=runs,
         unfaithful=unfaithful,

@@ -19,13 +19,15 @@ class TokenNames:
     """What the tokenizer puts at index 0 and calls its end token; None where it has no such token.
 
     `is_own` says that this is read from the checkpoint's own tokenizer, not from the family's. `rows` are texts of
-    tokens whose rows of the language-model head serve as scores, by their ids.
+    tokens whose rows of the language-model head serve as scores, by their ids; `vocabulary` is how many rows the
+    checkpoint's head has, where a copy with fewer is traced.
     """
 
     first: str | None = None
     eos: str | None = None
     is_own: bool = False
     rows: tuple[tuple[int, str], ...] = ()
+    vocabulary: int | None = None
 
 
 def read_pick(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 import torch
@@ -253,45 +254,52 @@ def _proves_nothing(tensor: torch.Tensor) -> bool:
     return (tensor.dim() > 1 and not bool(tensor.any())) or not bool(torch.isfinite(tensor).all())
 
 
-def mask_name(tensor: torch.Tensor, producer: int, execution: Execution) -> str:
-    """`mask`, `~mask`, or "" for a tensor that is neither.
+class MaskKind(StrEnum):
+    """What a tensor of zeros and ones keeps, as formulas write it: the positions that are not padding, or padding."""
+
+    KEPT = "mask"
+    PADDING = "~mask"
+
+
+def mask_kind(tensor: torch.Tensor, producer: int, execution: Execution) -> MaskKind | None:
+    """What kind of mask a tensor is; None if it is none.
 
     For texts it is compared with the rows of the probe; for other inputs with the one input that is called a mask. What
     two inputs make is the mask by chance only.
     """
     if tensor.is_meta or not is_binary(tensor) or len(inputs_behind([(tensor, producer)], execution)) > 1:
-        return ""
+        return None
     if execution.probe.rows:
         if is_mask_of_rows(tensor, execution):
-            return "mask"
-        return "~mask" if is_mask_of_rows(tensor == 0, execution) else ""
+            return MaskKind.KEPT
+        return MaskKind.PADDING if is_mask_of_rows(tensor == 0, execution) else None
     masks = [value for name, value in execution.probe.inputs.items() if "mask" in name]
     if len(masks) != 1 or not isinstance(masks[0], torch.Tensor):
-        return ""
-    return "mask" if tensor is masks[0] else _of_frames(tensor, masks[0]) if producer >= 0 else ""
+        return None
+    return MaskKind.KEPT if tensor is masks[0] else _of_frames(tensor, masks[0]) if producer >= 0 else None
 
 
-def _of_frames(tensor: torch.Tensor, given: torch.Tensor) -> str:
+def _of_frames(tensor: torch.Tensor, given: torch.Tensor) -> MaskKind | None:
     """What a mask of frames is that follows from a mask of finer samples: rows that are whole there are whole here, and
     the others end early.
     """
     if tensor.dim() < 2 or tensor.shape[0] != given.shape[0]:
-        return ""
+        return None
     whole = given.reshape(len(given), -1).bool().all(1)
     kept = tensor.reshape(len(tensor), tensor.shape[1], -1).bool()
     if not bool(whole.any()) or not bool((kept == kept[..., :1]).all()):
-        return ""
-    for name, mask in (("mask", kept[..., 0]), ("~mask", ~kept[..., 0])):
+        return None
+    for kind, mask in ((MaskKind.KEPT, kept[..., 0]), (MaskKind.PADDING, ~kept[..., 0])):
         ends_once = bool((mask[:, :-1] | ~mask[:, 1:]).all())
         if bool(mask[whole].all()) and ends_once and bool(mask[:, 0].all()):
-            return name
-    return ""
+            return kind
+    return None
 
 
 def is_other_mask(tensor: torch.Tensor, producer: int, execution: Execution) -> bool:
     """Whether a tensor of zeros and ones keeps other positions of a text than the mask does."""
     known = not tensor.is_meta and bool(execution.probe.rows) and tensor.numel() > 1
-    return known and is_binary(tensor) and not mask_name(tensor, producer, execution)
+    return known and is_binary(tensor) and mask_kind(tensor, producer, execution) is None
 
 
 def is_binary(tensor: torch.Tensor) -> bool:

@@ -43,7 +43,7 @@ def read_head_rows(
     return TokenRows(
         execution.names.parameters[id(matrix.weight)],
         tuple(TokenRow(row, texts.get(row, "")) for row in rows),
-        matrix.size,
+        names.vocabulary or matrix.size,
     )
 
 

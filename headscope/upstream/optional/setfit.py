@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from headscope.errors import Unsupported, UsageError, moved
+from headscope.facts.heads.tasks import Activation
 from headscope.upstream.python import descends_from
 
 
@@ -94,8 +95,9 @@ def _of_sklearn(head: Any, labels: tuple[str, ...]) -> SetFitHead:
     rows = head.coef_.shape[0] if head.coef_.ndim == 2 else 0
     classes = tuple(_label(item, labels) for item in head.classes_.tolist())
     # liblinear fits a classifier for each class, and scales their probabilities to a sum of 1.
-    several = "not determined" if getattr(head, "solver", "") == "liblinear" else "softmax"
-    return SetFitHead(LinearClassifier(head.coef_, head.intercept_), classes, "sigmoid" if rows == 1 else several)
+    several = Activation.NOT_DETERMINED if getattr(head, "solver", "") == "liblinear" else Activation.SOFTMAX
+    activation = Activation.SIGMOID if rows == 1 else several
+    return SetFitHead(LinearClassifier(head.coef_, head.intercept_), classes, activation.value)
 
 
 def _label(value: Any, labels: tuple[str, ...]) -> str:

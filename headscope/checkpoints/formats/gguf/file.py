@@ -12,7 +12,7 @@ from headscope.checkpoints.formats.gguf.head import POOLING_TYPES, read_gguf_hea
 from headscope.errors import Malformed, Unsupported
 from headscope.facts import TensorHeader
 from headscope.facts.counting import counted
-from headscope.facts.exports.export import Setting, WeightInventory, contents_of
+from headscope.facts.exports.export import Inventoried, Setting, WeightInventory, contents_of
 
 GGUF_SUFFIX = ".gguf"
 _LARGEST_HEADER = 64_000_000
@@ -35,13 +35,13 @@ _FORMATS = {
 
 
 def refuse_gguf(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:
-    """Raises Unsupported, with what the first of them holds, where there are GGUF files."""
+    """Raises Inventoried, with what the first of them holds, where there are GGUF files."""
     found = sorted(name for name in names if name.lower().endswith(GGUF_SUFFIX))
     if not found:
         return
     contents = read_gguf(opened(found[0]))
     more = f"; {counted(len(found) - 1, 'other GGUF file')} not read" if len(found) > 1 else ""
-    raise Unsupported(
+    raise Inventoried(
         f"{found[0]} is a GGUF file ({contents.architecture}): it holds no operations, so its head is read from names "
         f"and not traced{more}",
         f"run `headscope compare SOURCE {found[0]}` with the checkpoint it was converted from",

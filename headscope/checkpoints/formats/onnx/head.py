@@ -20,7 +20,7 @@ from headscope.checkpoints.formats.onnx.walk import (
     storage_of,
     stored_step,
 )
-from headscope.errors import HeadscopeError, Unsupported
+from headscope.errors import HeadscopeError
 from headscope.facts import Gap, GapTopic, PoolingKind, Shape, TensorHeader
 from headscope.facts.counting import counted
 from headscope.facts.exports.export import (
@@ -28,6 +28,7 @@ from headscope.facts.exports.export import (
     ExportStep,
     ExportValue,
     HeadBasis,
+    Inventoried,
     Setting,
     WeightInventory,
     contents_of,
@@ -271,7 +272,7 @@ _COUNTING = ("int32", "int64", "bool")
 
 
 def refuse_onnx(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:
-    """Raises Unsupported, with the head that the first graph shows, where there are ONNX files."""
+    """Raises Inventoried, with the head that the first graph shows, where there are ONNX files."""
     names = tuple(names)
     found = sorted((name for name in names if name.lower().endswith(ONNX_SUFFIX)), key=lambda name: (len(name), name))
     if not found:
@@ -279,7 +280,7 @@ def refuse_onnx(names: Iterable[str], opened: Callable[[str], ByteSource]) -> No
     require_onnx(found[0])
     contents = _with_labels_beside(read_onnx(opened(found[0])), set(names), opened)
     more = f"; {counted(len(found) - 1, 'other ONNX file')} not read" if len(found) > 1 else ""
-    raise Unsupported(
+    raise Inventoried(
         f"{found[0]} is an ONNX file: its head is read from the graph and not traced{more}",
         f"run `headscope compare SOURCE {found[0]}` with the checkpoint it was exported from",
         contents,
