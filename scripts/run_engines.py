@@ -12,8 +12,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,8 +27,9 @@ from headscope.api.options import make_request
 from headscope.errors import HeadscopeError
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.examining import Examined, examine
-from headscope.examination.evidence.engine_runs import EngineTrial, engine_trial
+from headscope.examination.evidence.engine_runs import GIVE_TOKENS, EngineTrial, engine_trial
 from headscope.facts.results.engines import EngineEvidence, EngineHead
+from headscope.serving.running.process import RUNNERS, read_answer
 
 _ROOT = Path(__file__).resolve().parent.parent
 KEPT = _ROOT / "scripts" / "engine_runs"
@@ -36,6 +38,8 @@ ONE_LABEL = ", one label"
 _LABELS = ("name 0", "name 1", "name 2")
 _FIELDS = ("runs", "same_head", "formula", "activation", "reads_padding", "drops", "reason", "notes")
 _TORCH = "torch==2.13.0"
+_AT_ONCE, _SECONDS = 8, 120.0
+"""Classes that an engine runs in one process, and seconds for each."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,11 @@ def main(arguments: Sequence[str]) -> int:
     interpreters = {name: pythons.get(name) or _set_up(name, _SETUPS[name]) for name in names}
     part, parts = map(int, given.part.split("/"))
     classes = [entry.class_name for entry in headscope.heads(cache=True) if entry.task == given.task]
-    for class_name in given.classes or list(dict.fromkeys(classes))[part - 1 :: parts]:
-        for name, row in _run_class(class_name, interpreters, _LABELS[: given.labels]):
+    chosen = given.classes or list(dict.fromkeys(classes))[part - 1 :: parts]
+    for start in range(0, len(chosen), _AT_ONCE):
+        for class_name, name, row in _run_classes(
+            chosen[start : start + _AT_ONCE], interpreters, _LABELS[: given.labels]
+        ):
             _keep(name, class_name if given.labels > 1 else f"{class_name}{ONE_LABEL}", row)
             told = f"{row.get('same_head')} {row.get('formula', '')} {row['reason'][:90]}"
             print(f"{name} {class_name}: {told}", flush=True)
@@ -99,38 +106,84 @@ def _set_up(name: str, setup: Setup) -> str:
     return python
 
 
-def _run_class(
-    class_name: str, interpreters: dict[str, str], labels: Sequence[str]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the engines show of a class; a class that can't be made small, or an engine's crash, is kept as a reason."""
+@dataclass(frozen=True)
+class _Case:
+    """A class whose small copy is in a folder, ready to be run."""
+
+    class_name: str
+    request: Request
+    examined: Examined
+    trial: EngineTrial
+    scratch: Path
+
+    def cited(self, engine: str) -> EngineHead:
+        """What was read in the engine's source."""
+        return engines_for(self.request, self.examined, engine).engines[0]
+
+
+def _run_classes(
+    names: Sequence[str], interpreters: dict[str, str], labels: Sequence[str]
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What the engines show of some classes; one that can't be made small, or an engine's crash, is kept as a reason.
+
+    An engine runs all of them in one process, and alone what it didn't come to there.
+    """
+    with ExitStack() as stack:
+        cases = []
+        for class_name in names:
+            try:
+                cases.append(_case(class_name, labels, stack))
+            except HeadscopeError as err:
+                for engine in interpreters:
+                    yield class_name, engine, {"ran": False, "reason": err.message}
+        for engine, python in interpreters.items():
+            _run_together(engine, python, cases)
+            for case in cases:
+                yield case.class_name, engine, _row_of(case, engine, python)
+
+
+def _case(class_name: str, labels: Sequence[str], stack: ExitStack) -> _Case:
     request = make_request(class_name, {"labels": labels, "offline": True})
+    examined = examine("inspect", request, None, takes_class=True)
+    scratch = Path(stack.enter_context(TemporaryDirectory()))
+    if _lacks_pad_token(examined):
+        request = _with_pad_token(examined, scratch, labels)
+        examined = examine("inspect", request, None)
+    return _Case(class_name, request, examined, stack.enter_context(engine_trial(examined, request)), scratch)
+
+
+def _run_together(engine: str, python: str, cases: Sequence[_Case]) -> None:
+    """Runs an engine's script on all cases in one process; `_answer_file` of each is there if it came to it."""
+    script = RUNNERS / f"{engine.replace('-', '_')}.py"
+    runnable = [case for case in cases if not case.trial.is_of_tokens or engine in GIVE_TOKENS]
+    if not script.is_file() or not runnable:
+        return
+    for case in runnable:
+        body = {"folder": str(case.trial.folder), "scratch": str(case.scratch / "work")}
+        (case.scratch / "work").mkdir(exist_ok=True)
+        request = body | {"batches": [asdict(batch) for batch in case.trial.batches]}
+        (case.scratch / f"{engine}.request").write_text(json.dumps(request), encoding="utf-8")
+    pairs = [str(case.scratch / f"{engine}.{kind}") for case in runnable for kind in ("request", "answer")]
+    environment = os.environ | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}
+    command = [python, str(Path(__file__).parent / "run_together.py"), str(script), *pairs]
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, env=environment, capture_output=True, timeout=_SECONDS * len(runnable), check=False)
+
+
+def _row_of(case: _Case, engine: str, python: str) -> dict[str, Any]:
     try:
-        examined = examine("inspect", request, None, takes_class=True)
-        with TemporaryDirectory() as folder:
-            if _lacks_pad_token(examined):
-                request = _with_pad_token(examined, Path(folder), labels)
-                examined = examine("inspect", request, None)
-            with engine_trial(examined, request) as trial:
-                yield from _run_all(examined, request, trial, interpreters)
+        cited = case.cited(engine)
+        answer = case.scratch / f"{engine}.answer"
+        if answer.is_file():
+            return _row(case.trial.head_of(cited, read_answer(answer, case.trial.batches, engine)))
+        return _row(case.trial.head(cited, python))
     except HeadscopeError as err:
-        for name in interpreters:
-            yield name, {"ran": False, "reason": err.message}
-
-
-def _run_all(
-    examined: Examined, request: Request, trial: EngineTrial, interpreters: dict[str, str]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, python in interpreters.items():
-        (cited,) = engines_for(request, examined, name).engines
-        try:
-            yield name, _row(trial.head(cited, python))
-        except HeadscopeError as err:
-            yield name, {"ran": False, "reason": err.message}
+        return {"ran": False, "reason": err.message}
 
 
 def _lacks_pad_token(examined: Examined) -> bool:
     """Whether the default configuration names no pad token: a tokenizer without one makes no batches."""
-    return examined.choice is not None and examined.choice.config.get_text_config().pad_token_id is None
+    return examined.choice is not None and examined.getattr(examined.choice.config.get_text_config(), "pad_token_id", 0) is None
 
 
 def _with_pad_token(examined: Examined, folder: Path, labels: Sequence[str]) -> Request:

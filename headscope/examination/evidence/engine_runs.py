@@ -28,7 +28,7 @@ from headscope.serving.running.outcome import (
     ExpectedScores,
     head_in_run,
 )
-from headscope.serving.running.process import EngineInput, InputBatch, run_engine
+from headscope.serving.running.process import EngineAnswer, EngineInput, InputBatch, run_engine
 
 if TYPE_CHECKING:
     from headscope.examination.base.request import Request
@@ -41,7 +41,7 @@ _PADDED, _LONGER = 3, 8
 """Padding tokens at the end of a text, and words beyond the limit."""
 _SIDES = {BATCH: "right", LEFT: "left"}
 _SEED = 29
-_GIVE_TOKENS = ("onnx-runtime", "transformers-js", "vllm")
+GIVE_TOKENS = ("onnx-runtime", "transformers-js", "vllm")
 """The engines that give the scores of every label for each token."""
 
 
@@ -57,10 +57,13 @@ class EngineTrial:
 
     def head(self, cited: EngineHead, python: str | None) -> EngineHead:
         """The entry of an engine as a run shows it. Raises Unsupported where the engine can't be run."""
-        if self.is_of_tokens and cited.engine not in _GIVE_TOKENS:
+        if self.is_of_tokens and cited.engine not in GIVE_TOKENS:
             raise Unsupported(f"{cited.title} gives no scores of all labels for each token", "")
         with TemporaryDirectory(prefix="headscope-") as scratch:
-            answer = run_engine(cited.engine, self.folder, Path(scratch), self.batches, python)
+            return self.head_of(cited, run_engine(cited.engine, self.folder, Path(scratch), self.batches, python))
+
+    def head_of(self, cited: EngineHead, answer: EngineAnswer) -> EngineHead:
+        """The entry of an engine as its answer shows it."""
         return head_in_run(cited, answer, [batch.name for batch in self.batches], self.expected)
 
 

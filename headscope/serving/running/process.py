@@ -21,7 +21,7 @@ from headscope.serving.answers import Answer, Answers
 if TYPE_CHECKING:
     from headscope.serving.explaining import Scores
 
-_FOLDER, _NODE = Path(__file__).parent / "runners", ".mjs"
+RUNNERS, _NODE = Path(__file__).parent / "runners", ".mjs"
 """Why there are none of a batch: NaN or infinity."""
 _SECONDS = 600.0
 """For all of an engine: vLLM takes a minute to start, an export to ONNX as long."""
@@ -96,7 +96,7 @@ ASKED = ("vllm",)
 
 def runner_names() -> tuple[str, ...]:
     """The engines that can be run, in order."""
-    return tuple(sorted(path.stem.replace("_", "-") for path in _FOLDER.iterdir() if path.suffix in (".py", _NODE)))
+    return tuple(sorted(path.stem.replace("_", "-") for path in RUNNERS.iterdir() if path.suffix in (".py", _NODE)))
 
 
 def run_engine(
@@ -109,7 +109,7 @@ def run_engine(
     engine can't be run: that says nothing about the checkpoint.
     """
     body = {"folder": str(folder), "scratch": str(scratch / "work"), "batches": [asdict(batch) for batch in batches]}
-    return _read_answer(_answer_file(engine, folder, scratch, body, python), batches, engine)
+    return read_answer(_answer_file(engine, folder, scratch, body, python), batches, engine)
 
 
 def resolve_with_engine(engine: str, config: Mapping[str, Any], python: str | None = None) -> Resolution:
@@ -128,7 +128,7 @@ def resolve_with_engine(engine: str, config: Mapping[str, Any], python: str | No
 
 def _answer_file(engine: str, folder: Path, scratch: Path, body: Mapping[str, Any], python: str | None) -> Path:
     """The file that the engine's script wrote for a request. Raises as `run_engine`."""
-    script = next((path for path in _FOLDER.glob(f"{engine.replace('-', '_')}.*") if path.is_file()), None)
+    script = next((path for path in RUNNERS.glob(f"{engine.replace('-', '_')}.*") if path.is_file()), None)
     if script is None:
         raise UsageError(f"headscope can't run {engine}", f"engines that it can run: {', '.join(runner_names())}")
     command = python or ("node" if script.suffix == _NODE else sys.executable)
@@ -138,7 +138,7 @@ def _answer_file(engine: str, folder: Path, scratch: Path, body: Mapping[str, An
         raise kind(f"{command} is not a program that can be run", "give the interpreter that has the engine: --python")
     if script.suffix == _NODE and not (folder / "onnx" / "model.onnx").is_file():
         with (scratch / "export.txt").open("wb") as output:
-            _run([sys.executable, str(_FOLDER / "onnx_runtime.py"), str(folder)], output, scratch)
+            _run([sys.executable, str(RUNNERS / "onnx_runtime.py"), str(folder)], output, scratch)
     request, answer, said = (scratch / name for name in ("request.json", "answer.json", "said.txt"))
     answer.unlink(missing_ok=True)
     scratch.joinpath("work").mkdir(exist_ok=True)
@@ -203,8 +203,11 @@ def _one_message(text: object) -> str:
     return " ".join(visible.split())[:_MOST_SHOWN]
 
 
-def _read_answer(file: Path, batches: Sequence[InputBatch], engine: str) -> EngineAnswer:
-    """Raises Unsupported for an answer that isn't of the form: engines print and write what they like."""
+def read_answer(file: Path, batches: Sequence[InputBatch], engine: str) -> EngineAnswer:
+    """What an engine's script wrote.
+
+    Raises Unsupported for an answer that isn't of the form: engines print and write what they like.
+    """
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise ValueError("too large")

@@ -91,7 +91,7 @@ def ran(
 
     def run(script: str) -> EngineHead:
         (tmp_path / "vllm.py").write_text(script)
-        monkeypatch.setattr(process, "_FOLDER", tmp_path)
+        monkeypatch.setattr(process, "RUNNERS", tmp_path)
         found, cited = trial
         return found.head(cited, sys.executable)
 
@@ -261,7 +261,7 @@ def test_an_engine_that_scores_tokens_is_compared_token_by_token(
     transformers.BertForTokenClassification(config).save_pretrained(tmp_path / "tokens")
     folder = tmp_path / "runners"
     folder.mkdir()
-    monkeypatch.setattr(process, "_FOLDER", folder)
+    monkeypatch.setattr(process, "RUNNERS", folder)
     request = make_request(str(tmp_path / "tokens"), {})
     cited = headscope.engines(str(tmp_path / "tokens"), engine="vllm@0.33.0").engines[0]
     found = {}
@@ -295,7 +295,7 @@ def test_a_run_of_all_engines_keeps_what_was_read_of_those_that_are_not_installe
     bert: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "vllm.py").write_text("import nothing_like_this")
-    monkeypatch.setattr(process, "_FOLDER", tmp_path)
+    monkeypatch.setattr(process, "RUNNERS", tmp_path)
     assert runner_names() == ("vllm",)
     found = {item.engine: item for item in headscope.engines(bert, run=True).engines}
     assert found["vllm"].evidence is not EngineEvidence.RAN
