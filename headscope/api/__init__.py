@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headscope.api.coding import code
     from headscope.api.comparing import compare
     from headscope.api.drawing import diagram
+    from headscope.api.editing import edit
     from headscope.api.engine_heads import engines
     from headscope.api.forward_pass import forward
     from headscope.api.inspection import inspect
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from headscope.api.results.shown import (
         Checked,
         Compared,
+        Edited,
         Engines,
         Examination,
         Explained,
@@ -47,6 +49,7 @@ __all__ = [
     "Compared",
     "DeviceName",
     "DrawingName",
+    "Edited",
     "Engines",
     "Examination",
     "Explained",
@@ -68,6 +71,7 @@ __all__ = [
     "diagram",
     "diff_weights",
     "disk_usage",
+    "edit",
     "engines",
     "environment",
     "explain",
@@ -93,6 +97,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.comparing": "compare",
         "api.lookup.disk": "disk_usage",
         "api.drawing": "diagram",
+        "api.editing": "edit",
         "api.engine_heads": "engines",
         "api.lookup.explaining": "explain",
         "api.forward_pass": "forward",
@@ -104,7 +109,8 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.many.scanning": "scan",
         "api.probing": "probe",
         "api.results.shown": (
-            "Checked Compared Engines Examination Explained Forwarded Heads Probed Snapshot Verified VerifiedServer"
+            "Checked Compared Edited Engines Examination Explained Forwarded Heads Probed Snapshot Verified "
+            "VerifiedServer"
         ),
         "api.lookup.snapshots": "snapshot",
         "api.weight_diff": "diff_weights",

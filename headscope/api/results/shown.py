@@ -11,6 +11,7 @@ from headscope.facts import CheckpointManifest, Finding, Report
 from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.results.check import CheckResult
 from headscope.facts.results.comparison import Comparison
+from headscope.facts.results.edit import EditReport
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.forward import ForwardReport
 from headscope.facts.results.probe import ProbeResult
@@ -115,6 +116,12 @@ class VerifiedServer(Shown, ServedReport):
 
 class Engines(Shown, EnginesReport):
     """The result of `engines`."""
+
+    __slots__ = ()
+
+
+class Edited(Shown, EditReport):
+    """The result of `edit`."""
 
     __slots__ = ()
 
