@@ -166,10 +166,10 @@ def _plan(examined: Examined, request: Request, wish: EditWish) -> _Plan:
         labels = plan_labels(report.model.labels, wish.changes, is_softmax=is_softmax)
         tensors = class_tensors(examined, request)
         labels = _with_places_for_shifts(labels, tensors, wish)
-        exact, approximate = (
-            list(_exact(labels, wish, is_softmax)),
-            list(_approximate(labels, wish, is_softmax, report)),
-        )
+        exact = list(_exact(labels, wish, is_softmax))
+        approximate = list(_approximate(labels, wish, is_softmax, len(report.model.labels)))
+    if "pad_token_id" in wish.settings:
+        approximate.append("The padding token decides what is masked or read: scores of padded texts may change.")
     config = edited_config(examined.manifest.config, labels or None, wish.settings)
     if config == examined.manifest.config and not labels:
         raise UsageError("nothing is to be changed", "name a change, such as --rename OLD=NEW")
