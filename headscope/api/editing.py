@@ -45,7 +45,7 @@ class ScoreEdits(TypedDict, total=False):
     """Changes of the scores, folded into weight and bias of the last layer."""
 
     bias: Annotated[Mapping[str, float] | None, "What to add to the logits of classes."]
-    threshold: Annotated[Mapping[str, float] | None, "The probability from which a class is to be chosen."]
+    threshold: Annotated[Mapping[str, float] | None, "The probability from which a class is chosen."]
     temperature: Annotated[float, "What to divide all logits by.", 1.0]
     seed: Annotated[int, "Seed of random rows.", 0]
 
@@ -136,7 +136,7 @@ def _changes(options: Mapping[str, Any]) -> LabelChanges:
     given = {item.name: options[item.name] for item in fields(LabelChanges) if options.get(item.name) is not None}
     both = sorted(found.keys() & given.keys())
     if both:
-        raise UsageError(f"{both[0]} is given and stands in {options['labels']} too", "give it once")
+        raise UsageError(f"{both[0]} is given, and {options['labels']} has it too", "give it once")
     found |= given
     for name in found.keys() & {"drop", "keep", "order"}:
         found[name] = read_names(found[name], name)

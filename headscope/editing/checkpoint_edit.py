@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.editing.class_axis import ClassTensor, class_tensors
 from headscope.editing.config_changes import card_with_edit, changed_fields, edited_config
 from headscope.editing.plan import LabelChanges, plan_labels
-from headscope.editing.proving import ProofTask, prove
+from headscope.editing.proving import ProofTask, prove_apart
 from headscope.editing.writing import (
     INDEXES,
     RECORD,
@@ -24,7 +24,7 @@ from headscope.editing.writing import (
     old_heads,
     put_in_place,
     staged,
-    write_text,
+    write_small_file,
     write_weights,
 )
 from headscope.errors import Unsupported, UsageError
@@ -118,10 +118,10 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         _write(job, folder, report)
         check_unchanged(source, states)
         tell("proving the result in a separate process")
-        found = prove(_task(job, folder, report))
+        found = prove_apart(_task(job, folder, report))
         report = replace(report, proof=found.proof, tensors=found.tensors)
         if report.proof.holds:
-            write_text(folder / RECORD, json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n")
+            write_small_file(folder / RECORD, json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n")
             check_unchanged(source, states)
             put_in_place(folder, target, backup)
     return report
@@ -172,7 +172,7 @@ def _plan(examined: Examined, request: Request, wish: EditWish) -> _Plan:
         approximate.append("The padding token decides what is masked or read: scores of padded texts may change.")
     config = edited_config(examined.manifest.config, labels or None, wish.settings)
     if config == examined.manifest.config and not labels:
-        raise UsageError("nothing is to be changed", "name a change, such as --rename OLD=NEW")
+        raise UsageError("no change was given", "name a change, such as --rename OLD=NEW")
     if not labels:
         exact.append("No weight changes.")
     return _Plan(labels, tensors, config, tuple(exact), tuple(approximate))
@@ -304,10 +304,10 @@ def _write(job: _Job, folder: Path, report: EditReport) -> None:
     copy_files(job.source, folder, [name for name in job.names if name not in left_out], link=job.wish.link)
     if rewritten:
         write_weights(folder, manifest, stored, new)
-    write_text(folder / _CONFIG, json.dumps(plan.config, indent=2, ensure_ascii=False) + "\n")
+    write_small_file(folder / _CONFIG, json.dumps(plan.config, indent=2, ensure_ascii=False) + "\n")
     card = folder / _CARD
     if card.is_file():
-        write_text(card, card_with_edit(card.read_text(encoding="utf-8", errors="replace"), _sentences(report)))
+        write_small_file(card, card_with_edit(card.read_text(encoding="utf-8", errors="replace"), _sentences(report)))
 
 
 def _numbers_of(item: ClassTensor, stored: StoredFiles, job: _Job) -> Callable[[], torch.Tensor]:

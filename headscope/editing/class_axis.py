@@ -33,7 +33,7 @@ class ClassTensor:
 def class_tensors(examined: Examined, request: Request) -> tuple[ClassTensor, ...]:
     """The tensors of a checkpoint that have an axis of classes.
 
-    Raises Unsupported where the classes are no rows of stored tensors, or a tensor can't be changed row by row.
+    Raises Unsupported where the classes aren't rows of stored tensors, or a tensor can't be changed row by row.
     """
     report, manifest = examined.report, examined.manifest
     count = report.model.num_labels

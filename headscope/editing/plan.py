@@ -22,7 +22,7 @@ _COPY = "copy:"
 
 @dataclass(frozen=True, slots=True)
 class LabelChanges:
-    """What is to change, applied in the order of the fields; each names classes as those before it left them."""
+    """What changes, applied in the order of the fields; each names classes as those before it left them."""
 
     rename: Mapping[str, str] = field(default_factory=dict)
     drop: Sequence[str] = ()
@@ -35,7 +35,7 @@ class LabelChanges:
     bias: Mapping[str, float] = field(default_factory=dict)
     """What to add to the logit of each class."""
     threshold: Mapping[str, float] = field(default_factory=dict)
-    """The probability from which each class is to be chosen."""
+    """The probability from which each class is chosen."""
 
 
 _Rows = dict[str, EditedLabel]
@@ -48,7 +48,7 @@ def plan_labels(before: Sequence[str], changes: LabelChanges, *, is_softmax: boo
     rows: _Rows = {name: EditedLabel(name, LabelOrigin.KEPT, at, name) for at, name in enumerate(before)}
     for step in (_renamed, _dropped, _merged, _added, _ordered, _shifted):
         rows = step(rows, changes)
-        if step is _merged and not is_softmax:  # probabilities that are no parts of one whole don't add up
+        if step is _merged and not is_softmax:  # probabilities that aren't parts of one whole don't add up
             rows = {name: replace(row, shift=0.0) for name, row in rows.items()}
     rows = _at_thresholds(rows, changes.threshold)
     if not rows:
@@ -153,7 +153,7 @@ def _shifted(rows: _Rows, changes: LabelChanges) -> _Rows:
 
 
 def _at_thresholds(rows: _Rows, thresholds: Mapping[str, float]) -> _Rows:
-    """The logits moved so that a probability of one half stands where the threshold was."""
+    """The logits moved so that the threshold becomes a probability of one half."""
     for name, share in thresholds.items():
         _check_known(name, rows)
         if not 0 < share < 1:
@@ -219,9 +219,11 @@ def read_numbers(pairs: Mapping[str, Any], option: str) -> dict[str, float]:
 
 def read_addition(text: str) -> tuple[str, str]:
     """`NAME` or `NAME=INIT` as a name and how to fill its row; an `=` may be part of the name."""
+    name, sign, like = text.partition(f"={_COPY}")
+    if sign:
+        return name, f"{_COPY}{like}"
     name, sign, init = text.rpartition("=")
-    is_init = bool(sign) and (init in _INITS or init.startswith(_COPY))
-    return (name, init) if is_init else (text, "zero")
+    return (name, init) if sign and init in _INITS else (text, "zero")
 
 
 def read_changes_file(path: Path) -> dict[str, Any]:

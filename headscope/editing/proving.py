@@ -35,7 +35,7 @@ _PIECE = 16_000_000
 
 @dataclass(frozen=True, slots=True)
 class ProofTask:
-    """What is to be proven: paths, how the checkpoint is examined, and the plan."""
+    """What to prove: paths, how the checkpoint is examined, and the plan."""
 
     source: str
     result: str
@@ -55,8 +55,8 @@ class Proven:
     tensors: tuple[EditedTensor, ...]
 
 
-def prove(task: ProofTask) -> Proven:
-    """The proof, made by a new process. A process that fails proves nothing, and the reason says so."""
+def prove_apart(task: ProofTask) -> Proven:
+    """The proof, made by a new process. A process that fails proves nothing; then the reason is that."""
     done = subprocess.run(
         [sys.executable, "-m", "headscope.editing.proving"],
         input=json.dumps(store(task)), capture_output=True, text=True, check=False,
@@ -66,7 +66,7 @@ def prove(task: ProofTask) -> Proven:
         return restore(Proven, json.loads(done.stdout))
     except (ValueError, TypeError):
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return Proven(EditProof(reason=f"the process that was to prove it failed: {last}"), task.tensors)
+        return Proven(EditProof(reason=f"the process that proves it failed: {last}"), task.tensors)
 
 
 def prove_here(task: ProofTask) -> Proven:
@@ -91,7 +91,7 @@ def prove_here(task: ProofTask) -> Proven:
 def _failure(proof: EditProof) -> str:
     failed = {
         "Transformers' loader finds other weights than before": proof.loads is False,
-        "a row that was to be kept has changed": proof.kept_rows_equal is False,
+        "a row that should be kept has changed": proof.kept_rows_equal is False,
         "another tensor has changed": proof.base_unchanged is False,
         f"scores differ from the promised ones by up to {proof.max_difference or 0:.3g}": proof.scores_equal is False,
     }

@@ -1,4 +1,4 @@
-"""The files of an edited checkpoint: a new folder, written whole or not at all; most files are copied as they are."""
+"""The files of an edited checkpoint: a new folder, written atomically; most files are copied as they are."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _failed(output: Path, err: OSError) -> WriteFailed:
 
 
 def put_in_place(folder: Path, output: Path, backup: Path | None) -> None:
-    """Makes a folder the result, at once; what is there is kept as `backup`, or is an empty folder."""
+    """Makes a folder the result by renaming it; what is there is kept as `backup`, or is an empty folder."""
     mask = os.umask(0)
     os.umask(mask)
     folder.chmod(0o777 & ~mask)  # mkdtemp gives it to its owner alone
@@ -164,7 +164,7 @@ def copy_files(source: Path, folder: Path, names: Sequence[str], *, link: bool) 
         _sync(target)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_small_file(path: Path, text: str) -> None:
     """Writes a small file, whose name may be that of a link to the source."""
     path.unlink(missing_ok=True)
     with path.open("w", encoding="utf-8") as file:
@@ -269,4 +269,4 @@ def _write_index(
         "metadata": {"total_size": sum(sizes)},
         "weight_map": {header.key: names[header.file] for header in manifest.tensors},
     }
-    write_text(folder / INDEXES[0], json.dumps(index, indent=2, sort_keys=True) + "\n")
+    write_small_file(folder / INDEXES[0], json.dumps(index, indent=2, sort_keys=True) + "\n")

@@ -69,7 +69,7 @@ def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         test_the_command_writes_a_folder_that_other_commands_understand,
         test_a_killed_edit_leaves_source_and_no_result,
     ):
-        monkeypatch.setattr(checkpoint_edit, "prove", prove_here)
+        monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
 
 
 @pytest.fixture(scope="module")

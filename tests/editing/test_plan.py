@@ -93,7 +93,7 @@ def test_merged_classes_of_a_sigmoid_have_no_shift() -> None:
     ("text", "expected"),
     [
         ("new", ("new", "zero")), ("new=mean", ("new", "mean")), ("a=b", ("a=b", "zero")),
-        ("a=b=copy:c=d", ("a=b=copy:c=d", "zero")), ("x=copy:y", ("x", "copy:y")), ("=mean", ("", "mean")),
+        ("a=b=copy:c=d", ("a=b", "copy:c=d")), ("x=copy:y", ("x", "copy:y")), ("=mean", ("", "mean")),
     ],
 )  # fmt: skip
 def test_additions_are_read(text: str, expected: tuple[str, str]) -> None:
