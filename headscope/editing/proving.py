@@ -191,7 +191,7 @@ def _scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
     from headscope.editing.class_rows import promised_scores
     from headscope.facts.results.edit import LabelOrigin
 
-    pairs = [*_on_hidden_states(old, new), *_on_texts(task, old, new)]
+    pairs = [*_on_hidden_states(task, old, new), *_on_texts(task, old, new)]
     if not pairs:
         return {"reason": "no scores could be compared"}
     count = len(old.examined.report.model.labels)
@@ -229,23 +229,31 @@ def _tolerance(task: ProofTask, before: torch.Tensor, after: torch.Tensor) -> fl
     return scale * max([_SUMS * torch.finfo(torch.float32).eps, *(_ROUNDINGS * eps for eps in formats)])
 
 
-def _on_hidden_states(old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """The scores of both heads, [inputs, classes], for hidden states of several sizes."""
     import torch
 
-    programs = [side.examined.program() for side in (old, new)]
-    if programs[0] is None or programs[1] is None:
+    one, two = old.examined.program(), new.examined.program()
+    if one is None or two is None:
         raise Unsupported("the head path is not known, so nothing can be proven about the scores", "")
-    given = [_head_numbers(side) for side in (old, new)]
+    own, others = _head_numbers(old), _head_numbers(new)
+    unread = [item.parameter for item in task.tensors if item.parameter not in own or item.parameter not in others]
+    if unread:
+        raise Unsupported(f"the numbers of {unread[0]} can't be read, so nothing can be proven about the scores", "")
+    if [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]:
+        raise Unsupported("the two heads begin at hidden states of other shapes", "")
     for size, seed in zip(_SIZES, _SEEDS, strict=True):
         generator = torch.Generator().manual_seed(seed)
-        hidden = [torch.randn(item.shape, generator=generator) * size for item in programs[0].head.hidden]
-        if [item.shape for item in hidden] != [item.shape for item in programs[1].head.hidden]:
-            raise Unsupported("the two heads begin at hidden states of other shapes", "")
-        found = [program.run(numbers, hidden).logits for program, numbers in zip(programs, given, strict=True)]
-        if len(found[0]) != 1 or len(found[1]) != 1:
+        hidden = [torch.randn(item.shape, generator=generator) * size for item in one.head.hidden]
+        before, after = one.run(own, hidden).logits, two.run(others, hidden).logits
+        if len(before) != 1 or len(after) != 1:
             raise Unsupported("the head gives several tensors of scores", "")
-        yield tuple(item[0].detach().float().reshape(-1, item[0].shape[-1]) for item in found)  # type: ignore[misc]
+        yield _as_rows(before[0]), _as_rows(after[0])
+
+
+def _as_rows(logits: torch.Tensor) -> torch.Tensor:
+    """Logits as [inputs, classes]."""
+    return logits.detach().float().reshape(-1, logits.shape[-1])
 
 
 def _head_numbers(side: _Side) -> Mapping[str, torch.Tensor]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from headscope.cli.options import Json, ModelClass, Quiet, TrustRemoteCode, model_argument, option
+from headscope.cli.options import Json, ModelClass, Pages, Quiet, TrustRemoteCode, model_argument, option
 from headscope.cli.output import write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
@@ -96,7 +96,6 @@ def edit_command(  # noqa: PLR0917  Typer passes every option by name
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
     """Write a changed copy: other classes, thresholds, settings. Proves what changes (exit code 1: refused)."""
-    from headscope.cli.output import Pages
     from headscope.facts.results.edit import EditVerdict
     from headscope.render.screens.edit import edit_screen, edit_verdict
 

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
+from typing import assert_never
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -38,6 +39,7 @@ def _sentence(report: EditReport) -> str:
             return f"Dry run: {_what(report)}; nothing was written or proven"
         case EditVerdict.REFUSED:
             return f"Refused, nothing was written: {report.proof.reason or 'the change could not be proven'}"
+    assert_never(report.verdict)
 
 
 def _what(report: EditReport) -> str:
