@@ -183,7 +183,7 @@ def _row_of(case: _Case, engine: str, python: str) -> dict[str, Any]:
 
 def _lacks_pad_token(examined: Examined) -> bool:
     """Whether the default configuration names no pad token: a tokenizer without one makes no batches."""
-    return examined.choice is not None and examined.getattr(examined.choice.config.get_text_config(), "pad_token_id", 0) is None
+    return examined.choice is not None and getattr(examined.choice.config.get_text_config(), "pad_token_id", 0) is None
 
 
 def _with_pad_token(examined: Examined, folder: Path, labels: Sequence[str]) -> Request:

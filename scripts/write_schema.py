@@ -30,6 +30,7 @@ from headscope.facts.probing.result import ProbeResult
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.comparison import Comparison
 from headscope.facts.results.disk_usage import DiskUsage
+from headscope.facts.results.edit import EditReport
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.environment import Surroundings
 from headscope.facts.results.forward import ForwardReport, SeenStage
@@ -67,6 +68,7 @@ def build_schema() -> Schema:
         "diff-weights": _diff_weights(definitions),
         "check": _check(definitions),
         "compare": _for_command(_object_of(Comparison, definitions), "compare"),
+        "edit": _for_command(_object_of(EditReport, definitions), "edit"),
         "engines": _for_command(_object_of(EnginesReport, definitions), "engines"),
         "verify": _for_command(_object_of(VerifyResult, definitions), "verify"),
         "verify-save": _for_command(_object_of(VerifyResult, definitions), "verify-save"),

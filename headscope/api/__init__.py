@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headscope.api.coding import code as code
     from headscope.api.comparing import compare as compare
     from headscope.api.drawing import diagram as diagram
+    from headscope.api.editing import edit as edit
     from headscope.api.engine_heads import engines as engines
     from headscope.api.forward_pass import forward as forward
     from headscope.api.inspection import inspect as inspect
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from headscope.api.results.shown import (
         Checked as Checked,
         Compared as Compared,
+        Edited as Edited,
         Engines as Engines,
         Examination as Examination,
         Explained as Explained,
@@ -54,6 +56,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.coding": "code",
         "api.comparing": "compare",
         "api.drawing": "diagram",
+        "api.editing": "edit",
         "api.engine_heads": "engines",
         "api.lookup.explaining": "explain",
         "api.forward_pass": "forward",
@@ -65,7 +68,8 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.many.scanning": "scan",
         "api.probing": "probe",
         "api.results.shown": (
-            "Checked Compared Engines Examination Explained Forwarded Heads Probed Snapshot Verified VerifiedServer"
+            "Checked Compared Edited Engines Examination Explained Forwarded Heads Probed Snapshot Verified "
+            "VerifiedServer"
         ),
         "api.lookup.snapshots": "snapshot",
         "api.weight_diff": "diff_weights",

@@ -18,6 +18,7 @@ from headscope.cli.commands.code import code_command
 from headscope.cli.commands.compare import compare_command
 from headscope.cli.commands.diagram import diagram_command
 from headscope.cli.commands.diff_weights import diff_weights_command
+from headscope.cli.commands.edit import edit_command
 from headscope.cli.commands.engines import engines_command
 from headscope.cli.commands.forward import forward_command
 from headscope.cli.commands.inspect import inspect_command
@@ -91,6 +92,14 @@ _COMMANDS: dict[str, _Entry] = {
         verify_command,
         _PIPELINE,
         ("headscope verify ./my-checkpoint", "headscope verify ./my-checkpoint --url http://localhost:8000"),
+    ),
+    "edit": _Entry(
+        edit_command,
+        _PIPELINE,
+        (
+            "headscope edit ./my-checkpoint -o ./with-neutral --add neutral=mean",
+            "headscope edit ./my-checkpoint -o ./stricter --threshold toxic=0.8",
+        ),
     ),
     "scan": _Entry(
         scan_command,

@@ -12,6 +12,7 @@ from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.probing.result import ProbeResult
 from headscope.facts.results.check import CheckResult
 from headscope.facts.results.comparison import Comparison
+from headscope.facts.results.edit import EditReport
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.forward import ForwardReport
 from headscope.facts.results.served import ServedReport
@@ -118,6 +119,12 @@ class VerifiedServer(Shown, ServedReport):
 
 class Engines(Shown, EnginesReport):
     """The result of `engines`."""
+
+    __slots__ = ()
+
+
+class Edited(Shown, EditReport):
+    """The result of `edit`."""
 
     __slots__ = ()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headscope.errors import HeadscopeError
+from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.base.cache import open_cache, state_of
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.examining import Examined
@@ -148,6 +148,19 @@ class _StoredHead:
     stored: Mapping[str, torch.Tensor]
     unread: tuple[str, ...]
     requests: int
+
+
+def loaded_head(examined: Examined, request: Request) -> Mapping[str, torch.Tensor]:
+    """The numbers of the head's parameters as the loader gives them, by name; those that can't be read are left out.
+
+    Raises Unsupported where none can be read.
+    """
+    unknown: list[Gap] = []
+    inapplicable: list[Gap] = []
+    found = _stored_head(examined, request, unknown, inapplicable)
+    if found is None:
+        raise Unsupported(f"the numbers of the head: {(unknown + inapplicable)[0].reason}", "")
+    return found.loaded
 
 
 def _stored_head(

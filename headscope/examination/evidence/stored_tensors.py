@@ -114,6 +114,19 @@ class StoredFiles:
         begin, end = self._bytes.places([header])[header] or (0, 1)  # of what is not there, no byte can be read
         return self._bytes.read({header: [(0, end - begin)]})[header]
 
+    def pieces(self, header: TensorHeader, size: int) -> Iterator[bytes]:
+        """The bytes of a tensor in a safetensors file, at most `size` at a time."""
+        begin, end = self._bytes.places([header])[header] or (0, 1)  # of what is not there, no byte can be read
+        for at in range(0, end - begin, size):
+            yield self._bytes.read({header: [(at, min(at + size, end - begin))]})[header]
+
+    def path_of(self, file: str) -> Path:
+        """A weight file on this machine. Raises Unsupported where it isn't on this machine."""
+        path = self._path(file)
+        if path is None:
+            raise Unsupported(f"{file} is not on this machine", "download it with `hf download`")
+        return path
+
     def stream(self, headers: Iterable[TensorHeader]) -> Iterator[tuple[TensorHeader, torch.Tensor]]:
         """All numbers of tensors on this machine, flat, block by block; the next block overwrites the last one."""
         for file, some in groupby(headers, lambda header: header.file):

@@ -69,16 +69,37 @@ def _draws(skeleton: PreTrainedModel, path: str, count: int) -> Iterator[dict[st
     """The numbers of a module of a model on the meta device after each of several initializations."""
     with quiet(), torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
-        fresh = deepcopy(skeleton.get_submodule(path)).to_empty(device="cpu").float()
+        fresh = _without_numbers(skeleton, path)
         around = _around(skeleton, path, fresh)
         for _ in range(count):
-            for part in fresh.modules():
-                reset: Any = getattr(part, "reset_parameters", None)
-                if callable(reset):
-                    reset()
-            for part in (*fresh.modules(), *around):
-                initialize(skeleton, part)
+            _initialize(skeleton, fresh, around)
             yield {name: item.flatten()[:_ENOUGH].double() for name, item in fresh.named_parameters(recurse=False)}
+
+
+def fresh_numbers(skeleton: PreTrainedModel, path: str, seed: int) -> dict[str, torch.Tensor]:
+    """The parameters of a module of a model on the meta device, as its class initializes them, in single precision.
+
+    Raises whatever the class's own initialization raises.
+    """
+    with quiet(), torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        fresh = _without_numbers(skeleton, path)
+        _initialize(skeleton, fresh, _around(skeleton, path, fresh))
+        return {name: item.detach().clone() for name, item in fresh.named_parameters(recurse=False)}
+
+
+def _without_numbers(skeleton: PreTrainedModel, path: str) -> nn.Module:
+    """A copy of a module in memory, with room for its numbers."""
+    return deepcopy(skeleton.get_submodule(path)).to_empty(device="cpu").float()
+
+
+def _initialize(skeleton: PreTrainedModel, fresh: nn.Module, around: list[nn.Module]) -> None:
+    for part in fresh.modules():
+        reset: Any = getattr(part, "reset_parameters", None)
+        if callable(reset):
+            reset()
+    for part in (*fresh.modules(), *around):
+        initialize(skeleton, part)
 
 
 def _around(skeleton: nn.Module, path: str, fresh: nn.Module) -> list[nn.Module]:

@@ -72,7 +72,7 @@ class LinearModel:
         return scores
 
 
-Loss = Callable[[Array, Array], tuple[float, Array]]
+LossFunction = Callable[[Array, Array], tuple[float, Array]]
 """From outputs and targets to the sum of the losses and its gradient by the outputs."""
 
 
@@ -96,7 +96,7 @@ def sigmoid_loss(scores: Array, targets: Array) -> tuple[float, Array]:
 
 
 def fit_logistic(
-    matrix: Any, targets: Array, strength: float, *, sizes: Array, loss: Loss, start: LinearModel | None = None
+    matrix: Any, targets: Array, strength: float, *, sizes: Array, loss: LossFunction, start: LinearModel | None = None
 ) -> LinearModel:
     """Minimizes `strength` times the loss plus half the squared length of the weights; offsets are not penalized.
 
@@ -132,7 +132,7 @@ def fit_ridge(matrix: Array, targets: Array, strengths: Sequence[float]) -> tupl
 
 
 def _minimize(
-    matrix: Any, targets: Array, strength: float, *, sizes: Array, loss: Loss, start: LinearModel | None
+    matrix: Any, targets: Array, strength: float, *, sizes: Array, loss: LossFunction, start: LinearModel | None
 ) -> LinearModel:
     from scipy.optimize import minimize
 

@@ -11,6 +11,7 @@ from headscope.facts.counting import counted
 from headscope.facts.probing.result import ProbeResult
 from headscope.facts.results.check import CheckResult
 from headscope.facts.results.comparison import Comparison
+from headscope.facts.results.edit import EditReport
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.forward import ForwardReport
 from headscope.facts.results.served import ServedReport
@@ -22,6 +23,7 @@ from headscope.render.probing.words import probe_answer
 from headscope.render.screens.check import check_screen, verdict_words
 from headscope.render.screens.compare import compare_screen, compare_verdict
 from headscope.render.screens.diff import diff_screen
+from headscope.render.screens.edit import edit_screen, edit_verdict
 from headscope.render.screens.engines import engines_screen, engines_verdict
 from headscope.render.screens.forward import forward_screen
 from headscope.render.screens.heads import heads_screen
@@ -51,6 +53,8 @@ def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for eac
             return probe_screen(result, details=True)
         case ForwardReport():
             return forward_screen(result)
+        case EditReport():
+            return edit_screen(result)
         case EnginesReport():
             return engines_screen(result, details=True)
         case ServedReport():
@@ -90,6 +94,8 @@ def _one_line(result: Any) -> str:  # noqa: PLR0911
             return f"compare of {names}: {plain_text(compare_verdict(result)).strip()}"
         case ProbeResult():
             return f"probe of {safe(result.reference)}: {probe_answer(result)}"
+        case EditReport():
+            return f"edit of {safe(result.source)}: {plain_text(edit_verdict(result)).strip()}"
         case EnginesReport():
             return f"engines of {safe(result.reference)}: {plain_text(engines_verdict(result)).strip()}"
         case ServedReport():

@@ -1,0 +1,160 @@
+"""`edit`: a changed copy of a checkpoint, with a proof of what the change does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+
+from headscope.api.arguments import ClassOptions, use_case
+from headscope.api.options import make_request, options_of, read_names
+from headscope.api.results.shown import Edited, fields_of
+from headscope.errors import UsageError
+from headscope.examination.base.request import Progress, is_in_memory
+from headscope.facts.results.edit import PROBLEM_TYPES
+
+if TYPE_CHECKING:
+    from headscope.editing.plan import LabelChanges
+
+Names = str | Iterable[str]
+"""Names of classes: several, or one text `"A,B,C"`."""
+
+
+class LabelEdits(TypedDict, total=False):
+    """Changes of the classes, applied in this order; each names classes as those before it left them."""
+
+    rename: Annotated[Mapping[str, str] | None, "New names by the old ones."]
+    drop: Annotated[Names | None, "Classes to leave out."]
+    keep: Annotated[Names | None, "The only classes to keep."]
+    merge: Annotated[
+        Mapping[str, Iterable[str]] | None, "Classes to merge into one, by its name: the mean of their rows."
+    ]
+    add: Annotated[
+        Names | Mapping[str, str] | None,
+        "Classes to add, or how to fill the row of each: `zero` (default), `mean`, `random` or `copy:NAME`.",
+    ]
+    order: Annotated[Names | None, "All classes in their new order."]
+    labels: Annotated[
+        str | PathLike[str] | None, "A JSON file with these changes, for sets of thousands; a list is the order."
+    ]
+
+
+class ScoreEdits(TypedDict, total=False):
+    """Changes of the scores, folded into weight and bias of the last layer."""
+
+    bias: Annotated[Mapping[str, float] | None, "What to add to the logits of classes."]
+    threshold: Annotated[Mapping[str, float] | None, "The probability from which a class is chosen."]
+    temperature: Annotated[float, "What to divide all logits by.", 1.0]
+    seed: Annotated[int, "Seed of random rows.", 0]
+
+
+class ConfigEdits(TypedDict, total=False):
+    """Changes of config.json."""
+
+    pad_token_id: Annotated[int | None, "The token that pads texts."]
+    problem_type: Annotated[str | None, "`single_label_classification`, `multi_label_classification` or `regression`."]
+
+
+class WritingOptions(ClassOptions, total=False):
+    """How the checkpoint is read and the result is written."""
+
+    texts: Annotated[Names | None, "Texts that the proof runs through both whole models."]
+    link: Annotated[bool, "Link files that don't change instead of copying them."]
+    in_place: Annotated[bool, "Put the result in the place of the checkpoint, which is kept as `NAME.before-edit`."]
+    dry_run: Annotated[bool, "Write nothing."]
+
+
+class EditOptions(LabelEdits, ScoreEdits, ConfigEdits, WritingOptions, total=False):
+    """Everything that `edit` can change."""
+
+
+@use_case
+def edit(
+    reference: str | PathLike[str],
+    output: str | PathLike[str] | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[EditOptions],
+) -> Edited:
+    """Writes a changed copy of a checkpoint, and proves what the change does to its scores.
+
+    Rows of the last layer are kept, dropped, copied or added as the classes change; all other tensors stay as they are,
+    byte by byte. A separate process then reads both from disk: the loader finds what it found before, kept rows are
+    equal, and on random hidden states the scores are those that the change promises. A result that isn't proven isn't
+    written.
+
+    Args:
+        reference: A local folder.
+        output: The folder to write. It must not exist, or be empty.
+        options: See `EditOptions`.
+        progress: Called with a short sentence before each step.
+
+    Returns:
+        The classes and where each row comes from, what holds exactly and what only approximately, and the proof.
+
+    Raises:
+        UsageError: A change can't be made, or the output exists.
+        HeadscopeError: The checkpoint can't be read, can't be edited so, or can't be written.
+
+    Example:
+        >>> import headscope
+        >>> try:
+        ...     headscope.edit("my-checkpoint", "smaller", drop="NEUTRAL")
+        ... except headscope.errors.HeadscopeError as err:
+        ...     print(err.code)
+        not_found
+    """
+    from headscope.editing.checkpoint_edit import EditWish, edit_checkpoint
+
+    if is_in_memory(reference):
+        raise UsageError("edit takes a checkpoint, not a model in memory", "save it, and give the folder")
+    request = make_request(reference, {**options_of(ClassOptions, options), "offline": True})
+    texts = options.get("texts")
+    wish = EditWish(
+        changes=_changes(options),
+        temperature=options.get("temperature", 1.0),
+        settings=_settings(options),
+        seed=options.get("seed", 0),
+        texts=() if texts is None else (texts,) if isinstance(texts, str) else tuple(texts),
+        link=options.get("link", False),
+        in_place=options.get("in_place", False),
+        dry_run=options.get("dry_run", False),
+    )
+    folder = None if output is None else Path(output)
+    return Edited(**fields_of(edit_checkpoint(request, folder, wish, progress or (lambda sentence: None))))
+
+
+def _changes(options: Mapping[str, Any]) -> LabelChanges:
+    """The changes of classes and scores: those of the file, and those that were given besides."""
+    from headscope.editing.plan import LabelChanges, read_changes_file, read_numbers
+
+    found: dict[str, Any] = {}
+    if options.get("labels") is not None:
+        found = read_changes_file(Path(options["labels"]))
+    given = {item.name: options[item.name] for item in fields(LabelChanges) if options.get(item.name) is not None}
+    both = sorted(found.keys() & given.keys())
+    if both:
+        raise UsageError(f"{both[0]} is given, and {options['labels']} has it too", "give it once")
+    found |= given
+    for name in found.keys() & {"drop", "keep", "order"}:
+        found[name] = read_names(found[name], name)
+    if "add" in found and not isinstance(found["add"], Mapping):
+        found["add"] = dict.fromkeys(read_names(found["add"], "add"), "zero")
+    for name in found.keys() & {"bias", "threshold"}:
+        found[name] = read_numbers(found[name], name)
+    if "merge" in found:
+        found["merge"] = {name: tuple(parts) for name, parts in found["merge"].items()}
+    return LabelChanges(**found)
+
+
+def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of config.json to set. Raises UsageError for a value that none of Transformers' classes takes."""
+    found = {name: options[name] for name in ConfigEdits.__annotations__ if options.get(name) is not None}
+    kind, pad = found.get("problem_type", PROBLEM_TYPES[0]), found.get("pad_token_id", 0)
+    if kind not in PROBLEM_TYPES:
+        raise UsageError(f"{kind!r} is not a problem type", f"problem types: {', '.join(PROBLEM_TYPES)}")
+    if type(pad) is not int or pad < 0:
+        raise UsageError(f"{pad!r} is not the ID of a token", "give a number such as 0")
+    return found

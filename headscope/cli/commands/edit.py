@@ -1,0 +1,141 @@
+"""`headscope edit MODEL -o DIR`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from headscope.cli.options import Json, ModelClass, Pages, Quiet, TrustRemoteCode, model_argument, option
+from headscope.cli.output import write_report
+from headscope.cli.progress import telling_progress
+from headscope.errors import ExitCode
+
+_CLASSES, _SCORES, _CONFIG, _RESULT = "Classes", "Scores", "Configuration", "Result"
+Several = list[str] | None
+
+
+@dataclass(frozen=True)
+class LabelChangeOptions:
+    """Changes of the classes, in the order in which they are applied."""
+
+    rename: Annotated[Several, option("--rename", "Rename a class.", "OLD=NEW", panel=_CLASSES)] = None
+    drop: Annotated[Several, option("--drop", "Leave a class out.", "NAME", panel=_CLASSES)] = None
+    keep: Annotated[str | None, option("--keep", "Keep only these classes.", "A,B,C", panel=_CLASSES)] = None
+    merge: Annotated[
+        Several, option("--merge", "Merge classes into one: the mean of their rows.", "A+B=C", panel=_CLASSES)
+    ] = None
+    add: Annotated[
+        Several,
+        option(
+            "--add",
+            "Add a class; its row is zero (default), mean, random or copy:NAME.",
+            "NAME[=INIT]",
+            panel=_CLASSES,
+        ),
+    ] = None
+    order: Annotated[str | None, option("--order", "All classes in their new order.", "A,B,C", panel=_CLASSES)] = None
+    labels: Annotated[
+        Path | None,
+        option("--labels", "A JSON file with these changes; a list is the order.", "FILE", panel=_CLASSES),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ScoreChangeOptions:
+    """Changes of the scores."""
+
+    bias: Annotated[Several, option("--bias", "Add to the logit of a class.", "NAME=X", panel=_SCORES)] = None
+    threshold: Annotated[
+        Several, option("--threshold", "Choose a class from this probability on.", "NAME=P", panel=_SCORES)
+    ] = None
+    temperature: Annotated[float, option("--temperature", "Divide all logits by T.", "T", panel=_SCORES)] = 1.0
+    seed: Annotated[int, option("--seed", "Seed of random rows.", "N", panel=_SCORES)] = 0
+
+
+@dataclass(frozen=True)
+class ConfigChangeOptions:
+    """Changes of config.json."""
+
+    pad_token_id: Annotated[int | None, option("--pad-token-id", "The token that pads texts.", "ID", panel=_CONFIG)] = (
+        None
+    )
+    problem_type: Annotated[
+        str | None,
+        option(
+            "--problem-type",
+            "single_label_classification, multi_label_classification or regression.",
+            "TYPE",
+            panel=_CONFIG,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ResultOptions:
+    """How the result is written and shown."""
+
+    output: Annotated[Path | None, option("-o --output", "The folder to write.", "DIR", panel=_RESULT)] = None
+    in_place: Annotated[
+        bool, option("--in-place", "Replace the checkpoint; it's kept as NAME.before-edit.", panel=_RESULT)
+    ] = False
+    link: Annotated[bool, option("--link", "Link files that don't change instead of copying.", panel=_RESULT)] = False
+    dry_run: Annotated[bool, option("--dry-run", "Show the change; write nothing.", panel=_RESULT)] = False
+    text: Annotated[
+        Several, option("--text", "A text that the proof runs through both models.", "TEXT", panel=_RESULT)
+    ] = None
+    json: Json = False
+    quiet: Quiet = False
+
+
+def edit_command(  # noqa: PLR0917  Typer passes every option by name
+    model: Annotated[str, model_argument("all on this machine")],
+    labels: LabelChangeOptions,
+    scores: ScoreChangeOptions,
+    config: ConfigChangeOptions,
+    result: ResultOptions,
+    model_class: ModelClass = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> int:
+    """Write a changed copy: other classes, thresholds, settings. Proves what changes (exit code 1: refused)."""
+    from headscope.facts.results.edit import EditVerdict
+    from headscope.render.screens.edit import edit_screen, edit_verdict
+
+    with telling_progress(result.quiet) as tell:
+        from headscope import api
+
+        found = api.edit(
+            model, result.output, model_class=model_class, trust_remote_code=trust_remote_code, texts=result.text,
+            link=result.link, in_place=result.in_place, dry_run=result.dry_run, progress=tell,
+            pad_token_id=config.pad_token_id, problem_type=config.problem_type, **_label_keywords(labels),
+            **_score_keywords(scores),
+        )  # fmt: skip
+    write_report(
+        Pages(json=result.json),
+        lambda: edit_verdict(found) if result.quiet else edit_screen(found),
+        found.to_dict,
+    )
+    return ExitCode.FINDINGS if found.verdict is EditVerdict.REFUSED else ExitCode.OK
+
+
+def _label_keywords(given: LabelChangeOptions) -> dict[str, Any]:
+    from headscope.editing.plan import read_addition, read_merges, read_pairs
+
+    return {
+        "rename": read_pairs(given.rename, "--rename"),
+        "drop": given.drop,
+        "keep": given.keep,
+        "merge": read_merges(given.merge),
+        "add": None if given.add is None else dict(map(read_addition, given.add)),
+        "order": given.order,
+        "labels": given.labels,
+    }
+
+
+def _score_keywords(given: ScoreChangeOptions) -> dict[str, Any]:
+    from headscope.editing.plan import read_pairs
+
+    return {
+        "bias": read_pairs(given.bias, "--bias"),
+        "threshold": read_pairs(given.threshold, "--threshold"),
+        "temperature": given.temperature,
+        "seed": given.seed,
+    }

@@ -1,0 +1,80 @@
+"""The numbers of a tensor with an axis of classes after an edit, from those before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from headscope.facts.results.edit import EditedLabel, LabelOrigin
+
+
+def edited_tensor(
+    tensor: torch.Tensor,
+    axis: int,
+    labels: Sequence[EditedLabel],
+    *,
+    temperature: float = 1.0,
+    takes_shift: bool = False,
+    fresh: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`tensor`, [..., classes before, ...], with the classes of `labels` on `axis`, in its own dtype.
+
+    Rows that are kept or copied are equal bit by bit, unless a temperature or, for a bias (`takes_shift`), a shift
+    changes them. `fresh` holds the rows of random classes, in their order.
+    """
+    rows = tensor.movedim(axis, 0)
+    places = torch.tensor([label.source or 0 for label in labels])
+    found = rows[places]
+    draws: Iterator[torch.Tensor] = iter(() if fresh is None else fresh.movedim(axis, 0))
+    for at, label in enumerate(labels):
+        if label.source is None:
+            found[at] = _new_row(label, rows, draws).to(tensor.dtype)
+    shifts = torch.tensor([label.shift if takes_shift else 0.0 for label in labels], dtype=torch.float64)
+    if temperature != 1.0:
+        found = ((found.double() + _along_first(shifts, found)) / temperature).to(tensor.dtype)
+    elif bool(shifts.any()):
+        moved = (found.double() + _along_first(shifts, found)).to(tensor.dtype)
+        found = torch.where(_along_first(shifts, found) != 0, moved, found)
+    return found.movedim(0, axis).contiguous()
+
+
+def _along_first(values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return values.reshape(-1, *[1] * (other.dim() - 1))
+
+
+def keeps_bits(label: EditedLabel, *, temperature: float, takes_shift: bool) -> bool:
+    """Whether the row of a class is one of those before, bit by bit."""
+    return label.source is not None and temperature == 1.0 and not (takes_shift and label.shift)
+
+
+def promised_scores(scores: torch.Tensor, labels: Sequence[EditedLabel], temperature: float) -> torch.Tensor:
+    """What the head has to give after the edit, [inputs, classes after], from its logits before, [inputs, classes].
+
+    In double precision; NaN for a class whose row is random, about whose scores nothing is promised.
+    """
+    scores = scores.double()
+    nothing = torch.zeros(len(scores), dtype=torch.float64)
+    columns = []
+    for label in labels:
+        if label.source is not None:
+            column = scores[:, label.source]
+        elif label.merged:
+            column = scores[:, list(label.merged)].mean(1)
+        elif label.origin is LabelOrigin.MEAN:
+            column = scores.mean(1)
+        else:
+            column = nothing * (torch.nan if label.origin is LabelOrigin.RANDOM else 1.0)
+        columns.append((column + label.shift) / temperature)
+    return torch.stack(columns, 1)
+
+
+def _new_row(label: EditedLabel, rows: torch.Tensor, draws: Iterator[torch.Tensor]) -> torch.Tensor:
+    if label.merged:
+        return rows[list(label.merged)].double().mean(0)
+    match label.origin:
+        case LabelOrigin.MEAN:
+            return rows.double().mean(0)
+        case LabelOrigin.RANDOM:
+            return next(draws)
+    return torch.zeros_like(rows[0])

@@ -1,0 +1,66 @@
+"""The changes of config.json that follow from an edit, and the record of it in a model card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from headscope.errors import Unsupported
+from headscope.facts.results.edit import EditedField, EditedLabel
+
+_SHOWN = 200
+
+
+def edited_config(
+    config: Mapping[str, Any], labels: Sequence[EditedLabel] | None, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """`config` with the names of the classes after the edit, if there are any, and other fields.
+
+    All else stays as it is. Raises Unsupported where the classes aren't those of the configuration itself.
+    """
+    found = deepcopy(dict(config))
+    if labels is not None:
+        if "id2label" not in config and any(
+            isinstance(part, Mapping) and "id2label" in part for part in config.values()
+        ):
+            raise Unsupported("config.json names the classes in a part of it, which headscope doesn't edit", "")
+        found["id2label"] = {str(number): label.name for number, label in enumerate(labels)}
+        found["label2id"] = {label.name: number for number, label in enumerate(labels)}
+        for name in ("num_labels", "_num_labels"):
+            if name in found:
+                found[name] = len(labels)
+    for name, value in settings.items():
+        found[name] = value
+    return found
+
+
+def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[EditedField, ...]:
+    """The fields in which two configurations differ, shortened."""
+    names = sorted({*before, *after})
+    return tuple(
+        EditedField(name, _shown(before, name), _shown(after, name))
+        for name in names
+        if before.get(name, _NOTHING) != after.get(name, _NOTHING)
+    )
+
+
+_NOTHING = object()
+
+
+def _shown(config: Mapping[str, Any], name: str) -> str:
+    if name not in config:
+        return ""
+    text = json.dumps(config[name], ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def card_with_edit(card: str, sentences: Sequence[str]) -> str:
+    """A model card with a paragraph on the edit at its end."""
+    return "\n".join([card.rstrip(), "", "## Edited with headscope", "", *_bullets(sentences), ""])
+
+
+def _bullets(sentences: Sequence[str]) -> Iterator[str]:
+    for sentence in sentences:
+        yield f"- {sentence}"

@@ -1,0 +1,288 @@
+"""The proof of an edit: source and result read from disk by a separate process, which knows only the plan.
+
+`python -m headscope.editing.proving` reads the task as JSON from standard input and prints an `EditProof` as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import HeadscopeError, Unsupported
+from headscope.facts.plain import restore, store
+from headscope.facts.results.edit import EditedLabel, EditedTensor, EditProof
+
+if TYPE_CHECKING:
+    import torch
+
+    from headscope.examination.base.request import Request
+    from headscope.examination.checkpoint.examining import Examined
+    from headscope.examination.evidence.stored_tensors import StoredFiles
+
+_SIZES = (1.0, 5.0)
+"""The sizes of random hidden states: those of a base model that ends in a normalization, and its outliers."""
+_SEEDS = (11, 12)
+_ROUNDINGS = 8
+"""How often rounding may add up, in units of the stored format; a sum of products in single precision besides."""
+_SUMS = 64
+_PIECE = 16_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProofTask:
+    """What to prove: paths, how the checkpoint is examined, and the plan."""
+
+    source: str
+    result: str
+    model_class: str
+    labels: tuple[EditedLabel, ...]
+    tensors: tuple[EditedTensor, ...]
+    temperature: float
+    texts: tuple[str, ...] = ()
+    trust_remote_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """The proof, and the tensors with what was found of their rows."""
+
+    proof: EditProof
+    tensors: tuple[EditedTensor, ...]
+
+
+def prove_apart(task: ProofTask) -> Proven:
+    """The proof, made by a new process. A process that fails proves nothing; then the reason is that."""
+    done = subprocess.run(
+        [sys.executable, "-m", "headscope.editing.proving"],
+        input=json.dumps(store(task)), capture_output=True, text=True, check=False,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
+    )  # fmt: skip
+    try:
+        return restore(Proven, json.loads(done.stdout))
+    except (ValueError, TypeError):
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return Proven(EditProof(reason=f"the process that proves it failed: {last}"), task.tensors)
+
+
+def prove_here(task: ProofTask) -> Proven:
+    """The proof, in this process."""
+    proof, tensors = EditProof(), task.tensors
+    try:
+        old, new = (_opened(task, folder) for folder in (task.source, task.result))
+        proof = replace(proof, **_loads(old.examined, new.examined))
+        tensors = tuple(_with_rows(item, task, old, new) for item in task.tensors)
+        compared = [item.kept_rows_equal for item in tensors if item.kept_rows_equal is not None]
+        proof = replace(proof, kept_rows_equal=all(compared) if compared else None)
+        proof = replace(proof, base_unchanged=_others_equal(task, old, new))
+        if task.labels:
+            proof = replace(proof, **_scores(task, old, new))
+        else:
+            proof = replace(proof, scores_equal=True, max_difference=0.0, tolerance=0.0)
+    except HeadscopeError as err:
+        proof = replace(proof, reason=err.message)
+    return Proven(replace(proof, reason=proof.reason or _failure(proof)), tensors)
+
+
+def _failure(proof: EditProof) -> str:
+    failed = {
+        "Transformers' loader finds other weights than before": proof.loads is False,
+        "a row that should be kept has changed": proof.kept_rows_equal is False,
+        "another tensor has changed": proof.base_unchanged is False,
+        f"scores differ from the promised ones by up to {proof.max_difference or 0:.3g}": proof.scores_equal is False,
+    }
+    return next((words for words, holds in failed.items() if holds), "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A checkpoint on one side of an edit."""
+
+    request: Request
+    examined: Examined
+    stored: StoredFiles
+
+
+def _opened(task: ProofTask, folder: str) -> _Side:
+    from headscope.examination.base.request import Request
+    from headscope.examination.checkpoint.examining import examine
+    from headscope.examination.evidence.stored_tensors import open_stored_files
+    from headscope.facts.stored.location import HubOptions, Location
+
+    location = Location(folder, hub=HubOptions(offline=True))
+    request = Request(location, model_class=task.model_class, trust_remote_code=task.trust_remote_code)
+    examined = examine("inspect", request, None)
+    return _Side(request, examined, open_stored_files(request, examined.manifest)[0])
+
+
+def _loads(old: Examined, new: Examined) -> dict[str, Any]:
+    """Whether the loader's missing, mismatched and unexpected keys are those of before."""
+    one, other = old.report.weights, new.report.weights
+    same = (one.new, one.mismatched, one.unused) == (other.new, other.mismatched, other.unused)
+    return {"loads": same and one.loaded == other.loaded}
+
+
+def _with_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> EditedTensor:
+    """The tensor with whether its kept rows are the bytes of before; None where none is kept as it is."""
+    from headscope.editing.class_rows import keeps_bits
+
+    takes_shift = len(item.shape_before) == 1
+    kept = [
+        (at, label.source)
+        for at, label in enumerate(task.labels)
+        if label.source is not None and keeps_bits(label, temperature=task.temperature, takes_shift=takes_shift)
+    ]
+    if not kept:
+        return item
+    before, after = (_numbers(side, item.name) for side in (old, new))
+    one = before.movedim(item.axis, 0)[[source for _, source in kept]]
+    other = after.movedim(item.axis, 0)[[at for at, _ in kept]]
+    return replace(item, kept_rows_equal=after.shape == item.shape_after and _same_bytes(one, other))
+
+
+def _numbers(side: _Side, key: str) -> torch.Tensor:
+    header = next((header for header in side.examined.manifest.tensors if header.key == key), None)
+    if header is None:
+        raise Unsupported(f"the result lacks {key}", "")
+    return side.stored.whole(header)
+
+
+def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    import torch
+
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    flat = (item.contiguous().reshape(-1).view(torch.uint8) for item in (one, other))
+    return torch.equal(*flat)
+
+
+def _others_equal(task: ProofTask, old: _Side, new: _Side) -> bool:
+    """Whether all tensors but those of the classes are equal byte by byte. A linked file is the same file."""
+    edited = {item.name for item in task.tensors}
+    after = {header.key: header for header in new.examined.manifest.tensors}
+    before = [header for header in old.examined.manifest.tensors if header.key not in edited]
+    if {header.key for header in before} != set(after) - edited:
+        return False
+    for header in before:
+        other = after[header.key]
+        if (header.shape, header.dtype) != (other.shape, other.dtype):
+            return False
+        if old.stored.path_of(header.file).samefile(new.stored.path_of(other.file)):
+            continue
+        if old.stored.is_pickled:
+            if not _same_bytes(old.stored.whole(header), new.stored.whole(other)):
+                return False
+        elif any(
+            one != two
+            for one, two in zip(old.stored.pieces(header, _PIECE), new.stored.pieces(other, _PIECE), strict=True)
+        ):
+            return False
+    return True
+
+
+def _scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
+    """The head of both sides on the same random hidden states, and the whole models on the texts."""
+    import torch
+
+    from headscope.editing.class_rows import promised_scores
+    from headscope.facts.results.edit import LabelOrigin
+
+    pairs = [*_on_hidden_states(task, old, new), *_on_texts(task, old, new)]
+    if not pairs:
+        return {"reason": "no scores could be compared"}
+    count = len(old.examined.report.model.labels)
+    if any(one.shape[1] != count or two.shape[1] != len(task.labels) for one, two in pairs):
+        return {"reason": "the head doesn't give one score for each class"}
+    before, after = (torch.cat([pair[side] for pair in pairs]).double() for side in (0, 1))
+    promised = promised_scores(before, task.labels, task.temperature)
+    known = [at for at, label in enumerate(task.labels) if label.origin is not LabelOrigin.RANDOM]
+    difference = (promised - after)[:, known].abs()
+    largest = float(difference.max()) if difference.numel() else 0.0
+    tolerance = _tolerance(task, before, after[:, known])
+    is_alive = len(before) > 1 and bool((before.std(0) > 0).any())
+    random = tuple(label.name for label in task.labels if label.origin is LabelOrigin.RANDOM)
+    return {
+        "scores_equal": bool(after.isfinite().all()) and largest <= tolerance and is_alive,
+        "max_difference": largest,
+        "tolerance": tolerance,
+        "inputs": len(before),
+        "texts": len(task.texts),
+        "not_proven": random,
+        "reason": "" if is_alive else "the scores don't depend on the hidden states",
+    }
+
+
+def _tolerance(task: ProofTask, before: torch.Tensor, after: torch.Tensor) -> float:
+    """What rounding explains: of the stored format, where rows were computed, and of single precision.
+
+    The rounding of stored numbers moves a score in relation to the largest score, of any class.
+    """
+    import torch
+
+    scale = max(float(before.abs().max()), float(after.abs().max()) if after.numel() else 0.0, 1.0)
+    computed = task.temperature != 1.0 or any(label.source is None or label.shift for label in task.labels)
+    formats = [torch.finfo(getattr(torch, item.dtype)).eps for item in task.tensors] if computed else []
+    return scale * max([_SUMS * torch.finfo(torch.float32).eps, *(_ROUNDINGS * eps for eps in formats)])
+
+
+def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The scores of both heads, [inputs, classes], for hidden states of several sizes."""
+    import torch
+
+    one, two = old.examined.program(), new.examined.program()
+    if one is None or two is None:
+        raise Unsupported("the head path is not known, so nothing can be proven about the scores", "")
+    own, others = _head_numbers(old), _head_numbers(new)
+    unread = [item.parameter for item in task.tensors if item.parameter not in own or item.parameter not in others]
+    if unread:
+        raise Unsupported(f"the numbers of {unread[0]} can't be read, so nothing can be proven about the scores", "")
+    if [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]:
+        raise Unsupported("the two heads begin at hidden states of other shapes", "")
+    for size, seed in zip(_SIZES, _SEEDS, strict=True):
+        generator = torch.Generator().manual_seed(seed)
+        hidden = [torch.randn(item.shape, generator=generator) * size for item in one.head.hidden]
+        before, after = one.run(own, hidden).logits, two.run(others, hidden).logits
+        if len(before) != 1 or len(after) != 1:
+            raise Unsupported("the head gives several tensors of scores", "")
+        yield _as_rows(before[0]), _as_rows(after[0])
+
+
+def _as_rows(logits: torch.Tensor) -> torch.Tensor:
+    """Logits as [inputs, classes]."""
+    return logits.detach().float().reshape(-1, logits.shape[-1])
+
+
+def _head_numbers(side: _Side) -> Mapping[str, torch.Tensor]:
+    """The stored numbers of the head, by parameter, as the loader gives them."""
+    from headscope.examination.evidence.gathering import loaded_head
+
+    return loaded_head(side.examined, side.request)
+
+
+def _on_texts(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The logits of both whole models for the given texts."""
+    if not task.texts:
+        return
+    from headscope.examination.evidence.reference_scores import TextScorer
+
+    texts = [(text,) for text in task.texts]
+    import torch
+
+    one, two = (
+        TextScorer.load(side.examined, side.request, 1).reference(texts, side.examined.report.model.labels, "none")
+        for side in (old, new)
+    )
+    yield torch.from_numpy(one.logits).float(), torch.from_numpy(two.logits).float()
+
+
+def _main() -> None:
+    task = restore(ProofTask, json.load(sys.stdin))
+    print(json.dumps(store(prove_here(task))))
+
+
+if __name__ == "__main__":
+    _main()

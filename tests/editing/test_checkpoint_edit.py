@@ -1,0 +1,389 @@
+"""`edit` on real saves: what Transformers loads and computes before and after is the oracle."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+
+import headscope
+from headscope.cli.app import main
+from headscope.editing import checkpoint_edit
+from headscope.editing.proving import prove_here
+from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError
+
+LABELS = ("bad", "fair", "good")
+TEXT = {
+    "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48,
+    "max_position_embeddings": 64, "pad_token_id": 0, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64,
+    "dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48, "head_dim": 16, "num_key_value_heads": 2,
+    "embedding_size": 32, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+IMAGE = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "image_size": 16,
+    "patch_size": 8, "num_channels": 3,
+}  # fmt: skip
+
+
+def saved(name: str, folder: Path, sizes: dict[str, Any] = TEXT, **settings: Any) -> Path:
+    """A class of Transformers with random numbers in every parameter, saved."""
+    torch.manual_seed(5)
+    cls = getattr(transformers, name)
+    config = cls.config_class(**sizes, id2label=dict(enumerate(LABELS)), label2id={n: i for i, n in enumerate(LABELS)})
+    model = cls(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.3)
+    model.save_pretrained(folder, **settings)
+    return folder
+
+
+def logits(folder: Path, name: str = "BertForSequenceClassification") -> torch.Tensor:
+    """What Transformers computes for fixed inputs, and that its loader finds every key: [texts, classes]."""
+    cls: Any = getattr(transformers, name)
+    model, info = cls.from_pretrained(folder, output_loading_info=True)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
+    generator = torch.Generator().manual_seed(3)
+    given: dict[str, torch.Tensor] = {"input_ids": torch.randint(5, 90, (6, 11), generator=generator)}
+    if "Image" in name:
+        given = {"pixel_values": torch.randn(6, 3, 16, 16, generator=generator)}
+    with torch.no_grad():
+        found = model.eval()(**given).logits
+    return found.reshape(-1, found.shape[-1])
+
+
+@pytest.fixture(autouse=True)
+def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof in this process, where the test doesn't ask for a separate one: that imports PyTorch again."""
+    if request.function not in (
+        test_the_command_writes_a_folder_that_other_commands_understand,
+        test_a_killed_edit_leaves_source_and_no_result,
+    ):
+        monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = saved("BertForSequenceClassification", tmp_path_factory.mktemp("bert") / "model")
+    (folder / "README.md").write_text("# A model\n")
+    (folder / "vocab.txt").write_text("[PAD]\n")
+    return folder
+
+
+FAMILIES = (
+    "BertForSequenceClassification", "RobertaForSequenceClassification", "DistilBertForSequenceClassification",
+    "ElectraForSequenceClassification", "GPT2ForSequenceClassification", "LlamaForSequenceClassification",
+    "BertForTokenClassification",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_kept_classes_have_the_logits_of_before_whatever_the_family(name: str, tmp_path: Path) -> None:
+    source = saved(name, tmp_path / "old")
+    found = headscope.edit(source, tmp_path / "new", add={"new": "mean", "like": "copy:good"}, drop="fair",
+                           order="new,good,bad,like")  # fmt: skip
+    assert found.verdict.value == "proven", found.proof
+    before, after = logits(source, name), logits(tmp_path / "new", name)
+    promised = torch.stack([before.mean(1), before[:, 2], before[:, 0], before[:, 2]], 1)
+    torch.testing.assert_close(after, promised, rtol=1e-4, atol=1e-5)
+    config = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert list(config["id2label"].values()) == ["new", "good", "bad", "like"]
+    assert config["label2id"] == {"new": 0, "good": 1, "bad": 2, "like": 3}
+    assert [(item.origin.value, item.source) for item in found.labels] == [
+        ("mean", None), ("kept", 2), ("kept", 0), ("copied", 2)
+    ]  # fmt: skip
+
+
+def test_a_head_of_images_is_edited_too(tmp_path: Path) -> None:
+    source = saved("ViTForImageClassification", tmp_path / "old", IMAGE)
+    found = headscope.edit(source, tmp_path / "new", keep="good,bad")
+    assert found.verdict.value == "proven", found.proof
+    before, after = (logits(folder, "ViTForImageClassification") for folder in (source, tmp_path / "new"))
+    torch.testing.assert_close(after, before[:, [0, 2]], rtol=1e-4, atol=1e-5)
+
+
+def test_temperature_bias_and_threshold_are_folded_into_the_last_layer(bert: Path, tmp_path: Path) -> None:
+    found = headscope.edit(
+        bert, tmp_path / "new", bias={"bad": 0.5}, threshold={"good": 0.8}, temperature=2.0,
+        problem_type="multi_label_classification",
+    )  # fmt: skip
+    assert found.verdict.value == "proven", found.proof
+    before, after = logits(bert), logits(tmp_path / "new")
+    shifts = torch.tensor([0.5, 0.0, -math.log(0.8 / 0.2)])
+    torch.testing.assert_close(after, (before + shifts) / 2, rtol=1e-4, atol=1e-5)
+    is_chosen = after[:, 2].sigmoid() > 0.5
+    assert torch.equal(is_chosen, before[:, 2].sigmoid() > 0.8)
+    assert any("0.8" in sentence for sentence in found.exact)
+
+
+def test_of_two_classes_a_threshold_of_the_softmax_is_exact(tmp_path: Path) -> None:
+    source = saved("BertForSequenceClassification", tmp_path / "old")
+    headscope.edit(source, tmp_path / "two", drop="fair")
+    found = headscope.edit(tmp_path / "two", tmp_path / "new", threshold={"good": 0.9})
+    before, after = logits(tmp_path / "two").softmax(1), logits(tmp_path / "new")
+    assert torch.equal(after.argmax(1) == 1, before[:, 1] > 0.9)
+    assert not found.approximate
+
+
+def test_merged_classes_have_the_mean_of_the_logits(bert: Path, tmp_path: Path) -> None:
+    found = headscope.edit(bert, tmp_path / "new", merge={"poor": ["bad", "fair"]})
+    before, after = logits(bert), logits(tmp_path / "new")
+    promised = torch.stack([before[:, :2].mean(1) + math.log(2), before[:, 2]], 1)
+    torch.testing.assert_close(after, promised, rtol=1e-4, atol=1e-5)
+    assert found.labels[0].merged == (0, 1) and found.approximate
+
+
+def test_a_random_row_is_that_of_the_class_and_of_the_seed(bert: Path, tmp_path: Path) -> None:
+    for name, seed in {"a": 1, "b": 1, "c": 2}.items():
+        found = headscope.edit(bert, tmp_path / name, add={"new": "random"}, seed=seed)
+        assert found.proof.not_proven == ("new",) and found.verdict.value == "proven"
+    rows = [
+        safetensors.torch.load_file(tmp_path / name / "model.safetensors")["classifier.weight"][3] for name in "abc"
+    ]
+    assert torch.equal(rows[0], rows[1]) and not torch.equal(rows[0], rows[2])
+    assert 0.005 < float(rows[0].std()) < 0.04  # initializer_range is 0.02
+
+
+def test_an_edit_and_its_inverse_give_the_bytes_of_before(bert: Path, tmp_path: Path) -> None:
+    headscope.edit(bert, tmp_path / "one", rename={"fair": "so-so"}, add="new", order="new,good,bad,so-so")
+    headscope.edit(tmp_path / "one", tmp_path / "two", rename={"so-so": "fair"}, drop="new", order="bad,fair,good")
+    one, two = (safetensors.torch.load_file(folder / "model.safetensors") for folder in (bert, tmp_path / "two"))
+    assert one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+    configs = [json.loads((folder / "config.json").read_text()) for folder in (bert, tmp_path / "two")]
+    assert configs[0] == configs[1]
+
+
+@pytest.mark.parametrize("settings", [{"max_shard_size": "20KB"}, {"safe_serialization": False}])
+def test_shards_and_pytorch_files_become_safetensors_files(settings: dict[str, Any], tmp_path: Path) -> None:
+    source = tmp_path / "old"
+    if "safe_serialization" in settings:  # Transformers 5 writes safetensors files only
+        saved("BertForSequenceClassification", source)
+        state = safetensors.torch.load_file(source / "model.safetensors")
+        (source / "model.safetensors").unlink()
+        torch.save(state, source / "pytorch_model.bin")
+    else:
+        saved("BertForSequenceClassification", source, **settings)
+    before = logits(source)
+    states = checkpoint_edit.file_states(source)
+    found = headscope.edit(source, tmp_path / "new", add="new", link=True)
+    assert found.verdict.value == "proven", found.proof
+    assert checkpoint_edit.file_states(source) == states
+    torch.testing.assert_close(logits(tmp_path / "new")[:, :3], before, rtol=1e-4, atol=1e-5)
+    written = sorted(path.name for path in (tmp_path / "new").glob("*.safetensors"))
+    assert not list((tmp_path / "new").glob("*.bin*")) and written
+    linked = [
+        name for name in written if (source / name).exists() and (source / name).samefile(tmp_path / "new" / name)
+    ]
+    assert len(linked) == (len(written) - 1 if len(written) > 1 else 0) or len(written) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_kept_and_its_rounding_said(dtype: str, tmp_path: Path) -> None:
+    source = saved("BertForSequenceClassification", tmp_path / "old")
+    model = transformers.BertForSequenceClassification.from_pretrained(source, dtype=getattr(torch, dtype))
+    model.save_pretrained(source)
+    found = headscope.edit(source, tmp_path / "new", add={"new": "mean"}, temperature=1.7)
+    assert found.verdict.value == "proven", found.proof
+    assert {item.dtype for item in found.tensors} == {dtype}
+    assert found.proof.tolerance is not None and found.proof.tolerance > torch.finfo(getattr(torch, dtype)).eps
+
+
+def test_the_texts_run_through_both_whole_models(bert: Path, tmp_path: Path) -> None:
+    from scorers import save_tokenizer
+
+    source = tmp_path / "old"
+    saved("BertForSequenceClassification", source, {**TEXT, "vocab_size": 200})
+    save_tokenizer(source)
+    found = headscope.edit(source, tmp_path / "new", drop="bad", texts=["w1 w2 w3", "w7 w9"])
+    assert (found.verdict.value, found.proof.texts) == ("proven", 2), found.proof
+
+
+def test_the_command_writes_a_folder_that_other_commands_understand(
+    bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states = checkpoint_edit.file_states(bert)
+    new = str(tmp_path / "new")
+    assert main(["edit", str(bert), "-o", new, "--add", "new=copy:good", "--rename", "bad=awful", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "proven" and document["proof"]["scores_equal"] is True
+    assert [(item["name"], item["from"]) for item in document["labels"]] == [
+        ("awful", 0), ("fair", 1), ("good", 2), ("new", 2)
+    ]  # fmt: skip
+    assert json.loads((tmp_path / "new" / "headscope-edit.json").read_text())["labels"] == document["labels"]
+    assert (
+        "awful" in (tmp_path / "new" / "README.md").read_text()
+        or "4 classes" in (tmp_path / "new" / "README.md").read_text()
+    )
+    assert (tmp_path / "new" / "vocab.txt").read_text() == "[PAD]\n"
+    assert checkpoint_edit.file_states(bert) == states
+    assert main(["inspect", new, "-q"]) == 0
+    assert headscope.inspect(new).model.labels == ("awful", "fair", "good", "new")
+
+
+def test_a_dry_run_writes_nothing(bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["edit", str(bert), "-o", str(tmp_path / "new"), "--drop", "bad", "--dry-run"]) == 0
+    assert capsys.readouterr().out and not list(tmp_path.iterdir())
+
+
+def test_in_place_keeps_the_checkpoint_as_a_backup(tmp_path: Path) -> None:
+    source = saved("BertForSequenceClassification", tmp_path / "model")
+    before = logits(source)
+    headscope.edit(source, in_place=True, drop="bad")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "model.before-edit"]
+    torch.testing.assert_close(logits(tmp_path / "model.before-edit"), before)
+    torch.testing.assert_close(logits(source), before[:, 1:], rtol=1e-4, atol=1e-5)
+    with pytest.raises(UsageError, match="before-edit"):
+        headscope.edit(source, in_place=True, rename={"fair": "x"})
+
+
+Change = Callable[[Path], None]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"drop": "nosuch"}, UsageError),
+        ({"drop": "bad,fair,good"}, UsageError),
+        ({"keep": "bad"}, UsageError),  # the softmax of one score
+        ({"add": "good"}, UsageError),
+        ({"add": {"x": "ones"}}, UsageError),
+        ({"add": {"x": "copy:nosuch"}}, UsageError),
+        ({"rename": {"bad": "good"}}, UsageError),
+        ({"rename": {"bad": ""}}, UsageError),
+        ({"order": "bad,good"}, UsageError),
+        ({"order": "bad,good,fair,bad"}, UsageError),
+        ({"merge": {"x": ["bad"]}}, UsageError),
+        ({"merge": {"good": ["bad", "fair"]}}, UsageError),
+        ({"threshold": {"bad": 1.0}}, UsageError),
+        ({"threshold": {"bad": float("nan")}}, UsageError),
+        ({"bias": {"bad": float("inf")}}, UsageError),
+        ({"temperature": 0.0}, UsageError),
+        ({"temperature": float("nan")}, UsageError),
+        ({"pad_token_id": -1}, UsageError),
+        ({"problem_type": "ranking"}, UsageError),
+        ({"labels": "/no/such/file.json"}, UsageError),
+        ({}, UsageError),
+    ],
+)
+def test_a_change_that_cannot_be_made_writes_nothing(
+    bert: Path, tmp_path: Path, options: dict[str, Any], kind: type[HeadscopeError]
+) -> None:
+    with pytest.raises(kind) as caught:
+        headscope.edit(bert, tmp_path / "new", **options)
+    assert caught.value.message and not list(tmp_path.iterdir())
+
+
+def test_an_output_that_exists_or_is_inside_is_refused(bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "mine.txt").write_text("mine")
+    for output in (tmp_path / "new", bert / "inside", tmp_path / "no" / "parent", bert):
+        with pytest.raises(UsageError):
+            headscope.edit(bert, output, drop="bad")
+    assert (tmp_path / "new" / "mine.txt").read_text() == "mine" and not (bert / "inside").exists()
+
+
+def test_a_head_that_the_checkpoint_does_not_give_is_refused(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    transformers.BertModel(transformers.BertConfig(**TEXT)).save_pretrained(tmp_path / "base")
+    with pytest.raises(Unsupported, match="classifier"):
+        headscope.edit(tmp_path / "base", tmp_path / "new", add="x")
+
+
+def test_a_bias_without_a_place_is_refused(tmp_path: Path) -> None:
+    source = saved("GPT2ForSequenceClassification", tmp_path / "old")
+    with pytest.raises(Unsupported, match="no bias"):
+        headscope.edit(source, tmp_path / "new", bias={"bad": 1.0})
+    assert headscope.edit(source, tmp_path / "new", merge={"x": ["bad", "fair"]}).labels[0].shift == 0
+
+
+def test_files_that_hold_the_old_head_are_left_out(tmp_path: Path) -> None:
+    source = saved("BertForSequenceClassification", tmp_path / "old")
+    (source / "onnx").mkdir()
+    for name in ("onnx/model.onnx", "pytorch_model.bin", "optimizer.pt", "notes.txt", "training_args.bin"):
+        (source / name).write_bytes(b"x")
+    found = headscope.edit(source, tmp_path / "new", drop="bad")
+    assert set(found.left_out) == {"onnx/model.onnx", "pytorch_model.bin", "optimizer.pt"}
+    assert {"notes.txt", "training_args.bin"} <= {path.name for path in (tmp_path / "new").iterdir()}
+
+
+def test_a_source_that_changes_meanwhile_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = saved("BertForSequenceClassification", tmp_path / "old")
+    write = checkpoint_edit.write_weights
+
+    def changing(*given: Any) -> None:
+        write(*given)
+        (source / "config.json").write_text("{}")
+
+    monkeypatch.setattr(checkpoint_edit, "write_weights", changing)
+    with pytest.raises(NotFound, match="changed while"):
+        headscope.edit(source, tmp_path / "new", drop="bad")
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_result_that_is_not_as_promised_is_refused(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part of the proof fails on a fault in the files, made after they were written."""
+    write = checkpoint_edit.write_weights
+
+    def run(key: str) -> headscope.Edited:
+        def faulty(folder: Path, *given: Any) -> None:
+            write(folder, *given)
+            state = safetensors.torch.load_file(folder / "model.safetensors")
+            if key == "missing":
+                del state["bert.pooler.dense.bias"]
+            else:
+                state[key].view(-1)[-1] += 1
+            safetensors.torch.save_file(state, folder / "model.safetensors", {"format": "pt"})
+
+        monkeypatch.setattr(checkpoint_edit, "write_weights", faulty)
+        return headscope.edit(bert, tmp_path / "new", drop="bad")
+
+    assert run("classifier.weight").proof.kept_rows_equal is False
+    assert run("classifier.bias").proof.scores_equal is False
+    assert run("bert.encoder.layer.0.output.dense.weight").proof.base_unchanged is False
+    assert run("missing").proof.loads is False
+    assert run("missing").verdict.value == "refused" and not list(tmp_path.iterdir())
+    assert main(["edit", str(bert), "-o", str(tmp_path / "new"), "--drop", "bad"]) == 1
+
+
+def test_a_killed_edit_leaves_source_and_no_result(bert: Path, tmp_path: Path) -> None:
+    states = checkpoint_edit.file_states(bert)
+    for delay in (0.5, 4.0):
+        command = [sys.executable, "-m", "headscope", "edit", str(bert), "-o", str(tmp_path / "new"), "--drop", "bad"]
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        time.sleep(delay)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert checkpoint_edit.file_states(bert) == states and not (tmp_path / "new").exists()
+    assert headscope.edit(bert, tmp_path / "new", drop="bad").verdict.value == "proven"
+
+
+def test_a_target_that_cannot_be_written_is_a_sentence(bert: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    def full(*given: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_edit, "copy_files", full)
+    with pytest.raises(HeadscopeError, match="No space left"):
+        headscope.edit(bert, tmp_path / "new", drop="bad")
+    assert not list(tmp_path.iterdir())
+
+
+def test_labels_from_a_file(bert: Path, tmp_path: Path) -> None:
+    file = tmp_path / "labels.json"
+    file.write_text(json.dumps({"add": {f"n{at}": "zero" for at in range(2000)}, "rename": {"bad": "worst"}}))
+    found = headscope.edit(bert, tmp_path / "new", labels=file)
+    assert found.verdict.value == "proven" and len(found.labels) == 2003
+    assert logits(tmp_path / "new").shape[1] == 2003
