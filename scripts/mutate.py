@@ -40,7 +40,11 @@ _TRACE = (
     "tests/trace/test_windows.py", "tests/trace/test_branching_heads.py", "tests/trace/test_other_inputs.py",
     "tests/trace/test_random_choices.py", "tests/trace/test_values_that_leave_torch.py",
 )  # fmt: skip
-_CHECKS = ("tests/checks/test_rules_directly.py",)
+_CHECKS = (
+    "tests/checks/rules/test_rules_of_weights.py", "tests/checks/rules/test_rules_of_configuration.py",
+    "tests/checks/rules/test_rules_of_numbers.py", "tests/checks/rules/test_judgment.py",
+    "tests/checks/rules/test_rule_texts.py",
+)  # fmt: skip
 _MODEL = (
     "tests/model/test_model_request.py", "tests/model/test_tokenizers.py", "tests/model/test_remote_code.py",
     "tests/model/test_loading_against_transformers.py", "tests/model/test_adapter_shapes_against_peft.py",
@@ -49,7 +53,7 @@ _MODEL = (
 )  # fmt: skip
 _OF_TOKENIZERS = ("tests/checks/test_tokenizer_facts.py",)
 _OF_HEADS = ("tests/checks/test_head_trials.py",)
-_OF_HEALTH = ("tests/model/test_head_health.py", "tests/checks/test_rules_directly.py")
+_OF_HEALTH = ("tests/model/test_head_health.py", "tests/checks/rules/test_rules_of_numbers.py")
 _OF_TENSORS = (
     "tests/verification/test_tampered.py::test_one_tensor_against_the_one_that_is_stored",
     "tests/verification/test_tampered.py::test_one_tensor_that_cannot_be_compared",
