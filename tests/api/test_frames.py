@@ -93,4 +93,4 @@ except headscope.errors.Unsupported as err:
         [*warm.python(anew=True), "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}){code}"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert ran.stdout == 'to_pandas needs pandas, which is not installed pip install "headscope[pandas]"\n', ran.stderr
+    assert ran.stdout.endswith(' pip install "headscope[pandas]"\n'), ran.stderr

@@ -178,7 +178,7 @@ def test_an_unknown_operation_is_refused_before_any_head_is_traced(
     unknown: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headscope.api.lookup.atlas._trace_all", lambda *given: pytest.fail("heads were traced"))
-    with pytest.raises(UsageError, match="no such operation") as failure:
+    with pytest.raises(UsageError, match=unknown) as failure:
         api.heads(operation=unknown, workers=1)
     assert hint in failure.value.hint
 
@@ -195,7 +195,7 @@ def test_the_command_prints_a_line_for_each_class() -> None:
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0
     assert "XLNetForSequenceClassification" in ran.stdout
-    assert "1 head: 1 traced, 1 confirmed by gradients" in ran.stdout
+    assert "1 head: 1 traced, 1 confirmed" in ran.stdout
 
 
 def test_quiet_names_each_class_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,4 +225,4 @@ def test_a_pattern_with_wildcards_fits_a_whole_name(pattern: str, classes: set[s
 def test_a_pattern_with_wildcards_that_fits_nothing_has_a_hint() -> None:
     with pytest.raises(UsageError) as caught:
         api.heads("LukeForEntitee*")
-    assert "did you mean LukeFor" in caught.value.hint
+    assert "LukeForEntity" in caught.value.hint

@@ -53,6 +53,5 @@ def test_a_class_that_two_families_share_is_told_apart_by_its_family() -> None:
 
 
 def test_no_heads_at_all_lead_to_the_whole_list() -> None:
-    assert plain_text(heads_screen(()), 200).startswith(
-        "0 heads: no class fits all the options. `headscope heads` lists"
-    )
+    shown = plain_text(heads_screen(()), 200)
+    assert shown.startswith("0 heads") and "`headscope heads`" in shown

@@ -185,8 +185,6 @@ def test_a_head_that_was_new_may_have_been_trained_since(base: Path, tmp_path: P
     trained = headscope.check(model, "inference")
     assert trained.verdict is OPEN
     assert all(item.severity is not Severity.ERROR for item in trained.findings)
-    for result in (fresh, trained):
-        assert "at every load" not in " ".join(item.message for item in result.findings)
     model.save_pretrained(tmp_path / "trained")
     assert headscope.check(model, "inference", loaded_from=str(tmp_path / "trained")).verdict is PASSED
     assert headscope.check(str(tmp_path / "trained"), "inference").verdict is PASSED
@@ -196,7 +194,7 @@ def test_what_a_load_told_is_a_verdict_and_has_findings(base: Path) -> None:
     model, info = BERT.from_pretrained(base, output_loading_info=True, **NAMED)
     report = headscope.inspect(model, loading_info=info)
     assert set(report.weights.new) == set(info["missing_keys"])
-    assert str(report).startswith("Head partly new: classifier (")
+    assert str(report).startswith("Head partly new")
     assert "HS103" in {item.id for item in report.findings}
 
 

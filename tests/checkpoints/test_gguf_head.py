@@ -130,9 +130,8 @@ def test_without_rank_pooling_the_classifier_is_not_computed(
 def test_a_classifier_that_was_dropped_is_not_determined(tmp_path: Path) -> None:
     head = head_of(exports.write_gguf(classifier("gpt2"), tmp_path / "model.gguf"))
     assert (head.steps, head.tensors, head.classes) == ((), (), None)
-    assert [(gap.topic, gap.reason) for gap in head.not_determined] == [
-        ("head", "the file holds no tensor named cls.*")
-    ]
+    [gap] = head.not_determined
+    assert gap.topic == "head" and "cls.*" in gap.reason
 
 
 def test_placeholders_make_bert_a_head_that_ends_in_tanh(tmp_path: Path) -> None:
@@ -146,7 +145,7 @@ def test_placeholders_make_bert_a_head_that_ends_in_tanh(tmp_path: Path) -> None
 
 def test_labels_that_do_not_fit_the_last_layer_are_reported(tmp_path: Path) -> None:
     head = head_of(exports.write_gguf(classifier("roberta"), tmp_path / "a.gguf", pooling=RANK, labels=["one", "two"]))
-    assert "the last layer gives 3 scores, and llama.cpp expects 2 from the labels" in head.notes
+    assert any("3 scores" in note and "expects 2 " in note for note in head.notes)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +191,7 @@ def test_the_screen_and_the_document_say_that_nothing_was_traced(
     path = exports.write_gguf(classifier("roberta"), tmp_path / "model.gguf", pooling=RANK)
     assert main(["inspect", str(path)]) == ExitCode.UNDETERMINED
     shown = capsys.readouterr()
-    assert "read from the names of tensors and settings, not traced" in shown.out
+    assert "not traced" in shown.out
     assert "linear -> [batch, 3], cls.output.weight 3x32 F32, cls.output.bias 3 F32" in shown.out
     assert "neg, neutral, pos" in shown.out
     assert "headscope compare SOURCE model.gguf" in shown.err

@@ -143,12 +143,11 @@ def test_a_collection_of_many_authors_is_read(hub: Hub, tmp_path: Path) -> None:
     hub.collections["x"] = ["someone/model-3", "else/model", "gone/model", "someone/model-1"]
     found = listed(hub, tmp_path, collection="x")
     assert [item["reference"] for item in found] == hub.collections["x"]
-    assert [item.get("error") for item in found if "error" in item] == [
-        "the Hub has no repository gone/model, or it is private"
-    ]
+    [error] = [item["error"] for item in found if "error" in item]
+    assert "gone/model" in error
     hub.log.clear()
     (unknown,) = listed(hub, tmp_path, collection="y")
-    assert unknown["error"] == "the Hub has no collection y"
+    assert unknown["error"].endswith(" collection y")
 
 
 def test_a_listing_ends_where_it_is_limited(hub: Hub, tmp_path: Path) -> None:
@@ -166,7 +165,7 @@ def test_a_listing_whose_next_page_is_itself_ends(hub: Hub, tmp_path: Path) -> N
 
     hub.answer = answer
     (found,) = listed(hub, tmp_path, author="someone")
-    assert found == {"error": "the Hub's listing repeats itself"}
+    assert list(found) == ["error"] and "repeats" in found["error"]
     assert sum(path == "/api/models" for path in of_hub(hub)) < 10
 
 
@@ -175,7 +174,7 @@ def test_a_listing_is_not_waited_for_without_end(status: int, hub: Hub, tmp_path
     """The client of the Hub would sleep for a day."""
     hub.answer = lambda origin, method, path: (status, {"Retry-After": "86400"}, b"") if path == "/api/models" else None
     (found,) = listed(hub, tmp_path, author="someone")
-    assert found == {"error": "the Hub asks to wait 86400 s, longer than the time that is left"}
+    assert list(found) == ["error"] and "86400 s" in found["error"]
 
 
 def test_the_pause_that_the_hub_asks_for_is_not_the_time_of_a_listing(hub: Hub, tmp_path: Path) -> None:
@@ -198,14 +197,14 @@ def test_a_listed_name_that_cannot_be_an_id_is_not_left_out(hub: Hub, tmp_path: 
     hub.answer = answer
     *unread, found = listed(hub, tmp_path, author="someone")
     assert [item["reference"] for item in unread] == [f"hf://{name}" for name in names[:-1]]
-    assert all("names no model" in item["error"] for item in unread), unread
+    assert all("no model" in item["error"] for item in unread), unread
     assert (found["reference"], found["commit"]) == ("someone/model-0", COMMIT)
 
 
 def test_a_listing_that_is_nested_too_deeply_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
     hub.answer = lambda origin, method, path: (200, {}, b"[" * 100_000) if path == "/api/models" else None
     (found,) = listed(hub, tmp_path, author="someone")
-    assert found == {"error": "the Hub's answer on the listing cannot be understood (RecursionError)"}
+    assert list(found) == ["error"] and found["error"].endswith("(RecursionError)")
 
 
 def test_all_that_is_read_is_of_one_commit(hub: Hub, one_file: dict[str, bytes], tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_a_clean_checkpoint_costs_no_request_more(
 def test_an_empty_repository_stays_one(ask: Callable[..., Ran]) -> None:
     ran = ask({"README.md": b"nothing here"})
     assert (ran.code, ran.answer["error"]["code"]) == (3, "not_found")
-    assert "holds no config.json" in ran.answer["error"]["message"]
+    assert "config.json" in ran.answer["error"]["message"]
 
 
 FOREIGN: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -194,5 +194,5 @@ def test_a_peft_adapter_of_the_hub_costs_no_request_more(ask: Callable[..., Ran]
     config = json.dumps({"peft_type": "LORA", "base_model_name_or_path": ""}).encode()
     weights = save({"base_model.model.x.lora_A.weight": torch.ones(2, 2)})
     ran = ask({"adapter_config.json": config, "adapter_model.safetensors": weights})
-    assert "doesn't name its base model" in ran.answer["error"]["message"]
+    assert "base model" in ran.answer["error"]["message"]
     assert len([path for path in ran.asked if path.endswith("adapter_config.json")]) <= 2

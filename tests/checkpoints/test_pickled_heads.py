@@ -149,7 +149,7 @@ def test_pickles_inside_a_pickle_count_towards_the_same_limits(tmp_path: Path) -
     (tmp_path / "one.pkl").write_bytes(b"\x80\x02" + array + b".")
     (tmp_path / "three.pkl").write_bytes(b"\x80\x02" + array * 3 + b".")
     assert _read(tmp_path / "one.pkl").class_name == "NumpyArrayWrapper"
-    with pytest.raises(Malformed, match="bytes of memory"):
+    with pytest.raises(Malformed, match="memory"):
         _read(tmp_path / "three.pkl")
 
 

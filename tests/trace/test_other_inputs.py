@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -80,8 +81,7 @@ def test_a_condition_is_said_with_the_lengths_that_hold() -> None:
     assert traced.formula == "logits = fc(mean(h))"
     (gap,) = traced.not_determined
     assert gap.topic == "pooling of long texts"
-    assert gap.reason.startswith("for texts of 100 tokens, the forward runs other code")
-    assert gap.reason.endswith("what is shown holds for texts of 99 tokens")
+    assert re.search("100 tokens, .* other code.* 99 tokens$", gap.reason)
 
 
 def halves(s: Text, h: Tensor, m: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ def test_a_class_of_transformers_with_a_head_of_its_own_is_tried_too() -> None:
     )
     report = headscope.inspect(ByLength(config))
     assert report.head.formula == ""
-    assert "the forward runs other code" in report.not_determined[-1].reason
+    assert "other code" in report.not_determined[-1].reason
 
 
 def decisions(head: Head, limit: int = 0) -> SizeBranches:
@@ -198,7 +198,7 @@ def test_each_tensor_of_a_head_has_one_in_another_run_whatever_the_sizes() -> No
     ],
 )
 def test_another_operation_or_module_is_another_path(head: Head) -> None:
-    with pytest.raises(Differs, match="runs other code"):
+    with pytest.raises(Differs, match="other code"):
         counterpart_of(head, batch_of(1, 3))
 
 

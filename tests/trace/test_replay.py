@@ -164,7 +164,7 @@ def test_too_many_side_operations_are_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(replay, "_MOST_SIDE_OPERATIONS", 4)
     replay_head(found.execution, found.head)
     monkeypatch.setattr(replay, "_MOST_SIDE_OPERATIONS", 3)
-    with pytest.raises(Unsupported, match="too much of the base model"):
+    with pytest.raises(Unsupported, match="base model"):
         replay_head(found.execution, found.head)
 
 
@@ -183,7 +183,7 @@ def test_an_operation_that_fails_is_named() -> None:
     found = run(Text(lambda s, h, m: s.fc(h.reshape(h.shape[0], -1)[:, :H])))
     operation = found.head.operations[0]
     operation.args = (operation.args[0], 7, 7)
-    with pytest.raises(Unsupported, match="reshape cannot be run again on real numbers"):
+    with pytest.raises(Unsupported, match=r"^reshape "):
         replay_head(found.execution, found.head)
 
 

@@ -54,7 +54,7 @@ def test_a_model_in_memory_without_a_pad_token_is_lent_one_for_the_run(build: An
     model = build()
     report = headscope.inspect(model)
     assert report.head.pooling.kind is PoolingKind.LAST_NON_PAD_TOKEN
-    assert any("no pad token is set" in note for note in report.notes)
+    assert any("pad token" in note for note in report.notes)
     assert model.config.pad_token_id is None
 
 
@@ -72,7 +72,7 @@ def test_the_sentence_is_true_of_one_text_and_of_several_without_a_pad_token(bui
         assert torch.equal(model(input_ids=ids[:1]).logits, each[:, -1])  # the 3s are not known as padding
     report = headscope.inspect(model)
     head = report.head
-    assert head.pooling.rule == "last position that is not padding, found from input_ids"
+    assert head.pooling.rule.endswith("found from input_ids")
     assert ON_ONE_TEXT in report.notes
     model.config.pad_token_id = 3
     with torch.no_grad():
@@ -245,7 +245,7 @@ def test_a_loss_that_problem_type_does_not_choose_is_the_one_that_ran(changes: d
         assert report.model.reads_problem_type is False
         problem = [line for line in str(report).splitlines() if line.startswith("problem")]
         assert len(problem) == ("problem_type" in changes)
-        assert all("does not read it" in line for line in problem)
+        assert all("not read" in line for line in problem)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_what_a_forward_returns_has_scores_or_is_refused(made: Any, found: int |
     if found:
         assert len(read_outputs(nn.Identity(), made, Graph()).scores) == found
         return
-    with pytest.raises(Unsupported, match="returns no scores"):
+    with pytest.raises(Unsupported, match="no scores"):
         read_outputs(nn.Identity(), made, Graph())
 
 

@@ -140,7 +140,7 @@ def test_a_value_that_is_gone_cannot_be_read_again() -> None:
         return scores
 
     found = run(Text(head))
-    with pytest.raises(Unsupported, match="a value that the head reads was overwritten later"):
+    with pytest.raises(Unsupported, match="overwritten"):
         replay_head(found.execution, found.head)
     assert unfaithful_reasons(found.execution, found.head) == ()
 
@@ -213,7 +213,7 @@ def test_two_thousand_operations_beside_the_head_and_sixty_million_numbers_in_it
 
     most, more = beside(2000), beside(2001)
     replay_head(most.execution, most.head)
-    with pytest.raises(Unsupported, match="too much of the base model"):
+    with pytest.raises(Unsupported, match="base model"):
         replay_head(more.execution, more.head)
 
     def check(numbers: int) -> None:

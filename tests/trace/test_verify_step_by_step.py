@@ -117,7 +117,7 @@ def test_a_part_that_no_gradient_shows_is_named() -> None:
     parts = pooling((K.MEAN, ALL), EVERY_OTHER)
     told = verify_pooling(found.execution, found.head, parts, found.axes, tensors)
     assert told.agrees is None
-    assert "no gradient leads to" in told.told
+    assert "no gradient leads" in told.told
 
 
 class Longer(nn.Module):
@@ -151,7 +151,7 @@ def test_positions_of_rows_are_not_looked_for_where_the_text_has_others() -> Non
     assert agrees(longer, (K.LAST_NON_PAD_TOKEN, Positions(Where.LAST_NON_PAD))) is False
     both = ((K.LAST_NON_PAD_TOKEN, Positions(Where.LAST_NON_PAD)), (K.LAST_TOKEN, LAST))
     told = verify_pooling(longer.execution, longer.head, pooling(*both), longer.axes, tensors).told
-    assert "its part 'rule' reads other positions" in told
+    assert "'rule' reads other" in told
     weighed = with_weighed_positions(
         pooling((K.WEIGHTED, ALL)), longer.execution, longer.head, longer.axes, replay_head(found.execution, found.head)
     )
@@ -220,7 +220,7 @@ def test_without_a_gradient_nothing_is_compared() -> None:
     found = run(Text(lambda s, h, m: s.fc(h.argmax(1).float())))
     told = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
     assert (told.agrees, told.positions) == (None, ())
-    assert told.told.startswith("not determined: no gradient reaches the hidden states")
+    assert "no gradient reaches" in told.told
 
 
 def test_the_gradient_of_every_tower_counts() -> None:

@@ -69,7 +69,7 @@ def test_the_operation_after_the_convolution_takes_the_tokens_away(model: Window
 def test_the_first_window_is_not_the_first_position() -> None:
     pooling = trace(Windows(lambda windows: windows[:, :, 0])).pooling
     assert pooling.kind is PoolingKind.OTHER
-    assert pooling.rule == "first position (index 0), padding or not, after conv1d over neighboring positions"
+    assert "(index 0)" in pooling.rule and "after conv1d" in pooling.rule
 
 
 @pytest.mark.parametrize(

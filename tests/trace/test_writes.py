@@ -177,9 +177,8 @@ def test_a_write_through_another_tensor_leaves_the_head_path_open(head: Any, dev
     traced = trace(module)
     assert traced.formula == ""
     assert traced.pooling.tokens == ()
-    assert [(item.topic, "in place through another tensor" in item.reason) for item in traced.not_determined] == [
-        ("head path", True)
-    ]
+    [gap] = traced.not_determined
+    assert gap.topic == "head path" and "in place" in gap.reason
 
 
 def test_a_write_inside_the_encoder_leaves_the_head_as_it_is() -> None:
@@ -218,7 +217,7 @@ def test_scores_that_the_recorded_operations_do_not_give_leave_the_head_path_ope
     found.execution.logits[0].data.add_(1)
     seen = look_at(found.execution, found.head, TokenNames())
     assert seen.formula.text == ""
-    assert "give other scores than the forward did" in seen.unfaithful[0]
+    assert "other scores" in seen.unfaithful[0]
 
 
 @pytest.mark.parametrize("cut", [Tensor.detach, lambda value: value.data])
@@ -232,7 +231,7 @@ def test_values_without_a_gradient_are_read_all_the_same(cut: Callable[[Tensor],
 def test_scores_without_any_gradient_are_not_compared() -> None:
     traced = trace(Text(lambda s, h, m: functional.one_hot(s.fc(h[:, 0]).argmax(-1), LABELS).float()))
     assert traced.verification.agrees is None
-    assert "no gradient reaches the hidden states" in traced.verification.told
+    assert "no gradient reaches" in traced.verification.told
 
 
 def test_rows_that_a_loop_takes_one_by_one_are_recorded() -> None:

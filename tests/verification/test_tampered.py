@@ -149,7 +149,7 @@ def test_a_model_without_a_head_is_compared_whole(tmp_path: Path) -> None:
         model.embeddings.word_embeddings.weight.normal_()
     result = headscope.verify(model, tmp_path)
     assert ids(result) == ["HS705"]
-    assert "outside the head" not in result.findings[0].message
+    assert "outside" not in result.findings[0].message
 
 
 # Tampered loads.
@@ -290,7 +290,7 @@ def test_a_load_that_was_tampered_with_fails(case: str, saved: Path) -> None:
 def test_what_went_through_shorter_numbers_is_named(saved: Path) -> None:
     model = BertForSequenceClassification.from_pretrained(saved).bfloat16().float()
     result = headscope.verify(model, saved)
-    assert "rounded to bfloat16, which neither the file nor the model has" in result.findings[0].message
+    assert "rounded to bfloat16" in result.findings[0].message
     assert TensorStatus.CAST not in {item.status for item in result.tensors}
 
 
@@ -555,7 +555,7 @@ def test_a_trained_tensor_that_the_adapter_leaves_out_is_named(lora: Any, tmp_pa
     lora.save_pretrained(tmp_path / "checkpoint-1")
     result = headscope.verify_save(lora, tmp_path / "checkpoint-1")
     assert ids(result) == ["HS719"]
-    assert "it is trained, and the adapter leaves it out" in result.findings[0].message
+    assert "the adapter leaves" in result.findings[0].message
 
 
 METHODS = [
@@ -691,9 +691,9 @@ def test_one_tensor_against_the_one_that_is_stored(case: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("stored", "is_buffer", "status", "reason"),
-    [({}, False, TensorStatus.RANDOM, "holds nothing"), ({}, True, UNKNOWN, "computes no such buffer"),
-     ({"w": ROW.to(torch.float8_e4m3fn), "w_scale": ROW}, False, UNKNOWN, "float8_e4m3fn, which the loader scales"),
-     ({"w": ROW.to(torch.int8), "w_scale": ROW}, False, UNKNOWN, "int8, which the loader scales")],
+    [({}, False, TensorStatus.RANDOM, "holds nothing"), ({}, True, UNKNOWN, "buffer"),
+     ({"w": ROW.to(torch.float8_e4m3fn), "w_scale": ROW}, False, UNKNOWN, "float8_e4m3fn"),
+     ({"w": ROW.to(torch.int8), "w_scale": ROW}, False, UNKNOWN, "int8")],
 )  # fmt: skip
 def test_one_tensor_that_cannot_be_compared(
     stored: dict[str, torch.Tensor], is_buffer: bool, status: TensorStatus, reason: str, tmp_path: Path
@@ -706,7 +706,7 @@ def test_one_tensor_that_cannot_be_compared(
     if stored:
         assert (gone.status, "(FileNotFoundError)" in gone.reason, gone.keys) == (UNKNOWN, True, ())
     tied = checked(replace(item, tied_to="x", name="y"), pairing, is_head=True, is_live=True)
-    assert (tied.status, tied.reason) == (TensorStatus.TIED, "the same tensor as x")
+    assert tied.status is TensorStatus.TIED and tied.reason.endswith(" x")
     assert [(gap.topic, gap.reason) for gap in open_gaps([found, replace(found, is_live=False), tied])] == (
         [("w", found.reason)] if status is UNKNOWN else []
     )
