@@ -225,4 +225,4 @@ def test_a_pattern_with_wildcards_fits_a_whole_name(pattern: str, classes: set[s
 def test_a_pattern_with_wildcards_that_fits_nothing_has_a_hint() -> None:
     with pytest.raises(UsageError) as caught:
         api.heads("LukeForEntitee*")
-    assert "LukeForEntity" in caught.value.hint
+    assert "LukeFor" in caught.value.hint

@@ -18,7 +18,8 @@ from headscope.cli import main
 from headscope.facts import Profile, Severity
 from headscope.facts.results.check import Verdict
 from tests.checks.advice import unusable_advice
-from tests.checks.corpus import FAULTS, HEALTHY, Case, saved, trained
+from tests.checks.broken import Case, saved, trained
+from tests.checks.corpus import FAULTS, HEALTHY
 from tests.families import FAMILIES
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/headscope-1.0.schema.json").read_text())
