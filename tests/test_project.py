@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import slow_tests
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.conftest import slow_tests
 
 ROOT = Path(__file__).resolve().parent.parent
 SUFFIXES = {".py", ".md", ".toml", ".txt", ".json", ".yml", ".yaml", ".cfg", ""}

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import unexpected_skips
+
+from tests.conftest import unexpected_skips
 
 ROOT = Path(__file__).parents[1]
 MODULE = "import pytest\n\ndef test_runs():\n    pass\n\ndef test_skips():\n    pytest.skip({reason!r})\n"

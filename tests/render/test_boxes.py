@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from reports import REPORTS, bert
-from test_diagram import PICTURES
 
 from headscope.facts import Gap
 from headscope.render.diagram import diagram_screen, diagram_text
@@ -16,6 +15,7 @@ from headscope.render.head.tree import LAYOUTS
 from headscope.render.screens.inspect import inspect_screen
 from headscope.render.text.console import open_console, plain_text
 from headscope.render.text.lines import wrapped
+from tests.render.pictures import PICTURES
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])

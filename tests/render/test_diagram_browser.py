@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_diagram import PICTURES
 
 from headscope.render.diagram import diagram_text
+from tests.render.pictures import PICTURES
 
 _OUTSIDE = """() => {
   const found = [];

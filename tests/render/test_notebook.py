@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from reports import REPORTS, bert, hostile
 from rich.style import Style
-from test_diagram import EVIL, PICTURES
 
 from headscope.facts import Finding, Gap, Profile, Report, Severity
 from headscope.facts.heads.atlas import HeadEntry
@@ -21,6 +20,7 @@ from headscope.render.diagram.picture import picture_of
 from headscope.render.pages.notebook import result_html
 from headscope.render.screens.result import result_text
 from headscope.render.text import console
+from tests.render.pictures import EVIL, PICTURES
 
 TAGS = {
     "div", "style", "svg", "rect", "text", "g", "title", "polyline", "polygon", "details", "summary", "dl", "dt", "dd",

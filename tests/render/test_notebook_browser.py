@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_diagram import PICTURES
-from test_diagram_browser import browser as a_browser
-from test_diagram_browser import page_with
 
 from headscope.render.diagram import markup
 from headscope.render.pages.notebook import result_html
+from tests.render.pictures import PICTURES
+from tests.render.test_diagram_browser import browser as a_browser
+from tests.render.test_diagram_browser import page_with
 
 browser = a_browser
 JUPYTER = ('data-jp-theme-light="true"', 'data-jp-theme-light="false"')

@@ -1,8 +1,6 @@
 """State dicts without a config.json: the class that saved them is proposed first, and the configuration loads them."""
 
-import ast
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -15,16 +13,9 @@ from headscope.examination.base.unseen_settings import settings_without_shape
 from headscope.facts import Severity, StateKind
 from headscope.model.classes.proposals import Proposal
 from tests.families import FAMILIES
+from tests.no_config_sweep import with_settings_of
 
-ASSUMED = re.compile(r"assumed = (\{.*\})")
 _LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
-
-
-def with_settings_of(config: transformers.PreTrainedConfig, code: str) -> str:
-    """The code with what it assumes set as in the configuration that the weights were saved from."""
-    own = config.to_dict()
-    assumed = ast.literal_eval(ASSUMED.search(code)[1])
-    return ASSUMED.sub(f"assumed = { {name: own.get(name, value) for name, value in assumed.items()}!r}", code)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from transformers import BertConfig, BertModel
 import headscope
 from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, PoolingKind
-from tests.trace.heads import LABELS, Encoder, H, Text, Towers, trace
+from tests.trace.heads import LABELS, Encoder, H, Text, Towers, trace, without_first
 
 IDS = torch.arange(3, 15).reshape(2, 6)
 
@@ -167,13 +167,6 @@ def test_a_second_encoder_is_not_part_of_the_head() -> None:
     assert report.model.parameters.head == numbers(model.fc)
     assert report.model.parameters.base == numbers(model) - numbers(model.fc)
     assert re.search(r"\bof other\b.*\bof one\b", report.not_determined[0].reason)
-
-
-def without_first(mask: Tensor) -> Tensor:
-    """The mask without the first position of each row."""
-    kept = mask.clone()
-    kept[:, 0] = 0
-    return kept.unsqueeze(-1)
 
 
 @pytest.mark.parametrize(

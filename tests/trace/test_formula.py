@@ -26,7 +26,22 @@ from headscope.trace.formula.expression import (
     spell,
 )
 from headscope.trace.replay.replay import replay_head
-from tests.trace.heads import ALL, FIRST, LAST, LAST_NON_PAD, NON_PAD, Deep, H, Image, Run, Text, pixels, run, trace
+from tests.trace.heads import (
+    ALL,
+    FIRST,
+    LAST,
+    LAST_NON_PAD,
+    NON_PAD,
+    Deep,
+    H,
+    Image,
+    Run,
+    Text,
+    pixels,
+    run,
+    trace,
+    without_first,
+)
 
 NONE = torch.empty(())
 PLAIN = (NONE, NONE)
@@ -275,13 +290,6 @@ class Numbered(nn.Module):
 def test_names_that_say_little_are_written_in_full() -> None:
     traced = trace(Numbered(), {"ids": torch.arange(3, 15).reshape(2, 6)})
     assert traced.formula == "logits = two.out(one.out(relu(stack.0(h[0]))))"
-
-
-def without_first(mask: Tensor) -> Tensor:
-    """The mask without the first position of each row."""
-    kept = mask.clone()
-    kept[:, 0] = 0
-    return kept.unsqueeze(-1)
 
 
 @pytest.mark.parametrize(
