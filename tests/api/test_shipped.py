@@ -1,7 +1,7 @@
 """Shipped facts: equal to a real examination field by field, and never used for another checkpoint or other sources.
 
-`python -m tests.api.test_shipped` compares every structure, with drawn counts and names of labels; a number behind it
-is how many counts of each.
+`python -m tests.api.test_shipped` compares every structure, with drawn counts and names of labels; a number
+behind it is how many counts of each.
 """
 
 import json
