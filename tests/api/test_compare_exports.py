@@ -18,7 +18,7 @@ from scripts.write_schema import build_schema
 from tests.families import FAMILIES
 
 gguf = pytest.importorskip("gguf")
-exports = pytest.importorskip("tests.exports")
+exports = pytest.importorskip("tests.checkpoints.formats.exports")
 RANK = gguf.PoolingType.RANK
 LABELS = ["neg", "neutral", "pos"]
 
@@ -144,7 +144,7 @@ def test_an_export_needs_a_source_and_has_no_numbers_to_compare(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["distilbert", "llama", "modernbert", "vit"])
 def test_what_an_onnx_file_carries_has_the_numbers_of_the_source(name: str, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
-    made: Any = pytest.importorskip("tests.onnx_exports")
+    made: Any = pytest.importorskip("tests.checkpoints.formats.onnx_exports")
     model = source(name, tmp_path / "source")
     model.config.use_cache = False
     path = made.with_labels(made.write_onnx(model, tmp_path / "model.onnx", images=name == "vit"), LABELS)

@@ -17,9 +17,9 @@ from headscope.cli import main
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import PoolingKind
 from headscope.facts.exports.export import ExportHead, HeadBasis, WeightInventory
-from tests import foreign
+from tests.checkpoints import foreign
+from tests.checkpoints.foreign import ADAPTER_CONFIG, CLASSIFICATION, TIMM_CONFIG, WRAPPER_CONFIG
 from tests.families import FAMILIES
-from tests.foreign import ADAPTER_CONFIG, CLASSIFICATION, TIMM_CONFIG, WRAPPER_CONFIG
 
 FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "adapters": (

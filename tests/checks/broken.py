@@ -15,7 +15,7 @@ from headscope.facts import Severity
 from headscope.facts.results.check import CheckResult
 from tests.edits import edit_json
 from tests.families import FAMILIES, Family
-from tests.model.test_quantized import save as save_packed
+from tests.model.loading.test_quantized import save as save_packed
 from tests.saving import save_safetensors
 
 LABELS = {"0": "no", "1": "maybe", "2": "yes"}

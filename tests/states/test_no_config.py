@@ -13,7 +13,7 @@ from headscope.examination.base.unseen_settings import settings_without_shape
 from headscope.facts import Severity, StateKind
 from headscope.model.classes.proposals import Proposal
 from tests.families import FAMILIES
-from tests.no_config_sweep import with_settings_of
+from tests.sweeps.no_config_sweep import with_settings_of
 
 _LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
 

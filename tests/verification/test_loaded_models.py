@@ -31,8 +31,8 @@ import headscope
 from headscope.errors import NotFound, Unsupported, UsageError
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.verification import Scope
-from tests.model.test_quantized import PACKINGS
-from tests.model.test_quantized import save as quantized
+from tests.model.loading.test_quantized import PACKINGS
+from tests.model.loading.test_quantized import save as quantized
 from tests.verification.tiny import TINY, S, counts, ids, loaded, statuses
 
 # What is healthy raises no alarm.
