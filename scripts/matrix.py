@@ -30,9 +30,9 @@ VERSIONS = ("5.0.0", "5.5.4", "5.10.4", metadata.version("transformers"))
 CLIENTS = {"5.0.0": "1.3.0"}
 """The Hub's client beside a version, where it isn't the newest that this Transformers admits: the oldest of all."""
 TESTS = (
-    "tests/upstream", "tests/model/test_loading_against_transformers.py", "tests/model/test_model_request.py",
-    "tests/trace/test_families.py", "tests/trace/test_running.py", "tests/test_known_checkpoints.py",
-    "tests/checkpoints/test_hub.py",
+    "tests/upstream", "tests/model/loading/test_loading_against_transformers.py", "tests/model/test_model_request.py",
+    "tests/trace/pooling/test_families.py", "tests/trace/record/test_running.py", "tests/test_known_checkpoints.py",
+    "tests/checkpoints/hub/test_hub.py",
 )  # fmt: skip
 _COUNTS = re.compile(r"\d+ (?:passed|failed|skipped|errors?)\b")
 _OPENING = "<!-- written by scripts/matrix.py -->"

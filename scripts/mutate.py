@@ -31,56 +31,65 @@ ROOT = Path(__file__).parents[1]
 FLOOR = 85
 """Percent of the sampled mutants that the tests must kill in `checks/` and in the files of `_FLOORED`."""
 _TRACE = (
-    "tests/trace/test_indexing.py", "tests/trace/test_head_slice.py", "tests/trace/test_axes.py",
-    "tests/trace/test_replay.py", "tests/trace/test_running_again.py", "tests/trace/test_verify.py",
-    "tests/trace/test_verify_step_by_step.py", "tests/trace/test_formula.py",
-    "tests/trace/test_pooling.py", "tests/trace/test_agreement.py", "tests/trace/test_chosen_positions.py",
-    "tests/trace/test_computed_weights.py", "tests/trace/test_parts_proven.py", "tests/trace/test_branches.py",
-    "tests/trace/test_cuts.py", "tests/trace/test_changed_inputs.py", "tests/trace/test_taken_back.py",
-    "tests/trace/test_windows.py", "tests/trace/test_branching_heads.py", "tests/trace/test_other_inputs.py",
-    "tests/trace/test_random_choices.py", "tests/trace/test_values_that_leave_torch.py",
+    "tests/trace/replay/test_indexing.py", "tests/trace/slice/test_head_slice.py", "tests/trace/slice/test_axes.py",
+    "tests/trace/replay/test_replay.py", "tests/trace/replay/test_running_again.py",
+    "tests/trace/proof/test_verify.py", "tests/trace/proof/test_verify_step_by_step.py",
+    "tests/trace/formula/test_formula.py", "tests/trace/pooling/test_pooling.py",
+    "tests/trace/pooling/test_pooling_operations.py", "tests/trace/proof/test_agreement.py",
+    "tests/trace/pooling/test_chosen_positions.py", "tests/trace/formula/test_computed_weights.py",
+    "tests/trace/proof/test_parts_proven.py", "tests/trace/proof/test_branches.py", "tests/trace/proof/test_cuts.py",
+    "tests/trace/replay/test_changed_inputs.py", "tests/trace/pooling/test_taken_back.py",
+    "tests/trace/pooling/test_windows.py", "tests/trace/proof/test_branching_heads.py",
+    "tests/trace/proof/test_other_inputs.py", "tests/trace/record/test_random_choices.py",
+    "tests/trace/record/test_values_that_leave_torch.py",
 )  # fmt: skip
-_CHECKS = ("tests/checks/test_rules_directly.py",)
+_CHECKS = (
+    "tests/checks/rules/test_rules_of_weights.py", "tests/checks/rules/test_rules_of_configuration.py",
+    "tests/checks/rules/test_rules_of_numbers.py", "tests/checks/rules/test_judgment.py",
+    "tests/checks/rules/test_rule_texts.py",
+)  # fmt: skip
 _MODEL = (
     "tests/model/test_model_request.py", "tests/model/test_tokenizers.py", "tests/model/test_remote_code.py",
-    "tests/model/test_loading_against_transformers.py", "tests/model/test_adapter_shapes_against_peft.py",
-    "tests/model/test_adapters_against_peft.py", "tests/model/test_quantized.py",
-    "tests/model/test_across_families.py", "tests/checks/test_rules.py",
+    "tests/model/loading/test_loading_against_transformers.py",
+    "tests/model/loading/test_adapter_shapes_against_peft.py", "tests/model/loading/test_adapters_against_peft.py",
+    "tests/model/loading/test_quantized.py", "tests/model/test_across_families.py", "tests/checks/test_rules.py",
 )  # fmt: skip
-_OF_TOKENIZERS = ("tests/checks/test_tokenizer_facts.py",)
-_OF_HEADS = ("tests/checks/test_head_trials.py",)
-_OF_HEALTH = ("tests/model/test_head_health.py", "tests/checks/test_rules_directly.py")
+_OF_TOKENIZERS = ("tests/checks/tokens/test_tokenizer_facts.py", "tests/checks/tokens/test_tokenizer_vocabularies.py")
+_OF_HEADS = ("tests/checks/numbers/test_head_trials.py",)
+_OF_HEALTH = (
+    "tests/model/tensors/test_head_health.py", "tests/model/tensors/test_head_statistics.py",
+    "tests/model/tensors/test_head_judgment.py", "tests/checks/rules/test_rules_of_numbers.py",
+)  # fmt: skip
 _OF_TENSORS = (
-    "tests/verification/test_tampered.py::test_one_tensor_against_the_one_that_is_stored",
-    "tests/verification/test_tampered.py::test_one_tensor_that_cannot_be_compared",
-    "tests/verification/test_tampered.py::test_one_packed_tensor_is_compared_where_the_model_holds_it_packed",
-    "tests/verification/test_tampered.py::test_one_tensor_whose_file_is_gone_or_beside_a_pickle_is_unknown",
-    "tests/verification/test_tampered.py::test_one_tensor_that_the_loader_makes_of_several",
-    "tests/verification/test_tampered.py::test_one_tensor_that_follows_from_an_adapter",
-    "tests/verification/test_tampered.py::test_one_weight_against_what_peft_merges",
-    "tests/verification/test_tampered.py::test_one_merge_that_is_not_finite_is_none",
-    "tests/verification/test_tampered.py::test_one_buffer_against_the_one_that_the_class_computes",
-    "tests/verification/test_tampered.py::test_one_buffer_of_whole_numbers_against_the_one_that_the_class_computes",
-)
+    "tests/verification/test_single_tensors.py::test_one_tensor_against_the_one_that_is_stored",
+    "tests/verification/test_single_tensors.py::test_one_tensor_that_cannot_be_compared",
+    "tests/verification/test_single_tensors.py::test_one_packed_tensor_is_compared_where_the_model_holds_it_packed",
+    "tests/verification/test_single_tensors.py::test_one_tensor_whose_file_is_gone_or_beside_a_pickle_is_unknown",
+    "tests/verification/test_single_tensors.py::test_one_tensor_that_the_loader_makes_of_several",
+    "tests/verification/test_single_tensors.py::test_one_tensor_that_follows_from_an_adapter",
+    "tests/verification/test_single_tensors.py::test_one_weight_against_what_peft_merges",
+    "tests/verification/test_single_tensors.py::test_one_merge_that_is_not_finite_is_none",
+    "tests/verification/test_single_tensors.py::test_one_buffer_against_the_one_that_the_class_computes",
+    "tests/verification/test_single_tensors.py::test_one_buffer_of_whole_numbers_against_the_one_that_the_class_computes",
+)  # fmt: skip
 _OF_BASES = (
-    "tests/checks/test_base_numbers.py",
-    "tests/verification/test_tampered.py::test_numbers_of_a_base_model_in_memory",
-)
+    "tests/checks/numbers/test_base_numbers.py",
+    "tests/verification/test_single_tensors.py::test_numbers_of_a_base_model_in_memory",
+)  # fmt: skip
 _OF_UNUSED = (
     "tests/model/test_unexpected_keys.py",
-    "tests/verification/test_tampered.py::test_unused_keys_are_those_of_the_classes_that_have_them",
-    "tests/verification/test_tampered.py::test_dropped_keys_are_those_of_other_layers_and_of_a_switch",
-)
+    "tests/verification/test_single_tensors.py::test_unused_keys_are_those_of_the_classes_that_have_them",
+    "tests/verification/test_single_tensors.py::test_dropped_keys_are_those_of_other_layers_and_of_a_switch",
+)  # fmt: skip
 _STATES = (
-    "tests/states/test_wrapped_keys.py", "tests/states/test_states_of_files.py", "tests/states/test_peft_keys.py",
-    "tests/states/test_no_config.py",
+    "tests/states/test_wrapped_keys.py", "tests/states/test_states_of_files.py", "tests/states/test_half_downloads.py",
+    "tests/states/test_peft_keys.py", "tests/states/test_no_config.py",
 )  # fmt: skip
 _CHECKPOINTS = (
-    "tests/checkpoints/test_safetensors_header.py", "tests/checkpoints/test_torch_file.py",
-    "tests/checkpoints/test_local.py", "tests/checkpoints/test_snapshot.py", "tests/checkpoints/test_gguf.py",
-    "tests/checkpoints/test_gguf_head.py",
-    "tests/checkpoints/test_sentence.py", "tests/checkpoints/test_hub.py",
-    "tests/checkpoints/test_foreign.py", "tests/checkpoints/test_ranges.py",
+    "tests/checkpoints/formats/test_safetensors_header.py", "tests/checkpoints/formats/test_torch_file.py",
+    "tests/checkpoints/test_local.py", "tests/checkpoints/test_snapshot.py", "tests/checkpoints/formats/test_gguf.py",
+    "tests/checkpoints/formats/test_gguf_head.py", "tests/checkpoints/test_sentence.py",
+    "tests/checkpoints/hub/test_hub.py", "tests/checkpoints/test_foreign.py", "tests/checkpoints/hub/test_ranges.py",
 )  # fmt: skip
 _FLOORED = (
     "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "gradients", "changed_inputs", "counterpart",

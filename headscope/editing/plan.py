@@ -13,7 +13,7 @@ from headscope.errors import UsageError, did_you_mean
 from headscope.facts.counting import few_of
 from headscope.facts.results.edit import EditedLabel, LabelOrigin
 
-MOST_LABELS = 1_000_000
+_MOST_LABELS = 1_000_000
 _MOST_BYTES = 200_000_000
 """Of a file that describes changes: a million names of 200 characters."""
 _INITS = {"zero": LabelOrigin.ZERO, "mean": LabelOrigin.MEAN, "random": LabelOrigin.RANDOM}
@@ -53,8 +53,8 @@ def plan_labels(before: Sequence[str], changes: LabelChanges, *, is_softmax: boo
     rows = _at_thresholds(rows, changes.threshold)
     if not rows:
         raise UsageError("no class would be left", "keep at least one")
-    if len(rows) > MOST_LABELS:
-        raise UsageError(f"{len(rows):,} classes are more than the limit of {MOST_LABELS:,}", "add fewer")
+    if len(rows) > _MOST_LABELS:
+        raise UsageError(f"{len(rows):,} classes are more than the limit of {_MOST_LABELS:,}", "add fewer")
     if len(rows) == 1 and len(before) > 1 and is_softmax:
         raise UsageError(
             "one class would be left, and the softmax of one score is always 1",

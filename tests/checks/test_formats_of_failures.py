@@ -11,7 +11,7 @@ import pytest
 
 from headscope.cli import main
 from headscope.facts.results import environment
-from tests.checks.corpus import saved, trained
+from tests.checks.broken import saved, trained
 from tests.checks.pipeline_formats import validate_junit, validate_sarif
 from tests.checks.test_rules import SCHEMA
 

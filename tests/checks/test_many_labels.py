@@ -77,10 +77,10 @@ def test_config_json_may_name_a_million_labels() -> None:
 @pytest.mark.parametrize("key", ["id2label", "names"])
 def test_more_than_that_is_refused(key: str, tmp_path: Path) -> None:
     text = json.dumps({key: {str(at): "a name" for at in range(5_000_000)}}).encode()
-    with pytest.raises(Malformed, match="over the limit"):
+    with pytest.raises(Malformed, match="limit"):
         parse_object(text, "config.json")
 
 
 def test_other_files_keep_their_limit() -> None:
-    with pytest.raises(Malformed, match="over the limit"):
+    with pytest.raises(Malformed, match="limit"):
         parse_object(json.dumps(values(500_000)).encode(), "tokenizer_config.json")

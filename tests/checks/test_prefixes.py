@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 import headscope
 from headscope.facts import Finding
-from tests.checks.corpus import named, prefixed, saved
+from tests.checks.broken import named, prefixed, saved
 from tests.families import FAMILIES
 
 _TWO = named({"0": "no", "1": "yes"})

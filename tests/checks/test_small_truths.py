@@ -1,6 +1,7 @@
 """What a verdict says of unusual configurations and of the process it runs in, held against Transformers."""
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -55,7 +56,7 @@ def test_a_problem_type_for_which_the_forward_has_no_loss_is_an_error(value: Any
     configure(model, problem_type=value)
     loaded = AutoModelForSequenceClassification.from_pretrained(model)
     assert loaded(torch.tensor([[1, 2]]), labels=torch.tensor([1])).loss is None
-    assert "is not a problem type of Transformers" in told(model, "HS204", profile)[0]
+    assert "problem type" in told(model, "HS204", profile)[0]
 
 
 @pytest.mark.parametrize("auto", [AutoModelForSequenceClassification, AutoModelForTokenClassification])
@@ -73,7 +74,7 @@ def test_an_auto_class_that_does_not_map_the_family_is_refused(model: Path) -> N
 
 @pytest.mark.parametrize(
     ("lost", "how"),
-    [("classifier.bias", "scores also depend on"), ("bert.pooler.dense.weight", "input passes through")],
+    [("classifier.bias", "scores"), ("bert.pooler.dense.weight", "input")],
 )
 def test_the_bias_of_the_classifier_is_not_in_its_input(lost: str, how: str, model: Path) -> None:
     weights = load_file(model / "model.safetensors")
@@ -81,7 +82,7 @@ def test_the_bias_of_the_classifier_is_not_in_its_input(lost: str, how: str, mod
     save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
     _, info = AutoModelForSequenceClassification.from_pretrained(model, output_loading_info=True)
     assert info["missing_keys"] == {lost}
-    assert f"its {how} newly initialized weights: {lost}" in told(model, "HS103")[0]
+    assert re.search(rf"\bits {how}\b.*: {re.escape(lost)}", told(model, "HS103")[0])
 
 
 def test_inside_another_default_device_the_answer_is_the_same(model: Path) -> None:
@@ -114,7 +115,7 @@ def without_folder(run: Callable[[], object], folder: Path) -> object:
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows doesn't remove the working directory")
 def test_a_removed_working_directory_is_named(model: Path, tmp_path: Path) -> None:
-    assert without_folder(lambda: headscope.check(str(model)), tmp_path / "gone") == "change to another folder"
+    assert without_folder(lambda: headscope.check(str(model)), tmp_path / "gone").startswith("change ")
 
 
 def test_a_missing_temporary_folder_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +142,7 @@ def test_python_without_docstrings_is_named(model: Path) -> None:
     )  # fmt: skip
     assert run.returncode == 3
     assert "without -OO" in run.stderr
-    assert "bug in headscope" not in run.stderr
+    assert "bug" not in run.stderr
 
 
 def test_a_class_for_an_unknown_task_is_named() -> None:
@@ -160,5 +161,5 @@ def test_a_class_for_an_unknown_task_is_named() -> None:
 
 def test_a_checkpoint_of_an_unknown_task_is_not_said_to_have_no_class(model: Path) -> None:
     configure(model, model_type="jev", architectures=["JevForDecision"])
-    with pytest.raises(Unsupported, match=r"it has JevForDecision \(AutoModelForDecision\), for a task that headscope"):
+    with pytest.raises(Unsupported, match=r"JevForDecision \(AutoModelForDecision\)"):
         headscope.inspect(str(model))

@@ -1,12 +1,7 @@
 """What commands print and how they end, with an api that answers from reports made by hand."""
 
-import io
 import json
-import os
 import shlex
-import sys
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,50 +10,20 @@ import pytest
 from reports import REPORTS
 
 from headscope import api
+from headscope.checks import RULES
 from headscope.cli import main
 from headscope.errors import ExitCode, Gated, HeadscopeError, Malformed, NetworkError, NotFound, Offline, UsageError
-from headscope.facts import CheckpointKind, CheckpointManifest, Gap, Report, WeightsFormat
+from headscope.facts import Report
 from headscope.render.screens.inspect import inspect_document
+from tests.cli.fake_api import FakeApi
 
-PERMISSIONS = 0o640
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "headscope-1.0.schema.json"
-
-
-class FakeApi:
-    """Answers with the report of the name asked for, raises what it is told to, and remembers the options."""
-
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
-        self.options: dict[str, Any] = {}
-
-    def inspect(self, reference: str, **options: Any) -> Report:
-        self.options = options
-        if self.error is not None:
-            raise self.error
-        options["progress"]("reading")
-        return REPORTS[reference]()
-
-    def diff_weights(self, reference: str, **options: Any) -> Report:
-        return replace(self.inspect(reference, **options), command="diff-weights", head=None)
-
-    def snapshot(self, reference: str, output: str, **options: Any) -> CheckpointManifest:
-        self.inspect(reference, **options)
-        return CheckpointManifest(reference, CheckpointKind.HUB, WeightsFormat.SAFETENSORS, "{}", (), ())
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
-    answers = FakeApi()
-    for name in ("inspect", "diff_weights", "snapshot"):
-        monkeypatch.setattr(api, name, getattr(answers, name))
-    monkeypatch.delenv("COLUMNS", raising=False)
-    yield answers
 
 
 def test_inspect_prints_the_screen(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "roberta"]) == ExitCode.OK
     out, err = capsys.readouterr()
-    assert out.startswith("Head newly initialized (4 tensors, 592,899 parameters); base model loaded\n")
+    assert "(4 tensors, 592,899 parameters)" in out.splitlines()[0]
     assert "hidden states" in out
     assert err == ""
 
@@ -102,64 +67,6 @@ def test_diff_weights_json_has_no_head(fake: FakeApi, capsys: pytest.CaptureFixt
     assert document["weights"]["parameters"][0]["name"].startswith("bert.")
 
 
-@pytest.mark.parametrize("command", ["inspect", "diff-weights", "diff_weights"])
-def test_quiet_is_the_verdict_only(fake: FakeApi, capsys: pytest.CaptureFixture[str], command: str) -> None:
-    main([command, "roberta", "-q"])
-    assert len(capsys.readouterr().out.splitlines()) == 1
-
-
-DRAWINGS = (
-    ([], "%%{init: "),
-    (["--format", "mermaid"], "%%{init: "),
-    (["--format", "dot"], "digraph head {\n"),
-    (["--format=svg"], "<svg "),
-    (["--format", "html", "-q"], "<!DOCTYPE html>\n"),
-    (["--json"], "%%{init: "),
-)
-
-
-@pytest.mark.parametrize(("options", "beginning"), DRAWINGS)
-def test_diagram_draws_in_the_format_asked_for(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], options: list[str], beginning: str
-) -> None:
-    assert main(["diagram", "bert", *options]) == ExitCode.OK
-    out, err = capsys.readouterr()
-    assert out.startswith(beginning)
-    assert err == ""
-
-
-SUFFIXES = (
-    ("head.svg", "<svg "),
-    ("head.SVG", "<svg "),
-    ("head.html", "<!DOCTYPE html>"),
-    ("head.dot", "digraph"),
-    ("head.gv", "digraph"),
-    ("head.mmd", "%%{init: "),
-    ("head", "%%{init: "),
-)
-
-
-@pytest.mark.parametrize(("name", "beginning"), SUFFIXES)
-def test_diagram_takes_the_format_from_the_suffix(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], name: str, beginning: str, tmp_path: Path
-) -> None:
-    assert main(["diagram", "bert", "-o", str(tmp_path / name)]) == ExitCode.OK
-    assert (tmp_path / name).read_text(encoding="utf-8").lower().startswith(beginning.lower())
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-    assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("name", ["head.png", "head.pdf", "head.md", "head.svgz"])
-def test_diagram_refuses_a_suffix_that_is_no_format(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], name: str, tmp_path: Path
-) -> None:
-    assert main(["diagram", "bert", "-o", str(tmp_path / name)]) == ExitCode.USAGE
-    assert ".svg" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-    assert main(["diagram", "bert", "--format", "dot", "-o", str(tmp_path / name)]) == ExitCode.OK
-    assert (tmp_path / name).read_text(encoding="utf-8").startswith("digraph")
-
-
 def test_a_profile_that_there_is_not_is_refused_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "bert", "--for", "prod"]) == ExitCode.USAGE
     err = capsys.readouterr().err
@@ -173,7 +80,7 @@ def test_a_profile_that_there_is_not_is_refused_in_plain_words(capsys: pytest.Ca
         (["pooling"], ["How many vectors become one"]),
         (["matrix"], ["The classifier's matrix"]),
         (["hidden", "states"], ["Hidden states"]),
-        (["HS101", "HS102"], ["Weights of the base model are new", "The head is newly initialized"]),
+        (["HS101", "HS102"], [RULES[rule].title for rule in ("HS101", "HS102")]),
         (["logits", "cls", "token", "linear"], ["Logits", "The CLS token", "Matrix product and bias"]),
     ],
 )
@@ -193,27 +100,7 @@ def test_explain_answers_one_topic_or_several(
 def test_explain_names_the_topic_that_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "logits", "lineer"]) == ExitCode.USAGE
     err = capsys.readouterr().err
-    assert "no such topic: lineer" in err
-    assert "did you mean linear?" in err
-
-
-def test_diagram_of_what_is_not_determined_ends_with_3_and_says_so(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(REPORTS, "open", lambda: replace(REPORTS["bert"](), not_determined=(Gap("pooling", "why"),)))
-    assert main(["diagram", "open"]) == ExitCode.UNDETERMINED
-    assert "not determined: pooling" in capsys.readouterr().out
-
-
-def test_diagram_fails_as_json_if_asked(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
-    fake.error = NotFound("no such checkpoint", "look elsewhere")
-    assert main(["diagram", "bert", "--format", "svg", "--json"]) == ExitCode.UNDETERMINED
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == NotFound.code
-
-
-def test_diagram_has_no_json_of_its_own(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagram", "bert", "--format", "json"]) == ExitCode.USAGE
-    assert "error" in json.loads(capsys.readouterr().out)
+    assert ": lineer\n" in err and " linear?" in err
 
 
 @pytest.mark.parametrize("name", ["roberta", "distilbert-mismatch"])
@@ -321,91 +208,6 @@ def test_a_failure_without_json_leaves_stdout_empty(fake: FakeApi, capsys: pytes
     assert capsys.readouterr() == ("", "error: it failed\nhint: try again\n")
 
 
-def test_a_file_holds_the_whole_report(fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    target = tmp_path / "report.json"
-    target.write_text("old")
-    target.chmod(PERMISSIONS)
-    assert main(["inspect", "hostile", "--json", "-o", str(target)]) == ExitCode.OK
-    assert json.loads(target.read_text()) == inspect_document(REPORTS["hostile"]())
-    assert target.stat().st_mode & 0o777 == PERMISSIONS
-    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
-    assert capsys.readouterr().out == ""
-
-
-def test_a_link_is_followed(fake: FakeApi, tmp_path: Path) -> None:
-    link, target = tmp_path / "link", tmp_path / "target"
-    link.symlink_to(target)
-    assert main(["inspect", "bert", "-o", str(link)]) == ExitCode.OK
-    assert link.is_symlink()
-    assert "Head partly new: classifier" in target.read_text()
-
-
-def test_a_file_that_fails_keeps_its_old_content(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    target = tmp_path / "report.txt"
-    target.write_text("old")
-    fake.error = NotFound("gone")
-    main(["inspect", "bert", "-o", str(target)])
-    capsys.readouterr()
-    assert target.read_text() == "old"
-
-
-@pytest.mark.parametrize("place", [".", "no/such/folder/file"])
-def test_a_place_that_cannot_be_written_is_told_before_the_work(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path, place: str
-) -> None:
-    assert main(["inspect", "bert", "-o", str(tmp_path / place)]) == ExitCode.USAGE
-    assert fake.options == {}
-    assert "hint: " in capsys.readouterr().err
-
-
-def test_snapshot_says_what_it_wrote(fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    target = str(tmp_path / "bert.json")
-    assert main(["snapshot", "bert", "-o", target]) == ExitCode.OK
-    assert capsys.readouterr().out.startswith(f"wrote {target}: 0 tensors of bert")
-    assert main(["snapshot", "bert", "-o", target, "--json"]) == ExitCode.OK
-    assert json.loads(capsys.readouterr().out)["output"] == target
-    assert main(["snapshot", "bert", "-o", target, "-q"]) == ExitCode.OK
-    assert capsys.readouterr().out == ""
-
-
-class Terminal(io.StringIO):
-    """A stream that somebody watches."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(
-    ("arguments", "variable", "shown"),
-    [([], "", True), (["-q"], "", False), ([], "1", False)],
-    ids=["watched", "quiet", "disabled"],
-)
-def test_progress_is_shown_on_a_terminal_unless_it_is_unwanted(
-    fake: FakeApi, monkeypatch: pytest.MonkeyPatch, arguments: list[str], variable: str, shown: bool
-) -> None:
-    from headscope.cli import progress
-
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", variable)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    monkeypatch.setattr(api, "inspect", lambda *_, progress, **__: slow_report(progress))
-    assert main(["inspect", "bert", *arguments]) == ExitCode.OK
-    assert ("reading" in terminal.getvalue()) is shown
-
-
-def slow_report(progress: Any) -> Report:
-    from time import sleep
-
-    progress("reading")
-    sleep(0.2)
-    return REPORTS["bert"]()
-
-
 def test_env_tells_settings_and_no_secret(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://me:secret@hub.example")
@@ -419,32 +221,6 @@ def test_env_tells_settings_and_no_secret(capsys: pytest.CaptureFixture[str], mo
     shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert shown["token_set"] == "yes"
     assert {"torchvision", "peft", "transformers"} < shown.keys()
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "inspect bert",
-        "inspect bert --json",
-        "diff-weights bert",
-        "diagram bert",
-        "diagram bert --format text",
-        "env",
-        "explain CLS",
-        "explain",
-    ],
-)
-def test_a_file_that_was_written_is_named_but_not_with_q(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str
-) -> None:
-    target = tmp_path / "out.txt"
-    main([*words.split(), "-o", str(target)])
-    out, err = capsys.readouterr()
-    assert (out, err.splitlines()[-1:]) == ("", [f"wrote {target}"])
-    assert target.read_text(encoding="utf-8")
-    if words.split(maxsplit=1)[0] not in {"env", "explain"}:
-        main([*words.split(), "-q", "-o", str(target)])
-        assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("command", ["inspect", "diff-weights", "diagram", "forward"])
@@ -468,15 +244,6 @@ def test_no_command_shows_the_help_as_wrong_usage(capsys: pytest.CaptureFixture[
     assert "Usage: headscope" in capsys.readouterr().out
 
 
-def test_a_reader_who_leaves_is_no_failure(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, write = os.pipe()
-    os.close(read)
-    with open(write, "w", closefd=False) as closed:
-        monkeypatch.setattr(sys, "stdout", closed)
-        assert main(["inspect", "bert"]) == ExitCode.OK
-        assert main(["inspect", "bert", "--json"]) == ExitCode.OK
-
-
 @pytest.mark.parametrize(
     ("given", "device"),
     [
@@ -497,15 +264,3 @@ def test_what_is_to_be_scored_runs_on_the_cpu(given: list[str], device: str, mon
     monkeypatch.setattr(api, "forward", forward)
     assert main(["forward", "bert", *given]) == ExitCode.USAGE
     assert asked["device"] == device
-
-
-def test_a_diagram_is_boxes_in_a_terminal_and_mermaid_in_a_pipe(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    main(["diagram", "bert"])
-    assert "flowchart TD" in capsys.readouterr().out
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    main(["diagram", "bert"])
-    assert "┌──" in capsys.readouterr().out
-    main(["diagram", "bert", "--format", "dot"])
-    assert "digraph" in capsys.readouterr().out

@@ -146,7 +146,7 @@ def test_a_link_to_the_table_is_followed(tmp_path: Path) -> None:
 def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("name,age\nA,3\n")
-    with pytest.raises(UsageError, match="isn't the table of a scan"):
+    with pytest.raises(UsageError, match="scan"):
         open_table(path, go_on=True)
     assert path.read_text() == "name,age\nA,3\n"
     assert files_in(tmp_path) == ["rows.csv"]
@@ -155,14 +155,14 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
 def test_a_table_without_its_lines_is_not_continued(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.csv", row("a"))
     (tmp_path / "rows.csv.jsonl").unlink()
-    with pytest.raises(UsageError, match=r"can't be continued without the rows in rows\.csv\.jsonl"):
+    with pytest.raises(UsageError, match=r"rows\.csv\.jsonl"):
         open_table(path, go_on=True)
     assert names_in(path) == ["a"]
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "rows.csv")
-    with pytest.raises(UsageError, match="CSV is written to one at the end of a scan"):
+    with pytest.raises(UsageError, match="CSV"):
         open_table(tmp_path / "rows.csv")
 
 

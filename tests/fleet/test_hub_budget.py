@@ -219,10 +219,10 @@ def test_a_clock_that_is_set_back_makes_nobody_wait(
 
 
 def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be used"):
+    with pytest.raises(UsageError, match="open database"):
         SharedBudget(tmp_path / "nowhere" / "budget").take(FILE, Clock())
     (tmp_path / "text").write_text("this is not a budget" * 100)
-    with pytest.raises(UsageError, match="cannot be used"):
+    with pytest.raises(UsageError, match="not a database"):
         SharedBudget(tmp_path / "text").take(FILE, Clock())
 
 
@@ -244,7 +244,7 @@ def test_time_that_is_waited_for_others_is_not_that_of_the_server() -> None:
     patient, other = Deadline(10, patient=True), Deadline(10)
     patient.pause(300)
     assert patient.left() > 300
-    with pytest.raises(NetworkError, match="asks to wait 300 s"):
+    with pytest.raises(NetworkError, match=" 300 s"):
         other.pause(300)
 
 

@@ -154,7 +154,7 @@ def test_a_file_of_something_else_is_refused_and_stays_as_it_is(tmp_path: Path, 
 def test_rows_of_another_schema_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"reference": "a", "schema_version": "2.0", "more": 1}\n')
-    with pytest.raises(UsageError, match=r"rows\.jsonl has rows of schema '2\.0', and this headscope writes '1\.0'"):
+    with pytest.raises(UsageError, match=r"rows\.jsonl .*'2\.0'.*'1\.0'"):
         RowFile(path, go_on=True)
 
 
@@ -226,12 +226,13 @@ def test_a_place_without_permission_is_refused_in_one_sentence(open_folder: Path
     )
     open_folder.chmod(0o755)
     refused = open_folder / name / ROW_LOG if name == "rows.parquet" else open_folder / name
-    assert ran.stdout == f"2 {refused} can't be written: Permission denied\n", ran.stderr
+    assert ran.stdout.startswith(f"2 {refused} "), ran.stderr
+    assert ran.stdout.endswith(": Permission denied\n")
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     for name in ("rows.jsonl", "rows.parquet"):
-        with pytest.raises(UsageError, match=f"there is no folder {tmp_path}/none"):
+        with pytest.raises(UsageError, match=f"folder {tmp_path}/none"):
             open_table(tmp_path / "none" / name)
 
 
@@ -285,7 +286,7 @@ def test_a_file_that_is_removed_during_the_scan_is_noticed(tmp_path: Path, name:
     with open_table(path) as table:
         table.write(row("a"))
         (path / ROW_LOG if path.is_dir() else path).unlink()
-        with pytest.raises(HeadscopeError, match="was removed while the scan was writing it"):
+        with pytest.raises(HeadscopeError, match=f"{name}.* removed"):
             table.write(row("b"))
     assert names_in(path) == ["a"] if path.is_dir() else not path.exists()
 
@@ -299,7 +300,7 @@ def test_a_named_pipe_takes_rows_and_gives_them_to_its_reader(tmp_path: Path) ->
     with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE, text=True) as reader:
         written(path, "a", "b")
         assert [json.loads(line)["reference"] for line in reader.communicate(timeout=20)[0].splitlines()] == ["a", "b"]
-    with pytest.raises(UsageError, match="is a pipe or a device, which holds no rows to continue"):
+    with pytest.raises(UsageError, match="pipe"):
         open_with_a_reader(path)
 
 
@@ -318,7 +319,7 @@ def test_a_pipe_that_nobody_reads_any_more_ends_the_scan(tmp_path: Path) -> None
     with RowFile(path) as table:
         table.write(row("a"))
         os.close(reader)
-        with pytest.raises(HeadscopeError, match="takes no more rows: Broken pipe"):
+        with pytest.raises(HeadscopeError, match=": Broken pipe"):
             table.write(row("b"))
 
 
@@ -377,7 +378,7 @@ def test_a_second_scan_is_refused_until_the_first_ends(tmp_path: Path, name: str
     first.start()
     try:
         assert ready.wait(60)
-        with pytest.raises(UsageError, match=f"another scan is writing {tmp_path / name}"):
+        with pytest.raises(UsageError, match=f"another .*{tmp_path / name}"):
             open_table(tmp_path / name, go_on=True)
     finally:
         done.set()
@@ -388,6 +389,6 @@ def test_a_second_scan_is_refused_until_the_first_ends(tmp_path: Path, name: str
 
 @pytest.mark.parametrize("name", ["rows.tsv", "rows.jsonl.gz", "rows.arrow", "ROWS.XLSX"])
 def test_a_name_of_another_format_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="a table is written as JSON lines, Parquet or CSV"):
+    with pytest.raises(UsageError, match="JSON lines, Parquet or CSV"):
         open_table(tmp_path / name)
     assert not (tmp_path / name).exists()

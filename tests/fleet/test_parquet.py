@@ -328,7 +328,7 @@ def test_what_other_tools_hide_in_a_folder_does_no_harm(tmp_path: Path) -> None:
 
 def test_without_pyarrow_one_sentence_tells_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match="a table in Parquet needs pyarrow, which is not installed") as refused:
+    with pytest.raises(UsageError, match="pyarrow") as refused:
         open_table(tmp_path / "rows.parquet")
     assert 'pip install "headscope[parquet]"' in refused.value.hint
     assert not (tmp_path / "rows.parquet").exists()

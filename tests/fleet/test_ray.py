@@ -63,13 +63,13 @@ def test_without_ray_one_sentence_says_what_to_install(tmp_path: Path, monkeypat
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError) as caught:
         on_ray(["gpt2"], tmp_path / "rows.parquet")
-    assert caught.value.message == "the executor ray needs Ray Data, which is not installed (ray is missing)"
+    assert "Ray Data" in caught.value.message
     assert 'pip install "headscope[ray]"' in caught.value.hint
     assert not (tmp_path / "rows.parquet").exists()
 
 
 def test_an_unknown_executor_is_refused() -> None:
-    with pytest.raises(UsageError, match="executor must be local or ray, not 'spark'"):
+    with pytest.raises(UsageError, match=r"local .* ray.*'spark'"):
         run_scan(ScanSources(["gpt2"]), ScanOutput(executor="spark"))
 
 
@@ -109,7 +109,7 @@ class TestWithRay:
 
     @pytest.mark.parametrize("option", ["resume", "only_new"])
     def test_a_url_can_not_be_gone_on_with(self, ray: Any, option: str, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="can't be continued: only local folders can"):
+        with pytest.raises(UsageError, match="local folders"):
             on_ray(["gpt2"], f"file://{tmp_path}/rows", **{option: True})
 
     def test_its_table_is_that_of_the_local_pool(self, cluster: Any, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ class TestWithRay:
         found = on_ray(["gpt2", "nothing-here"], url)
         assert (found.rows, found.written) == (2, 2)
         assert without_time(rows_in(tmp_path / "rows")) == local_rows(["gpt2", "nothing-here"], tmp_path)
-        with pytest.raises(UsageError, match="holds files already"):
+        with pytest.raises(UsageError, match=f"{url} .*files"):
             on_ray(["gpt2"], url)
 
     def test_each_culprit_costs_itself_alone(self, cluster: Any) -> None:
@@ -177,13 +177,12 @@ class TestWithRay:
         targets = [Dies("dies"), Leaves("leaves"), Raises("raises"), Hangs("hangs"), Target("gpt2")]
         work = Work(make_request("", {"offline": True}), RowOptions())
         rows = [row.to_dict() for row in scan_on_ray(targets, work, 2, Limits(seconds=60))]
-        assert {row["reference"]: (row["not_determined"], row["reason"]) for row in rows} == {
-            "dies": ("crash", "its worker process ended: SIGSEGV"),
-            "leaves": ("crash", "its worker process ended: exit code 7"),
-            "raises": ("crash", "ZeroDivisionError: seven"),
-            "hangs": ("timeout", "not done after 60 s, the time limit"),
-            "gpt2": (None, next(row["reason"] for row in rows if row["reference"] == "gpt2")),
-        }
+        found = {row["reference"]: (row["not_determined"], row["reason"]) for row in rows}
+        ends = {"dies": ": SIGSEGV", "leaves": " 7", "raises": "ZeroDivisionError: seven"}
+        kinds = {name: kind for name, (kind, _) in found.items()}
+        assert kinds == dict.fromkeys(ends, "crash") | {"hangs": "timeout", "gpt2": None}
+        assert all(found[name][1].endswith(end) for name, end in ends.items())
+        assert " 60 s" in found["hangs"][1]
 
     def test_a_killed_driver_is_gone_on_with(self, cluster: Any, tmp_path: Path) -> None:
         names = self.folders(tmp_path, 60)
@@ -285,4 +284,4 @@ def test_a_cluster_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")
     with pytest.raises(HeadscopeError) as caught:
         on_ray(["gpt2"], tmp_path / "rows.parquet")
-    assert re.fullmatch("the Ray cluster at 192.0.2.1:6379 can't be reached: no such cluster", caught.value.message)
+    assert re.fullmatch("[^\n]* 192.0.2.1:6379 [^\n]*: no such cluster", caught.value.message)

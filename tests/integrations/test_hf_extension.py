@@ -50,5 +50,5 @@ def test_hf_calls_the_command_that_the_package_installs(tmp_path: Path) -> None:
     surroundings = os.environ | {"HOME": str(home), "HF_HUB_DISABLE_UPDATE_CHECK": "1", "HF_HUB_OFFLINE": "1"}
     ran = run([hf, "headscope", "inspect", "roberta-base", "--num-labels", "3", "--offline", "-q"], env=surroundings)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith("Head newly initialized (4 tensors")
+    assert "(4 tensors" in ran.stdout.splitlines()[0]
     assert run([hf, "headscope", "inspect", "no-such/model", "--offline"], env=surroundings).returncode == 3

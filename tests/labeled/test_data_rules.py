@@ -200,7 +200,7 @@ def test_long_names_are_shown_by_their_beginning(tmp_path: Path) -> None:
 def test_rules_without_data_are_not_asked(tmp_path: Path) -> None:
     result = headscope.check(model(), select="HS7")
     assert result.asked == ()
-    assert {gap.reason for gap in result.not_applicable} == {"no labeled data was given (--data)"}
+    assert all("(--data)" in gap.reason for gap in result.not_applicable)
     assert result.data is None
 
 
@@ -267,5 +267,5 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, Any],
 
 
 def test_a_model_in_memory_predicts_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="a model in memory has none"):
+    with pytest.raises(UsageError, match="in memory"):
         checked(model(), write(tmp_path, [0, 1]), text_column="text", predict=8)

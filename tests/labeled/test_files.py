@@ -188,11 +188,11 @@ def test_a_split_is_chosen_by_name(tmp_path: Path) -> None:
     (tmp_path / "saved" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
     data = read(tmp_path / "saved", split="test")
     assert (data.split, counts(data)) == ("test", {"1": 1})
-    with pytest.raises(UsageError, match="2 splits, and none was chosen"):
+    with pytest.raises(UsageError, match="2 splits"):
         read(tmp_path / "saved")
     with pytest.raises(UsageError) as err:
         read(tmp_path / "saved", split="tset")
-    assert err.value.hint == "did you mean test?"
+    assert err.value.hint.endswith(" test?")
 
 
 def test_without_pyarrow_parquet_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +200,7 @@ def test_without_pyarrow_parquet_says_what_is_missing(tmp_path: Path, monkeypatc
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "rows.parquet").write_bytes(b"PAR1" + b"\0" * 20)
-    with pytest.raises(Unsupported, match="needs pyarrow, which is not installed"):
+    with pytest.raises(Unsupported, match="pyarrow"):
         read(tmp_path / "rows.parquet")
 
 
@@ -266,7 +266,7 @@ def test_places_that_hold_no_file_are_said(tmp_path: Path) -> None:
 def test_a_saved_dataset_names_no_file_elsewhere(tmp_path: Path, name: Any) -> None:
     (tmp_path / "dataset_info.json").write_text("{}")
     (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
-    with pytest.raises(Malformed, match="doesn't name files in the same folder"):
+    with pytest.raises(Malformed, match="same folder"):
         read(tmp_path)
 
 
@@ -281,7 +281,7 @@ def test_a_column_with_a_hostile_name_is_escaped_in_the_sentence(tmp_path: Path,
 def test_texts_are_no_labels(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("text,label\n" + "".join(f"text {number},{number % 3}\n" for number in range(200)))
-    with pytest.raises(UsageError, match=r"'text' .* is not a column of labels: it has 200 different values in 200"):
+    with pytest.raises(UsageError, match=r"'text' .*: .* 200 .* 200 "):
         read(path, "text")
 
 
@@ -297,7 +297,7 @@ def test_an_endless_line_is_not_read_whole(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(b"text,label\n")
         file.truncate(1 << 33)  # 8 GB of NUL bytes that take no place on the disk
-    with pytest.raises(Malformed, match="characters in line 2"):
+    with pytest.raises(Malformed, match="line 2"):
         read(path)
 
 

@@ -30,7 +30,8 @@ def test_among_numbers_a_word_for_nothing_is_a_missing_label(word: str, labels: 
     found = counted(tmp_path, [word, *labels, word])
     assert found.facts.missing == 2
     assert found.facts.kind in (LabelKind.NUMBERS, LabelKind.INTEGERS)
-    assert found.notes == (f"{word!r} read as a missing label in 2 cells: the other labels are numbers",)
+    [note] = found.notes
+    assert note.startswith(repr(word)) and "2 cells" in note
 
 
 def test_a_regression_leaves_such_rows_out(tmp_path: Path) -> None:
@@ -41,7 +42,8 @@ def test_a_regression_leaves_such_rows_out(tmp_path: Path) -> None:
 def test_among_names_the_word_is_a_class_that_a_note_names(word: str, tmp_path: Path) -> None:
     found = counted(tmp_path, ["DE", "FR", word, "DE", word])
     assert {item.label: item.rows for item in found.facts.classes} == {"DE": 2, "FR": 1, word: 2}
-    assert found.notes == (f"{word!r} (2 rows) is a class here: if the label is missing, leave the cell empty",)
+    [note] = found.notes
+    assert note.startswith(f"{word!r} (2 rows)")
 
 
 @pytest.mark.parametrize("labels", [["favor", "against", "none"], ["none", "1", "2"], ["a", "", "b"], FRACTIONS])
@@ -67,7 +69,7 @@ def test_an_infinite_number_is_named_with_its_row(
     labels = [f'"{cell}"' if is_list and suffix == "csv" else cell for cell in cells]
     asked = (Problem.MULTI_LABEL if is_list else Problem.REGRESSION) if is_asked else None
     shown = of_list if is_list else of_number
-    with pytest.raises(UsageError, match=f"'y' of .* has the infinite number '{shown}' in row 3") as raised:
+    with pytest.raises(UsageError, match=f"'y' of .* infinite .*'{shown}'.* row 3") as raised:
         counted(tmp_path, labels, asked=asked, suffix=suffix)
     assert raised.value.hint == HINTS[suffix]
 

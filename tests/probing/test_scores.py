@@ -198,12 +198,12 @@ def test_a_candidate_with_the_numbers_of_another_is_named() -> None:
 
 def test_without_scikit_learn_the_install_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "sklearn", None)
-    with pytest.raises(Unsupported, match="probe needs scikit-learn") as raised:
+    with pytest.raises(Unsupported, match="scikit-learn") as raised:
         check_installed()
     assert raised.value.hint == 'pip install "headscope[probe]"'
 
 
 def test_an_old_scikit_learn_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sklearn.__version__", "1.3.2")
-    with pytest.raises(Unsupported, match=r"scikit-learn 1\.9 or newer, and 1\.3\.2 is installed"):
+    with pytest.raises(Unsupported, match=r"scikit-learn 1\.9 .* 1\.3\.2 "):
         check_installed()

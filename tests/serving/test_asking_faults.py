@@ -195,7 +195,7 @@ def garbage(handler: Handler, asked: Asked) -> None:
 @pytest.mark.parametrize("answer", [cut, slam, garbage])
 def test_a_broken_connection_is_an_error_after_the_retries(answer: Callable[[Handler, Asked], None]) -> None:
     log: list[Asked] = []
-    with serve_with(answer, log) as url, pytest.raises(NetworkError, match="the connection failed"):
+    with serve_with(answer, log) as url, pytest.raises(NetworkError, match="connection"):
         asked_of(url, "tei", TWO, retries=1)
     assert len(log) == 2
 
@@ -265,7 +265,7 @@ def test_a_redirect_never_leaves_the_origin() -> None:
     elsewhere: list[Asked] = []
     with serve_with(lambda handler, asked: send_json(handler, []), elsewhere) as other:
         error = failure(lambda handler, asked: send_json(handler, {}, 307, Location=f"{other}/x?{TOKEN}"))
-        assert "redirects to another server" in error.message
+        assert "another server" in error.message
         with (
             serve_with(lambda handler, asked: send_json(handler, {}, 302, Location=other)) as url,
             pytest.raises(NetworkError, match="another server"),
@@ -281,12 +281,12 @@ def test_a_strange_redirect_is_refused(location: str) -> None:
 
 def test_a_circle_of_redirects_ends() -> None:
     error = failure(lambda handler, asked: send_json(handler, {}, 307, Location="/predict"))
-    assert "redirects more than 5 times" in error.message
+    assert "5 times" in error.message
 
 
 def test_a_redirect_that_would_drop_the_texts_is_refused() -> None:
     error = failure(lambda handler, asked: send_json(handler, {}, 302, Location="/predict/"))
-    assert error.hint == "pass the URL it redirects to"
+    assert "URL" in error.hint
 
 
 def test_a_redirect_within_the_origin_is_followed_with_the_token() -> None:
@@ -315,7 +315,7 @@ def test_no_fitting_protocol_lists_what_was_tried() -> None:
         find_protocol(ServerAddress(url, timeout=20))
     assert "/info: 200, 6 bytes of text/html" in caught.value.message
     assert "/v1/models: 401" in caught.value.message
-    assert caught.value.hint.startswith("pass a token, or name the protocol with --protocol NAME (infinity, inputs,")
+    assert "--protocol NAME (infinity, inputs," in caught.value.hint
 
 
 def test_surrogates_and_nulls_in_texts_can_be_sent() -> None:

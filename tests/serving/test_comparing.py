@@ -85,7 +85,7 @@ def test_classes_of_a_model_with_several_labels_are_those_above_one_half() -> No
 
 def test_what_no_variant_gives_has_no_explanation() -> None:
     found = compared(answered(softmax(OWN + OTHER)))
-    assert (found.same, found.explanation, found.reason) == (False, None, "no explanation found")
+    assert (found.same, found.explanation) == (False, None) and "no explanation" in found.reason
 
 
 HALF = OWN * (1 + np.random.default_rng(7).uniform(-5e-4, 5e-4, OWN.shape))
@@ -108,7 +108,8 @@ def test_half_precision_is_not_allowed_to_an_engine_that_says_it_computes_in_sin
 def test_variants_that_half_precision_cannot_tell_apart_are_named() -> None:
     found = compared(answered(ROUNDED, is_raw=True), half=HALF, nearly=OWN * (1 + 2e-4))
     assert found.same is True
-    assert found.notes == ("float16 can't tell the head from these variants: nearly",)
+    [note] = found.notes
+    assert note.startswith("float16 ") and note.endswith(": nearly")
 
 
 def test_a_variant_is_named_from_scores_in_half_precision() -> None:
@@ -127,7 +128,7 @@ def test_variants_of_the_model_are_computed_only_where_scores_differ() -> None:
 
 def test_a_head_without_an_expression_is_said_to_have_none() -> None:
     reference = ReferenceScores(OWN, LABELS, "softmax", lambda name: None, lambda: {AS_IT_IS: VariantScores(OWN)})
-    assert "no proven expression" in compare_scores(reference, answered(OTHER, is_raw=True)).reason
+    assert "expression" in compare_scores(reference, answered(OTHER, is_raw=True)).reason
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_what_cannot_be_compared_is_not_determined(change: Callable[[Answers], A
 
 def test_an_unknown_function_is_not_determined() -> None:
     found = compared(answered(softmax(OWN)), activation="not determined")
-    assert found.same is None and "what belongs on the scores is not determined" in found.reason
+    assert found.same is None and "on the scores" in found.reason
 
 
 def test_equal_scores_that_are_the_same_for_all_texts_show_nothing() -> None:

@@ -97,7 +97,7 @@ def test_a_weight_file_and_a_subfolder_are_not_what_an_engine_loads(folder: Path
     file = headscope.engines(folder / "model.safetensors", offline=True)
     part = headscope.engines(folder.parent, subfolder="model", offline=True)
     assert {*verdicts(file).values(), *verdicts(part).values()} == {OPEN}
-    assert "one weight file" in file.engines[0].reason
+    assert "weight file" in file.engines[0].reason
     assert "subfolders" in part.engines[0].reason
 
 
@@ -151,7 +151,7 @@ def test_a_setting_that_no_row_is_on_leaves_the_engines_that_read_it_open(case: 
     for item in found.engines:
         if item.engine in engines:
             assert item.verdict is OPEN, item.engine
-            assert "could not be compared" in item.reason
+            assert "could not" in item.reason
 
 
 @pytest.mark.parametrize("text", ["[]", "[{", '{"a": 1}', '[{"idx": 0}]'])

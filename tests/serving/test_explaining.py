@@ -130,7 +130,7 @@ def test_another_order_and_a_factor_are_named() -> None:
 def test_two_variants_that_fit_are_no_explanation() -> None:
     variants = _three_variants()
     found = explain_scores(variants | {"the same": variants["mean"]}, variants["mean"])
-    assert (found.explanation, found.reason) == (None, "several explanations fit")
+    assert found.explanation is None and "several" in found.reason
     assert found.fitting == ("none of mean", "none of the same")
 
 
@@ -139,7 +139,8 @@ def test_one_text_that_differs_is_no_explanation() -> None:
     for text in range(12):
         given = variants["mean"].copy()
         given[text, 1] += 0.01
-        assert explain_scores(variants, given).reason == "no explanation found"
+        found = explain_scores(variants, given)
+        assert (found.explanation, found.fitting) == (None, ())
 
 
 @pytest.mark.parametrize(

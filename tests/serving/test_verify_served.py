@@ -1,6 +1,7 @@
 """`verify --url` against loopback servers that compute a known head of a checkpoint on disk."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -146,7 +147,7 @@ def test_a_head_that_no_variant_computes_has_no_explanation(bert: str) -> None:
     with serve("vllm", scorer(bert, softsign_pooler), LABELS) as url:
         found = headscope.verify_served(bert, url, text=TEXTS)
     assert (found.served.same, found.served.explanation) == (False, None)
-    assert found.served.reason == "no explanation found"
+    assert "no explanation" in found.served.reason
 
 
 @pytest.mark.parametrize("family", ["GPT2", "Qwen3", "Roberta", "DistilBert", "Electra", "Llama"])
@@ -164,7 +165,7 @@ def test_a_position_that_is_the_same_in_all_texts_explains_nothing(tmp_path: Pat
     ) as url:
         found = headscope.verify_served(folder, url, text=[f"w{at} {text}" for at, text in enumerate(TEXTS)])
     assert found.served.same is False
-    assert found.served.explanation is None and found.served.reason == "the scores of the texts hardly differ"
+    assert found.served.explanation is None and "differ" in found.served.reason
 
 
 def test_a_recorded_answer_of_vllm_for_ernie_is_read_and_explained(tmp_path: Path) -> None:
@@ -244,9 +245,9 @@ def test_the_command_tells_what_the_server_computes(
         assert main(["verify", bert, "--url", url, *options, "-q"]) == 1
         quiet = capsys.readouterr().out
         assert main(["verify", bert, "--url", url, *options, "--json", "-o", str(tmp_path / "served.json")]) == 1
-    sentence = "The server gives other scores than the checkpoint: it computes softmax(classifier(h[CLS]))"
-    assert " ".join(quiet.split()) == sentence and " ".join(shown.split()).startswith(sentence)
-    assert "without dense and tanh; softmax on top" in shown and "not looked at:" in shown
+    sentence = " ".join(quiet.split())
+    assert sentence.endswith(" softmax(classifier(h[CLS]))") and " ".join(shown.split()).startswith(sentence)
+    assert "without dense and tanh; softmax" in shown and "not looked at:" in shown
     document = json.loads((tmp_path / "served.json").read_text())
     assert (document["command"], document["verdict"]) == ("verify-served", "failed")
     served = document["served"]
@@ -329,14 +330,14 @@ def test_what_has_no_scores_to_compare_is_refused(tmp_path: Path) -> None:
     transformers.BertForTokenClassification(transformers.BertConfig(**SIZES)).save_pretrained(tmp_path / "tags")
     expected: dict[str, tuple[type[HeadscopeError], str]] = {
         str(tmp_path / "base"): (Unsupported, "lacks weights"),
-        str(tmp_path / "tags"): (Unsupported, "scores of whole texts"),
-        "roberta-base": (Unsupported, "a snapshot, which holds no weights"),
+        str(tmp_path / "tags"): (Unsupported, "whole texts"),
+        "roberta-base": (Unsupported, "snapshot"),
     }
     with serve("vllm", lambda text: [0.1, 0.2, 0.3], LABELS) as url:
         for reference, (kind, words) in expected.items():
             with pytest.raises(kind, match=words):
                 headscope.verify_served(reference, url, offline=True)
-        with pytest.raises(UsageError, match="model in memory"):
+        with pytest.raises(UsageError, match="in memory"):
             headscope.verify_served(transformers.BertModel(transformers.BertConfig(**SIZES)), url)  # type: ignore[arg-type]
 
 
@@ -350,9 +351,8 @@ def test_a_server_that_is_not_there_ends_with_3(bert: str, capsys: pytest.Captur
 def test_scores_of_another_number_of_classes_are_not_determined(bert: str, capsys: pytest.CaptureFixture[str]) -> None:
     with serve("vllm", lambda text: [float(len(text[0])), 1.0], ["a", "b"]) as url:
         assert main(["verify", bert, "--url", url]) == 3
-    assert "Not determined: the engine gave 2 scores for a text, and the checkpoint has 3" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.match("Not determined: .* 2 scores .* has 3\\b", shown)
 
 
 def test_an_installed_engine_is_compared_like_a_server(bert: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -360,7 +360,7 @@ def test_an_installed_engine_is_compared_like_a_server(bert: str, capsys: pytest
     before = sorted(path.name for path in Path(bert).iterdir())
     assert main(["verify", bert, "--with", "transformers-pipeline"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "The engine gives the checkpoint's scores (16 texts)" in shown and "in a separate process" in shown
+    assert "scores (16 texts)" in shown and "separate process" in shown
     assert sorted(path.name for path in Path(bert).iterdir()) == before
     options = [word for text in TEXTS[:8] for word in ("--text", text)]
     assert main(["verify", bert, "--with", "transformers-pipeline", *options, "--logits", "--json"]) == 0
@@ -382,7 +382,7 @@ def test_one_name_is_that_of_a_loader_and_of_an_engine() -> None:
 
 def test_a_server_or_an_engine_is_needed(bert: str) -> None:
     for given in ({}, {"url": "http://localhost", "engine": "vllm"}):
-        with pytest.raises(UsageError, match="either a URL or an engine"):
+        with pytest.raises(UsageError, match=r"URL .* engine"):
             headscope.verify_served(bert, **given)
-    with pytest.raises(UsageError, match="can't run sglang"):
+    with pytest.raises(UsageError, match="sglang"):
         headscope.verify_served(bert, engine="sglang")

@@ -1,8 +1,6 @@
 """State dicts without a config.json: the class that saved them is proposed first, and the configuration loads them."""
 
-import ast
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -15,16 +13,9 @@ from headscope.examination.base.unseen_settings import settings_without_shape
 from headscope.facts import Severity, StateKind
 from headscope.model.classes.proposals import Proposal
 from tests.families import FAMILIES
+from tests.sweeps.no_config_sweep import with_settings_of
 
-ASSUMED = re.compile(r"assumed = (\{.*\})")
 _LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
-
-
-def with_settings_of(config: transformers.PreTrainedConfig, code: str) -> str:
-    """The code with what it assumes set as in the configuration that the weights were saved from."""
-    own = config.to_dict()
-    assumed = ast.literal_eval(ASSUMED.search(code)[1])
-    return ASSUMED.sub(f"assumed = { {name: own.get(name, value) for name, value in assumed.items()}!r}", code)
 
 
 @pytest.mark.parametrize(
@@ -66,12 +57,10 @@ def test_the_class_that_saved_the_weights_is_proposed_with_its_sizes(
 
 def test_keys_of_no_class_are_said_to_fit_none(tmp_path: Path) -> None:
     torch.save({f"layer{number}.kernel": torch.ones(2, 2) for number in range(9)}, tmp_path / "weights.pt")
-    with pytest.raises(
-        WithoutConfig, match="no classification class whose source names them fits half of the keys"
-    ) as caught:
+    with pytest.raises(WithoutConfig, match="no classification class") as caught:
         headscope.inspect(str(tmp_path), offline=True)
     assert caught.value.state.repair is None
-    assert caught.value.hint == "add the config.json of the model"
+    assert "config.json" in caught.value.hint
 
 
 _SMALL = {
@@ -111,10 +100,10 @@ def test_a_class_is_offered_right_or_left_open(name: str, tmp_path: Path, monkey
         headscope.inspect(str(tmp_path), offline=True)
     state = caught.value.state
     if state.repair is None:
-        assert "weights don't tell which it is" in state.evidence[-1] or "no class" in state.evidence[-1]
+        assert "don't tell" in state.evidence[-1] or "no class" in state.evidence[-1]
         return
     monkeypatch.chdir(tmp_path)
-    assert state.repair.sentence.startswith("This is not proven")
+    assert "not proven" in state.repair.sentence
     exec(state.repair.code, {})
     exec(with_settings_of(model.config, state.repair.code), {})
     (offered,) = json.loads((tmp_path / "config.json").read_text())["architectures"]
@@ -129,7 +118,7 @@ def test_classes_that_compute_something_else_are_not_offered(tmp_path: Path) -> 
     cls = transformers.GemmaForSequenceClassification
     cls(cls.config_class(**_WITHOUT_CONFIG["GemmaForSequenceClassification"], **_LABELS)).save_pretrained(tmp_path)
     (tmp_path / "config.json").unlink()
-    with pytest.raises(WithoutConfig, match="compute different scores: the weights don't tell which it is") as caught:
+    with pytest.raises(WithoutConfig, match="different scores") as caught:
         headscope.inspect(str(tmp_path), offline=True)
     assert caught.value.state.repair is None
     assert "GemmaForSequenceClassification" in caught.value.message

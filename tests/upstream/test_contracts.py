@@ -106,7 +106,7 @@ def test_transformers_imports_a_class_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_gone_is_an_error_and_not_an_empty_table() -> None:
-    with pytest.raises(Unsupported, match=r"headscope does not support transformers .*: .* no MODEL_FOR_NOTHING"):
+    with pytest.raises(Unsupported, match=r" transformers .*: .* MODEL_FOR_NOTHING"):
         surface.classes_by_type("MODEL_FOR_NOTHING")
 
 

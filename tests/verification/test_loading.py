@@ -81,17 +81,14 @@ def _there(folder: Path, interpreter: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_default_loads_with_transformers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "bert", "--all"]) == 0
     shown = capsys.readouterr().out
-    assert " ".join(shown.split()).startswith(
-        "The loaded model holds what the checkpoint stores: 43 of 43 tensors, 138 kB compared"
-    )
+    assert ": 43 of 43 tensors, 138 kB " in " ".join(shown.split())
     assert "classifier.{weight,bias}" in shown
 
 
 def test_the_head_alone_is_compared_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "bert", "--head", "-q"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert shown.startswith("The loaded head holds what the checkpoint stores: 4 of 43 tensors, 4.49 kB compared")
-    assert shown.endswith("; the rest was not compared")
+    assert ": 4 of 43 tensors, 4.49 kB " in shown and shown.endswith(" not compared")
     assert main(["verify", "bert", "--head", "--json"]) == 0
     scope = json.loads(capsys.readouterr().out)["scope"]
     assert scope == {"tensors": 43, "compared": 4, "head_only": True, "adapter_only": False}
@@ -118,7 +115,7 @@ def test_a_silent_loss_is_caught_and_its_json_is_as_published(capsys: pytest.Cap
 def test_a_function_loads_what_it_likes(loader: str, code: int, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "bert", "--with", loader, "--format", "github"]) == code
     shown = capsys.readouterr().out
-    assert "prints to stdout" not in shown
+    assert "to stdout" not in shown
     assert rule in shown
 
 
@@ -218,7 +215,7 @@ def test_an_adapter_is_loaded_with_the_classes_of_its_head(count: int, folder: P
         headscope.verify(folder / "adapter", loader="peft", num_labels=count + 1)
     assert main(["verify", "adapter", "--with", "peft", "--num-labels", str(count)]) == 0
     assert main(["verify", "adapter", "--with", "peft", "--num-labels", "0"]) == 2
-    with pytest.raises(UsageError, match="num_labels is an option for a checkpoint"):
+    with pytest.raises(UsageError, match=r"^num_labels "):
         headscope.verify(model, folder / "base", num_labels=3)  # type: ignore[call-overload]
 
 
@@ -241,7 +238,7 @@ def test_an_adapter_and_what_was_merged_of_it(folder: Path) -> None:
 
 def test_options_that_make_no_sense_together(folder: Path) -> None:
     model = BertForSequenceClassification.from_pretrained("bert")
-    with pytest.raises(UsageError, match="loader is an option for a checkpoint"):
+    with pytest.raises(UsageError, match=r"^loader "):
         headscope.verify(model, "bert", loader="peft")  # type: ignore[call-overload]
     assert main(["verify", "bert", "--select", "HS101"]) == 2
     assert main(["check", "bert", "--select", "HS701"]) == 2
@@ -253,7 +250,7 @@ def test_options_that_a_loader_cannot_take(folder: Path) -> None:
     assert headscope.verify("outer", loader="own_loaders:plain", subfolder="inner").verdict is Verdict.PASSED
     BertForSequenceClassification(BertConfig(**TINY)).save_pretrained("both", variant="fp16")
     assert headscope.verify("both", variant="fp16").verdict is Verdict.PASSED
-    with pytest.raises(UsageError, match="gets only the path or the Hub ID, so variant can't be given"):
+    with pytest.raises(UsageError, match=" variant "):
         headscope.verify("both", loader="own_loaders:plain", variant="fp16")
 
 
@@ -280,6 +277,6 @@ def test_results_show_themselves(folder: Path) -> None:
     with torch.no_grad():
         model.classifier.weight += 1
     result = headscope.verify(model, "bert")
-    assert repr(result).startswith("<headscope verify of bert: The loaded model is not what the checkpoint stores")
+    assert repr(result).startswith("<headscope verify of bert: ")
     assert "HS701" in as_text(result)
     assert "largest error 1" in as_text(result)

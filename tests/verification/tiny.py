@@ -1,18 +1,27 @@
 """What the tests of this folder share: a BERT of two layers, adapters of it, and what a result says."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import peft
+import torch
 from torch import nn
 from transformers import BertForSequenceClassification
 
+from headscope.facts.results.verification import TensorStatus
+
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
+S = TensorStatus
 HEAD = ("bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias")
 
 
 def ids(result: Any) -> list[str]:
     return [finding.id for finding in result.findings]
+
+
+def loaded(folder: Path, **options: Any) -> BertForSequenceClassification:
+    return BertForSequenceClassification.from_pretrained(folder, **options)
 
 
 def adapted(folder: Path, base: Path, cls: Any = BertForSequenceClassification, **options: Any) -> Path:
@@ -24,3 +33,35 @@ def adapted(folder: Path, base: Path, cls: Any = BertForSequenceClassification, 
             nn.init.normal_(parameter)
     model.save_pretrained(folder)
     return folder
+
+
+def statuses(result: Any) -> dict[str, TensorStatus]:
+    return {item.name: item.status for item in result.tensors}
+
+
+def counts(result: Any) -> dict[str, int]:
+    return dict(Counter(item.status.value for item in result.tensors))
+
+
+def lost_in_a_load(folder: Path, model: Any) -> set[str]:
+    """The names under which Transformers loads from a folder other numbers than a live model has, or random ones."""
+    again, info = type(model).from_pretrained(
+        folder, dtype=model.dtype, ignore_mismatched_sizes=True, output_loading_info=True
+    )
+    one, other = model.state_dict(), again.state_dict()
+    differing = {name for name in one.keys() & other.keys() if not torch.equal(one[name], other[name])}
+    drawn = set(info["missing_keys"]) | {name for name, *_ in info["mismatched_keys"]}
+    return differing | drawn | (one.keys() ^ other.keys())
+
+
+METHODS = [
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], use_dora=True),
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["word_embeddings", "query"], bias="all"),
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], trainable_token_indices=[3, 5]),
+    peft.IA3Config(task_type="SEQ_CLS", target_modules=["key", "output.dense"], feedforward_modules=["output.dense"]),
+    peft.AdaLoraConfig(task_type="SEQ_CLS", target_modules=["query"], total_step=10),
+    peft.VeraConfig(task_type="SEQ_CLS", target_modules=["query"]),
+    peft.LoHaConfig(task_type="SEQ_CLS", target_modules=["query"]),
+    peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3),
+    peft.LNTuningConfig(task_type="SEQ_CLS", target_modules=["LayerNorm"]),
+]

@@ -15,7 +15,7 @@ _EVIL = "x\x1b[2J\u202e[bold]\x9b31m"
 _DEEP = b"[" * 200_000
 
 
-class _Payload:
+class Payload:
     """What a hostile pickle would run."""
 
     def __init__(self, folder: Path) -> None:
@@ -40,7 +40,7 @@ def _of(files: Callable[[Path], Files]) -> Callable[[Path], list[str]]:
     return build
 
 
-def _saved(value: Any, folder: Path) -> bytes:
+def saved(value: Any, folder: Path) -> bytes:
     place = folder / "made.pt"
     torch.save(value, place)
     content = place.read_bytes()
@@ -54,7 +54,7 @@ def _head(changes: Any, *, cut: int | None = None, key: str = "heads.a.1.weight"
     settings = {"config": {**config, **changes} if isinstance(changes, dict) else changes, "model_type": "bert"}
 
     def files(folder: Path) -> Files:
-        weights = _saved({key: torch.ones(3, 8)}, folder)
+        weights = saved({key: torch.ones(3, 8)}, folder)
         return {"head_config.json": json.dumps(settings).encode(), "pytorch_model_head.bin": weights[:cut]}
 
     return files
@@ -75,7 +75,7 @@ def _open_clip(config: bytes, tensors: dict[str, torch.Tensor] | None = None) ->
 def _flair(value: Callable[[Path], dict[str, Any]], cut: int | None = None) -> Callable[[Path], Files]:
     def files(folder: Path) -> Files:
         state = {"state_dict": {"decoder.weight": torch.ones(3, 8)}, "__cls__": "TextClassifier", "label_type": _EVIL}
-        return {"pytorch_model.bin": _saved(state | value(folder), folder)[:cut]}
+        return {"pytorch_model.bin": saved(state | value(folder), folder)[:cut]}
 
     return files
 
@@ -140,7 +140,7 @@ _ERRORS: dict[str, tuple[Callable[[Path], Files], tuple[str, ...]]] = {
         lambda folder: _head({})(folder) | {"head_config.json": _DEEP}, ("head_config.json",),
     ),
     "adapters, a pickle that runs": (
-        lambda folder: _head({})(folder) | {"pytorch_model_head.bin": _saved({"a": _Payload(folder)}, folder)},
+        lambda folder: _head({})(folder) | {"pytorch_model_head.bin": saved({"a": Payload(folder)}, folder)},
         ("pytorch_model_head.bin",),
     ),
     "open_clip, cut": (_open_clip(b'{"model'), ("open_clip_config.json",)),
@@ -148,7 +148,7 @@ _ERRORS: dict[str, tuple[Callable[[Path], Files], tuple[str, ...]]] = {
         lambda folder: {"open_clip_config.json": b"{}", "open_clip_model.safetensors": b"\x08"}, ("open_clip_model",),
     ),
     "flair, cut": (_flair(lambda folder: {}, cut=400), ("ends early",)),
-    "flair, a pickle that runs": (_flair(lambda folder: {"x": _Payload(folder)}), ("config.json",)),
+    "flair, a pickle that runs": (_flair(lambda folder: {"x": Payload(folder)}), ("config.json",)),
     "spacy, cut": (_spacy(b'{"spacy_version": '), ("meta.json",)),
 }  # fmt: skip
 

@@ -1,7 +1,6 @@
 """Folders that look like the states of checkpoints, cut, lying or hostile: told without running or writing anything."""
 
 import json
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -9,19 +8,10 @@ from typing import Any
 
 import torch
 
-from hostile.corpus.case import CANARY, CONFIG, Case
+from hostile.corpus.case import CONFIG, Case
+from hostile.corpus.foreign import Payload, saved
 
 _EVIL = "x\x1b[2J\u202e[bold]"
-
-
-class _Payload:
-    """What a hostile pickle would run."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, (f"touch {self._folder / CANARY}",)
 
 
 def _of(files: Callable[[Path], dict[str, bytes]], *, configured: bool = True) -> Callable[[Path], list[str]]:
@@ -38,21 +28,13 @@ def _of(files: Callable[[Path], dict[str, bytes]], *, configured: bool = True) -
     return build
 
 
-def _saved(value: Any, folder: Path) -> bytes:
-    place = folder / "made.pt"
-    torch.save(value, place)
-    content = place.read_bytes()
-    place.unlink()
-    return content
-
-
 def _metadata(content: bytes) -> Callable[[Path], dict[str, bytes]]:
     return lambda folder: {".metadata": content, "__0_0.distcp": b"\0" * 40}
 
 
 def _zero(value: Callable[[Path], Any]) -> Callable[[Path], dict[str, bytes]]:
     return lambda folder: {
-        "latest": b"global_step1", "global_step1/mp_rank_00_model_states.pt": _saved(value(folder), folder),
+        "latest": b"global_step1", "global_step1/mp_rank_00_model_states.pt": saved(value(folder), folder),
         "global_step1/zero_pp_rank_0_mp_rank_00_optim_states.pt": b"",
     }  # fmt: skip
 
@@ -60,13 +42,13 @@ def _zero(value: Callable[[Path], Any]) -> Callable[[Path], dict[str, bytes]]:
 def _lightning(beside: Callable[[Path], Any]) -> Callable[[Path], dict[str, bytes]]:
     def files(folder: Path) -> dict[str, bytes]:
         value = {"state_dict": {_EVIL: torch.zeros(1)}, "pytorch-lightning_version": _EVIL, _EVIL: beside(folder)}
-        return {"last.ckpt": _saved(value, folder)}
+        return {"last.ckpt": saved(value, folder)}
 
     return files
 
 
 def _metadata_that_runs(folder: Path) -> dict[str, bytes]:
-    return _metadata(pickle.dumps(_Payload(folder)))(folder)
+    return _metadata(pickle.dumps(Payload(folder)))(folder)
 
 
 def _cut(folder: Path) -> dict[str, bytes]:
@@ -89,10 +71,10 @@ CASES = (
     Case("metadata of large numbers", _of(_metadata(pickle.dumps({"x": 10**5000}))), (3,), ("HS805",)),
     Case("shapes of ZeRO lie", _of(_zero(lambda folder: {"param_shapes": [{_EVIL: (-1, 2**70)}]})), (3,), ("HS804",)),
     Case("shapes of ZeRO are texts", _of(_zero(lambda folder: {"param_shapes": "abc", "module": 7})), (3,), ("HS804",)),
-    Case("states of ZeRO run code", _of(_zero(_Payload)), (3,), ("HS804",)),
+    Case("states of ZeRO run code", _of(_zero(Payload)), (3,), ("HS804",)),
     Case("latest leads elsewhere", _of(lambda folder: {**_zero(lambda _: {})(folder), "latest": b"../../etc"}), (3,)),
     Case("hostile names in a training file", _of(_lightning(lambda folder: 1)), (3,), ("HS807",)),
-    Case("a training file runs code", _of(_lightning(_Payload)), (3,)),
+    Case("a training file runs code", _of(_lightning(Payload)), (3,)),
     Case("a training file that is cut", _of(_cut), (3,)),
     Case(
         "a Trainer's state is no object",
@@ -120,20 +102,20 @@ CASES = (
     ),
     Case(
         "weights with hostile keys and no configuration",
-        _of(lambda folder: {"weights.pt": _saved({_EVIL: torch.zeros(1), "9" * 400: torch.zeros(1)}, folder)},
+        _of(lambda folder: {"weights.pt": saved({_EVIL: torch.zeros(1), "9" * 400: torch.zeros(1)}, folder)},
             configured=False),
         (3,),
         ("HS809",),
     ),
     Case(
         "layers with numbers that are none",
-        _of(lambda folder: {"pytorch_model.bin": _saved({f"v_head.{part}.weight": torch.zeros(1, 2)
+        _of(lambda folder: {"pytorch_model.bin": saved({f"v_head.{part}.weight": torch.zeros(1, 2)
                                                          for part in ("9" * 5000, "\u00b2")}, folder)}),
         (3,),
     ),
     Case(
         "a wrapper with a hostile name",
-        _of(lambda folder: {"pytorch_model.bin": _saved({f"{_EVIL}.{key}": torch.zeros(1) for key in "ab"}, folder)}),
+        _of(lambda folder: {"pytorch_model.bin": saved({f"{_EVIL}.{key}": torch.zeros(1) for key in "ab"}, folder)}),
         (0,),
     ),
 )  # fmt: skip

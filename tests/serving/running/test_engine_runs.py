@@ -105,7 +105,8 @@ def test_an_engine_with_the_same_head_is_the_same(ran: Callable[[str], EngineHea
     )
     assert found.evidence is EngineEvidence.RAN and found.version == "9.9" and "random copy" in found.source
     assert not found.reads_padding and not found.drops and not found.formula
-    assert found.notes == ("A text that is longer than the limit is refused: too long",)
+    [note] = found.notes
+    assert note.endswith(": too long")
     assert any("weights" in item for item in found.not_looked_at)
 
 
@@ -121,14 +122,13 @@ def test_an_engine_with_the_same_head_is_the_same(ran: Callable[[str], EngineHea
 def test_another_head_is_named_or_has_no_explanation(ran: Callable[[str], EngineHead], head: str, formula: str) -> None:
     found = ran(_ENGINE.format(head=HEADS[head] + _DEFAULT))
     assert (found.same_head, found.formula) == (False, formula), found
-    assert found.reason.startswith("Scores differ by up to")
-    assert ("no explanation found" in found.reason) is (not formula)
+    assert ("no explanation" in found.reason) is (not formula)
 
 
 def test_segment_ids_that_are_left_out_are_named(ran: Callable[[str], EngineHead]) -> None:
     found = ran(_ENGINE.format(head=HEADS["no segments"] + _DEFAULT))
     assert (found.same_head, found.drops) == (True, ("segment IDs",))
-    assert any(note.startswith("A pair gets scores that differ by up to") for note in found.notes)
+    assert any(note.startswith("A pair ") for note in found.notes)
 
 
 def test_padding_tokens_that_are_read_are_named(ran: Callable[[str], EngineHead]) -> None:
@@ -212,7 +212,7 @@ def test_an_engine_that_hangs_is_ended_with_all_its_processes(
 ) -> None:
     monkeypatch.setattr(process, "_SECONDS", 2.0)
     file = tmp_path / "pid"
-    with pytest.raises(Unsupported, match="could not be run"):
+    with pytest.raises(Unsupported, match="2 s"):
         ran(
             "import subprocess, sys, time\n"
             f"child = subprocess.Popen(['sleep', '600'])\nopen({str(file)!r}, 'w').write(str(child.pid))\n"
@@ -235,7 +235,7 @@ def test_the_command_runs_an_engine(bert: str, capsys: pytest.CaptureFixture[str
     assert entry["version"] == transformers.__version__
     assert main(["engines", bert, "--run", "--engine", "transformers-pipeline"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Run on a random copy of the configuration, next to Transformers: Transformers pipeline." in shown
+    assert "Run on a random copy" in shown and ": Transformers pipeline." in shown
 
 
 @pytest.mark.parametrize("family", ["GPT2", "Roberta", "DistilBert", "ModernBert", "T5", "Qwen3"])
@@ -299,5 +299,5 @@ def test_a_run_of_all_engines_keeps_what_was_read_of_those_that_are_not_installe
     assert runner_names() == ("vllm",)
     found = {item.engine: item for item in headscope.engines(bert, run=True).engines}
     assert found["vllm"].evidence is not EngineEvidence.RAN
-    assert any(note.startswith("Not run: vllm could not be run: ModuleNotFoundError") for note in found["vllm"].notes)
+    assert any(note.startswith("Not run: vllm ") and "ModuleNotFoundError" in note for note in found["vllm"].notes)
     assert found["llama-cpp"] == {item.engine: item for item in headscope.engines(bert).engines}["llama-cpp"]

@@ -148,13 +148,13 @@ def _exported(title: str, code: str, library: str, write: Callable[[Any, Path], 
 
 
 def _onnx(model: Any, folder: Path) -> None:
-    from tests.onnx_exports import write_onnx
+    from tests.checkpoints.formats.onnx_exports import write_onnx
 
     write_onnx(model, folder / "model.onnx")
 
 
 def _gguf(model: Any, folder: Path) -> None:
-    from tests.exports import write_gguf
+    from tests.checkpoints.formats.exports import write_gguf
 
     write_gguf(model, folder / "model.gguf")
 

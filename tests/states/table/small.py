@@ -11,7 +11,6 @@ import transformers
 from tests.families import FAMILIES
 
 LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
-CLASSIFIERS = ("bert", "roberta", "distilbert", "deberta-v2", "gpt2", "llama", "vit", "wav2vec2", "electra")
 _AUDIO = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37, "conv_dim": (32, 32),
     "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2,

@@ -1,0 +1,162 @@
+"""People's own modules: the heads they write are told for what they are, and nothing of theirs is changed."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import BertConfig, BertForSequenceClassification, BertModel
+
+import headscope
+from headscope.errors import Unsupported, UsageError
+from headscope.facts import CheckpointKind, PoolingKind
+
+H, LABELS = 16, 3
+EXAMPLES = {"input_ids": torch.randint(3, 40, (2, 6)), "attention_mask": torch.ones(2, 6, dtype=torch.long)}
+Pool = Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]
+
+
+def encoder() -> BertModel:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50, hidden_size=H, num_hidden_layers=4, num_attention_heads=2, intermediate_size=20,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    return BertModel(config, add_pooling_layer=False)
+
+
+class Custom(nn.Module):
+    """An encoder, a pooling written by hand, and a linear classifier."""
+
+    def __init__(self, pool: Pool, width: int = H) -> None:
+        super().__init__()
+        self.encoder = encoder()
+        self.attention = nn.Linear(H, 1)
+        self.dropouts = nn.ModuleList(nn.Dropout(0.1 * number) for number in range(1, 4))
+        self.hidden = nn.Linear(H, H)
+        self.classifier = nn.Linear(width, LABELS)
+        self.pool = pool
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        out = self.encoder(input_ids, attention_mask=attention_mask, output_hidden_states=True)
+        return self.classifier(self.pool(self, out.hidden_states, attention_mask))
+
+
+def masked_mean(self: nn.Module, hidden: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    weights = mask.unsqueeze(-1).float()
+    return (hidden[-1] * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
+
+
+def plain_mean(self: nn.Module, hidden: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    return hidden[-1].mean(dim=1)
+
+
+def last_four(self: nn.Module, hidden: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    return torch.cat([layer[:, 0] for layer in hidden[-4:]], dim=-1)
+
+
+def attention(self: nn.Module, hidden: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    scores = self.attention(hidden[-1]).masked_fill(mask.unsqueeze(-1) == 0, -1e9)
+    return (hidden[-1] * scores.softmax(dim=1)).sum(dim=1)
+
+
+def residual(self: nn.Module, hidden: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    first = hidden[-1][:, 0]
+    return first + torch.relu(self.hidden(first))
+
+
+def many_dropouts(self: nn.Module, hidden: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    return torch.stack([self.hidden(dropout(hidden[-1][:, 0])) for dropout in self.dropouts]).mean(0)
+
+
+HEADS: list[tuple[Pool, int, PoolingKind]] = [
+    (masked_mean, H, PoolingKind.MASKED_MEAN),
+    (plain_mean, H, PoolingKind.MEAN),
+    (last_four, 4 * H, PoolingKind.CONCAT),
+    (attention, H, PoolingKind.WEIGHTED),
+    (residual, H, PoolingKind.FIRST_TOKEN),
+    (many_dropouts, H, PoolingKind.FIRST_TOKEN),
+]
+
+
+@pytest.mark.parametrize(("pool", "width", "kind"), HEADS, ids=[row[0].__name__ for row in HEADS])
+def test_a_head_written_by_hand_is_told_for_what_it_is(pool: Pool, width: int, kind: PoolingKind) -> None:
+    report = headscope.inspect(Custom(pool, width), example_inputs=EXAMPLES, prove=True)
+    assert report.head.pooling.kind is kind, report.head.pooling
+    assert report.head.stages[-1].output_shape == ("batch", LABELS)
+    assert report.head.verification.agrees is not False, report.head.verification
+
+
+class Towers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = encoder()
+        self.classifier = nn.Linear(H, LABELS)
+
+    def forward(self, one: Tensor, other: Tensor) -> dict[str, Tensor]:
+        u, v = (self.encoder(ids).last_hidden_state[:, 0] for ids in (one, other))
+        return {"logits": self.classifier((u - v).abs())}
+
+
+def test_two_towers_are_told() -> None:
+    ids = EXAMPLES["input_ids"]
+    report = headscope.inspect(Towers(), example_inputs=(ids, ids.flip(0)), labels=("a", "b", "c"))
+    assert report.head.pooling.kind is PoolingKind.CONCAT
+    assert report.head.pooling.rule.startswith("subtracted")
+    assert report.model.labels == ("a", "b", "c")
+
+
+def test_a_model_of_transformers_needs_no_examples_and_is_not_changed() -> None:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(
+        vocab_size=50, hidden_size=H, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20, num_labels=3,
+    ))  # fmt: skip
+    model.train()
+    model.bert.encoder.eval()
+    model.classifier.weight.grad = torch.ones_like(model.classifier.weight)
+    before, state = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
+    report = headscope.inspect(model, prove=True)
+    assert report.checkpoint.kind is CheckpointKind.MEMORY
+    assert report.head.pooling.kind is PoolingKind.FIRST_TOKEN
+    assert (model.training, model.bert.encoder.training) == (True, False)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert bool((model.classifier.weight.grad == 1).all())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert "in memory" in str(report)
+
+
+def test_what_cannot_be_run_says_what_was_tried() -> None:
+    with pytest.raises(UsageError, match="inputs"):
+        headscope.inspect(Custom(plain_mean))
+    with pytest.raises(Unsupported, match=r"wrong \[2, 3\]; .* wrong \[\d+, 3\]"):
+        headscope.inspect(Custom(plain_mean), example_inputs={"wrong": torch.zeros(2, 3)})
+    with pytest.raises(Unsupported, match=r"input_ids \[2, 4\]; "):
+        headscope.inspect(Masked(), example_inputs=torch.zeros(2, 4, dtype=torch.long))
+    with pytest.raises(Unsupported, match="attention_mask"):
+        headscope.inspect(Masked(), example_inputs=EXAMPLES["input_ids"])
+    with pytest.raises(UsageError, match="no tensor"):
+        headscope.inspect(Custom(plain_mean), example_inputs={})
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.fc = nn.Embedding(50, H), nn.Linear(H, LABELS)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        mask = attention_mask.unsqueeze(-1)  # type: ignore[union-attr]
+        return self.fc((self.embedding(input_ids) * mask).sum(1) / mask.sum(1))
+
+
+class Silent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = encoder()
+
+    def forward(self, input_ids: Tensor) -> dict[str, str]:
+        return {"answer": "none"}
+
+
+def test_a_module_without_scores_is_said() -> None:
+    with pytest.raises(Unsupported, match="scores"):
+        headscope.inspect(Silent(), example_inputs={"input_ids": EXAMPLES["input_ids"]})

@@ -1,0 +1,281 @@
+"""Models in memory inside other libraries: the scores that are described are those that the library's object gives."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import headscope
+from headscope.errors import Unsupported, UsageError
+from headscope.facts import PoolingKind
+from headscope.facts.results.check import Verdict
+from tests.scorers import WORDS, save_language_model, save_tokenizer
+
+H = 16
+TOKENS = {"input_ids": torch.randint(6, 90, (3, 7)), "attention_mask": torch.ones(3, 7, dtype=torch.long)}
+TOKENS["attention_mask"][0, 4:] = 0
+TEXTS = ["w1 w2 w3", "w4 w5", "w6 w7 w8 w9"]
+
+
+def settings(**more: Any) -> transformers.BertConfig:
+    return transformers.BertConfig(
+        vocab_size=len(WORDS), hidden_size=H, num_hidden_layers=2, num_attention_heads=2, intermediate_size=20,
+        max_position_embeddings=64, pad_token_id=0, **more,
+    )  # fmt: skip
+
+
+def saved(model: Any, folder: Path) -> str:
+    torch.manual_seed(0)
+    for item in model.parameters():
+        nn.init.normal_(item, std=0.3)
+    model.save_pretrained(folder)
+    save_tokenizer(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> str:
+    return saved(transformers.BertModel(settings()), tmp_path / "base")
+
+
+@pytest.fixture
+def classifier(tmp_path: Path) -> str:
+    return saved(transformers.BertForSequenceClassification(settings(num_labels=3)), tmp_path / "classifier")
+
+
+def close(shown: Any, wanted: Any) -> bool:
+    values = torch.as_tensor(wanted, dtype=torch.float32)
+    return torch.allclose(torch.tensor(shown.logits), values.reshape(len(shown.logits), -1), atol=1e-5)
+
+
+def sentence_model(base: str, *more: str) -> Any:
+    library = pytest.importorskip("sentence_transformers")
+    models = importlib.import_module("sentence_transformers.models")
+    made = [models.Transformer(base), models.Pooling(H, pooling_mode="mean")]
+    if "dense" in more:
+        made.append(models.Dense(H, 8))
+    if "normalize" in more:
+        made.append(models.Normalize())
+    return library.SentenceTransformer(modules=made, device="cpu").eval()
+
+
+@pytest.mark.parametrize(
+    ("more", "formula"),
+    [
+        ((), "logits = mean(h[non-pad])"),
+        (("normalize",), "logits = normalize(mean(h[non-pad])"),
+        (("dense", "normalize"), "logits = normalize(tanh(linear(mean(h[non-pad])))"),
+    ],
+)
+def test_the_modules_after_an_encoder_are_its_head(more: tuple[str, ...], formula: str, base: str) -> None:
+    model = sentence_model(base, *more)
+    report, shown = headscope.inspect(model), headscope.forward(model, example_inputs=TOKENS)
+    assert report.head.formula.startswith(formula)
+    assert report.head.pooling.kind is PoolingKind.MASKED_MEAN
+    assert report.model.class_name == "SentenceTransformer"
+    assert (report.model.num_labels, report.model.labels) == (0, ())
+    assert "an embedding" in " ".join(str(report).split())
+    assert {item.name: item.shape for item in report.weights.parameters if not item.is_buffer} == {
+        name: tuple(item.shape) for name, item in model.named_parameters()
+    }
+    own = {item.name: item.status.value for item in report.head.parameters}
+    assert own == ({"2.linear.weight": "unknown", "2.linear.bias": "unknown"} if "dense" in more else {})
+    inside = [item for item in report.weights.parameters if item.name.startswith("0.") and not item.is_buffer]
+    assert {item.status.value for item in inside} == {"loaded"}
+    with torch.no_grad():
+        assert close(shown, model(dict(TOKENS))["sentence_embedding"])
+    verdict = headscope.check(model, "inference").verdict
+    assert (verdict is Verdict.NOT_DETERMINED) == ("dense" in more)
+
+
+def test_a_sparse_encoder_gives_its_own_vector(tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    folder = saved(transformers.BertForMaskedLM(settings()), tmp_path / "mlm")
+    model = library.SparseEncoder(folder, device="cpu").eval()
+    report, shown = headscope.inspect(model), headscope.forward(model, example_inputs=TOKENS)
+    assert (report.model.class_name, report.head.pooling.kind) == ("SparseEncoder", PoolingKind.MAX)
+    with torch.no_grad():
+        assert close(shown, model(dict(TOKENS))["sentence_embedding"])
+
+
+@pytest.mark.parametrize(("labels", "activation"), [(1, "sigmoid"), (3, "none")])
+def test_a_cross_encoder_puts_its_own_function_on_the_scores(labels: int, activation: str, tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    folder = saved(transformers.BertForSequenceClassification(settings(num_labels=labels)), tmp_path / "pairs")
+    model = library.CrossEncoder(folder, device="cpu")
+    pairs = [("w1 w2", "w3"), ("w4", "w5 w6"), ("w7", "w8")]
+    inputs = dict(model.tokenizer([a for a, _ in pairs], [b for _, b in pairs], return_tensors="pt", padding=True))
+    report, shown = headscope.inspect(model), headscope.forward(model, example_inputs=inputs)
+    assert report.model.wrappers == ("CrossEncoder",)
+    assert (report.model.class_name, report.model.activation) == ("BertForSequenceClassification", activation)
+    wanted = torch.as_tensor(model.predict(pairs)).reshape(3, -1)
+    names = report.model.labels
+    chances = [[{item.label: item.probability for item in row.scores}[name] for name in names] for row in shown.scored]
+    assert torch.allclose(torch.tensor(chances), wanted, atol=1e-5)
+    assert not [item for item in headscope.check(model).findings if item.id == "HS205"]
+
+
+def test_another_function_is_named_and_gives_no_probability(classifier: str) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    model = library.CrossEncoder(classifier, device="cpu", activation_fn=nn.Tanh())
+    assert headscope.inspect(model).model.activation == "tanh"
+    scored = headscope.forward(model, example_inputs=TOKENS).scored
+    assert {item.probability for row in scored for item in row.scores} == {None}
+
+
+@pytest.mark.parametrize(("no", "formula"), [(4, "lm_head[5](h[-1]) - lm_head[4](h[-1])"), (None, "lm_head[5](h[-1])")])
+def test_a_cross_encoder_of_a_language_model_scores_by_rows(no: int | None, formula: str, tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    modules = pytest.importorskip("sentence_transformers.cross_encoder.modules")
+    save_language_model("Qwen3", tmp_path)
+    inner = importlib.import_module("sentence_transformers.models").Transformer(
+        str(tmp_path), transformer_task="text-generation"
+    )
+    model = library.CrossEncoder(modules=[inner, modules.LogitScore(5, no)], device="cpu").eval()
+    report, shown = headscope.inspect(model), headscope.forward(model, example_inputs=TOKENS)
+    assert report.head.formula == f"logits = {formula}"
+    assert (report.model.num_labels, report.model.labels, report.model.activation) == (1, (), "sigmoid")
+    with torch.no_grad():
+        assert close(shown, model(dict(TOKENS))["scores"])
+    assert not [item for item in headscope.check(model).findings if item.id == "HS303"]  # it pads on the left
+
+
+def setfit_model(base: str, **more: Any) -> Any:
+    library = pytest.importorskip("setfit")
+    return library.SetFitModel(model_body=sentence_model(base), **more)
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_setfit_with_a_fitted_classifier(classes: int, normalized: bool, base: str) -> None:
+    linear = pytest.importorskip("sklearn.linear_model")
+    names = ["neg", "pos", "mixed"][:classes]
+    head = linear.LogisticRegression()
+    model = setfit_model(base, model_head=head, normalize_embeddings=normalized)
+    head.fit(torch.randn(30, H).numpy(), [names[at % classes] for at in range(30)])
+    report = headscope.inspect(model)
+    assert report.model.labels == tuple(sorted(names))
+    assert report.model.activation == ("sigmoid" if classes == 2 else "softmax")
+    assert {item.name: item.shape for item in report.head.parameters} == {
+        "model_head.coef_": head.coef_.shape, "model_head.intercept_": head.intercept_.shape,
+    }  # fmt: skip
+    assert ("normalize" in report.head.formula) == normalized
+    inputs = dict(model.model_body.tokenizer(TEXTS, return_tensors="pt", padding=True))
+    shown = headscope.forward(model, example_inputs=inputs)
+    assert close(shown, head.decision_function(model.encode(TEXTS)))
+    scores = torch.tensor(shown.logits)
+    chances = scores.softmax(-1) if classes > 2 else torch.cat([1 - scores.sigmoid(), scores.sigmoid()], -1)
+    assert torch.allclose(chances.double(), torch.as_tensor(model.predict_proba(TEXTS)).double(), atol=1e-5)
+    assert headscope.check(model, "inference").verdict is Verdict.NOT_DETERMINED
+    assert not [item for item in headscope.check(model).findings if item.id == "HS601"]
+
+
+def test_setfit_with_a_head_of_pytorch(base: str) -> None:
+    library = pytest.importorskip("setfit")
+    head = library.SetFitHead(in_features=H, out_features=3, device="cpu")
+    model = setfit_model(base, model_head=head, labels=["a", "b", "c"])
+    report = headscope.inspect(model)
+    assert (report.model.labels, report.model.activation) == (("a", "b", "c"), "softmax")
+    inputs = dict(model.model_body.tokenizer(TEXTS, return_tensors="pt", padding=True))
+    shown = headscope.forward(model, example_inputs=inputs)
+    chances = [[{item.label: item.probability for item in row.scores}[name] for name in "abc"] for row in shown.scored]
+    assert torch.allclose(torch.tensor(chances), model.predict_proba(TEXTS), atol=1e-5)
+
+
+def test_a_head_of_setfit_that_is_not_linear_is_refused(base: str) -> None:
+    forest = pytest.importorskip("sklearn.neighbors").KNeighborsClassifier()
+    linear = pytest.importorskip("sklearn.linear_model").LogisticRegression()
+    with pytest.raises(Unsupported, match="KNeighborsClassifier"):
+        headscope.check(setfit_model(base, model_head=forest))
+    with pytest.raises(UsageError, match="not fitted"):
+        headscope.inspect(setfit_model(base, model_head=linear))
+
+
+def value_model(folder: Path) -> Any:
+    trl = pytest.importorskip("trl")
+    save_language_model("Qwen3", folder)
+    cls = getattr(trl, "AutoModelForCausalLMWithValueHead", None)
+    if cls is None:
+        cls = pytest.importorskip("trl.experimental.ppo").AutoModelForCausalLMWithValueHead
+    return cls.from_pretrained(str(folder)).eval()
+
+
+def test_a_value_head_gives_one_score_for_each_token(tmp_path: Path) -> None:
+    model = value_model(tmp_path)
+    report, shown = headscope.inspect(model), headscope.forward(model, example_inputs=TOKENS)
+    assert report.head.formula == "logits = summary(h)"
+    assert [(item.name, item.shape) for item in report.head.parameters] == [
+        ("v_head.summary.weight", (1, H)), ("v_head.summary.bias", (1,)),
+    ]  # fmt: skip
+    assert (report.model.num_labels, report.model.labels) == (1, ())
+    with torch.no_grad():
+        value = model(**TOKENS)[2]
+    assert shown.logits_shape == tuple(value.shape)
+    assert close(shown, value)
+    assert headscope.check(model, "inference").verdict is Verdict.NOT_DETERMINED
+    wrapped = headscope.inspect(nn.DataParallel(model))
+    assert wrapped.model.wrappers == ("DataParallel",)
+    assert wrapped.head == report.head
+
+
+def lightning_modules(classifier: str, base: str) -> dict[str, Any]:
+    lightning = pytest.importorskip("lightning")
+
+    class Passing(lightning.LightningModule):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = transformers.BertForSequenceClassification.from_pretrained(classifier)
+
+        def forward(self, **inputs: Any) -> Any:
+            return self.model(**inputs)
+
+    class Stepping(lightning.LightningModule):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = transformers.BertForSequenceClassification.from_pretrained(classifier)
+
+    class Changing(Passing):
+        def forward(self, input_ids: Any, attention_mask: Any = None) -> Any:
+            return self.model(input_ids=input_ids, attention_mask=attention_mask).logits.softmax(-1)
+
+    class Heading(lightning.LightningModule):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.backbone = transformers.BertModel.from_pretrained(base)
+            self.head = nn.Linear(H, 3)
+
+        def forward(self, input_ids: Any, attention_mask: Any = None) -> Any:
+            return self.head(self.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state[:, 0])
+
+    class Headless(Heading):
+        forward = lightning.LightningModule.forward
+
+    return {cls.__name__: cls().eval() for cls in (Passing, Stepping, Changing, Heading, Headless)}
+
+
+def test_a_lightning_module_shows_what_its_forward_gives(classifier: str, base: str) -> None:
+    made = lightning_modules(classifier, base)
+    plain = headscope.inspect(made["Stepping"].net)
+    for name in ("Passing", "Stepping"):
+        report = headscope.inspect(made[name])
+        assert (report.model.wrappers, report.head) == ((name,), plain.head)
+        assert headscope.check(made[name], "inference").verdict is Verdict.PASSED
+    changing = headscope.inspect(made["Changing"])
+    assert changing.head.formula == "logits = softmax(classifier(tanh(dense(h[CLS]))))"
+    assert (changing.model.wrappers, changing.model.class_name) == ((), "Changing")
+    heading = headscope.inspect(made["Heading"])
+    assert {item.name: item.status.value for item in heading.head.parameters} == {
+        "head.weight": "unknown", "head.bias": "unknown",
+    }  # fmt: skip
+    assert headscope.check(made["Heading"], "inference").verdict is Verdict.NOT_DETERMINED
+    for name in ("Passing", "Changing", "Heading"):
+        with torch.no_grad():
+            returned = made[name](**TOKENS)
+        wanted = returned if isinstance(returned, torch.Tensor) else returned.logits
+        assert close(headscope.forward(made[name], example_inputs=TOKENS), wanted)
+    with pytest.raises(Unsupported, match="Headless"):
+        headscope.inspect(made["Headless"])

@@ -1,0 +1,228 @@
+"""The sweep: every classification class of the installed Transformers is traced, and its gradients agree."""
+
+import json
+import subprocess
+from collections import Counter
+from dataclasses import replace
+from importlib import import_module, metadata
+from pathlib import Path
+
+import pytest
+
+from headscope import api
+from headscope.errors import UsageError
+from headscope.facts import PoolingKind, Task
+from headscope.facts.heads.atlas import HeadEntry
+from headscope.facts.plain import to_dict
+from headscope.trace.slice.stages import function_operations, module_operations
+from scripts.atlas_page import atlas_page
+from tests import warm
+
+ROOT = Path(__file__).resolve().parents[3]
+MISSING_DEPENDENCY = "an optional dependency is missing"
+NOT_AT_DEFAULTS = (
+    "PerceiverForImageClassificationConvProcessing",  # its channels do not divide by the default number of heads
+    "PerceiverForImageClassificationFourier",  # likewise
+)
+"""Classes that Transformers itself does not run at their default configuration."""
+
+
+@pytest.fixture(scope="module")
+def atlas() -> tuple[HeadEntry, ...]:
+    return api.heads(workers=2)
+
+
+def test_every_class_is_traced_or_says_what_is_missing(atlas: tuple[HeadEntry, ...]) -> None:
+    untraced = [entry for entry in atlas if not entry.traced]
+    print(Counter((entry.task.value, entry.by) for entry in atlas))
+    for entry in untraced:
+        print(entry.class_name, entry.reason)
+    assert {entry.task for entry in atlas} == set(Task)
+    assert all(entry.reason for entry in untraced)
+    if metadata.version("transformers") >= "5.23":
+        others = [entry.class_name for entry in untraced if not entry.reason.startswith(MISSING_DEPENDENCY)]
+        assert sorted(others) == sorted(NOT_AT_DEFAULTS)
+
+
+def test_no_gradient_contradicts_a_traced_pooling(atlas: tuple[HeadEntry, ...]) -> None:
+    verdicts = {entry: entry.head.verification for entry in atlas if entry.head}
+    wrong = [entry.class_name for entry, verdict in verdicts.items() if verdict and verdict.agrees is False]
+    no_claim = {PoolingKind.CONCAT, PoolingKind.WEIGHTED, PoolingKind.OTHER}  # their weights are theirs to choose
+    open_ones = [
+        entry.class_name
+        for entry, verdict in verdicts.items()
+        if (verdict is None or verdict.agrees is None) and entry.head and entry.head.pooling.kind not in no_claim
+        if verdict is None or "too many to be run again" not in verdict.told  # a whole vocabulary
+    ]
+    assert wrong == []
+    assert open_ones == []
+
+
+def test_every_head_reaches_the_logits_through_live_parameters(atlas: tuple[HeadEntry, ...]) -> None:
+    for entry in atlas:
+        if entry.head:
+            assert entry.head.stages, entry.class_name
+            own = entry.head.parameters  # ShieldGemma2 reads two scores of its language model and owns none
+            assert any(item.live for item in own) or not own, entry.class_name
+
+
+def test_the_page_of_the_atlas_is_what_the_code_makes(
+    atlas: tuple[HeadEntry, ...], request: pytest.FixtureRequest
+) -> None:
+    page = ROOT / "docs" / "atlas.md"
+    version = metadata.version("transformers")
+    if f"Transformers {version} " not in page.read_text(encoding="utf-8"):
+        pytest.skip(f"the page shows another Transformers than {version}")
+    fresh = atlas_page(atlas, version)
+    if request.config.getoption("--update-golden"):
+        page.write_text(fresh, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == fresh
+
+
+def test_the_data_kept_of_this_version_is_what_the_code_makes(
+    atlas: tuple[HeadEntry, ...], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The page of changes between versions is made of it."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    matrix = import_module("matrix")
+    version = metadata.version("transformers")
+    kept = matrix.KEPT / f"{version}.json"
+    if not kept.is_file():
+        pytest.skip(f"no data is kept of Transformers {version}")
+    if not request.config.getoption("--update-golden"):
+        monkeypatch.setattr(matrix, "KEPT", tmp_path)
+    matrix.write_heads([to_dict(entry) for entry in atlas], version)
+    fresh = json.loads((matrix.KEPT / f"{version}.json").read_text(encoding="utf-8"))
+    present = json.loads(kept.read_text(encoding="utf-8"))
+    assert [name for name in fresh if fresh[name] != present.get(name)] == []
+    assert fresh.keys() == present.keys()
+
+
+def test_the_kept_atlas_is_what_the_code_makes(atlas: tuple[HeadEntry, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages of the classes in the site are made of it. The effect of padding is measured for it alone."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    write_atlas = import_module("write_atlas")
+    kept = write_atlas.read_atlas()
+    version = metadata.version("transformers")
+    if kept.transformers != version:
+        pytest.skip(f"the page shows another Transformers than {version}")
+    assert tuple(_without_padding(entry) for entry in kept.entries) == atlas
+    assert write_atlas.padding_sides(atlas) == kept.padding_sides
+
+
+def _without_padding(entry: HeadEntry) -> HeadEntry:
+    head = entry.head
+    if head is None or head.verification is None:
+        return entry
+    return replace(entry, head=replace(head, verification=replace(head.verification, padding=())))
+
+
+READINGS = {  # from the modeling source of each class
+    "EuroBertForSequenceClassification": PoolingKind.MASKED_MEAN,
+    "BeitForImageClassification": PoolingKind.MEAN,
+    "ConvNextForImageClassification": PoolingKind.SPATIAL_MEAN,
+    "SwinForImageClassification": PoolingKind.MEAN,
+    "ResNetForImageClassification": PoolingKind.SPATIAL_MEAN,
+    "Wav2Vec2ForSequenceClassification": PoolingKind.MASKED_MEAN,
+    "Wav2Vec2ForXVector": PoolingKind.CONCAT,
+    "Dinov2ForImageClassification": PoolingKind.CONCAT,
+    "CLIPForImageClassification": PoolingKind.MEAN,
+    "VideoMAEForVideoClassification": PoolingKind.MEAN,
+    "PerceiverForSequenceClassification": PoolingKind.WEIGHTED,
+    "XLMForSequenceClassification": PoolingKind.FIRST_TOKEN,
+    "BertForMultipleChoice": PoolingKind.FIRST_TOKEN,
+    "BertForNextSentencePrediction": PoolingKind.FIRST_TOKEN,
+    "BertForQuestionAnswering": PoolingKind.NONE,
+    "SplinterForQuestionAnswering": PoolingKind.OTHER,
+    "Wav2Vec2ForAudioFrameClassification": PoolingKind.NONE,
+}
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_the_pooling_is_the_one_in_the_source(name: str, atlas: tuple[HeadEntry, ...]) -> None:
+    entry = next((item for item in atlas if item.class_name == name and item.head), None)
+    if entry is None or entry.head is None:
+        pytest.skip(f"{name} is not in this Transformers")
+    assert entry.head.pooling.kind is READINGS[name], entry.head.pooling
+
+
+def test_a_pooler_that_is_not_used_is_beside_the_head(atlas: tuple[HeadEntry, ...]) -> None:
+    entry = next(item for item in atlas if item.class_name == "BigBirdForSequenceClassification")
+    assert "bert.pooler" in [module.path for module in entry.head.unused_modules]
+
+
+def test_what_pretraining_brings_is_told(atlas: tuple[HeadEntry, ...]) -> None:
+    by_name = {entry.class_name: entry for entry in atlas}
+    assert by_name["BertForSequenceClassification"].new_from_pretraining == ("classifier.weight", "classifier.bias")
+    assert len(by_name["RobertaForSequenceClassification"].new_from_pretraining) == 4
+
+
+def test_the_fields_that_the_head_reads_are_told(atlas: tuple[HeadEntry, ...]) -> None:
+    fields = {entry.class_name: entry.depends_on for entry in atlas}
+    assert "classifier_pooling" in fields["ModernBertForSequenceClassification"]
+    assert "summary_type" in fields["XLNetForSequenceClassification"]
+    assert "use_mean_pooling" in fields["BeitForImageClassification"]
+
+
+def test_filters_keep_what_they_name() -> None:
+    found = api.heads("roberta", task="sequence-classification", operation="tanh", pooling="first_token", workers=1)
+    assert "RobertaForSequenceClassification" in [entry.class_name for entry in found]
+    with pytest.raises(UsageError):
+        api.heads(pooling="magic")
+    with pytest.raises(UsageError):
+        api.heads(task="magic")
+
+
+@pytest.mark.parametrize(("unknown", "hint"), [("xqzxqz", "PyTorch's names"), ("layernorm", "mean layer_norm")])
+def test_an_unknown_operation_is_refused_before_any_head_is_traced(
+    unknown: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headscope.api.lookup.atlas._trace_all", lambda *given: pytest.fail("heads were traced"))
+    with pytest.raises(UsageError, match=unknown) as failure:
+        api.heads(operation=unknown, workers=1)
+    assert hint in failure.value.hint
+
+
+def test_every_operation_of_a_traced_head_is_a_known_one(atlas: tuple[HeadEntry, ...]) -> None:
+    stages = [stage for entry in atlas if entry.head for stage in entry.head.stages]
+    ran = {stage.operation for stage in stages}
+    assert {"tanh", "select", "linear"} <= ran
+    assert ran <= function_operations() | module_operations()
+
+
+def test_the_command_prints_a_line_for_each_class() -> None:
+    command = [*warm.python(), "-m", "headscope", "heads", "xlnet", "--task", "sequence-classification"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0
+    assert "XLNetForSequenceClassification" in ran.stdout
+    assert "1 head: 1 traced, 1 confirmed" in ran.stdout
+
+
+def test_quiet_names_each_class_once(capsys: pytest.CaptureFixture[str]) -> None:
+    from headscope.cli import main
+
+    assert main(["heads", "distilbert", "-q"]) == 0
+    names = capsys.readouterr().out.split()
+    assert names == sorted(set(names), key=names.index)
+    assert "DistilBertForSequenceClassification" in names
+    assert all(name.startswith("DistilBert") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "classes"),
+    [
+        ("LukeForEntity*", {"LukeForEntityClassification", "LukeForEntityPairClassification",
+                            "LukeForEntitySpanClassification"}),
+        ("lukeforENTITY?air*", {"LukeForEntityPairClassification"}),
+        ("distilbert*", {"DistilBertForSequenceClassification", "DistilBertForTokenClassification",
+                         "DistilBertForMultipleChoice", "DistilBertForQuestionAnswering"}),
+    ],
+)  # fmt: skip
+def test_a_pattern_with_wildcards_fits_a_whole_name(pattern: str, classes: set[str]) -> None:
+    assert {entry.class_name for entry in api.heads(pattern, workers=1)} == classes
+
+
+def test_a_pattern_with_wildcards_that_fits_nothing_has_a_hint() -> None:
+    with pytest.raises(UsageError) as caught:
+        api.heads("LukeForEntitee*")
+    assert "LukeFor" in caught.value.hint

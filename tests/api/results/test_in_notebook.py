@@ -1,0 +1,69 @@
+"""Results in a real Jupyter kernel: what a cell shows is the HTML of `_repr_html_`, in a notebook that is valid."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+CELLS = (
+    'import headscope\nreport = headscope.inspect("bert-base-uncased", num_labels=3, offline=True)\nreport',
+    'headscope.check("gpt2", "training", offline=True)',
+    'headscope.compare("bert-base-uncased", "roberta-base", offline=True)',
+    "report.to_pandas().query(\"status == 'new'\")",
+)
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A notebook of CELLS, run from top to bottom by a kernel of this Python."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    folder = tmp_path_factory.mktemp("notebook")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "IPYTHONDIR": folder, "JUPYTER_CONFIG_DIR": folder, "JUPYTER_RUNTIME_DIR": folder, "HF_HUB_OFFLINE": "1",
+            "HEADSCOPE_NO_CACHE": "1", "PYTHONPATH": ROOT,
+        }.items():  # fmt: skip
+            patch.setenv(name, str(value))
+        # A Jupyter of the user's own must not be asked for the kernel.
+        patch.setenv("JUPYTER_PATH", str(Path(sys.prefix) / "share" / "jupyter"))
+        made = new_notebook(cells=[new_code_cell(code) for code in CELLS])
+        NotebookClient(made, timeout=300, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+    nbformat.validate(made)
+    yield made
+
+
+def shown(notebook: Any, cell: int) -> dict[str, str]:
+    [output] = [item for item in notebook.cells[cell].outputs if item.output_type == "execute_result"]
+    return output.data
+
+
+@pytest.mark.parametrize("cell", range(3))
+def test_a_cell_shows_the_picture_and_folding_details(notebook: Any, cell: int) -> None:
+    html = shown(notebook, cell)["text/html"]
+    assert html.startswith('<div class="headscope">')
+    assert "<svg" in html
+    assert "<details" in html
+    assert "<script" not in html
+
+
+def test_a_cell_has_plain_text_for_places_without_html(notebook: Any) -> None:
+    assert shown(notebook, 0)["text/plain"].startswith("<headscope inspect of bert-base-uncased: ")
+
+
+def test_a_cell_shows_nothing_else(notebook: Any) -> None:
+    for cell in notebook.cells:
+        others = [item for item in cell.outputs if item.output_type != "execute_result"]
+        # tqdm asks for ipywidgets when Transformers is imported.
+        assert all("IProgress not found" in item.get("text", "") for item in others), others
+
+
+def test_parameters_are_a_table_that_pandas_filters(notebook: Any) -> None:
+    html = shown(notebook, 3)["text/html"]
+    assert "classifier.weight" in html
+    assert "bert.pooler.dense.weight" not in html

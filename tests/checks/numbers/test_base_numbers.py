@@ -1,0 +1,284 @@
+"""The base model's numbers: what the loader makes of a file, and what the loaded model then answers, is the truth."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
+
+import headscope
+from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.examining import examine
+from headscope.examination.evidence import base_numbers, stored_tensors
+from headscope.examination.evidence.base_numbers import live_base_numbers, read_base_numbers
+from headscope.facts import Gap
+from headscope.facts.results.check import BaseNumbers
+from headscope.facts.stored.location import Location
+from tests.model.loading.test_quantized import save
+
+State = dict[str, torch.Tensor]
+_QUERY = "bert.encoder.layer.1.attention.self.query.weight"
+_NORM = "bert.encoder.layer.1.output.LayerNorm"
+_EMBEDDINGS = tuple(f"bert.embeddings.{kind}_embeddings.weight" for kind in ("word", "position", "token_type"))
+_SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+}
+
+
+def _filled(value: float, *names: str) -> Callable[[State], None]:
+    def edit(state: State) -> None:
+        for name in names:
+            state[name] = torch.full_like(state[name], value)
+
+    return edit
+
+
+def _at_the_end(value: float, name: str) -> Callable[[State], None]:
+    def edit(state: State) -> None:
+        state[name].view(-1)[-1] = value
+
+    return edit
+
+
+def _as(dtype: torch.dtype, factor: float, name: str) -> Callable[[State], None]:
+    def edit(state: State) -> None:
+        state[name] = (state[name] * factor).to(dtype)
+
+    return edit
+
+
+def _by_an_older_name(state: State) -> None:
+    _at_the_end(float("nan"), f"{_NORM}.weight")(state)
+    state[f"{_NORM}.gamma"] = state.pop(f"{_NORM}.weight")
+
+
+def _all_zeros(state: State) -> None:
+    for name, value in state.items():
+        if not name.startswith("classifier"):
+            state[name] = torch.zeros_like(value)
+
+
+BROKEN: dict[str, tuple[Callable[[State], None], str]] = {
+    "NaN in the last number": (_at_the_end(float("nan"), _QUERY), "float32"),
+    "infinity in the last number": (_at_the_end(float("inf"), "bert.embeddings.word_embeddings.weight"), "float32"),
+    "negative infinity in a bias": (_at_the_end(float("-inf"), f"{_NORM}.bias"), "float32"),
+    "beyond float16": (_at_the_end(70_000.0, _QUERY), "float16"),
+    "below float16": (_at_the_end(-70_000.0, _QUERY), "float16"),
+    "zeros throughout": (_all_zeros, "float32"),
+    "a last norm of zeros": (_filled(0.0, f"{_NORM}.weight", f"{_NORM}.bias"), "float32"),
+    "embeddings of zeros": (_filled(0.0, *_EMBEDDINGS), "float32"),
+    "scales of zeros": (_filled(0.0, f"{_NORM}.weight"), "float32"),
+    "NaN under an older name": (_by_an_older_name, "float32"),
+    "embeddings of whole zeros": (_as(torch.int8, 0.0, _EMBEDDINGS[0]), "float32"),
+}
+HEALTHY: dict[str, tuple[Callable[[State], None], str]] = {
+    "as saved": (lambda state: None, "float32"),
+    "in float16": (lambda state: None, "float16"),
+    "large, and within float16": (_at_the_end(65_000.0, "bert.embeddings.position_embeddings.weight"), "float16"),
+    "a matrix in float8": (_as(torch.float8_e4m3fn, 1.0, _QUERY), "float32"),
+    "a matrix of whole numbers": (_as(torch.int8, 9.0, _QUERY), "float32"),
+    "a matrix of complex numbers": (_as(torch.complex64, 1.0, _QUERY), "float32"),
+    "biases of zeros": (_filled(0.0, f"{_NORM}.bias", "bert.pooler.dense.bias"), "float32"),
+    "one query of zeros": (_filled(0.0, _QUERY), "float32"),
+    "one layer's values of zeros": (_filled(0.0, _QUERY.replace("query", "value")), "float32"),
+}
+
+
+def _saved(folder: Path, edit: Callable[[State], None], dtype: str) -> Path:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**_SIZES, num_labels=3, dtype=dtype, initializer_range=0.2))
+    for item in model.parameters():
+        if not item.any():
+            nn.init.normal_(item, std=0.2)
+    folder.mkdir(exist_ok=True)
+    model.config.save_pretrained(folder)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    edit(state)
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def _loaded(folder: Path) -> BertForSequenceClassification:
+    return AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").float().eval()
+
+
+def _faults(folder: Path) -> list[str]:
+    """What of the loaded base model is not finite; what holds only zeros, where everything is finite."""
+    held = [
+        item for item in _loaded(folder).named_parameters() if not item[0].startswith(("classifier", "bert.pooler"))
+    ]
+    broken = [name for name, item in held if not item.isfinite().all()]
+    return sorted(broken or [name for name, item in held if not item.any()])
+
+
+def _read(folder: Path, **changes: Any) -> Any:
+    request = Request(Location(str(folder)))
+    return read_base_numbers(replace(examine("check", request, None), **changes), request)
+
+
+def _answers(folder: Path) -> bool:
+    """Whether the scores are finite, and their order depends on the words."""
+    return _answers_in_memory(_loaded(folder))
+
+
+def _answers_in_memory(model: BertForSequenceClassification) -> bool:
+    with torch.no_grad():
+        scores = model(torch.randint(0, 50, (64, 8), generator=torch.Generator().manual_seed(1))).logits
+    if not scores.isfinite().all():
+        return False
+    apart = scores - scores.mean(1, keepdim=True)
+    return bool((apart - apart[:1]).abs().max() > 1e-5)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_numbers_with_which_the_model_can_not_answer_are_an_error(name: str, tmp_path: Path) -> None:
+    folder = _saved(tmp_path, *BROKEN[name])
+    assert not _answers(folder)
+    found = headscope.check(str(folder), "inference", select="HS504", offline=True)
+    assert [(item.id, item.severity) for item in found.findings] == [("HS504", "error")]
+    assert sorted(found.findings[0].parameters) == _faults(folder)
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_numbers_with_which_it_answers_are_silent(name: str, tmp_path: Path) -> None:
+    folder = _saved(tmp_path, *HEALTHY[name])
+    assert _answers(folder)
+    found = headscope.check(str(folder), "inference", select="HS504", offline=True)
+    assert (found.findings, found.not_determined, found.verdict) == ((), (), "passed")
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_model_in_memory_and_an_adapter_are_judged_by_the_same_rule(broken: bool, tmp_path: Path) -> None:
+    base = _saved(tmp_path / "base", *HEALTHY["as saved"])
+    model = BertForSequenceClassification.from_pretrained(base)
+    get_peft_model(model, LoraConfig(task_type="SEQ_CLS", target_modules=["query"])).save_pretrained(tmp_path)
+    file = tmp_path / "adapter_model.safetensors"
+    state = load_file(file)
+    live = BertForSequenceClassification.from_pretrained(base)
+    if broken:
+        _at_the_end(float("nan"), next(name for name in state if "lora_B" in name))(state)
+        save_file(state, file, {"format": "pt"})
+        live.bert.embeddings.word_embeddings.weight.data[-1, -1] = float("nan")
+    for given in (str(tmp_path), live):
+        found = headscope.check(given, "inference", select="HS504")
+        assert [item.id for item in found.findings] == ["HS504"] * broken
+
+
+def test_numbers_of_the_head_are_left_to_its_own_rule(tmp_path: Path) -> None:
+    folder = _saved(tmp_path, _at_the_end(float("nan"), "classifier.weight"), "float32")
+    for given in (str(folder), BertForSequenceClassification.from_pretrained(folder)):
+        found = headscope.check(given, "inference", select="HS501,HS504")
+        assert [item.id for item in found.findings] == ["HS501"]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("at", [0, 500, -1])
+def test_a_broken_number_is_seen_in_any_block(
+    at: int, number: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def edit(state: State) -> None:
+        state[_QUERY].view(-1)[at] = number
+
+    monkeypatch.setattr(stored_tensors, "_BLOCK", 256)
+    found = headscope.check(str(_saved(tmp_path, edit, "float32")), "inference", select="HS504", offline=True)
+    assert [item.parameters for item in found.findings] == [(_QUERY,)]
+
+
+def test_before_training_they_are_not_read(tmp_path: Path) -> None:
+    folder = _saved(tmp_path, *BROKEN["NaN in the last number"])
+    found = headscope.check(str(folder), "training", select="HS504", offline=True)
+    assert (found.findings, [gap.rule for gap in found.not_applicable]) == ((), ["HS504"])
+
+
+def test_a_model_is_run_only_where_zeros_ask_for_it_and_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embeddings = _saved(tmp_path / "zeros", *BROKEN["embeddings of zeros"])
+    known = _read(embeddings)
+    assert (sorted(known.zeros), known.answers) == (sorted(_EMBEDDINGS), False)
+    assert _read(embeddings, choice=None) == known
+    model = BertForSequenceClassification.from_pretrained(embeddings)
+    get_peft_model(model, LoraConfig(task_type="SEQ_CLS", target_modules=["query"])).save_pretrained(tmp_path)
+    assert _read(tmp_path).answers is None
+    monkeypatch.setattr(base_numbers, "_MOST_TO_RUN", (embeddings / "model.safetensors").stat().st_size)
+    assert _read(embeddings) == known
+    monkeypatch.setattr(base_numbers, "_MOST_TO_RUN", (embeddings / "model.safetensors").stat().st_size - 1)
+    assert _read(embeddings) == replace(known, answers=None)
+
+
+def test_zeros_beside_broken_numbers_are_not_looked_at_and_a_head_alone_holds_none(tmp_path: Path) -> None:
+    whole = _read(_saved(tmp_path, *BROKEN["embeddings of zeros"]))
+    state = load_file(tmp_path / "model.safetensors")
+    _at_the_end(float("nan"), _QUERY)(state)
+    save_file(state, tmp_path / "model.safetensors", {"format": "pt"})
+    assert _read(tmp_path) == BaseNumbers(whole.tensors, (_QUERY,))
+    head = {key: value for key, value in state.items() if key.startswith("classifier")}
+    save_file(head, tmp_path / "model.safetensors", {"format": "pt"})
+    assert isinstance(_read(tmp_path), Gap)
+
+
+def test_numbers_that_are_packed_or_elsewhere_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save(tmp_path, "fp8")
+    plain = [
+        key for key in load_file(folder / "model.safetensors") if "proj" not in key and not key.startswith("score")
+    ]
+    assert _read(folder).tensors == len(plain)
+    elsewhere = SimpleNamespace(sidecar=SimpleNamespace(reads_cheaply=False))
+    monkeypatch.setattr(base_numbers, "open_stored_files", lambda *given: [elsewhere])
+    assert isinstance(_read(folder), Gap)
+
+
+def test_of_a_model_in_memory_only_floats_that_are_there_are_judged(tmp_path: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained(_saved(tmp_path, *HEALTHY["as saved"]))
+    whole = live_base_numbers(model, headscope.inspect(model))
+    assert (whole.broken, whole.zeros, whole.answers) == ((), (), None)
+    report, norm = headscope.inspect(model), model.bert.encoder.layer[1].output.LayerNorm
+    model.get_submodule(_QUERY.removesuffix(".weight")).weight = nn.Parameter(
+        torch.ones(32, 32, dtype=torch.int8), requires_grad=False
+    )
+    norm.weight = nn.Parameter(norm.weight.to("meta"))
+    assert live_base_numbers(model, report) == replace(whole, tensors=whole.tensors - 2)
+    model.bert.embeddings.word_embeddings.weight = nn.Parameter(torch.empty(0, 32))
+    empty = live_base_numbers(model, report)
+    assert (empty.tensors, empty.zeros, empty.answers) == (whole.tensors - 2, _EMBEDDINGS[:1], None)
+
+
+class _Plain(nn.Module):
+    """A classifier that is not one of Transformers, with zeros in a matrix and in a vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.norm, self.score = nn.Embedding(9, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.score(self.norm(self.embed(input_ids)).mean(1))
+        return scores
+
+
+@pytest.mark.parametrize("name", ["embed.weight", "norm.bias"])
+def test_a_model_of_another_library_is_not_run_with_its_zeros(name: str) -> None:
+    model = _Plain()
+    nn.init.zeros_(model.get_parameter(name))
+    report = headscope.inspect(model, example_inputs={"input_ids": torch.ones(2, 5, dtype=torch.int)})
+    found = live_base_numbers(model, report)
+    zeros = (name,) if model.get_parameter(name).dim() > 1 else ()
+    assert (found.broken, found.zeros, found.answers) == ((), zeros, None)
+
+
+def test_zeros_are_not_blamed_where_the_scores_never_depend_on_the_inputs(tmp_path: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained(_saved(tmp_path, *BROKEN["zeros throughout"]))
+    assert live_base_numbers(model, headscope.inspect(model)).answers is False
+    nn.init.ones_(model.classifier.weight)
+    assert not _answers_in_memory(model)
+    assert live_base_numbers(model, headscope.inspect(model)).answers is True

@@ -1,0 +1,133 @@
+"""Where the boxes, wires and words of a picture stand: nothing covers anything, and text can be read."""
+
+import xml.etree.ElementTree as ET
+from functools import cache
+from itertools import pairwise
+
+import pytest
+
+from headscope.render.diagram import diagram_text, markup
+from headscope.render.diagram.layout import WIDTH, Panel, lay_out, text_width, wrap_text
+from headscope.render.diagram.picture import Picture, Tint, picture_of
+from headscope.render.text.tokens import cell_text
+from tests.render.diagram.pictures import PICTURES
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+# ---- SVG and HTML
+
+
+@cache
+def svg_of(name: str) -> ET.Element:
+    return ET.fromstring(diagram_text(PICTURES[name](), "svg"))
+
+
+def panels_of(name: str) -> tuple[Panel, ...]:
+    return lay_out(picture_of(PICTURES[name]())).panels
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_no_box_stands_on_another_or_leaves_the_picture(name: str) -> None:
+    root = svg_of(name)
+    height = float(root.attrib["height"])
+    boxes = [group.find(f"{SVG}rect").attrib for group in root.iter(f"{SVG}g")]
+    places = [tuple(float(box[key]) for key in ("x", "y", "width", "height")) for box in boxes]
+    for (_, y, _, tall), (_, below, _, _) in pairwise(places):
+        assert y + tall < below
+    assert all(x >= 0 and x + wide <= WIDTH and y + tall <= height for x, y, wide, tall in places)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_text_stays_inside_its_box_and_lines_stand_apart(name: str) -> None:
+    for panel in panels_of(name):
+        for words in panel.words:
+            left = words.x - words.width if words.at_end else words.x
+            assert left >= panel.x
+            assert left + words.width <= panel.x + panel.width
+            assert panel.y < words.y < panel.y + panel.height
+        for cell in panel.cells:
+            assert cell.x + cell.width <= panel.x + panel.width + 0.01
+            assert cell.y + cell.height < panel.y + panel.height
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_no_two_lines_of_a_box_cover_each_other(name: str) -> None:
+    for panel in panels_of(name):
+        spans = [(w.y, w.x - w.width if w.at_end else w.x, w.width, w.text) for w in panel.words]
+        for number, (y, x, width, text) in enumerate(spans):
+            for other_y, other_x, other_width, other in spans[number + 1 :]:
+                apart = abs(y - other_y) >= 15 or x + width <= other_x + 0.01 or other_x + other_width <= x + 0.01
+                assert apart, f"{text!r} and {other!r}"
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_no_name_is_cut(name: str) -> None:
+    for panel in panels_of(name):
+        shown = "".join("".join(words.text.split()) for words in panel.words)
+        for weight in panel.node.weights:
+            assert "".join(weight.name.split()) in shown
+        for row in panel.node.rows:
+            for cell in row.cells:
+                assert "".join(cell_text(cell).split()) in shown
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_wires_end_at_the_boxes_they_join(name: str) -> None:
+    picture: Picture = picture_of(PICTURES[name]())
+    scene = lay_out(picture)
+    assert len(scene.wires) == len(picture.edges)
+    for wire in scene.wires:
+        assert all(0 < x < WIDTH and 0 < y < scene.height for x, y in wire.points)
+
+
+def test_an_svg_says_what_it_is_to_those_who_do_not_see_it() -> None:
+    root = svg_of("bert")
+    assert root.attrib["role"] == "img"
+    named = {element.attrib["id"]: element.text for element in root if "id" in element.attrib}
+    assert root.attrib["aria-labelledby"].split() == ["title", "desc"]
+    assert named["title"] == "Classification head of BertForSequenceClassification"
+    assert "new: classifier.weight 3x768" in named["desc"]
+    assert "[CLS] token, padding or not" in named["desc"]
+
+
+def test_a_word_that_fits_on_a_line_is_not_broken() -> None:
+    assert wrap_text("found from input_ids", text_width("found from input_", 13), 13) == ("found from", "input_ids")
+
+
+def luminance(color: str) -> float:
+    """The relative luminance of `#rrggbb`, as WCAG defines it."""
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("tint", Tint)
+@pytest.mark.parametrize("palette", [markup.LIGHT, markup.DARK], ids=["light", "dark"])
+def test_text_stands_out_from_every_ground(tint: Tint, palette: markup.Palette) -> None:
+    color, accent = palette.tints[tint], palette.accent
+    for text in (color.text, palette.tints[Tint.PLAIN].text, palette.quiet, accent.text):
+        assert contrast(text, color.fill) >= 4.5
+    assert contrast(color.text, palette.ground) >= 4.5
+    assert contrast(accent.text, accent.fill) >= 4.5
+
+
+WRAPPED = (
+    ("several words that are wrapped", 100),
+    ("a.very.long.dotted.name.of.a.parameter", 100),
+    ("W" * 100, 100),
+    ("日本語" * 20, 100),
+    ("", 100),
+)
+
+
+@pytest.mark.parametrize(("text", "width"), WRAPPED)
+def test_wrapped_lines_fit_and_lose_nothing(text: str, width: float) -> None:
+    lines = wrap_text(text, width, 13)
+    assert all(text_width(line, 13) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())

@@ -1,0 +1,412 @@
+"""Formulas: how a tree is written, what is evaluated, and what is withheld with its reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headscope.facts import HiddenSource, Positions, Where
+from headscope.trace.formula.evaluate import equals_head
+from headscope.trace.formula.expression import (
+    Arithmetic,
+    Cut,
+    Expression,
+    Hidden,
+    Joined,
+    Number,
+    Pick,
+    Pooled,
+    Side,
+    Sign,
+    TooLong,
+    spell,
+)
+from headscope.trace.replay.replay import MaskKind, replay_head
+from tests.trace.heads import (
+    ALL,
+    FIRST,
+    LAST,
+    LAST_NON_PAD,
+    NON_PAD,
+    Deep,
+    H,
+    Image,
+    Run,
+    Text,
+    pixels,
+    run,
+    trace,
+    without_first,
+)
+
+NONE = torch.empty(())
+PLAIN = (NONE, NONE)
+MASK = torch.ones(1)
+
+
+def hidden(layer: int | None = None, number: int = 0) -> Hidden:
+    return Hidden(number, HiddenSource() if layer is None else HiddenSource(f"h[{layer}]", layer))
+
+
+def arithmetic(left: Expression, sign: str, right: Expression) -> Arithmetic:
+    return Arithmetic(Sign(f" {sign} "), left, right, PLAIN)
+
+
+A, B, C = Number(1), Number(2.5), hidden()
+LAYERS = tuple(hidden(layer) for layer in (-5, -4, -3, -2, -1))
+
+
+@pytest.mark.parametrize(
+    ("node", "text"),
+    [
+        (A, "1"),
+        (B, "2.5"),
+        (C, "h"),
+        (hidden(-2), "h[-2]"),
+        (Side("mask", MASK, -1), "mask"),
+        (Pick(C, FIRST, 1), "h[0]"),
+        (Pick(C, Positions(Where.INDEX, 0, token="[CLS]"), 1), "h[CLS]"),
+        (Pick(C, Positions(Where.EOS, token="</s>"), 1), "h[</s>]"),
+        (Pick(C, LAST_NON_PAD, 1), "h[last non-pad]"),
+        (Cut(C, Positions(Where.RANGE, 1), 1), "h[1:]"),
+        (Cut(C, Positions(Where.RANGE, 0, 5), 1), "h[:5]"),
+        (Cut(C, Positions(Where.RANGE, 1, -1), 1), "h[1:-1]"),
+        (Pooled("mean", C, ALL, (1,)), "mean(h)"),
+        (Pooled("mean", C, NON_PAD, (1,)), "mean(h[non-pad])"),
+        (Pooled("max", arithmetic(A, "+", C), NON_PAD, (1,)), "max((1 + h)[non-pad])"),
+        (arithmetic(A, "+", B), "1 + 2.5"),
+        (arithmetic(arithmetic(A, "+", B), "+", C), "1 + 2.5 + h"),
+        (arithmetic(A, "+", arithmetic(B, "+", C)), "1 + (2.5 + h)"),
+        (arithmetic(A, "-", arithmetic(B, "-", C)), "1 - (2.5 - h)"),
+        (arithmetic(arithmetic(A, "-", B), "-", C), "(1 - 2.5) - h"),
+        (arithmetic(A, "+", arithmetic(B, "*", C)), "1 + 2.5 * h"),
+        (arithmetic(arithmetic(A, "*", B), "+", C), "1 * 2.5 + h"),
+        (arithmetic(arithmetic(A, "+", B), "*", C), "(1 + 2.5) * h"),
+        (arithmetic(arithmetic(A, "*", B), "*", C), "1 * 2.5 * h"),
+        (arithmetic(arithmetic(A, "/", B), "/", C), "(1 / 2.5) / h"),
+        (arithmetic(A, "/", arithmetic(B, "*", C)), "1 / (2.5 * h)"),
+        (Pick(arithmetic(A, "+", C), FIRST, 1), "(1 + h)[0]"),
+        (Joined("cat", (A, C), 1, PLAIN, along_features=True), "[1; h]"),
+        (Joined("cat", (A, C), 0, PLAIN, along_features=False), "cat(1, h)"),
+        (Joined("stack", LAYERS[:3], 0, (NONE,) * 3, along_features=False), "stack(h[-5], h[-4], h[-3])"),
+        (Joined("stack", LAYERS[:4], 0, (NONE,) * 4, along_features=False), "stack(h[-5], ..., h[-2])"),
+        (Joined("cat", LAYERS, 1, (NONE,) * 5, along_features=True), "[h[-5]; ...; h[-1]]"),
+        (Joined("cat", (LAYERS[0], LAYERS[2], LAYERS[3]), 1, (NONE,) * 3, along_features=True),
+         "[h[-5]; h[-3]; h[-2]]"),
+    ],
+)  # fmt: skip
+def test_a_tree_is_written_with_no_more_parentheses_than_it_needs(node: Expression, text: str) -> None:
+    assert spell(node) == text
+
+
+def test_a_text_beyond_the_limit_is_refused() -> None:
+    assert spell(arithmetic(A, "+", B), longest=7) == "1 + 2.5"
+    with pytest.raises(TooLong):
+        spell(arithmetic(A, "+", B), longest=6)
+    node: Expression = C
+    for _ in range(200):
+        node = arithmetic(node, "*", node)
+    with pytest.raises(TooLong):
+        spell(node, longest=1000)
+
+
+def judged(found: Run, node: Expression) -> str:
+    """Why a formula for the bare hidden states is not what the head gives."""
+    return equals_head(found.execution, replay_head(found.execution, found.head), (node,))
+
+
+class Identity(Text):
+    """Scores are what `head` makes of the hidden states, without a layer of its own."""
+
+
+PICKED = Pick(C, FIRST, 1)
+
+
+@pytest.mark.parametrize(
+    ("head", "right", "wrong"),
+    [
+        (lambda s, h, m: h[:, 0], Pick(C, FIRST, 1), Pick(C, LAST, 1)),
+        (lambda s, h, m: h[torch.arange(len(h)), (m * torch.arange(11)).argmax(1)], Pick(C, LAST_NON_PAD, 1), PICKED),
+        (lambda s, h, m: h.mean(1), Pooled("mean", C, ALL, (1,)), Pooled("sum", C, ALL, (1,))),
+        (lambda s, h, m: h.sum(1), Pooled("sum", C, ALL, (1,)), Pooled("max", C, ALL, (1,))),
+        (lambda s, h, m: h.amax(1), Pooled("max", C, ALL, (1,)), Pooled("mean", C, ALL, (1,))),
+        (lambda s, h, m: h[:, 1:].mean(1), Pooled("mean", C, Positions(Where.RANGE, 1), (1,)),
+         Pooled("mean", C, ALL, (1,))),
+        (lambda s, h, m: h[:, 1:-1].amax(1), Pooled("max", Cut(C, Positions(Where.RANGE, 1, -1), 1), ALL, (1,)),
+         Pooled("max", Cut(C, Positions(Where.RANGE, 1), 1), ALL, (1,))),
+        (lambda s, h, m: (h * m.unsqueeze(-1)).sum(1) / m.sum(1, keepdim=True), Pooled("mean", C, NON_PAD, (1,)),
+         Pooled("mean", C, ALL, (1,))),
+        (lambda s, h, m: h[:, 0] * 2.5, arithmetic(Pick(C, FIRST, 1), "*", B), arithmetic(Pick(C, FIRST, 1), "+", B)),
+        (lambda s, h, m: 1 - h[:, 0], arithmetic(A, "-", Pick(C, FIRST, 1)), arithmetic(Pick(C, FIRST, 1), "-", A)),
+        (lambda s, h, m: h[:, 0] / 2.5, arithmetic(Pick(C, FIRST, 1), "/", B), arithmetic(Pick(C, FIRST, 1), "*", B)),
+    ],
+)  # fmt: skip
+def test_a_formula_is_equal_to_its_head_or_is_refused(head: Any, right: Expression, wrong: Expression) -> None:
+    found = run(Identity(head))
+    shaped = [_with_shapes(node, found) for node in (right, wrong)]
+    assert judged(found, shaped[0]) == ""
+    assert "differs" in judged(found, shaped[1])
+
+
+def _with_shapes(node: Expression, found: Run) -> Expression:
+    """Arithmetic on the picked vectors of a batch."""
+    if not isinstance(node, Arithmetic):
+        return node
+    scores = found.execution.logits[0]
+    recorded = [NONE if isinstance(item, Number) else scores for item in (node.left, node.right)]
+    return Arithmetic(node.sign, node.left, node.right, (recorded[0], recorded[1]))
+
+
+def test_small_differences_are_rounding_and_larger_ones_are_not() -> None:
+    def differing(factor: float) -> str:
+        found = run(Identity(lambda s, h, m: h[:, 0]))
+        scores = found.execution.logits[0]
+        return judged(found, Arithmetic(Sign.MUL, PICKED, Number(factor), (scores, NONE)))
+
+    assert differing(1 + 1e-5) == ""
+    assert "differs" in differing(1.01)
+    assert "differs" in differing(-1)
+
+
+def test_a_formula_of_another_shape_or_without_an_answer_is_refused() -> None:
+    found = run(Identity(lambda s, h, m: h[:, 0]))
+    assert re.search(r"\(5, 11, 8\).* \(5, 8\)", judged(found, C))
+    assert "(by_row " in judged(found, Pick(C, Positions(Where.BY_ROW), 1))
+    images = run(Image(lambda s, h: h.mean(1)), pixels(4, 4))
+    assert "(no mask " in judged(images, Pooled("mean", C, NON_PAD, (1,)))
+
+
+def test_a_mask_that_keeps_padding_makes_no_mean_over_real_positions() -> None:
+    found = run(Identity(lambda s, h, m: (h * m.unsqueeze(-1)).sum(1) / m.sum(1, keepdim=True)))
+    mask = found.execution.probe.inputs["attention_mask"]
+    assert judged(found, Pooled("mean", C, NON_PAD, (1,), Side("mask", mask, -1, MaskKind.KEPT))) == ""
+    assert judged(found, Pooled("mean", C, NON_PAD, (1,), Side("~mask", 1 - mask, -1, MaskKind.PADDING))) == ""
+    every = Side("mask", torch.ones_like(mask), -1, MaskKind.KEPT)
+    assert "the mask " in judged(found, Pooled("mean", C, NON_PAD, (1,), every))
+
+
+def test_infinite_scores_are_compared_where_they_are_finite() -> None:
+    found = run(Identity(lambda s, h, m: h[:, 0] / 0))
+    scores = found.execution.logits[0]
+    assert judged(found, Arithmetic(Sign.DIV, PICKED, Number(0), (scores, NONE))) == ""
+
+
+def formula(head: Callable[..., Tensor], width: int = H) -> tuple[str, str]:
+    """The formula of a head, and why there is none."""
+    traced = trace(Text(head, width))
+    return traced.formula, traced.verification.formula_reason
+
+
+@pytest.mark.parametrize(
+    ("head", "text"),
+    [
+        (lambda s, h, m: s.fc(h[:, 0]).softmax(-1), "softmax(fc(h[0]))"),
+        (lambda s, h, m: s.fc(h[:, 0] ** 2), "fc(pow(h[0], 2))"),
+        (lambda s, h, m: s.fc(h[:, 0].clamp(min=0.5)), "fc(clamp(h[0], min=0.5))"),
+        (lambda s, h, m: s.fc(nn.functional.dropout(h[:, 0], 0.1, training=False)), "fc(h[0])"),
+        (lambda s, h, m: s.fc(nn.functional.normalize(h[:, 0])), None),
+        (lambda s, h, m: s.fc(s.dense(s.dense(h[:, 0]))), "fc(dense(dense(h[0])))"),
+        (lambda s, h, m: s.fc(h[:, 0] @ s.dense.weight), "fc(h[0] @ dense.weight)"),
+        (lambda s, h, m: nn.functional.linear(h[:, 0], s.fc.weight), "linear(h[0], fc.weight)"),
+        (lambda s, h, m: s.fc(h[:, 0] * s.query[0]), "fc(h[0] * query[0])"),
+        (lambda s, h, m: s.fc(h[:, 0].unsqueeze(1).expand(-1, 2, -1).reshape(-1, H))[::2], None),
+        (lambda s, h, m: s.fc(torch.where(h[:, 0] > 0, h[:, 0], h[:, 1])), None),
+        (lambda s, h, m: s.fc(h[:, 0]) + s.fc(h[:, 1]), "fc(h[0]) + fc(h[1])"),
+        (lambda s, h, m: s.fc(h.mean(1).mul(2).sub(1)), "fc(mean(h) * 2 - 1)"),
+        (lambda s, h, m: s.fc(torch.add(h[:, 0], h[:, 1], alpha=2)), "fc(add(h[0], h[1], alpha=2))"),
+        (lambda s, h, m: s.fc(h[:, 0, :4].repeat(1, 2)), None),
+        (lambda s, h, m: s.fc(h[:, 0] * m.sum(1, keepdim=True)), "fc(h[0] * sum(mask, 1))"),
+        (lambda s, h, m: s.fc(h[:, 0] / m.float().sum(1, keepdim=True).clamp(min=1)),
+         "fc(h[0] / clamp(sum(mask, 1), min=1))"),
+    ],
+)  # fmt: skip
+def test_functions_are_written_with_what_changes_them(head: Callable[..., Tensor], text: str | None) -> None:
+    written, reason = formula(head)
+    if text is None:  # whatever it says, it was proven
+        assert written or reason
+    else:
+        assert written == f"logits = {text}"
+
+
+def test_what_is_no_value_of_the_model_has_no_name() -> None:
+    written, reason = formula(lambda s, h, m: s.fc((h * torch.arange(h.shape[1]).view(1, -1, 1)).sum(1)))
+    assert written == "" and " arange " in reason
+
+
+def test_a_learned_number_is_written_by_its_name() -> None:
+    def head(s: Deep, h: tuple[Tensor, ...], m: Tensor) -> Tensor:
+        mix = s.weights.softmax(0)
+        return s.fc((mix[0] * h[-1] + mix[1] * h[-2])[:, 0])
+
+    traced = trace(Deep(head))
+    assert traced.formula == "logits = fc((softmax(weights)[0] * h[-1] + softmax(weights)[1] * h[-2])[0])"
+
+
+def test_a_formula_that_nobody_could_read_is_withheld() -> None:
+    def head(s: Text, h: Tensor, m: Tensor) -> Tensor:
+        value = h[:, 0]
+        for _ in range(12):
+            value = value * torch.tanh(value)
+        return s.fc(value)
+
+    written, reason = formula(head)
+    assert written == "" and "too long" in reason
+
+
+class Span(nn.Module):
+    """Start and end scores, as question answering has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Text(lambda s, h, m: h).encoder
+        self.qa = nn.Linear(H, 2)
+
+    def forward(self, ids: Tensor) -> dict[str, Tensor]:
+        start, end = self.qa(self.encoder(ids)).split(1, dim=-1)
+        return {"start_logits": start.squeeze(-1), "end_logits": end.squeeze(-1)}
+
+
+def test_the_columns_of_a_split_are_one_formula() -> None:
+    traced = trace(Span(), {"ids": torch.arange(3, 15).reshape(2, 6)})
+    assert traced.formula == "logits = qa(h)"
+
+
+class Numbered(nn.Module):
+    """Layers whose last names are numbers or occur twice are written in full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Text(lambda s, h, m: h).encoder
+        self.stack = nn.Sequential(nn.Linear(H, H), nn.ReLU())
+        self.one, self.two = nn.ModuleDict({"out": nn.Linear(H, H)}), nn.ModuleDict({"out": nn.Linear(H, 3)})
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.two["out"](self.one["out"](self.stack(self.encoder(ids)[:, 0])))
+
+
+def test_names_that_say_little_are_written_in_full() -> None:
+    traced = trace(Numbered(), {"ids": torch.arange(3, 15).reshape(2, 6)})
+    assert traced.formula == "logits = two.out(one.out(relu(stack.0(h[0]))))"
+
+
+@pytest.mark.parametrize(
+    ("head", "text"),
+    [
+        (lambda s, h, m: s.fc(h[:, 0]).split([2, 1], -1)[0], "fc(h[0])[:, :2]"),
+        (lambda s, h, m: s.fc(h[:, 0]).split([2, 1], -1)[1], "fc(h[0])[:, 2:]"),
+        (lambda s, h, m: s.fc(h[:, 0])[:, [2, 0, 1]], "fc[[2, 0, 1]](h[0])"),
+        (lambda s, h, m: s.fc(h[:, 0])[:, torch.tensor([2, 0, 1])], ""),
+        (lambda s, h, m: s.fc(h[:, 0].gather(1, h[:, 0].argsort(1))), "fc(gather(h[0], 1, argsort(h[0], 1)))"),
+        (lambda s, h, m: s.fc(torch.div(h[:, 0], h[:, 1], rounding_mode="floor")),
+         "fc(div(h[0], h[1], rounding_mode='floor'))"),
+        (lambda s, h, m: s.fc(torch.einsum("bth,bt->bh", h, m.float())), "fc(einsum('bth,bt->bh', h, mask))"),
+        (lambda s, h, m: s.fc(h.sort(1, descending=True).values[:, 2]), "fc(sort[0](h, 1, descending=True)[2])"),
+        (lambda s, h, m: s.fc(h[:, 0].roll((1, 2), (0, 1))), "fc(roll(h[0], (1, 2), (0, 1)))"),
+        (lambda s, h, m: s.fc(nn.functional.gelu(h[:, 0], approximate="tanh")), "fc(gelu(h[0], approximate='tanh'))"),
+        (lambda s, h, m: s.fc(nn.functional.gelu(h[:, 0])), "fc(gelu(h[0]))"),
+        (lambda s, h, m: s.fc(nn.functional.layer_norm(h[:, 0], (H,), eps=1.0)), "fc(layer_norm(h[0], eps=1))"),
+        (lambda s, h, m: s.fc(h[:, 0].std(1, unbiased=False, keepdim=True) * h[:, 1]),
+         "fc(std(h[0], 1, unbiased=False) * h[1])"),
+        (lambda s, h, m: s.fc(h[:, 0]).softmax(0), "softmax(fc(h[0]), dim=0)"),
+        (lambda s, h, m: s.fc(h[:, 0]).log_softmax(1), "log_softmax(fc(h[0]))"),
+        (lambda s, h, m: s.fc((h * s.attention(h).softmax(0)).sum(1)), "fc(sum(h * softmax(attention(h), dim=0)))"),
+        (lambda s, h, m: s.fc((h * s.attention(h).softmax(2)).sum(1)), "fc(sum(h * softmax(attention(h), dim=2)))"),
+        (lambda s, h, m: s.fc((h * h.softmax(1)).sum(1)), "fc(sum(h * softmax(h, dim=1)))"),
+        (lambda s, h, m: s.fc((h * h.softmax(2)).sum(1)), "fc(sum(h * softmax(h)))"),
+        (lambda s, h, m: s.fc(2 / (h[:, 0] + 1)), "fc(2 / (h[0] + 1))"),
+        (lambda s, h, m: s.fc(2 ** h[:, 0]), "fc(pow(2, h[0]))"),
+        (lambda s, h, m: s.fc(torch.rsub(h[:, 0], h[:, 1])), "fc(h[1] - h[0])"),
+        (lambda s, h, m: s.fc(torch.ops.aten.tanh.default(h[:, 0])), "fc(tanh(h[0]))"),
+        (lambda s, h, m: s.fc(h[:, 0] @ s.dense.weight.T), "fc(h[0] @ dense.weight.T)"),
+        (lambda s, h, m: s.fc(h.sum(1) / m.sum()), "fc(sum(h) / sum(mask))"),
+        (lambda s, h, m: s.fc((h * m.flip(1).unsqueeze(-1)).sum(1)), "fc(sum(h * flip(mask, 1)))"),
+        (lambda s, h, m: s.fc((h * (m == 0).unsqueeze(-1)).sum(1)), "fc(sum(h * ~mask))"),
+        (lambda s, h, m: s.fc((h * (1 - m).unsqueeze(-1)).sum(1)), "fc(sum(h * ~mask))"),
+        (lambda s, h, m: s.fc((h * without_first(m)).sum(1)), "fc(sum(h * index_put(mask, [:, 0], 0)))"),
+        (lambda s, h, m: s.fc((h * m.unsqueeze(-1).expand(h.shape)).sum(1)), "fc(sum(h * mask))"),
+        (lambda s, h, m: s.fc(h.flatten(0, 1).mean(0, keepdim=True)).expand(len(h), -1), ""),
+    ],
+)  # fmt: skip
+def test_a_formula_leaves_nothing_out_that_changes_the_scores(head: Callable[..., Tensor], text: str) -> None:
+    written, reason = formula(head)
+    assert written == (f"logits = {text}" if text else "")
+    assert bool(reason) is not bool(text)
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(H))
+
+
+class Colliding(nn.Module):
+    """Names that end alike, and layers with the names of operations that they are not."""
+
+    def __init__(self, head: Callable[[Colliding, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.encoder = Text(lambda s, h, m: h).encoder
+        self.one, self.two = Scaled(), Scaled()
+        self.tanh, self.mean, self.norm = nn.Linear(H, H), nn.Linear(H, H), nn.LayerNorm(H)
+        self.fc = nn.Linear(H, 3)
+        self.head = head
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self, self.encoder(ids))
+
+
+@pytest.mark.parametrize(
+    ("head", "text"),
+    [
+        (lambda s, h: s.fc(h[:, 0] * s.one.scale * s.two.scale), "fc(h[0] * one.scale * two.scale)"),
+        (lambda s, h: s.fc(h[:, 0] * s.one.scale), "fc(h[0] * scale)"),
+        (lambda s, h: s.fc(s.mean(s.tanh(h[:, 0]))), "fc(self.mean(self.tanh(h[0])))"),
+        (lambda s, h: s.fc(s.norm(h).mean(1).tanh()), "fc(tanh(mean(norm(h))))"),
+    ],
+)  # fmt: skip
+def test_two_things_are_never_called_alike(head: Callable[[Colliding, Tensor], Tensor], text: str) -> None:
+    assert trace(Colliding(head), {"ids": torch.arange(3, 15).reshape(2, 6)}).formula == f"logits = {text}"
+
+
+class TwoMasks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Text(lambda s, h, m: h).encoder
+        self.fc = nn.Linear(H, 3)
+
+    def forward(self, ids: Tensor, attention_mask: Tensor, special_tokens_mask: Tensor) -> Tensor:
+        kept = attention_mask * (1 - special_tokens_mask)
+        return self.fc((self.encoder(ids) * kept.unsqueeze(-1)).sum(1))
+
+
+@pytest.mark.parametrize("special", [[0] * 6, [1, 0, 0, 0, 0, 1]])
+def test_two_masks_are_told_apart(special: list[int]) -> None:
+    ones = torch.ones(2, 6, dtype=torch.long)
+    inputs = {"ids": torch.arange(3, 15).reshape(2, 6), "attention_mask": ones}
+    inputs["special_tokens_mask"] = ones * torch.tensor(special)
+    assert trace(TwoMasks(), inputs).formula == "logits = fc(sum(h * (mask * (1 - special_tokens_mask))))"
+
+
+@pytest.mark.parametrize(
+    ("head", "features"),
+    [
+        (lambda s, h, m: s.fc(h[:, 0]), "h[0]"),
+        (lambda s, h, m: s.fc(h)[:, 0], "h[0]"),
+        (lambda s, h, m: s.fc(h.mean(1)), "mean(h)"),
+        (lambda s, h, m: s.fc(h[:, 0] + h[:, 1]), "h[0] + h[1]"),
+        (lambda s, h, m: s.fc(h + h * 2)[:, 0], "(h + h * 2)[0]"),
+        (lambda s, h, m: s.fc(torch.tanh(h[:, 0])), "tanh(h[0])"),
+        (lambda s, h, m: torch.tanh(s.fc(h[:, 0])), ""),
+        (lambda s, h, m: s.fc(h).mean(1), ""),
+        (lambda s, h, m: (s.fc(h[:, 0]) + s.fc(h[:, 1])) / 2, ""),
+        (lambda s, h, m: s.fc(h[:, 0]) * s.fc(h[:, 1]), ""),
+    ],
+)
+def test_the_features_are_what_the_linear_layer_at_the_end_reads(head: Any, features: str) -> None:
+    traced = trace(Text(head))
+    assert traced.formula
+    assert traced.features == features

@@ -1,0 +1,356 @@
+"""The proof by gradients, one step of it after the other, on heads for which only that step decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headscope.facts import Pooling, PoolingKind, PoolingPart, Positions, Where
+from headscope.trace.proof import gradients as verify
+from headscope.trace.proof.claims import Influence
+from headscope.trace.proof.gradients import measure_influence, verify_pooling, with_weighed_positions
+from headscope.trace.replay.changed_inputs import ChangedInputs
+from headscope.trace.replay.replay import replay_head
+from headscope.trace.slice.axes import TokenAxes
+from tests.trace.heads import ALL, BY_ROW, EXAMPLES, FIRST, LAST, NON_PAD, Encoder, H, Head, Run, Text, Towers, run
+
+K = PoolingKind
+Part = tuple[PoolingKind, Positions]
+first: Head = lambda s, h, m: s.fc(h[:, 0])  # noqa: E731 - a table of heads
+mean: Head = lambda s, h, m: s.fc(h.mean(1))  # noqa: E731
+
+
+def pooling(*parts: Part) -> Pooling:
+    kind = parts[0][0] if len(parts) == 1 else K.CONCAT
+    return Pooling(kind, ("t",), "rule", (), tuple(PoolingPart(kind, positions, "rule") for kind, positions in parts))
+
+
+def agrees(found: Run, *parts: Part, tensors: verify.PartTensors = ()) -> bool | None:
+    return verify_pooling(found.execution, found.head, pooling(*parts), found.axes, tensors).agrees
+
+
+def made(found: Run, name: str) -> Tensor:
+    """The result of the one operation of that name; the hidden states for ""."""
+    if not name:
+        return found.head.hidden[0]
+    operations = found.execution.graph.operations
+    (output,) = (operation.outputs[0] for operation in operations if operation.name == name)
+    return output
+
+
+def influence(found: Run) -> Influence:
+    measured = measure_influence(replay_head(found.execution, found.head), found.head, found.axes)
+    assert measured is not None
+    return measured
+
+
+def keep_two(h: Tensor, first: int = 3) -> Tensor:
+    """All but two positions filled in, so that they can't be the largest."""
+    numbers = torch.arange(h.shape[1])
+    return h.masked_fill(((numbers < first) | (numbers > first + 1)).view(1, -1, 1), -1e9)
+
+
+def keep_real(h: Tensor, m: Tensor) -> Tensor:
+    return h.masked_fill(m.unsqueeze(-1) == 0, -1e9)
+
+
+TWO = Positions(Where.RANGE, 3, 5)
+EVERY_OTHER = (K.OTHER, ALL)
+MAXIMA: tuple[tuple[Head, Positions, str, str, bool], ...] = (
+    (lambda s, h, m: s.fc(torch.cat([keep_two(h).amax(1), h[:, 0]], -1)), TWO, "masked_fill", "amax", True),
+    (lambda s, h, m: s.fc(torch.cat([keep_two(h, 6).amax(1), h[:, 0]], -1)), Positions(Where.RANGE, 6, 8),
+     "masked_fill", "amax", True),
+    (lambda s, h, m: s.fc(torch.cat([keep_real(h, m).amax(1), h[:, 0]], -1)), ALL, "masked_fill", "amax", False),
+    # the positions that are kept are those that are claimed, and the maximum is one over others
+    (lambda s, h, m: s.fc(torch.cat([keep_real(h, m).sum(1), h.amax(1)], -1)), NON_PAD, "masked_fill", "amax", False),
+    # features before tokens
+    (lambda s, h, m: s.fc(torch.cat([h.transpose(1, 2).amax(2), h[:, 0]], -1)), ALL, "transpose", "amax", True),
+    (lambda s, h, m: s.fc(torch.cat([h.cumsum(1).transpose(1, 2).amax(2), h[:, 0]], -1)), ALL, "transpose", "amax",
+     False),
+    # most places are filled in: one that is not decides
+    (lambda s, h, m: s.fc(torch.cat([keep_two(h).transpose(1, 2).amax(2), h[:, 0]], -1)), TWO, "transpose", "amax",
+     True),
+    (lambda s, h, m: s.fc(torch.cat([keep_two(h, 6).transpose(1, 2).amax(2), h[:, 0]], -1)),
+     Positions(Where.RANGE, 6, 8), "transpose", "amax", True),
+    # padding that a mask holds back only so long as it is quiet
+    (lambda s, h, m: s.fc(torch.cat([(h + (1 - m.unsqueeze(-1)) * -20).amax(1), h[:, 0]], -1)), NON_PAD, "add",
+     "amax", False),
+    # padding that never wins is no part of it
+    (lambda s, h, m: s.fc(torch.cat([(h + (1 - m.unsqueeze(-1)) * -1e9).amax(1), h[:, 0]], -1)), ALL, "", "amax",
+     False),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("head", "positions", "before", "after", "is_right"), MAXIMA)
+def test_a_maximum_is_one_over_the_positions_that_it_names_as_they_are(
+    head: Head, positions: Positions, before: str, after: str, is_right: bool
+) -> None:
+    found = run(Text(head, 2 * H))
+    tensors = ((made(found, before), made(found, after)), ())
+    assert agrees(found, (K.MAX, positions), EVERY_OTHER, tensors=tensors) is (None if is_right else False)
+
+
+@pytest.mark.parametrize(
+    ("skipped", "has_tensors"),
+    [
+        ((K.FIRST_TOKEN, FIRST), False),
+        ((K.OTHER, FIRST), True),
+        ((K.WEIGHTED, ALL), True),
+        ((K.FIRST_TOKEN, BY_ROW), True),
+    ],
+)
+def test_a_part_that_claims_nothing_hides_no_wrong_part(skipped: Part, has_tensors: bool) -> None:
+    found = run(Text(lambda s, h, m: s.fc(torch.cat([h[:, 0], h.mean(1)], -1)), 2 * H))
+    pair = (made(found, ""), made(found, "__getitem__"))
+    ends = (made(found, ""), made(found, "mean"))
+    tensors = (pair if has_tensors else (), ends, ())
+    assert agrees(found, skipped, (K.MEAN, ALL), EVERY_OTHER, tensors=tensors) is None
+    assert agrees(found, skipped, (K.LAST_TOKEN, LAST), EVERY_OTHER, tensors=tensors) is False
+
+
+def test_a_part_that_no_gradient_shows_is_named() -> None:
+    found = run(Text(lambda s, h, m: s.fc(torch.cat([(9 * h).round().mean(1), h[:, 0]], -1)), 2 * H))
+    tensors = ((made(found, "round"), made(found, "mean")), ())
+    parts = pooling((K.MEAN, ALL), EVERY_OTHER)
+    told = verify_pooling(found.execution, found.head, parts, found.axes, tensors)
+    assert told.agrees is None
+    assert "no gradient leads" in told.told
+
+
+class Longer(nn.Module):
+    """An encoder that puts a vector of its own before the tokens: one position more than the text has."""
+
+    def __init__(self, use: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder, self.fc, self.use = nn.ModuleDict({"text": Encoder()}), nn.Linear(H, 3), use
+        self.start = nn.Parameter(torch.randn(1, 1, H))
+
+    def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        hidden = self.encoder["text"](ids)
+        hidden = torch.cat([self.start.expand(len(hidden), 1, H), hidden], 1)
+        return self.fc(self.use(hidden))
+
+
+def without_rows(found: Run) -> Run:
+    """The same run, told that its hidden states have one token axis of no text."""
+    hidden = {id(tensor): (1,) for tensor in found.head.hidden}
+    return Run(found.execution, found.head, TokenAxes(set(), hidden))
+
+
+def test_positions_of_rows_are_not_looked_for_where_the_text_has_others() -> None:
+    found = run(Longer(lambda h: torch.tanh(h).mean(1)), {"ids": EXAMPLES["ids"]})
+    (hidden,) = found.head.hidden
+    assert hidden.shape[1] == found.execution.probe.length + 1
+    longer = without_rows(found)
+    tensors = ((hidden, made(found, "mean")),) * 2
+    assert agrees(longer, (K.MASKED_MEAN, NON_PAD)) is False
+    assert agrees(longer, (K.LAST_NON_PAD_TOKEN, Positions(Where.LAST_NON_PAD))) is False
+    both = ((K.LAST_NON_PAD_TOKEN, Positions(Where.LAST_NON_PAD)), (K.LAST_TOKEN, LAST))
+    told = verify_pooling(longer.execution, longer.head, pooling(*both), longer.axes, tensors).told
+    assert "'rule' reads other" in told
+    weighed = with_weighed_positions(
+        pooling((K.WEIGHTED, ALL)), longer.execution, longer.head, longer.axes, replay_head(found.execution, found.head)
+    )
+    assert weighed == pooling((K.WEIGHTED, ALL))
+
+
+def test_padding_of_a_text_is_not_looked_for_where_the_hidden_states_have_other_positions() -> None:
+    found = run(Longer(lambda h: h.amax(1)), {"ids": EXAMPLES["ids"], "attention_mask": EXAMPLES["attention_mask"]})
+    assert any(row.last + 1 < found.execution.probe.length for row in found.execution.probe.rows)
+    longer = without_rows(found)
+    tensors = ((longer.head.hidden[0], made(found, "amax")), ())
+    assert agrees(longer, (K.MAX, ALL), EVERY_OTHER, tensors=tensors) is None
+
+
+def weighed(head: Head, kind: PoolingKind = K.WEIGHTED) -> Pooling:
+    found = run(Text(head))
+    again = replay_head(found.execution, found.head)
+    return with_weighed_positions(pooling((kind, ALL)), found.execution, found.head, found.axes, again)
+
+
+def test_a_weighted_sum_says_whether_padding_is_left_out() -> None:
+    out = weighed(lambda s, h, m: s.fc((h * (s.attention(h) * m.unsqueeze(-1))).sum(1)))
+    assert (out.rule, out.tokens, out.parts[0].rule) == (
+        "rule, padding left out",
+        (NON_PAD.text,),
+        "rule, padding left out",
+    )
+    assert out.parts[0].positions == NON_PAD
+    included = weighed(lambda s, h, m: s.fc((h * s.attention(h)).sum(1)))
+    assert (included.rule, included.tokens) == ("rule, padding included", (ALL.text,))
+    assert included.parts[0].positions == ALL
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        lambda s, h, m: s.fc((h * m.roll(1, 1).unsqueeze(-1)).sum(1)),  # all of the row that has no padding
+        lambda s, h, m: s.fc(h[:, 1:].sum(1)),
+        lambda s, h, m: s.fc(h.argmax(1).float()),  # no gradient
+    ],
+)
+def test_other_weighted_sums_stay_as_they_are(head: Head) -> None:
+    assert weighed(head) == pooling((K.WEIGHTED, ALL))
+
+
+def test_only_weighted_sums_that_ran_again_get_positions() -> None:
+    assert weighed(mean, K.MEAN) == pooling((K.MEAN, ALL))
+    found = run(Text(mean))
+    given = pooling((K.WEIGHTED, ALL))
+    assert with_weighed_positions(given, found.execution, found.head, found.axes, None) is given
+    again = replay_head(found.execution, found.head)
+    nothing = TokenAxes(set(), {})
+    assert with_weighed_positions(given, found.execution, found.head, nothing, again) is given
+
+
+def test_a_batch_axis_is_no_token_axis() -> None:
+    found = run(Text(first))
+    axes = TokenAxes(set(), {id(found.head.hidden[0]): (0,)})
+    assert measure_influence(replay_head(found.execution, found.head), found.head, axes) is None
+    both = TokenAxes(set(), {id(found.head.hidden[0]): (0, 1)})
+    measured = measure_influence(replay_head(found.execution, found.head), found.head, both)
+    assert (measured.axis, measured.length, measured.rows) == (1, 11, ((0,),) * 5)
+
+
+def test_without_a_gradient_nothing_is_compared() -> None:
+    found = run(Text(lambda s, h, m: s.fc(h.argmax(1).float())))
+    told = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
+    assert (told.agrees, told.positions) == (None, ())
+    assert "no gradient reaches" in told.told
+
+
+def test_the_gradient_of_every_tower_counts() -> None:
+    examples = {"ids": EXAMPLES["ids"], "other": EXAMPLES["ids"] + 1}
+    found = run(Towers(lambda s, a, b: s.fc(torch.cat([a[:, 0], b[:, -1].tanh()], -1)), 2 * H), examples)
+    assert influence(found).rows == ((0, 10),) * 5
+    one, other = (operation.outputs[0] for operation in found.head.operations[:2])
+    parts = ((K.FIRST_TOKEN, FIRST), (K.LAST_TOKEN, LAST))
+    hidden = found.head.hidden
+    assert agrees(found, *parts, tensors=((hidden[0], one), (hidden[1], other))) is True
+    assert agrees(found, *parts, tensors=((hidden[0], other), (hidden[1], one))) is False
+
+
+class Halves(nn.Module):
+    """One encoder on the whole text and on its first five tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder, self.fc = Encoder(), nn.Linear(2 * H, 3)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        whole, half = self.encoder(ids), self.encoder(ids[:, :5])
+        return self.fc(torch.cat([whole[:, 2], half[:, 4]], -1))
+
+
+def test_hidden_states_of_another_length_do_not_count_among_the_positions() -> None:
+    found = run(Halves(), {"ids": EXAMPLES["ids"]})
+    assert [tensor.shape[1] for tensor in found.head.hidden] in ([11, 5], [5, 11])
+    expected = 2 if found.head.hidden[0].shape[1] == 11 else 4
+    axes = TokenAxes(set(), {id(tensor): (1,) for tensor in found.head.hidden})
+    assert influence(Run(found.execution, found.head, axes)).rows == ((expected,),) * 5
+
+
+@pytest.mark.parametrize(
+    ("head", "rows"),
+    [
+        (lambda s, h, m: s.fc(h[:, 0] + 1e-13 * h[:, 1]), ((0,),) * 5),  # far below what counts
+        (lambda s, h, m: s.fc(h[:, 0] + 1e-3 * h[:, 1]), ((0, 1),) * 5),
+        (lambda s, h, m: torch.cat([s.fc(h[:, 0]), -s.fc(h[:, 0])], -1), ((0,),) * 5),  # the sum of all scores is 0
+        (lambda s, h, m: s.fc(h[:, 4])[:, 0], ((4,),) * 5),
+        (lambda s, h, m: s.fc(h[torch.arange(len(h)), torch.arange(len(h))]), tuple((row,) for row in range(5))),
+    ],
+)
+def test_positions_that_move_the_scores(head: Head, rows: tuple[tuple[int, ...], ...]) -> None:
+    assert influence(run(Text(head))).rows == rows
+
+
+def row_mask(m: Tensor, row: int, value: float) -> Tensor:
+    """Ones of shape [rows, 1, 1], and `value` in one row."""
+    kept = torch.ones(len(m), 1, 1)
+    kept[row] = value
+    return kept
+
+
+def leaning(m: Tensor) -> Tensor:
+    """Weights [rows, tokens, 1] that add up to one: alike in every row but the third."""
+    weights = torch.ones(*m.shape, 1)
+    weights[2, 0] = 5
+    return weights / weights.sum(1, keepdim=True)
+
+
+def tilted(m: Tensor) -> Tensor:
+    """Next to nothing, which makes the last position the largest in six features and the first in two."""
+    ramp = torch.arange(m.shape[1]).view(1, -1, 1) * 1e-6
+    return ramp * torch.tensor([1.0] * 6 + [-1.0] * 2)
+
+
+CLAIMS: tuple[tuple[Head, Part, bool], ...] = (
+    (lambda s, h, m: s.fc((h * row_mask(m, 2, 0)).amax(1)), (K.MAX, ALL), False),  # a row that nothing moves
+    (lambda s, h, m: s.fc((h + tilted(m)).amax(1)), (K.MAX, ALL), True),
+    (lambda s, h, m: s.fc((h * leaning(m)).sum(1)), (K.MEAN, ALL), False),
+    (lambda s, h, m: s.fc(h.mean(1)) * row_mask(m, 3, 2)[:, 0], (K.MEAN, ALL), False),
+    (lambda s, h, m: s.fc(h.mean(1)), (K.MEAN, ALL), True),
+    (lambda s, h, m: s.fc(torch.cat([h.mean(1), h.mean(1)], -1)[:, 4:12]), (K.MEAN, ALL), True),
+)
+
+
+@pytest.mark.parametrize(("head", "part", "is_right"), CLAIMS)
+def test_every_row_must_show_what_is_claimed(head: Head, part: Part, is_right: bool) -> None:
+    assert agrees(run(Text(head)), part) is is_right
+
+
+class Frames(nn.Module):
+    """Frames of which each row keeps as many as `lengths` says in turn."""
+
+    def __init__(self, lengths: tuple[int, ...]) -> None:
+        super().__init__()
+        self.encoder, self.fc, self.lengths = nn.Sequential(nn.Linear(H, H), nn.ReLU()), nn.Linear(H, 3), lengths
+
+    def forward(self, frames: Tensor) -> Tensor:
+        hidden = self.encoder(frames)
+        count, length = hidden.shape[:2]
+        lengths = torch.tensor([self.lengths[row % len(self.lengths)] for row in range(count)])
+        mask = (torch.arange(length)[None] < lengths[:, None]).unsqueeze(-1).to(hidden.dtype)
+        return self.fc((hidden * mask).sum(1) / mask.sum(1))
+
+
+@pytest.mark.parametrize(("lengths", "is_right"), [((2, 5), True), ((2, 3, 6), True), ((4,), False), ((7,), False)])
+def test_frames_are_masked_where_rows_keep_different_numbers_of_them(lengths: tuple[int, ...], is_right: bool) -> None:
+    found = run(Frames(lengths), {"frames": torch.randn(2, 7, H)})
+    assert agrees(found, (K.MASKED_MEAN, NON_PAD)) is is_right
+
+
+def by_row(h: Tensor, m: Tensor) -> Tensor:
+    """All positions of the first row, the first position of the others."""
+    weights = torch.zeros(*m.shape, 1)
+    weights[:, 0] = 1
+    weights[0] = 1
+    return (h * weights).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        (lambda s, h, m: s.fc(h[torch.arange(len(h)), torch.arange(len(h))]), "1 of 11 positions a row"),
+        (lambda s, h, m: s.fc(h[:, 0] + h[:, 5]), "2 of 11 positions a row"),
+        (lambda s, h, m: s.fc(by_row(h, m)), "1 or 11 of 11 positions a row"),
+        (lambda s, h, m: s.fc(h[:, 1]), "only position 1 of 11"),
+    ],
+)
+def test_positions_of_no_known_rule_are_counted(head: Head, words: str) -> None:
+    found = run(Text(head))
+    told = verify_pooling(found.execution, found.head, pooling(EVERY_OTHER), found.axes).told
+    assert told.endswith(f"by gradient: {words}")
+
+
+def test_a_run_that_was_made_already_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = run(Text(first))
+    runs = ChangedInputs(found.execution, found.head, found.axes, replay_head(found.execution, found.head))
+    monkeypatch.setattr(verify, "replay_head", None)
+    claim = pooling((K.FIRST_TOKEN, FIRST))
+    assert verify_pooling(found.execution, found.head, claim, found.axes, (), runs).agrees is True
