@@ -227,7 +227,7 @@ def test_calls_are_answered_in_one_process() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [UsageError("wrong", "do it right"), WithoutConfig("none", "add one", (1, 2)), Unsupported("odd", contents=[3])],
+    [UsageError("wrong", "do it right"), WithoutConfig("none", "add one", (1, 2)), Unsupported("odd")],
 )
 def test_an_error_arrives_with_all_its_fields(error: Exception) -> None:
     with Worker() as worker, pytest.raises(type(error)) as caught:
