@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from headscope.facts import Task
 from headscope.facts.heads.atlas import AtlasHead, HeadEntry
-from headscope.render.screens.heads import is_proven, new_in_words, operations_of
+from headscope.render.screens.lookup.heads import is_proven, new_in_words, operations_of
 
 
 def atlas_page(entries: Sequence[HeadEntry], transformers: str, link: Callable[[str], str] | None = None) -> str:

@@ -22,7 +22,7 @@ from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.heads.tasks import TEXT_TASKS
 from headscope.render.diagram.svg import svg_text
 from headscope.render.head.stages import operation_of, source_of
-from headscope.render.screens.heads import operations_of
+from headscope.render.screens.lookup.heads import operations_of
 from headscope.render.text.words import POOLING, axes_of, size_of
 
 FOLDER = "atlas"

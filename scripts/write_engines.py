@@ -213,9 +213,9 @@ def _reproducers() -> Iterator[str]:
     """The scripts for the maintainers of engines, and what they printed."""
     yield _REPRODUCERS.rstrip("\n")
     for script in sorted(_SCRIPTS.glob("*.py")):
-        said = script.with_suffix(".txt").read_text(encoding="utf-8").rstrip("\n")
+        said = script.with_suffix(".txt").read_text(encoding="utf-8").rstrip("\n").replace("$ python", "python")
         code = script.read_text(encoding="utf-8").rstrip("\n")
-        yield f"\n### {script.name}\n\n```text\n{said}\n```\n\n```python\n{code}\n```"
+        yield f"\n### {script.name}\n\n```text\n{said}\n```\n\n```py\n{code}\n```"
 
 
 def _differences(facts: list[EngineFacts]) -> Iterator[str]:

@@ -104,7 +104,7 @@ def edit(
         ...     headscope.edit("my-checkpoint", "smaller", drop="NEUTRAL")
         ... except headscope.errors.HeadscopeError as err:
         ...     print(err.code)
-        not_found
+        offline
     """
     from headscope.editing.checkpoint_edit import EditWish, edit_checkpoint
 

@@ -197,7 +197,6 @@ def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames,
         stages=stages,
         formula=formula.text,
         features=formula.features,
-        expression=formula.expression,
         parameters=_of_head(
             names.parameters, {name for stage in stages for name in stage.parameters}, names, execution.model
         ),

@@ -62,6 +62,7 @@ def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
         "compare",
         "diagram",
         "diff_weights",
+        "edit",
         "engines",
         "environment",
         "explain",

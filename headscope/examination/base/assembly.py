@@ -233,7 +233,6 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
         parameters=tuple(parameter(name) for name in trace.parameters if name in origins),
         formula=trace.formula,
         features=trace.features,
-        expression=trace.expression,
         hidden_shape=trace.hidden_shape,
         verification=trace.verification,
         not_live=tuple(name for name in origins if name not in live),

@@ -13,6 +13,9 @@ from headscope.facts.stored.weights import GIVEN_AT_LOAD, ParameterStatus
 Shape = tuple[int | str, ...]
 """Axis sizes; the axes that vary carry names: `("batch", "sequence", 768)`."""
 
+FORMULA_START = "logits = "
+"""What a formula begins with."""
+
 HIDDEN_STATES = -1
 """Where a stage's input comes from if no stage made it."""
 
@@ -203,8 +206,7 @@ class HeadTrace:
     be determined. `other_parameters` are those that only the scores of other heads depend on. `reads_problem_type` says
     whether the forward reads that field of the configuration for its loss; None where it was not seen to compute one.
     `token_rows` are the few rows of a larger matrix that the scores are made of, None for scores of a whole matrix.
-    `features` is what the linear layer at the end of the formula reads, "" where it doesn't end in one; `expression`
-    is the formula without the name of the logits.
+    `features` is what the linear layer at the end of the formula reads, "" where it doesn't end in one.
     """
 
     modules: tuple[str, ...]
@@ -226,7 +228,6 @@ class HeadTrace:
     reads_problem_type: bool | None = None
     token_rows: TokenRows | None = None
     features: str = ""
-    expression: str = ""
 
 
 class TensorKind(StrEnum):
@@ -305,8 +306,11 @@ class Head:
     """The rows of a language-model head that the scores are made of; null for a whole matrix."""
     features: str = field(default="", metadata={"json": None})
     """What the linear layer at the end of the formula reads, as the formula writes it; empty without such a layer."""
-    expression: str = field(default="", metadata={"json": None})
-    """What makes the logits, without their name: `classifier(h[CLS])`; empty without a formula."""
+
+    @property
+    def expression(self) -> str:
+        """What makes the logits, without their name: `classifier(h[CLS])`; empty without a formula."""
+        return self.formula[len(FORMULA_START) :]
 
     @property
     def tensors(self) -> tuple[HeadParameter, ...]:

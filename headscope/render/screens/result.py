@@ -26,8 +26,8 @@ from headscope.render.screens.diff import diff_screen
 from headscope.render.screens.edit import edit_screen, edit_verdict
 from headscope.render.screens.engines import engines_screen, engines_verdict
 from headscope.render.screens.forward import forward_screen
-from headscope.render.screens.heads import heads_screen
 from headscope.render.screens.inspect import inspect_screen
+from headscope.render.screens.lookup.heads import heads_screen
 from headscope.render.screens.served import served_screen, served_verdict
 from headscope.render.screens.verification import verification_screen, verification_verdict
 from headscope.render.text.console import plain_text

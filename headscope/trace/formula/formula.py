@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from headscope.errors import Unsupported
 from headscope.facts import HiddenSource
+from headscope.facts.heads.head import FORMULA_START
 from headscope.trace.formula.evaluate import equals_head
 from headscope.trace.formula.expression import (
     Applied,
@@ -23,7 +24,6 @@ from headscope.trace.slice.axes import TokenAxes
 from headscope.trace.slice.head_slice import HeadSlice
 from headscope.trace.slice.stages import Step
 
-_START = "logits = "
 # Beyond this a line is too long to read, and the stages are beside it anyway.
 _LONGEST = 160
 
@@ -43,7 +43,7 @@ class Formula:
     @property
     def text(self) -> str:
         """The line; "" where there is none."""
-        return f"{_START}{self.expression}" if self.expression else ""
+        return f"{FORMULA_START}{self.expression}" if self.expression else ""
 
     @property
     def features(self) -> str:
@@ -96,7 +96,7 @@ def _expression_of(logits: tuple[Expression, ...], *, numbers_only: bool = False
     except TooLong:
         return ""
     expression = " ; ".join(texts)
-    return expression if len(_START) + len(expression) <= _LONGEST else ""
+    return expression if len(FORMULA_START) + len(expression) <= _LONGEST else ""
 
 
 def _top(node: Expression) -> Expression:

@@ -15,7 +15,7 @@ def cache_command(output: Output, clear: Clear = False) -> int:
     """Show what headscope keeps on disk, or remove it."""
     check_output(output.output)
     from headscope.api.lookup.disk import disk_usage
-    from headscope.render.screens.cache import cache_screen, cache_verdict
+    from headscope.render.screens.lookup.cache import cache_screen, cache_verdict
     from headscope.render.text.document import cache_document
 
     usage = disk_usage(clear=clear)

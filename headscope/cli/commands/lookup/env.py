@@ -8,7 +8,7 @@ def env(output: Pages) -> int:
     """Show versions and settings for a bug report."""
     check_output(output.output)
     from headscope.examination.base.environment import surroundings
-    from headscope.render.screens.env import env_screen
+    from headscope.render.screens.lookup.env import env_screen
     from headscope.render.text.document import environment_document
 
     found = surroundings()

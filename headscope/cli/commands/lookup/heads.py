@@ -59,7 +59,7 @@ def heads_command(  # noqa: PLR0917  Typer passes every option by name
         found = api.heads(
             pattern, task=task, pooling=pooling, operation=operation, workers=workers, cache=not no_cache, progress=tell
         )
-    from headscope.render.screens.heads import heads_document, heads_names, heads_screen
+    from headscope.render.screens.lookup.heads import heads_document, heads_names, heads_screen
 
     write_report(
         output,

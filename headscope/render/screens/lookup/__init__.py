@@ -1,0 +1,1 @@
+"""Screens that look nothing up in a checkpoint: the atlas, the environment, the cache."""
