@@ -210,7 +210,7 @@ def roberta() -> Report:
     )
     head = Head(
         ("classifier",), pooling, stages, parameters, "logits = out_proj(tanh(dense(h[<s>])))", TOKENS,
-        features="tanh(dense(h[<s>]))", expression="out_proj(tanh(dense(h[<s>])))",
+        features="tanh(dense(h[<s>]))",
     )  # fmt: skip
     counts = ParameterCounts(124_647_939, 124_055_040, 592_899, 592_899)
     about = model("RobertaForSequenceClassification", counts)
@@ -267,7 +267,7 @@ def bert() -> Report:
     head = Head(
         ("bert.pooler", "dropout", "classifier"), pooling, stages, parameters,
         "logits = classifier(tanh(bert.pooler.dense(h[[CLS]])))", TOKENS,
-        features="tanh(bert.pooler.dense(h[[CLS]]))", expression="classifier(tanh(bert.pooler.dense(h[[CLS]])))",
+        features="tanh(bert.pooler.dense(h[[CLS]]))",
     )  # fmt: skip
     counts = ParameterCounts(109_484_547, 109_482_240, 592_899, 592_899)
     about = model("BertForSequenceClassification", counts)
@@ -319,7 +319,7 @@ def distilbert_mismatch() -> Report:
     head = Head(
         ("pre_classifier", "dropout", "classifier"), pooling, stages, parameters,
         "logits = classifier(relu(pre_classifier(h[[CLS]])))", TOKENS,
-        features="relu(pre_classifier(h[[CLS]]))", expression="classifier(relu(pre_classifier(h[[CLS]])))",
+        features="relu(pre_classifier(h[[CLS]]))",
     )  # fmt: skip
     counts = ParameterCounts(66_955_779, 66_362_880, 592_899, 592_899)
     about = model("DistilBertForSequenceClassification", counts)
@@ -374,7 +374,6 @@ def gpt2() -> Report:
     head = Head(
         ("score",), pooling, stages, parameters, "logits = score(h)[last non-pad]", TOKENS,
         (UnusedModule("transformer.wpe_extra", "Embedding", False),), features="h[last non-pad]",
-        expression="score(h)[last non-pad]",
     )  # fmt: skip
     counts = ParameterCounts(124_442_112, 124_439_808, 2304, 2304)
     about = model("GPT2ForSequenceClassification", counts)
