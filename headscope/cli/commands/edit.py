@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from headscope.cli.options import Json, ModelClass, Pages, Quiet, TrustRemoteCode, model_argument, option
+import typer
+
+from headscope.cli.options import Json, ModelClass, Pages, Quiet, TrustRemoteCode, option
 from headscope.cli.output import write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
@@ -87,7 +89,7 @@ class ResultOptions:
 
 
 def edit_command(  # noqa: PLR0917  Typer passes every option by name
-    model: Annotated[str, model_argument("all on this machine")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a checkpoint.", show_default=False)],
     labels: LabelChangeOptions,
     scores: ScoreChangeOptions,
     config: ConfigChangeOptions,
