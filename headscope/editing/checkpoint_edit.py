@@ -166,7 +166,7 @@ def _plan(examined: Examined, request: Request, wish: EditWish) -> _Plan:
         labels = plan_labels(report.model.labels, wish.changes, is_softmax=is_softmax)
         tensors = class_tensors(examined, request)
         labels = _with_places_for_shifts(labels, tensors, wish)
-        exact = list(_exact(labels, wish, is_softmax))
+        exact = list(_exact(labels, wish, is_softmax, len(report.model.labels)))
         approximate = list(_approximate(labels, wish, is_softmax, len(report.model.labels)))
     if "pad_token_id" in wish.settings:
         approximate.append("The padding token decides what is masked or read: scores of padded texts may change.")
@@ -202,31 +202,41 @@ def _with_places_for_shifts(
     return tuple(replace(label, shift=0.0) for label in labels)
 
 
-def _exact(labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool) -> Iterator[str]:
+def _exact(labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool, before: int) -> Iterator[str]:
     """What holds up to rounding."""
     kept = [label for label in labels if label.origin is LabelOrigin.KEPT and not label.shift]
     scaled = f", divided by {wish.temperature:g}" if wish.temperature != 1.0 else ""
     if kept:
         yield f"The logits of {counted(len(kept), 'kept class', 'kept classes')} are those of before{scaled}."
     for label in labels:
-        if label.origin is LabelOrigin.COPIED:
-            yield f"{label.name} begins with the logit of {label.name_before}."
-    changed = [label for label in labels if label.name in wish.changes.threshold]
-    if changed and not is_softmax:
-        for label in changed:
-            limit = wish.changes.threshold[label.name]
-            yield f"{label.name} is above 0.5 exactly where its probability was above {limit:g}."
-    if changed and is_softmax and _is_binary(labels):
-        label = changed[0]
-        yield f"{label.name} wins exactly where its probability was above {wish.changes.threshold[label.name]:g}."
-    for name, amount in wish.changes.bias.items():
-        yield f"{amount:+g} is added to the logit of {name}."
-    if wish.temperature != 1.0:
-        yield "The class with the highest score is the same for every input, if no class was changed."
+        if label.origin is LabelOrigin.COPIED and not label.shift:
+            yield f"{label.name} begins with the logit of {label.name_before}{scaled}."
+        amount = wish.changes.bias.get(label.name)
+        if amount:
+            yield f"{amount:+g} is added to the logit of {label.name}."
+    for label, limit in _exact_thresholds(labels, wish, is_softmax, before):
+        if is_softmax:
+            yield f"{label.name} wins exactly where its probability was above {limit:g}."
+        else:
+            yield f"{label.name} is above 0.5 exactly where the sigmoid of its logit was above {limit:g}."
+    if wish.temperature != 1.0 and len(kept) == len(labels) == before:
+        yield "The class with the highest score is the same for every input."
 
 
-def _is_binary(labels: Sequence[EditedLabel]) -> bool:
-    return len(labels) == 2 and all(label.origin is LabelOrigin.KEPT for label in labels)
+def _exact_thresholds(
+    labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool, before: int
+) -> list[tuple[EditedLabel, float]]:
+    """The thresholds that decide exactly: of kept classes without a bias; of a softmax, one of two classes."""
+    found = [
+        (label, wish.changes.threshold[label.name])
+        for label in labels
+        if label.name in wish.changes.threshold
+        and label.name not in wish.changes.bias
+        and label.origin is LabelOrigin.KEPT
+    ]
+    is_binary = before == 2 and sum(label.origin is LabelOrigin.KEPT for label in labels) == len(labels) == 2
+    is_alone = len(wish.changes.threshold) == 1 and not wish.changes.bias
+    return found if not is_softmax or (is_binary and is_alone) else []
 
 
 def _approximate(labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool, before: int) -> Iterator[str]:
@@ -243,8 +253,8 @@ def _approximate(labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool
                 f"{label.name} gets the mean of the logits of {len(label.merged)} classes{more}. That is the sum of "
                 "their probabilities only where these logits are equal."
             )
-    if is_softmax and wish.changes.threshold and not _is_binary(labels):
-        yield "A threshold shifts the logit: with other than two classes, the class isn't chosen exactly from there on."
+    if is_softmax and wish.changes.threshold and not _exact_thresholds(labels, wish, is_softmax, before):
+        yield "A threshold shifts the logit: with other changes or classes, it isn't exactly where the class is chosen."
 
 
 def _report(job: _Job) -> EditReport:

@@ -135,6 +135,30 @@ def test_of_two_classes_a_threshold_of_the_softmax_is_exact(tmp_path: Path) -> N
     assert not found.approximate
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"drop": "fair", "threshold": {"good": 0.8}},  # its probability was one of three
+        {"threshold": {"good": 0.8}},
+        {"threshold": {"good": 0.8, "bad": 0.6}, "drop": "fair"},
+    ],
+)
+def test_a_threshold_that_decides_only_roughly_is_not_called_exact(
+    bert: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    found = headscope.edit(bert, tmp_path / "new", **options)
+    assert not any("0.8" in sentence for sentence in found.exact)
+    assert any("threshold" in sentence for sentence in found.approximate)
+
+
+def test_a_bias_beside_a_threshold_makes_it_inexact(bert: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"problem_type": "multi_label_classification", "threshold": {"good": 0.8, "bad": 0.3}}
+    found = headscope.edit(bert, tmp_path / "new", bias={"good": 1.0}, **options)
+    assert [sentence for sentence in found.exact if "0.5" in sentence] == [
+        sentence for sentence in found.exact if sentence.startswith("bad ")
+    ]
+
+
 def test_merged_classes_have_the_mean_of_the_logits(bert: Path, tmp_path: Path) -> None:
     found = headscope.edit(bert, tmp_path / "new", merge={"poor": ["bad", "fair"]})
     before, after = logits(bert), logits(tmp_path / "new")
