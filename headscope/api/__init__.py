@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headscope.api.engine_heads import engines as engines
     from headscope.api.forward_pass import forward as forward
     from headscope.api.inspection import inspect as inspect
+    from headscope.api.loaded.parameter_groups import parameter_groups as parameter_groups
     from headscope.api.loaded.save_verification import verify_save as verify_save
     from headscope.api.loaded.server_verification import verify_served as verify_served
     from headscope.api.loaded.verification import verify as verify
@@ -61,6 +62,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.lookup.explaining": "explain",
         "api.forward_pass": "forward",
         "api.inspection": "inspect",
+        "api.loaded.parameter_groups": "parameter_groups",
         "api.loaded.save_verification": "verify_save",
         "api.loaded.server_verification": "verify_served",
         "api.loaded.verification": "verify",

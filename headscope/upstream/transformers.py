@@ -116,6 +116,14 @@ def tied_names(model: PreTrainedModel) -> Mapping[str, str]:
     return found
 
 
+def decayed_names(model: nn.Module) -> frozenset[str]:
+    """The parameters that `Trainer` applies weight decay to: all but biases and those of normalizations."""
+    from transformers import Trainer
+
+    trainer: Any = Trainer  # the method reads nothing of its instance
+    return frozenset(trainer.get_decay_parameter_names(None, model))
+
+
 @cache
 def classes_by_type(mapping: str) -> Mapping[str, tuple[str, ...]]:
     """Model type to class names, of one of the auto classes' tables: `MODEL_FOR_MASKED_LM_MAPPING_NAMES`.
