@@ -10,7 +10,11 @@ accuracy and the loss on rows that neither saw. `--train` names what is trained:
 - `last-layers`: the head and the last `--layers` layers that it reads; in the default model, also the pooler between
   them;
 - `all`: every weight, from the start (full fine-tuning);
-- `head-then-all`: `head`, then `all` with the same steps as `all` alone (linear probing, then fine-tuning).
+- `head-then-all`: `head`, then `all` with the same steps as `all` alone (linear probing, then fine-tuning);
+- `all-groups`: `all`, with `--new-rate` for new weights, by `headscope.parameter_groups` (not for the advised head,
+  whose module isn't a class of Transformers).
+
+Besides, `written` starts from the checkpoint that `probe --write-head` writes of these rows.
 
 Not one of the benchmarks with a goal: it is a measurement of the advice.
 """
@@ -33,11 +37,11 @@ import transformers
 from torch import nn
 
 import headscope
-from headscope.facts.probing.result import ProbeResult
+from headscope.facts.probing.result import HeadLayout, ProbeResult
 from headscope.render.probing.code import probe_code
 
 Row = tuple[str, str]
-REGIMES = ("head", "last-layers", "all", "head-then-all")
+REGIMES = ("head", "last-layers", "all", "head-then-all", "all-groups")
 
 
 def read_rows(path: str, text: str, label: str, fewest: int) -> list[Row]:
@@ -62,7 +66,9 @@ def ask(checkpoint: str, rows: Sequence[Row], folder: Path) -> ProbeResult:
     data = folder / "rows.csv"
     with data.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *rows])
-    return headscope.probe(checkpoint, data=data, text_column="text", label_column="label", limit=len(rows))
+    return headscope.probe(
+        checkpoint, data=data, text_column="text", label_column="label", limit=len(rows), write_head=folder / "written"
+    )
 
 
 def advised_model(result: ProbeResult, folder: Path) -> Callable[[], Any]:
@@ -147,11 +153,14 @@ def shuffled(count: int, batch: int, epochs: int, seed: int) -> Iterator[list[in
 
 
 def train(
-    weights: Iterable[nn.Parameter], loss_of: Callable[[list[int]], torch.Tensor], batches: Sequence[list[int]],
+    weights: Iterable[nn.Parameter | dict[str, Any]],
+    loss_of: Callable[[list[int]], torch.Tensor],
+    batches: Sequence[list[int]],
     rate: float,
-) -> None:  # fmt: skip
+) -> None:
     """Takes a step for each batch, at a rate that falls to 0."""
-    optimizer = torch.optim.AdamW(list(weights), lr=rate)
+    chosen: Any = list(weights)
+    optimizer = torch.optim.AdamW(chosen, lr=rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / len(batches)))
     for rows in batches:
         optimizer.zero_grad()
@@ -173,10 +182,11 @@ def train_head(model: Any, last: nn.Module, task: Task, given: argparse.Namespac
 
 
 def train_weights(
-    model: Any, weights: Sequence[nn.Parameter], task: Task, given: argparse.Namespace, seed: int
+    model: Any, weights: Sequence[nn.Parameter | dict[str, Any]], task: Task, given: argparse.Namespace, seed: int
 ) -> None:
-    """Trains some weights of the model, by whole forward passes with dropout."""
-    chosen = {id(weight) for weight in weights}
+    """Trains some weights of the model, or groups of them, by whole forward passes with dropout."""
+    several = (item["params"] if isinstance(item, dict) else [item] for item in weights)
+    chosen = {id(weight) for group in several for weight in group}
     for weight in model.parameters():
         weight.requires_grad_(id(weight) in chosen)
     model.train()
@@ -227,11 +237,14 @@ def trained_score(kind: Kind, regime: str, task: Task, given: argparse.Namespace
         train_weights(model, list(model.parameters()), task, given, seed)
     if regime == "last-layers":
         train_weights(model, last_layers(model, kind, given.layers), task, given, seed)
+    if regime == "all-groups":
+        groups = headscope.parameter_groups(model, head_lr=given.new_rate, base_lr=given.rate)
+        train_weights(model, groups, task, given, seed)
     return score(model, task)
 
 
 def kinds_of(result: ProbeResult, checkpoint: str, classes: int, folder: Path) -> dict[str, Kind]:
-    """The advised classifier and the default one."""
+    """The advised classifier, the default one, and the default one with the classifier that was written."""
     head = result.head_input
     assert head is not None
     advised = advised_model(result, folder)
@@ -240,7 +253,19 @@ def kinds_of(result: ProbeResult, checkpoint: str, classes: int, folder: Path) -
     return {
         "advised": Kind(advised, f"model.{head.classifier}" if is_own else "classifier", None if is_own else layer),
         "default": Kind(default_model(checkpoint, classes), head.classifier),
-    }
+    } | written_kind(result, classes)
+
+
+def written_kind(result: ProbeResult, classes: int) -> dict[str, Kind]:
+    """The checkpoint that was written; nothing where the class's own parameters can't hold the classifier."""
+    found, head = result.written, result.head_input
+    assert found is not None
+    assert head is not None
+    if found.failure or found.layout is not HeadLayout.OWN:
+        print(f"no written head: {found.failure or found.why_module}", file=sys.stderr)
+        return {}
+    assert [item.label for item in result.classes] == sorted(item.label for item in result.classes)
+    return {"written": Kind(default_model(found.folder, classes), head.classifier)}
 
 
 def _encoded(tokenizer: Any, rows: Sequence[Row], tokens: int) -> dict[str, Any]:
@@ -261,9 +286,10 @@ def main() -> int:
         task = Task(transformers.AutoTokenizer.from_pretrained(given.checkpoint), *parts, places, given.tokens)
         found: dict[str, dict[str, list[dict[str, float]]]] = {}
         for regime in given.train:
-            of_regime = found.setdefault(regime, {name: [] for name in kinds})
+            used = {name: kind for name, kind in kinds.items() if regime != "all-groups" or name != "advised"}
+            of_regime = found.setdefault(regime, {name: [] for name in used})
             for seed in range(given.seeds):
-                for name, kind in kinds.items():
+                for name, kind in used.items():
                     of_regime[name].append(trained_score(kind, regime, task, given, seed))
                     print(f"{regime}, seed {seed}, {name}: {of_regime[name][-1]}", file=sys.stderr)
     versus, first = result.against("head"), result.probe_first
@@ -281,7 +307,7 @@ def main() -> int:
     return 0
 
 
-_STEPS = ("epochs", "batch", "rate", "layers", "head_epochs", "head_rate", "tokens")
+_STEPS = ("epochs", "batch", "rate", "new_rate", "layers", "head_epochs", "head_rate", "tokens")
 
 
 def _arguments() -> argparse.Namespace:
@@ -296,6 +322,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rate", type=float, default=1e-4)
+    parser.add_argument("--new-rate", type=float, default=1e-3)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--head-epochs", type=int, default=100)
     parser.add_argument("--head-rate", type=float, default=1e-2)

@@ -13,7 +13,8 @@ from headscope.api import arguments
 from headscope.api.arguments import full_signature
 
 FUNCTIONS = (
-    "inspect", "diff_weights", "check", "verify", "verify_save", "verify_served", "compare", "forward", "heads", "scan",
+    "inspect", "diff_weights", "check", "verify", "verify_save", "verify_served", "parameter_groups",
+    "compare", "forward", "heads", "scan",
     "scan_batch", "probe", "code", "engines", "edit", "snapshot", "diagram", "explain", "environment",
 )  # fmt: skip
 _RESULTS = (

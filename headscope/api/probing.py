@@ -51,6 +51,11 @@ class ProbeOptions(_ModelOptions, total=False):
         "precision if it changes no vector of sample texts.",
         "auto",
     ]
+    write_head: Annotated[
+        str | PathLike[str] | None,
+        "Folder for a classifier fitted on all rows: a checkpoint of the class, where its own parameters can hold it, "
+        "otherwise a Python module with the weights. A separate process proves its scores.",
+    ]
 
 
 @use_case
@@ -107,7 +112,9 @@ def probe(
         )
     own = with_defaults(ProbeOptions, options)
     asked = problem_named(own["problem_type"])
-    plan = Plan(*(own[name] for name in ("limit", "folds", "seed", "device", "batch_size", "dtype")))
+    written = read_path(own["write_head"], "write_head")
+    names = ("limit", "folds", "seed", "device", "batch_size", "dtype")
+    plan = Plan(**{name: own[name] for name in names}, write_head=None if written is None else Path(written))
     from headscope.probing.scoring.scores import check_installed
 
     check_installed()

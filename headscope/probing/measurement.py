@@ -31,6 +31,7 @@ from headscope.probing.scoring.comparison import (
 from headscope.probing.scoring.scores import make_trial
 from headscope.probing.scoring.start import advise_probe_first, is_finite, outputs_of
 from headscope.probing.vectors import VectorPlace, loading_of, read_vectors, source_of_vector
+from headscope.probing.written_head import check_head_target, fit_head, write_head
 
 FROZEN_BASE = "the base model was frozen; full fine-tuning can remove the advantage"
 """What every answer is about: the first note of every result."""
@@ -40,6 +41,8 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
     request: Request, data: AskedData, plan: Plan, folder: str | None, files: Path, tell: Progress
 ) -> ProbeResult:
     """The scores of all candidates, and how the best compares; images and sounds of the data are written to `files`."""
+    if plan.write_head is not None:
+        check_head_target(plan.write_head, request.location)
     request, examined, texts = examine_with_rows(request, data, plan, tell)
     report, manifest = examined.report, examined.manifest
     choice = examined.choice or choose_class(request, manifest)
@@ -57,6 +60,10 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
         numbers = feature_numbers(vectors, features)
         outputs = outputs_of(texts, report.model)
         rivals, gaps = score_rivals(texts, trial, report, features, outputs, data.input)
+        fitted = None
+        if plan.write_head is not None:
+            tell("fitting the classifier on all rows")
+            fitted = fit_head(report, head, scored, vectors, trial, remote_code=bool(request.trust_remote_code))
     place_of_head = scored.place(Vector.HEAD.value)
     against = {} if place_of_head is None else {Vector.HEAD.value: scored.rated[place_of_head]}
     against |= {kind.value: rated for kind, rated in rivals.items()}
@@ -64,7 +71,7 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
     is_new = is_new_head(report, name)
     start = loss_at_start(texts, trial, features, outputs, is_new=is_new)
     lost = (classifier,) if isinstance(classifier, Gap) else ()
-    return ProbeResult(
+    result = ProbeResult(
         tool_version=tool_version(),
         reference=request.reference,
         data=texts.facts.file,
@@ -102,6 +109,10 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
         numbers=numbers,
         loading=loading_of(request, source),
     )
+    if fitted is None or plan.write_head is None:
+        return result
+    tell("writing and proving the classifier")
+    return replace(result, written=write_head(result, fitted, source, given, plan.write_head))
 
 
 def _sizes(texts: LabeledRows) -> tuple[ProbeClass, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 from headscope.errors import UsageError
@@ -39,6 +40,8 @@ class Plan:
     device: str
     batch_size: int
     dtype: str = "auto"
+    write_head: Path | None = None
+    """The folder for the fitted classifier."""
 
     def __post_init__(self) -> None:
         """Raises UsageError for an invalid number."""

@@ -145,6 +145,15 @@ class ScoringGroup:
             "--features", "Keep the vectors in DIR, as .npy files (default: a temporary folder).", "DIR", panel=_RUN
         ),
     ] = None
+    write_head: Annotated[
+        Path | None,
+        option(
+            "--write-head",
+            "Fit a classifier on all rows and write it: a checkpoint of the class, or a Python module with weights.",
+            "DIR",
+            panel="Output",
+        ),
+    ] = None
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api."""
@@ -205,6 +214,8 @@ def probe_command(  # noqa: PLR0917  Typer passes them by name
 
         result = api.probe(place.model, progress=tell, **texts, **scores.keywords(), **place.keywords())
     _write(result, output, code=code, drawing=drawing, details=details)
+    if result.written is not None and result.written.failure:
+        return ExitCode.FINDINGS
     return ExitCode.UNDETERMINED if result.not_determined else ExitCode.OK
 
 

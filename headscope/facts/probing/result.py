@@ -260,6 +260,43 @@ class ProbeFirst:
     """Why."""
 
 
+class HeadLayout(StrEnum):
+    """Where a fitted classifier was written.
+
+    `own`: into the parameters of the checkpoint's class, in a whole checkpoint; `module`: beside a Python module that
+    loads the base model and makes the vector.
+    """
+
+    OWN = "own"
+    MODULE = "module"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenHead:
+    """The classifier that was fitted on all rows and written, and the proof: a separate process loads and runs it."""
+
+    folder: str
+    """Where it was written."""
+    layout: HeadLayout
+    """`own` or `module`."""
+    vector: str
+    """The candidate that it classifies."""
+    score: Score
+    """The score of classifiers fitted alike, each on texts that it wasn't fitted on."""
+    parameters: tuple[str, ...]
+    """The parameters that hold it."""
+    why_module: str = ""
+    """Why the parameters of the class can't hold it; empty where they do."""
+    inputs: int = 0
+    """How many rows the proof ran."""
+    max_difference: float | None = None
+    """The largest difference between its scores and those of the fitted classifier; null where nothing was compared."""
+    tolerance: float | None = None
+    """The difference that rounding explains."""
+    failure: str = ""
+    """Why it isn't proven, and so wasn't written; empty where it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     """Which vector classifies the texts best: the candidates, the baselines, and what is certain about the best."""
@@ -318,6 +355,8 @@ class ProbeResult:
     """What the pass over the texts shows beside the scores."""
     loading: Loading | None = None
     """How the model was loaded."""
+    written: WrittenHead | None = None
+    """The classifier that was written; null without `--write-head`."""
     schema_version: str = SCHEMA_VERSION
     command: str = "probe"
 

@@ -82,6 +82,23 @@ def open_tokenizer(place: Location) -> Any:
     return tokenizer
 
 
+def open_processor(place: Location, input: str) -> Any:
+    """What makes the tensors of an input: for `text` a tokenizer, for `image` and `audio` a processor.
+
+    Raises Unsupported where there is none.
+    """
+    if input == "text":
+        return open_tokenizer(place)
+    name, article, what = _PROCESSORS[input]
+    return _tool(name, place, article, what)
+
+
+_PROCESSORS = {
+    "image": ("AutoImageProcessor", "an", "image processor"),
+    "audio": ("AutoFeatureExtractor", "a", "feature extractor"),
+}
+
+
 def _encoded(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
     if tokenizer.pad_token is None:
         if len(texts) > 1:
@@ -187,7 +204,7 @@ def image_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
         from PIL import Image  # type: ignore[import-not-found,unused-ignore]  # optional
     except ImportError as err:
         raise Unsupported("reading a picture needs Pillow, which is not installed", "pip install pillow") from err
-    processor = _tool("AutoImageProcessor", place, "an", "image processor")
+    processor = open_processor(place, "image")
 
     def encode(path: str) -> Mapping[str, Any]:
         try:
@@ -206,7 +223,7 @@ def encode_audio(place: Location, path: str) -> Mapping[str, Any]:
 
 def audio_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
     """What makes the tensors of a WAV file. Raises Unsupported without a feature extractor."""
-    extractor = _tool("AutoFeatureExtractor", place, "a", "feature extractor")
+    extractor = open_processor(place, "audio")
 
     def encode(path: str) -> Mapping[str, Any]:
         samples, rate = read_wave(path)

@@ -166,23 +166,70 @@ class Predicted:
     near: Array | None = None
 
 
-def predict_from_vectors(vectors: Array, trial: Trial) -> Predicted:
-    """A linear model on standardized features. The means, the scales and the strength are of the training rows."""
-    from sklearn.preprocessing import StandardScaler
+def predict_from_vectors(vectors: Array, trial: Trial, *, has_offset: bool = True) -> Predicted:
+    """A linear model on standardized features. The means, the scales and the strength are of the training rows.
+
+    Without `has_offset`, the features are scaled and not centered, and the model has no offset.
+    """
 
     def predict(fold: Fold) -> _Part:
-        train, test = vectors[fold.train].astype(np.float64), vectors[fold.test].astype(np.float64)
-        constant = _is_constant(train)
-        train[:, constant] = test[:, constant] = 0
-        scaler = StandardScaler().fit(train)
-        rotated = rotate(scaler.transform(train), scaler.transform(test))
-        small = Matrices(rotated.train.astype(np.float32), rotated.test.astype(np.float32), rotated.sizes)
+        scaling = _scaling(vectors[fold.train], has_offset=has_offset)
+        rotated = rotate(scaling(vectors[fold.train]), scaling(vectors[fold.test]))
+        small = _single(rotated)
         near = _predict_from_neighbors(small, fold, trial)
         if trial.problem is Problem.REGRESSION:
-            return _ridge(rotated, fold, trial, near)
-        return _logistic(small, fold, trial, STRENGTHS, near)
+            return _ridge(rotated, fold, trial, near, has_offset=has_offset)
+        return _logistic(small, fold, trial, STRENGTHS, near, has_offset=has_offset)
 
     return _joined(predict, trial)
+
+
+def fit_all(vectors: Array, trial: Trial, *, has_offset: bool = True) -> LinearModel:
+    """The linear model on all rows, for vectors as they are, with a column for each class; of numbers with one.
+
+    It is fitted as `predict_from_vectors` fits the rows of a fold; the strength is chosen by the folds.
+    """
+    rows = np.arange(len(vectors))
+    fold = Fold(rows, rows, tuple((item.train, item.test) for item in trial.folds))
+    scaling = _scaling(vectors, has_offset=has_offset)
+    with one_thread():
+        rotated = rotate(scaling(vectors), np.eye(vectors.shape[1]))
+        if trial.problem is Problem.REGRESSION:
+            model, _ = _chosen_ridge(rotated, fold, trial, has_offset=has_offset)
+        else:
+            model, _ = _chosen_logistic(_single(rotated), fold, trial, STRENGTHS, has_offset=has_offset)
+    weights = (rotated.test @ model.weights) * scaling.factors[:, None]
+    offsets = model.offsets - scaling.means @ weights
+    if trial.problem is Problem.SINGLE_LABEL and trial.classes <= 2:  # the sigmoid of one score as a softmax of two
+        return LinearModel(np.hstack([-weights, weights]) / 2, np.hstack([-offsets, offsets]) / 2)
+    return LinearModel(weights, offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaling:
+    """What is subtracted from each feature, and what it is multiplied with then. Both are [features]."""
+
+    means: Array
+    factors: Array
+
+    def __call__(self, rows: Array) -> Array:
+        """Scaled features in double precision."""
+        scaled: Array = (rows.astype(np.float64) - self.means) * self.factors
+        return scaled
+
+
+def _scaling(train: Array, *, has_offset: bool) -> _Scaling:
+    """To mean 0 and deviation 1; without an offset, to a mean square of 1, and a constant feature stays one."""
+    train = train.astype(np.float64)
+    means = train.mean(0) * has_offset
+    sizes = np.sqrt(((train - means) ** 2).mean(0))
+    empty = _is_constant(train) if has_offset else sizes == 0
+    return _Scaling(means, np.where(empty, 0.0, 1 / np.where(empty, 1.0, sizes)))
+
+
+def _single(given: Matrices) -> Matrices:
+    """The same in single precision, in which logistic regression runs."""
+    return Matrices(given.train.astype(np.float32), given.test.astype(np.float32), given.sizes)
 
 
 def _is_constant(train: Array) -> Array:
@@ -242,12 +289,35 @@ def _cores() -> int:
 
 
 def _logistic(
-    given: Matrices, fold: Fold, trial: Trial, strengths: Sequence[float], near: Array | None = None
+    given: Matrices,
+    fold: Fold,
+    trial: Trial,
+    strengths: Sequence[float],
+    near: Array | None = None,
+    *,
+    has_offset: bool = True,
 ) -> _Part:
-    """Logistic regression of one fold; for several labels one for each label, all with the same strength."""
+    """What logistic regression predicts for the test rows of one fold."""
+    fitted, inner = _chosen_logistic(given, fold, trial, strengths, has_offset=has_offset)
+    found = fitted(given.test)
+    targets = _targets(trial.labels[fold.test], trial)
+    losses = _losses(found.astype(np.float64), targets, is_softmax=_is_softmax(trial))
+    return _Part(_decide(found, trial), losses, inner, near)
+
+
+def _is_softmax(trial: Trial) -> bool:
+    return trial.problem is Problem.SINGLE_LABEL and trial.classes > 2
+
+
+def _chosen_logistic(
+    given: Matrices, fold: Fold, trial: Trial, strengths: Sequence[float], *, has_offset: bool
+) -> tuple[LinearModel, float]:
+    """Logistic regression of one fold with the best strength, and its score in the inner folds.
+
+    For several labels one for each label, all with the same strength.
+    """
     labels = trial.labels[fold.train]
-    is_softmax = trial.problem is Problem.SINGLE_LABEL and trial.classes > 2
-    loss = softmax_loss if is_softmax else sigmoid_loss
+    loss = softmax_loss if _is_softmax(trial) else sigmoid_loss
     targets = _targets(labels, trial)
     scores = np.zeros((len(strengths), len(fold.inner)))
     starts: list[LinearModel | None] = [None] * len(strengths)
@@ -256,14 +326,16 @@ def _logistic(
         weights: LinearModel | None = None
         sizes = given.sizes * (len(train) / len(labels))
         for row, strength in enumerate(strengths):
-            weights = fit_logistic(matrix, targets[train], strength, sizes=sizes, loss=loss, start=weights)
+            weights = fit_logistic(
+                matrix, targets[train], strength, sizes=sizes, loss=loss, start=weights, has_offset=has_offset
+            )
             scores[row, column] = trial.score(_decide(weights(held), trial), fold.train[test])
             starts[row] = weights
     best = int(scores.mean(1).argmax())
-    fitted = fit_logistic(given.train, targets, strengths[best], sizes=given.sizes, loss=loss, start=starts[best])
-    found = fitted(given.test)
-    losses = _losses(found.astype(np.float64), _targets(trial.labels[fold.test], trial), is_softmax=is_softmax)
-    return _Part(_decide(found, trial), losses, float(scores.mean(1).max()), near)
+    fitted = fit_logistic(
+        given.train, targets, strengths[best], sizes=given.sizes, loss=loss, start=starts[best], has_offset=has_offset
+    )
+    return fitted, float(scores.mean(1).max())
 
 
 def _targets(labels: Array, trial: Trial) -> Array:
@@ -290,15 +362,22 @@ def _losses(scores: Array, targets: Array, *, is_softmax: bool) -> Array:
     return mean
 
 
-def _ridge(given: Matrices, fold: Fold, trial: Trial, near: Array | None) -> _Part:
+def _ridge(given: Matrices, fold: Fold, trial: Trial, near: Array | None, *, has_offset: bool) -> _Part:
+    model, inner = _chosen_ridge(given, fold, trial, has_offset=has_offset)
+    found = model(given.test)[:, 0]
+    return _Part(found, (found - trial.labels[fold.test]) ** 2, inner, near)
+
+
+def _chosen_ridge(given: Matrices, fold: Fold, trial: Trial, *, has_offset: bool) -> tuple[LinearModel, float]:
+    """Ridge regression of one fold with the best strength, and its score in the inner folds."""
     labels = trial.labels[fold.train][:, None]
     scores = np.zeros((len(RIDGES), len(fold.inner)))
     for column, (train, test) in enumerate(fold.inner):
-        for row, weights in enumerate(fit_ridge(given.train[train], labels[train], RIDGES)):
+        for row, weights in enumerate(fit_ridge(given.train[train], labels[train], RIDGES, has_offset=has_offset)):
             scores[row, column] = trial.score(weights(given.train[test])[:, 0], fold.train[test])
     best = int(scores.mean(1).argmax())
-    found = fit_ridge(given.train, labels, RIDGES[best : best + 1])[0](given.test)[:, 0]
-    return _Part(found, (found - trial.labels[fold.test]) ** 2, float(scores.mean(1).max()), near)
+    fitted = fit_ridge(given.train, labels, RIDGES[best : best + 1], has_offset=has_offset)[0]
+    return fitted, float(scores.mean(1).max())
 
 
 def _sparse_ridge(train: Any, test: Any, fold: Fold, trial: Trial) -> _Part:

@@ -96,32 +96,45 @@ def sigmoid_loss(scores: Array, targets: Array) -> tuple[float, Array]:
 
 
 def fit_logistic(
-    matrix: Any, targets: Array, strength: float, *, sizes: Array, loss: LossFunction, start: LinearModel | None = None
+    matrix: Any,
+    targets: Array,
+    strength: float,
+    *,
+    sizes: Array,
+    loss: LossFunction,
+    start: LinearModel | None = None,
+    has_offset: bool = True,
 ) -> LinearModel:
     """Minimizes `strength` times the loss plus half the squared length of the weights; offsets are not penalized.
 
-    Outputs that all or none of the rows have get a fixed offset: for them, the loss has no minimum. `matrix` is [rows,
-    columns], `targets` [rows, classes] of 0 and 1. By L-BFGS-B, as SciPy has it (Byrd et al., 1995).
+    Outputs that all or none of the rows have get a fixed offset: for them, the loss has no minimum. Without
+    `has_offset`, all offsets are 0. `matrix` is [rows, columns], `targets` [rows, classes] of 0 and 1. By L-BFGS-B, as
+    SciPy has it (Byrd et al., 1995).
     """
+    if not has_offset:
+        return _minimize(matrix, targets, strength, sizes=sizes, loss=loss, start=start, has_offset=False)
     share = targets.mean(0)
     fitted = (share > 0) & ((share < 1) | (loss is softmax_loss))
     weights = np.zeros((matrix.shape[1], targets.shape[1]))
     offsets = np.where(share > 0, _FAR, -_FAR)
     if fitted.any() and not (loss is softmax_loss and fitted.sum() == 1):
         given = None if start is None else LinearModel(start.weights[:, fitted], start.offsets[fitted])
-        found = _minimize(matrix, targets[:, fitted], strength, sizes=sizes, loss=loss, start=given)
+        found = _minimize(matrix, targets[:, fitted], strength, sizes=sizes, loss=loss, start=given, has_offset=True)
         weights[:, fitted], offsets[fitted] = found.weights, found.offsets
     return LinearModel(weights, offsets)
 
 
-def fit_ridge(matrix: Array, targets: Array, strengths: Sequence[float]) -> tuple[LinearModel, ...]:
+def fit_ridge(
+    matrix: Array, targets: Array, strengths: Sequence[float], *, has_offset: bool = True
+) -> tuple[LinearModel, ...]:
     """For each strength the weights with the least squared error plus `strength` times their squared length.
 
-    `matrix` is [rows, columns], `targets` [rows, outputs]. By the normal equations and Cholesky's decomposition.
+    Without `has_offset`, the offsets are 0. `matrix` is [rows, columns], `targets` [rows, outputs]. By the normal
+    equations and Cholesky's decomposition.
     """
     from scipy.linalg import cho_factor, cho_solve
 
-    means, middle = matrix.mean(0), targets.mean(0)
+    means, middle = matrix.mean(0) * has_offset, targets.mean(0) * has_offset
     centered = matrix - means
     squares, products = centered.T @ centered, centered.T @ (targets - middle)
     found = []
@@ -132,7 +145,14 @@ def fit_ridge(matrix: Array, targets: Array, strengths: Sequence[float]) -> tupl
 
 
 def _minimize(
-    matrix: Any, targets: Array, strength: float, *, sizes: Array, loss: LossFunction, start: LinearModel | None
+    matrix: Any,
+    targets: Array,
+    strength: float,
+    *,
+    sizes: Array,
+    loss: LossFunction,
+    start: LinearModel | None,
+    has_offset: bool,
 ) -> LinearModel:
     from scipy.optimize import minimize
 
@@ -143,7 +163,7 @@ def _minimize(
     share = targets.mean(0)
     curvature = np.maximum(share * (1 - share), 0.5 / rows)
     scales = 1 / np.sqrt(1 + strength * sizes[:, None] * curvature)
-    offset_scales = 1 / np.sqrt(strength * rows * curvature)
+    offset_scales = has_offset / np.sqrt(strength * rows * curvature)
 
     across = np.ascontiguousarray(matrix.T) if isinstance(matrix, np.ndarray) else matrix.T
 
@@ -162,7 +182,9 @@ def _minimize(
 
     unit = 1 / (strength * rows)
     first = np.zeros((width + 1, outputs))
-    if start is not None:
+    if not has_offset:
+        first[:width] = 0.0 if start is None else start.weights / scales
+    elif start is not None:
         first[:width], first[width] = start.weights / scales, start.offsets / offset_scales
     elif loss is softmax_loss:
         first[width] = np.log(share) / offset_scales

@@ -1,7 +1,7 @@
 """A Python module with a classifier: which class to load, or which head to write."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headscope.facts.heads.head import PoolingKind
 from headscope.facts.probing.data import Input, Loading
@@ -182,7 +182,7 @@ class ModuleFacts:
 
     `layer` is the index of the hidden states, negative from the end; `size` None is measured when the module is built.
     `classifier` is the last layer of the class's own head, where the vector is the input of that head, and `pooling`
-    says how that head pools; None if that is not known.
+    says how that head pools; None if that is not known. `weights` is the file of a fitted classifier, "" for none.
     """
 
     origin: str
@@ -196,29 +196,43 @@ class ModuleFacts:
     max_tokens: int | None = None
     classifier: str = ""
     pooling: PoolingKind | None = None
+    weights: str = ""
 
 
 def probe_code(result: ProbeResult) -> str:
     """The module that `probe` advises."""
-    best, input = _advised(result), input_words(result)
-    is_head = best.pooling is Vector.HEAD
-    what = candidate_words(best, input)
+    best = _advised(result)
     above = "The class of the checkpoint: `headscope probe` scored no vector above the input of its head."
-    chosen = f"A linear classifier on the vector that `headscope probe` scored best: {what}."
+    chosen = "A linear classifier on the vector that `headscope probe` scored best"
+    is_head = best.pooling is Vector.HEAD
     return module_code(
-        ModuleFacts(
-            origin=above if is_head else chosen,
-            what=what,
-            vector=best.pooling,
-            loading=result.loading or Loading(result.reference, None, None, "AutoModel"),
-            labels=tuple(item.label for item in result.classes),
-            problem=result.problem,
-            layer=result.layers if best.layer is None else best.layer,
-            size=best.size,
-            max_tokens=result.numbers.max_tokens if result.numbers is not None else None,
-            classifier=result.head_input.classifier if result.head_input is not None else "",
-            pooling=PoolingKind(result.head_input.pooling) if result.head_input is not None else None,
-        )
+        _facts_of(result, best, above if is_head else f"{chosen}: {candidate_words(best, input_words(result))}.")
+    )
+
+
+def fitted_code(result: ProbeResult, vector: Candidate, weights: str) -> str:
+    """The module of a classifier on a vector that isn't the head's, whose fitted weights are in a file beside it."""
+    what = candidate_words(vector, input_words(result))
+    return module_code(
+        replace(_facts_of(result, vector, f"A linear classifier that `headscope probe` fitted: {what}."),
+                weights=weights)
+    )  # fmt: skip
+
+
+def _facts_of(result: ProbeResult, best: Candidate, origin: str) -> ModuleFacts:
+    what = candidate_words(best, input_words(result))
+    return ModuleFacts(
+        origin=origin,
+        what=what,
+        vector=best.pooling,
+        loading=result.loading or Loading(result.reference, None, None, "AutoModel"),
+        labels=tuple(item.label for item in result.classes),
+        problem=result.problem,
+        layer=result.layers if best.layer is None else best.layer,
+        size=best.size,
+        max_tokens=result.numbers.max_tokens if result.numbers is not None else None,
+        classifier=result.head_input.classifier if result.head_input is not None else "",
+        pooling=PoolingKind(result.head_input.pooling) if result.head_input is not None else None,
     )
 
 
@@ -239,8 +253,9 @@ def _advised(result: ProbeResult) -> Candidate:
 def _custom_head(facts: ModuleFacts) -> Iterator[str]:
     functions, call = _BODIES.get(facts.vector, ((), ""))
     yield f'"""{facts.origin}"""\n'
-    yield "\nfrom collections.abc import Sequence\nfrom inspect import signature\nfrom typing import Any\n"
-    yield "\nimport torch\nfrom torch import nn\nfrom transformers import AutoModel, AutoTokenizer\n\n"
+    beside, fitted = ("from pathlib import Path\n", _SAFETENSORS) if facts.weights else ("", "")
+    yield f"\nfrom collections.abc import Sequence\nfrom inspect import signature\n{beside}from typing import Any\n"
+    yield f"\nimport torch\n{fitted}from torch import nn\nfrom transformers import AutoModel, AutoTokenizer\n\n"
     yield from _constants(facts)
     yield f"LAYER = {facts.layer}  # 0: the embeddings; -1: the last\n" if "LAYER" in call else ""
     yield f"LOSS = {_LOSSES[facts.problem]}\n\n"
@@ -252,10 +267,19 @@ def _custom_head(facts: ModuleFacts) -> Iterator[str]:
     yield "        self.base = base.get_encoder() if base.config.is_encoder_decoder else base\n"
     yield "        self.end = load_tokenizer().eos_token_id\n" if facts.vector is Vector.EOS_TOKEN else ""
     yield _MEASURED if facts.size is None else ""
-    yield f"        self.classifier = nn.Linear({facts.size or 'size'}, len(LABELS))\n"
+    yield f"        self.classifier = nn.Linear({facts.size or 'size'}, len(LABELS))\n{_fitted(facts)}"
     yield f'{_SIGNATURE}        """The vector of each text: {facts.what}."""\n'
     yield _POOLER if facts.vector is Vector.POOLER else _OF_LAYER.format(call=call)
     yield f"{_RUN}{_FORWARD}\n{_main(facts.problem)}"
+
+
+_SAFETENSORS = "from safetensors.torch import load_file\n"
+
+
+def _fitted(facts: ModuleFacts) -> str:
+    """The line that loads the fitted classifier."""
+    file = f"Path(__file__).with_name({facts.weights!r})"
+    return f"        self.classifier.load_state_dict(load_file({file}))\n" if facts.weights else ""
 
 
 def _custom_media_head(facts: ModuleFacts) -> Iterator[str]:
@@ -263,7 +287,7 @@ def _custom_media_head(facts: ModuleFacts) -> Iterator[str]:
     input, loading = facts.loading.input, facts.loading
     yield f'"""{facts.origin}"""\n'
     name = _class_name(loading)
-    yield media_imports(input, name)
+    yield media_imports(input, name, is_fitted=bool(facts.weights))
     yield from _constants(facts)
     yield f"BASE = {loading.base!r}  # the part of the class that makes the hidden states\n" if loading.base else ""
     yield f"LAYER = {facts.layer}\n" if reads_layer(facts.vector) else ""
@@ -276,7 +300,7 @@ def _custom_media_head(facts: ModuleFacts) -> Iterator[str]:
     yield "            CHECKPOINT, ignore_mismatched_sizes=True, dtype=torch.float32, **LOADING\n        )\n"
     # `AutoModel` may load more: both towers of CLIP, or the decoder of Whisper, which need inputs that no file gives.
     yield f"        self.base = model{'.get_submodule(BASE)' if loading.base else ''}\n"
-    yield f"        self.classifier = nn.Linear({facts.size}, len(LABELS))\n"
+    yield f"        self.classifier = nn.Linear({facts.size}, len(LABELS))\n{_fitted(facts)}"
     title = f"The vector of each {input.noun}: {facts.what}."
     yield f"{media_features(facts.vector, title)}\n{media_main(facts.problem, _TARGETS[facts.problem])}"
 

@@ -136,14 +136,17 @@ if __name__ == "__main__":
 '''
 
 
-def media_imports(input: Input, auto: str) -> str:
+def media_imports(input: Input, auto: str, *, is_fitted: bool = False) -> str:
     """The imports of a module for images or sounds; `auto` is the class of the model."""
+    beside, fitted = (
+        ("from pathlib import Path\n", "from safetensors.torch import load_file\n") if is_fitted else ("", "")
+    )
     tool = "AutoImageProcessor" if input is Input.IMAGE else "AutoFeatureExtractor"
     reader = "from PIL import Image\n" if input is Input.IMAGE else ""
     wave = "import wave\n" if input is Input.AUDIO else ""
     return (
         f"\nimport sys\n{wave}from collections.abc import Sequence\nfrom inspect import signature\n"
-        f"from typing import Any\n\nimport torch\n{reader}from torch import nn\n"
+        f"{beside}from typing import Any\n\nimport torch\n{reader}{fitted}from torch import nn\n"
         f"from transformers import {', '.join(sorted((tool, auto)))}\n\n"
     )
 

@@ -4,7 +4,16 @@ from collections.abc import Iterator
 
 from headscope.facts.counting import counted, few_of, told_gaps
 from headscope.facts.probing.data import Precision, Suspect, VectorNumbers
-from headscope.facts.probing.result import Advised, Opinion, OpinionKind, ProbeResult, Problem, Start, StartingLoss
+from headscope.facts.probing.result import (
+    Advised,
+    HeadLayout,
+    Opinion,
+    OpinionKind,
+    ProbeResult,
+    Problem,
+    Start,
+    StartingLoss,
+)
 from headscope.render.probing.words import beats_constant, candidate_words, input_words
 from headscope.render.text.safe import safe
 
@@ -25,6 +34,7 @@ def first_facts(result: ProbeResult) -> Iterator[FactRow]:
     chosen, kind = result.selected, input_words(result).noun
     yield "expect", f"{chosen.mean:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) on new {kind}s"
     yield _texts_fact(result)
+    yield from _written(result)
     yield from _check(result)
     if result.probe_first is not None:
         yield "head first", _SHORT[result.probe_first.advised]
@@ -52,6 +62,7 @@ def detailed_facts(result: ProbeResult) -> Iterator[FactRow]:
     if result.opinions:
         yield "opinions", "; ".join(_opinion(item, result) for item in result.opinions)
     yield _texts_fact(result)
+    yield from _written(result)
     yield from _check(result)
     yield from _suspects(result)
     if result.start is not None:
@@ -71,6 +82,27 @@ def detailed_facts(result: ProbeResult) -> Iterator[FactRow]:
 def _texts_fact(result: ProbeResult) -> FactRow:
     kind = input_words(result).noun
     return f"{kind}s", f"{counted(result.texts, kind)} of {safe(result.data)}{_in_classes(result)}"
+
+
+def _written(result: ProbeResult) -> Iterator[FactRow]:
+    """The classifier that was written, and how far it is proven."""
+    found = result.written
+    if found is None:
+        return
+    if found.failure:
+        yield "not written", f"{safe(found.folder)}: {safe(found.failure)}"
+        return
+    what = candidate_words(result.candidate(found.vector), input_words(result))
+    where = "a checkpoint of the class" if found.layout is HeadLayout.OWN else "a Python module with weights"
+    noun = input_words(result).noun
+    yield (
+        "written",
+        f"{safe(found.folder)}: {where}, a classifier on {what}, fitted on all {noun}s; {found.score.mean:.3f} "
+        f"({found.score.low:.3f} to {found.score.high:.3f}) on {noun}s that it wasn't fitted on. In a separate "
+        f"process, it gave {counted(found.inputs, noun)} the same scores within {found.max_difference or 0:.1e}",
+    )
+    if found.why_module:
+        yield "", f"not in the class's own parameters: {safe(found.why_module)}"
 
 
 def _on_head(result: ProbeResult) -> Iterator[FactRow]:

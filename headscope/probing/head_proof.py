@@ -1,0 +1,171 @@
+"""The proof of a written classifier: a separate process loads the files and runs some rows.
+
+`python -m headscope.probing.head_proof` reads the task as JSON from standard input and prints a `HeadProof` as JSON.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import HeadscopeError
+from headscope.facts.counting import few_of
+from headscope.facts.plain import restore, store
+from headscope.facts.probing.data import Input
+from headscope.facts.probing.result import HeadLayout
+
+if TYPE_CHECKING:
+    from headscope.examination.checkpoint.examining import Examined
+
+
+@dataclass(frozen=True, slots=True)
+class HeadProofTask:
+    """What to prove: the files, and which scores they have to give for some rows."""
+
+    folder: str
+    layout: HeadLayout
+    input: Input
+    classifier: str
+    parameters: tuple[str, ...]
+    """The parameters of the classifier."""
+    labels: tuple[str, ...]
+    others: tuple[tuple[str, str], ...] = ()
+    """The other tensors with their digests, as the source was loaded."""
+    rows: tuple[tuple[str, ...], ...] = ()
+    expected: tuple[tuple[float, ...], ...] = ()
+    tolerance: float = 0.0
+    cache_dir: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadProof:
+    """How many rows ran, the largest difference of a score, and why it isn't proven ("" if it is)."""
+
+    rows: int = 0
+    difference: float | None = None
+    failure: str = ""
+
+
+def prove_head_apart(task: HeadProofTask) -> HeadProof:
+    """The proof, made by a new process. A process that fails proves nothing; then the failure is that."""
+    cache = {"HF_HUB_CACHE": task.cache_dir} if task.cache_dir else {}
+    done = subprocess.run(
+        [sys.executable, "-m", "headscope.probing.head_proof"],
+        input=json.dumps(store(task)), capture_output=True, text=True, check=False,
+        env=os.environ | cache | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
+    )  # fmt: skip
+    try:
+        return restore(HeadProof, json.loads(done.stdout))
+    except (ValueError, TypeError):
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return HeadProof(failure=f"the process that proves it failed: {last}")
+
+
+def prove_head_here(task: HeadProofTask) -> HeadProof:
+    """The proof, in this process."""
+    try:
+        scores = list(_scores_of_class(task) if task.layout is HeadLayout.OWN else _scores_of_module(task))
+    except HeadscopeError as err:
+        return HeadProof(failure=err.message)
+    if len(scores) != len(task.expected) or not scores:
+        return HeadProof(len(scores), failure=f"{len(scores)} of {len(task.expected)} rows were scored")
+    if any(len(one) != len(other) for one, other in zip(scores, task.expected, strict=True)):
+        return HeadProof(len(scores), failure="the written classifier gives another number of scores")
+    pairs = [pair for row in zip(scores, task.expected, strict=True) for pair in zip(*row, strict=True)]
+    largest = max(abs(one - other) for one, other in pairs)
+    failed = "" if largest <= task.tolerance else f"scores differ from the fitted ones by up to {largest:.3g}"
+    return HeadProof(len(scores), largest, failed)
+
+
+class _NotWritten(HeadscopeError):
+    """The files don't hold what was to be written."""
+
+
+def _scores_of_class(task: HeadProofTask) -> Iterator[list[float]]:
+    """The logits of each row by the written checkpoint, after its weights were compared. Raises HeadscopeError."""
+    import torch
+
+    from headscope.examination.base.request import Request
+    from headscope.examination.checkpoint.examining import examine
+    from headscope.facts.stored.location import HubOptions, Location
+    from headscope.probing.hidden.features import run_batch
+    from headscope.probing.hidden.opening import InputSource, open_reader
+    from headscope.probing.plan import TASK_OF
+
+    place = Location(task.folder, hub=HubOptions(offline=True))
+    examined = examine("probe", Request(place, task=TASK_OF[task.input].value), None)
+    weights, model = examined.report.weights, examined.report.model
+    lost = [*weights.new, *(item.parameter for item in weights.mismatched), *weights.unused]
+    if lost:
+        raise _NotWritten(f"Transformers' loader finds new or unused weights: {few_of(lost)}", "")
+    if task.labels and tuple(model.labels) != task.labels:
+        raise _NotWritten("the labels are not those of the data", "")
+    choice = _choice_of(examined)
+    _compare_others(task, choice, place)
+    reader = open_reader(InputSource(choice, place, input=task.input), "cpu", "float32", task.rows)
+    with torch.inference_mode():
+        for row in task.rows:
+            yield run_batch(reader, [row]).scores[0].tolist()
+
+
+def _choice_of(examined: Examined) -> Any:
+    from headscope.examination.base.request import Request
+    from headscope.examination.checkpoint.loading import choose_class
+    from headscope.facts.stored.location import Location
+
+    if examined.choice is not None:
+        return examined.choice
+    return choose_class(Request(Location(examined.manifest.reference)), examined.manifest)
+
+
+def _compare_others(task: HeadProofTask, choice: Any, place: Any) -> None:
+    """Raises HeadscopeError where a tensor beside the classifier has other bytes than when the source was loaded."""
+    import torch
+
+    from headscope.examination.memory.head_memory import digest_of
+    from headscope.model.loading.inference import load_model
+
+    state = load_model(choice, place, torch.device("cpu")).state_dict()
+    found = {name: digest_of(item)[0] for name, item in state.items() if name not in task.parameters}
+    before = dict(task.others)
+    changed = sorted(name for name in {*found, *before} if found.get(name) != before.get(name))
+    if changed:
+        raise _NotWritten(f"other weights have changed: {few_of(changed)}", "")
+
+
+def _scores_of_module(task: HeadProofTask) -> Iterator[list[float]]:
+    """The scores of each row by the written module."""
+    import torch
+
+    spec = importlib.util.spec_from_file_location("classifier", next(Path(task.folder).glob("*.py")))
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    model = module.Classifier().eval()
+    is_text = task.input is Input.TEXT
+    tool = (module.load_tokenizer if is_text else module.load_processor)()
+    with torch.inference_mode():
+        for row in task.rows:
+            columns = [[item] for item in row]
+            made = module.encode(tool, *columns)
+            for inputs in [made] if is_text else made:
+                yield model(**inputs)["logits"][0].tolist()
+
+
+def _main() -> None:
+    task = restore(HeadProofTask, json.load(sys.stdin))
+    real, sys.stdout = sys.stdout, sys.stderr  # a library may print while it loads
+    proof = prove_head_here(task)
+    print(json.dumps(store(proof)), file=real)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,173 @@
+"""The classifier that `probe --write-head` writes: fitted as scikit-learn fits, held by the class, proven before."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from probing import tiny
+from safetensors.torch import load_file, save_file
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.multiclass import OneVsRestClassifier
+
+import headscope
+from headscope.cli.app import main
+from headscope.errors import HeadscopeError, UsageError
+from headscope.facts.probing.result import HeadLayout, Problem
+from headscope.probing import written_head
+from headscope.probing.head_proof import HeadProof, HeadProofTask, prove_head_apart
+from headscope.probing.scoring.scores import RIDGES, STRENGTHS, fit_all, make_trial
+
+WORDS = {"pos": 20, "neg": 40, "mid": 60}
+LABELS = ("mid", "neg", "pos")
+
+
+def rows_file(folder: Path, count: int = 60) -> Path:
+    draw = random.Random(0)
+    lines = ["text,label"]
+    for _ in range(count):
+        label = draw.choice(list(WORDS))
+        words = [f"w{draw.randrange(WORDS[label], WORDS[label] + 25)}" for _ in range(draw.randint(3, 9))]
+        lines.append(f"{' '.join(words)},{label}")
+    path = folder / "rows.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def probed(model: Path, data: Path, output: Path) -> Any:
+    return headscope.probe(model, data=data, text_column="text", label_column="label", folds=3, write_head=output)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
+def test_the_class_holds_the_classifier(name: str, tmp_path: Path) -> None:
+    """GPT-2's classifier has no bias, T5 reads the last end token; each load finds everything, the base is the old."""
+    source = tiny.save(tmp_path / name, name, side="left" if name == "gpt2" else "right", eos=name == "t5")
+    data, output = rows_file(tmp_path), tmp_path / "written"
+    result = probed(source, data, output)
+    found = result.written
+    assert (found.failure, found.layout, found.vector) == ("", HeadLayout.OWN, "head")
+    cls: Any = getattr(transformers, tiny.FAMILIES[name].classifier)
+    model, info = cls.from_pretrained(output, output_loading_info=True)
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert sorted(model.config.label2id) == sorted(LABELS)
+    before = cls.from_pretrained(source).state_dict()
+    changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
+    assert changed == set(found.parameters)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(output)
+    right, lines = 0, data.read_text().splitlines()[1:]
+    with torch.inference_mode():
+        for line in lines:
+            text, label = line.split(",")
+            scores = model.eval()(**{k: v for k, v in tokenizer(text, return_tensors="pt").items() if k != "x"}).logits
+            right += model.config.id2label[int(scores.argmax())] == label
+    assert right / len(lines) >= found.score.low  # on rows that it was fitted on
+
+
+def test_a_new_layer_before_the_classifier_makes_it_a_module(tmp_path: Path) -> None:
+    source = tiny.save(tmp_path / "base", "distilbert")
+    state = load_file(source / "model.safetensors")
+    kept = {name: value for name, value in state.items() if name.startswith("distilbert.")}
+    save_file(kept, source / "model.safetensors", {"format": "pt"})
+    output = tmp_path / "written"
+    found = probed(source, rows_file(tmp_path), output).written
+    assert found.layout is HeadLayout.MODULE
+    assert found.failure == ""
+    assert "pre_classifier" in found.why_module
+    done = subprocess.run(
+        [sys.executable, output / "classifier.py"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert "(2, 3)" in done.stdout
+    assert load_file(output / "classifier.safetensors")["weight"].shape[0] == 3
+
+
+def test_a_base_without_weights_is_refused(tmp_path: Path) -> None:
+    source = tiny.save(tmp_path / "base", "bert")
+    state = load_file(source / "model.safetensors")
+    kept = {name: value for name, value in state.items() if "layer.1.output" not in name}
+    save_file(kept, source / "model.safetensors", {"format": "pt"})
+    with pytest.raises(HeadscopeError, match="depends on random numbers"):
+        probed(source, rows_file(tmp_path), tmp_path / "written")
+    assert not (tmp_path / "written").exists()
+
+
+def test_an_existing_folder_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "written").mkdir()
+    (tmp_path / "written" / "file").touch()
+    with pytest.raises(UsageError, match="exists already"):
+        probed(tmp_path / "nothing", rows_file(tmp_path), tmp_path / "written")
+
+
+@pytest.mark.parametrize(
+    ("key", "said"), [("classifier.bias", "scores differ"), ("bert.pooler.dense.bias", "other weights have changed"),
+                      ("classifier.weight", "new or unused weights")],
+)  # fmt: skip
+def test_what_is_not_proven_is_not_written(
+    key: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A written file with another number in it, or without a tensor."""
+
+    def tampered(task: HeadProofTask) -> HeadProof:
+        path = Path(task.folder) / "model.safetensors"
+        state = load_file(path)
+        changed = {name: value + 1 if name == key else value for name, value in state.items()}
+        if key == "classifier.weight":
+            del changed[key]
+        save_file(changed, path, {"format": "pt"})
+        return prove_head_apart(task)
+
+    monkeypatch.setattr(written_head, "prove_head_apart", tampered)
+    source, data = tiny.save(tmp_path / "bert", "bert"), rows_file(tmp_path)
+    columns = ["--text-column", "text", "--label-column", "label", "--folds", "3"]
+    code = main(
+        ["probe", str(source), "--data", str(data), *columns, "--write-head", str(tmp_path / "written"), "--json"]
+    )
+    assert code == 1
+    assert said in json.loads(capsys.readouterr().out)["written"]["failure"]
+    assert not (tmp_path / "written").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bert", "rows.csv"]
+
+
+def data_of(problem: Problem, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(0)
+    vectors = draw.normal(3, 2, (120, 12)).astype(np.float32)
+    logits = (vectors - 3) @ draw.normal(size=(12, classes))
+    if problem is Problem.REGRESSION:
+        return vectors, logits[:, 0]
+    if problem is Problem.MULTI_LABEL:
+        return vectors, (logits > 0).astype(int)
+    return vectors, logits.argmax(1) if classes > 2 else (logits[:, 0] > 0).astype(int)
+
+
+@pytest.mark.parametrize("has_offset", [True, False])
+@pytest.mark.parametrize(
+    ("problem", "classes"),
+    [(Problem.SINGLE_LABEL, 3), (Problem.SINGLE_LABEL, 2), (Problem.MULTI_LABEL, 3), (Problem.REGRESSION, 1)],
+)
+def test_the_fit_is_that_of_scikit_learn(problem: Problem, classes: int, has_offset: bool) -> None:
+    vectors, labels = data_of(problem, classes)
+    trial = make_trial(labels, np.arange(len(labels)), 4, seed=0, problem=problem)
+    found = fit_all(vectors, trial, has_offset=has_offset)(vectors.astype(np.float64))
+    wide = vectors.astype(np.float64)
+    scaled = (wide - wide.mean(0)) / wide.std(0) if has_offset else wide / np.sqrt((wide**2).mean(0))
+    near = []
+    for strength in RIDGES if problem is Problem.REGRESSION else STRENGTHS:
+        if problem is Problem.REGRESSION:
+            expected = Ridge(strength, fit_intercept=has_offset).fit(scaled, labels).predict(scaled)[:, None]
+        else:
+            model = LogisticRegression(C=strength, fit_intercept=has_offset, tol=1e-8, max_iter=5000)
+            one = OneVsRestClassifier(model) if problem is Problem.MULTI_LABEL else model
+            expected = one.fit(scaled, labels).decision_function(scaled)
+            if classes == 2 and problem is Problem.SINGLE_LABEL:
+                expected = np.stack([-expected, expected], 1) / 2
+        gap = found - expected
+        if problem is Problem.SINGLE_LABEL:  # a softmax doesn't see what all classes have in common
+            gap = gap - gap.mean(1, keepdims=True)
+        near.append(np.abs(gap).max())
+    assert min(near) < 2e-2  # one of the strengths
+    assert sorted(near)[1] > 2 * min(near)
