@@ -6,7 +6,7 @@ WORKERS ?= auto
 # Tests start hundreds of processes: each would compile headscope again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup test test-all states lint format types floors docs-check engines docs docs-look check matrix bench clean
+.PHONY: demo setup test test-all states lint format types floors docs-check engines docs docs-look check matrix bench release clean
 
 ## demo: set everything up and run the main job, without network, on a bundled snapshot
 demo: $(VENV)/.run
@@ -80,8 +80,13 @@ matrix: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
+## release: builds twice and compares, checks, describes and installs what would be published; publishes nothing
+release: $(VENV)/.dev
+	test -x .release/bin/cyclonedx-py || ($(PYTHON) -m venv .release && .release/bin/python -m pip install -q cyclonedx-bom==7.5.0)
+	$(BIN)/python scripts/release.py .release/bin/cyclonedx-py --rehearse
+
 clean:
-	rm -rf $(VENV) .matrix build dist site .cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .matrix .release build dist site .cache .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "headscope needs Python 3.11 or newer; name one with PYTHON=")'

@@ -45,6 +45,13 @@ def member(wheel: zipfile.ZipFile, name: str) -> str:
     return wheel.read(path).decode()
 
 
+def test_another_build_is_the_same_byte_for_byte(built: Path, tmp_path: Path) -> None:
+    build = run([sys.executable, "-m", "build", "--outdir", str(tmp_path), str(ROOT)])
+    assert build.returncode == 0, build.stdout + build.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in built.iterdir()}
+    assert all((built / path.name).read_bytes() == path.read_bytes() for path in tmp_path.iterdir())
+
+
 def test_it_holds_every_file_of_the_package(wheel: zipfile.ZipFile) -> None:
     sources = [path for path in (ROOT / "headscope").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     assert {str(path.relative_to(ROOT)) for path in sources} <= set(wheel.namelist())
