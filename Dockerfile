@@ -3,6 +3,8 @@
 #   docker build -t headscope .
 #   docker run --rm -v "$PWD":/work headscope check ./model --for inference
 #   docker run --rm -v headscope-cache:/home/headscope/.cache headscope inspect roberta-base
+#
+# The base image is named by its tag: pin it by the digest of the day when you build for others. Dependabot proposes new ones.
 FROM python:3.12-slim AS build
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 WORKDIR /source

@@ -54,6 +54,7 @@ docs-check: $(VENV)/.dev
 	$(BIN)/python scripts/write_pictures.py --check
 	$(BIN)/python scripts/write_changes.py --check
 	$(BIN)/python scripts/write_engines.py --check
+	$(BIN)/python scripts/write_surface.py --check
 	$(BIN)/python scripts/calibrate_health.py --check
 
 ## engines: runs each engine on every class of Transformers, in a separate environment; takes hours

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator
 from textwrap import dedent, wrap
 from typing import Any, get_args, get_overloads
@@ -11,6 +12,7 @@ import headscope
 from headscope import errors
 from headscope.api import arguments
 from headscope.api.arguments import full_signature
+from headscope.cli.app import EXPERIMENTAL
 
 FUNCTIONS = (
     "inspect", "diff_weights", "check", "verify", "verify_save", "verify_served", "parameter_groups",
@@ -42,10 +44,20 @@ def api_reference() -> str:
     return "\n".join([*lines, *_results(), *_values(), *_errors()]).rstrip() + "\n"
 
 
+def is_experimental(function: Callable[..., Any]) -> bool:
+    """Whether the facts that a function returns are marked as experimental."""
+    result = inspect.signature(function, eval_str=False).return_annotation
+    found = getattr(headscope, result, None) if isinstance(result, str) else result
+    modules = [sys.modules[base.__module__] for base in getattr(found, "__mro__", ())]
+    return any(getattr(module, "STABILITY", "") == "experimental" for module in modules)
+
+
 def _function(name: str, function: Callable[..., Any]) -> Iterator[str]:
     parts = _sections(inspect.getdoc(function) or "")
     calls = [full_signature(item) for item in get_overloads(inspect.unwrap(function))] or [inspect.signature(function)]
-    yield from (f"### headscope.{name}", "", parts[""].strip(), "", "```py")
+    yield from (f"### headscope.{name}", "", parts[""].strip(), "")
+    yield from (EXPERIMENTAL, "") if is_experimental(function) else ()
+    yield "```py"
     yield from (_call(name, call) for call in calls)
     yield from ("```", "")
     if "Args" in parts:

@@ -4,7 +4,7 @@
 
 Everything is built twice, and both have to be the same byte for byte. SBOM_TOOL is the program `cyclonedx-py`; the SBOM
 names the versions of constraints.txt that the wheel needs. With `--rehearse`, the wheel is then installed from an index
-on this machine, with the digests of SHA256SUMS, into an environment of its own, and run there. Exits with 1 if anything
+on this machine, with the digests of SHA256SUMS, into a separate environment, and run there. Exits with 1 if anything
 isn't as it should be. Publishing is the workflow's task.
 """
 

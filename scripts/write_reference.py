@@ -11,7 +11,7 @@ from api_page import api_reference
 from typer.main import get_command
 from write_schema import build_schema
 
-from headscope.cli.app import _COMMANDS, app
+from headscope.cli.app import _COMMANDS, EXPERIMENTAL, app
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 _BELOW = "<!-- below: scripts/write_reference.py -->"
@@ -48,6 +48,7 @@ def cli_reference() -> str:
         lines += [f"### {panel}", "", *_table([item for item in common.values() if item.rich_help_panel == panel]), ""]
     for name, command in commands.items():
         lines += [f"## headscope {name}", "", f"`headscope {_usage(name, command)}`", "", _sentence(command), ""]
+        lines += [EXPERIMENTAL, ""] if _COMMANDS[name].is_experimental else []
         lines += ["```sh", *_COMMANDS[name].examples, "```", ""]
         own = _arguments(command) + [option for option in _options(command) if _key(option) not in common]
         lines += [*_table(own), ""] if own else []

@@ -44,11 +44,12 @@ _LOOK_UP = "Look something up"
 
 
 class _Entry(NamedTuple):
-    """A command: what runs, the group that lists it, and examples."""
+    """A command: what runs, the group that lists it, examples, and whether a minor version may change it."""
 
     run: Callable[..., int]
     group: str
     examples: tuple[str, ...]
+    is_experimental: bool = False
 
 
 _COMMANDS: dict[str, _Entry] = {
@@ -87,6 +88,7 @@ _COMMANDS: dict[str, _Entry] = {
         engines_command,
         _PIPELINE,
         ("headscope engines ./my-checkpoint", "headscope engines ./my-checkpoint --engine vllm"),
+        is_experimental=True,
     ),
     "verify": _Entry(
         verify_command,
@@ -100,6 +102,7 @@ _COMMANDS: dict[str, _Entry] = {
             "headscope edit ./my-checkpoint -o ./with-neutral --add neutral=mean",
             "headscope edit ./my-checkpoint -o ./stricter --threshold toxic=0.8",
         ),
+        is_experimental=True,
     ),
     "scan": _Entry(
         scan_command,
@@ -107,7 +110,10 @@ _COMMANDS: dict[str, _Entry] = {
         ("headscope scan --folder runs -o heads.jsonl", "headscope scan --from models.txt -o heads.parquet --resume"),
     ),
     "probe": _Entry(
-        probe_command, _MANY, ("headscope probe roberta-base --data train.csv --text-column text --label-column label",)
+        probe_command,
+        _MANY,
+        ("headscope probe roberta-base --data train.csv --text-column text --label-column label",),
+        is_experimental=True,
     ),
     "code": _Entry(
         code_command, _MANY, ("headscope code roberta-base --num-labels 3 --pooling mean -o classifier.py",)
@@ -133,13 +139,17 @@ app = typer.Typer(
 )
 
 
-def _examples(lines: Sequence[str]) -> str:
-    """The examples below the help, a line each."""
-    return "\n".join([f"Example{'s' if len(lines) > 1 else ''}:", *(f"  {line}" for line in lines)])
+EXPERIMENTAL = "Experimental: a minor version may change it."
+
+
+def _below(entry: _Entry) -> str:
+    """What is below the help: the examples, a line each, and whether the command may change."""
+    lines = [f"Example{'s' if len(entry.examples) > 1 else ''}:", *(f"  {line}" for line in entry.examples)]
+    return "\n".join([*lines, *([EXPERIMENTAL] if entry.is_experimental else [])])
 
 
 for _name, _entry in _COMMANDS.items():
-    app.command(_name, cls=PlainCommand, rich_help_panel=_entry.group, epilog=_examples(_entry.examples))(
+    app.command(_name, cls=PlainCommand, rich_help_panel=_entry.group, epilog=_below(_entry))(
         with_option_groups(_entry.run)
     )
 

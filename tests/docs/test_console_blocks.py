@@ -12,7 +12,7 @@ from tests import warm
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = (
     "write_questions.py", "write_pictures.py", "write_reference.py", "write_rules.py", "write_architecture.py",
-    "write_benchmarks.py", "write_engines.py",
+    "write_benchmarks.py", "write_engines.py", "write_surface.py",
 )  # fmt: skip
 
 

@@ -331,3 +331,43 @@ def test_every_public_name_of_the_package_has_one_meaning(tmp_path: Path):
     twice = [name for name, homes in check_names.names_with_homes(tmp_path).items() if len(homes) > 1]
     assert sorted(twice) == ["LEAST", "LONG", "SIZE", "Shape", "WIDE"]
     assert check_names.main() == 0
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def steps_of(workflow: dict) -> list[dict]:
+    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_runs_pinned_actions_with_no_more_rights_than_it_needs(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert workflow["permissions"] == {}
+    assert all("permissions" in job and "timeout-minutes" in job for job in workflow["jobs"].values())
+    used = [step["uses"] for step in steps_of(workflow) if "uses" in step]
+    assert used
+    assert all(re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", name) for name in used)
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if "uses:" in line]
+    assert all(re.search(r"# v\d+(\.\d+)*$", line) for line in lines)
+    checkouts = [step for step in steps_of(workflow) if step.get("uses", "").startswith("actions/checkout")]
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_the_workflows_run_targets_that_there_are() -> None:
+    targets = set(re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE))
+    asked = {
+        name
+        for path in WORKFLOWS
+        for step in steps_of(yaml.safe_load(path.read_text(encoding="utf-8")))
+        for name in re.findall(r"\bmake ([\w-]+)", step.get("run", ""))
+    }
+    assert asked
+    assert asked <= targets
+
+
+def test_no_job_that_publishes_runs_code_of_the_repository() -> None:
+    release = yaml.safe_load(read(".github/workflows/release.yml"))
+    writing = [job for job in release["jobs"].values() if "write" in job["permissions"].values()]
+    assert len(writing) == 2
+    assert not [step for job in writing for step in job["steps"] if "checkout" in step.get("uses", "")]

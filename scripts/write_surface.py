@@ -1,0 +1,76 @@
+"""Writes docs/surface.txt, every name that people may rely on, or `--check`s it: a line removed there is a break.
+
+A line for each command, option, exit code, rule, field of a document, value of a field, and name of the Python package,
+with its arguments. `experimental` begins the lines of what a minor version may change.
+"""
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from api_page import is_experimental
+from generated import write_or_compare
+from typer.main import get_command
+from write_schema import build_schema
+
+import headscope
+from headscope.checks import RULES
+from headscope.cli.app import _COMMANDS, app
+from headscope.errors import ExitCode
+
+_PAGE = Path(__file__).resolve().parent.parent / "docs" / "surface.txt"
+_OWN = ("errors", "facts", "__version__")
+
+
+def surface() -> str:
+    """All lines, sorted within their kind."""
+    kinds = (_commands(), _exit_codes(), _rules(), _fields(), _python())
+    return "".join(f"{line}\n" for lines in kinds for line in sorted(lines))
+
+
+def _marked(line: str, *, experimental: bool) -> str:
+    return f"experimental {line}" if experimental else line
+
+
+def _commands() -> Iterator[str]:
+    application: Any = get_command(app)
+    for name, command in application.commands.items():
+        marks = {"experimental": _COMMANDS[name].is_experimental}
+        yield _marked(f"command {name}", **marks)
+        for item in command.params:
+            shown = " ".join(item.opts) if item.opts[0].startswith("-") else item.name.upper()
+            yield _marked(f"command {name} {shown}", **marks)
+
+
+def _exit_codes() -> Iterator[str]:
+    yield from (f"exit {code.value} {code.name.lower()}" for code in ExitCode)
+
+
+def _rules() -> Iterator[str]:
+    yield from (f"rule {rule.id} {rule.name} ({rule.command})" for rule in RULES.values())
+
+
+def _fields() -> Iterator[str]:
+    for kind, described in build_schema()["$defs"].items():
+        for name, field in described.get("properties", {}).items():
+            yield _marked(f"json {kind}.{name}", experimental=field.get("x-stability") == "experimental")
+        for value in described.get("enum", ()):
+            yield f"json {kind} = {value}"
+
+
+def _python() -> Iterator[str]:
+    for name in headscope.__all__:
+        value = getattr(headscope, name)
+        if name in _OWN or not inspect.isfunction(value):
+            yield f"python headscope.{name}"
+            continue
+        for item in inspect.signature(value).parameters.values():
+            yield _marked(f"python headscope.{name} {item.name}", experimental=is_experimental(value))
+
+
+if __name__ == "__main__":
+    sys.exit(write_or_compare(_PAGE, surface(), sys.argv[1:]))
