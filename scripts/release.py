@@ -61,7 +61,7 @@ def _run(*command: str, folder: Path = ROOT, **options: Any) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, **options)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    return str(done.stdout)
 
 
 def _build(folder: Path) -> dict[str, str]:

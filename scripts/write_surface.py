@@ -63,7 +63,7 @@ def _fields() -> Iterator[str]:
 
 
 def _python() -> Iterator[str]:
-    for name in headscope.__all__:
+    for name in dir(headscope):
         value = getattr(headscope, name)
         if name in _OWN or not inspect.isfunction(value):
             yield f"python headscope.{name}"
