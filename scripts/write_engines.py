@@ -12,6 +12,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from generated import write_or_compare
+from run_engines import ONE_LABEL
 from transformers import AutoConfig
 
 import headscope
@@ -80,7 +81,8 @@ _REPRODUCERS = """
 ## Reproduce a difference
 
 Each script makes a small random checkpoint, and prints the logits of Transformers and of the engine for the same
-tokens. It needs the engine, PyTorch and Transformers, not headscope. What it printed:
+tokens, or what differs below the head. It needs the engine and the libraries that it names, not headscope. What it
+printed:
 """
 _DIFFERENCES = """
 ## Differences
@@ -92,20 +94,22 @@ Every other head, what the engine computes, and where that was read.
 _RUNS = """
 ## Runs
 
-Each class whose small copy an engine took, next to Transformers {transformers}, in float32, with {labels} named
-labels. `same` and `other` count heads, `explained` those of the others that one variant explains. `no scores`: the
-engine refuses the class. `open`: no small copy can be made, the engine can't be started with it, or the scores can't
-be compared.
+Each class whose small copy an engine took, next to Transformers {transformers}, in float32: classes that score texts
+or tokens with {labels} named labels, and some that score texts with one. `same` and `other` count heads, `explained`
+those of the others that one variant explains. `no scores`: the engine refuses the class. `open`: no small copy can be
+made, the engine can't be started with it, or the scores can't be compared.
 
-| engine | version | run on | same | other | explained | no scores | open |
-|---|---|---|---|---|---|---|---|
+| engine | version | run on | classes | same | other | explained | no scores | open |
+|---|---|---|---|---|---|---|---|---|
 """
 _OTHER_HEADS = """
-Heads and inputs that differ:
+Heads and inputs that differ. FNet in ONNX Runtime has its own head: below it, the Fourier transform of 768 numbers is some
+200 times less exact than one of 512 or 1,024 (`reproduce_onnx_runtime.py`), so that scores differ by 1e-4 of the largest.
 
 | engine | class | computes | what differs |
 |---|---|---|---|
 """
+_KINDS = ("texts", "texts, one label", "tokens")
 _KEPT = Path(__file__).resolve().parent / "engine_runs"
 _SCRIPTS = Path(__file__).resolve().parent / "engine_reproducers"
 
@@ -188,17 +192,11 @@ def _run_lines(facts: list[EngineFacts]) -> Iterator[str]:
         return
     yield _RUNS.format(transformers=kept[0][1]["transformers"], labels=_LABELS).rstrip("\n")
     for item, runs in kept:
-        rows = list(runs["classes"].values())
-        ran = [row for row in rows if row["ran"]]
-        other = [row for row in ran if row["runs"] and row["same_head"] is False]
-        counts = (
-            sum(bool(row["runs"] and row["same_head"]) for row in ran),
-            len(other),
-            sum(bool(row["formula"]) for row in other),
-            sum(row["runs"] is False for row in ran),
-            len(rows) - len(ran),
-        )
-        yield f"| {item.title} | {runs['version']} | {runs['run_on']} | {' | '.join(map(str, counts))} |"
+        for kind in _KINDS:
+            rows = [row for name, row in runs["classes"].items() if _kind(name) == kind]
+            if rows:
+                counts = " | ".join(map(str, _counts(rows)))
+                yield f"| {item.title} | {runs['version']} | {runs['run_on']} | {kind} | {counts} |"
     yield _OTHER_HEADS.rstrip("\n")
     for item, runs in kept:
         for name, row in runs["classes"].items():
@@ -207,6 +205,26 @@ def _run_lines(facts: list[EngineFacts]) -> Iterator[str]:
                 formula = f"`{row['formula']}`" if row["formula"] else "the same head" if row["same_head"] else "?"
                 told = _cell(" ".join([row["reason"], *notes]).strip())
                 yield f"| {item.title} | `{name}` | {formula} | {told} |"
+
+
+def _kind(name: str) -> str:
+    """Which of the kinds a class was run as."""
+    if name.endswith(ONE_LABEL):
+        return "texts, one label"
+    return "texts" if "ForSequenceClassification" in name else "tokens"
+
+
+def _counts(rows: list[dict[str, Any]]) -> tuple[int, ...]:
+    """The columns of the table of runs."""
+    ran = [row for row in rows if row["ran"]]
+    other = [row for row in ran if row["runs"] and row["same_head"] is False]
+    return (
+        sum(bool(row["runs"] and row["same_head"]) for row in ran),
+        len(other),
+        sum(bool(row["formula"]) for row in other),
+        sum(row["runs"] is False for row in ran),
+        len(rows) - len(ran) + sum(bool(row["runs"]) and row["same_head"] is None for row in ran),
+    )
 
 
 def _reproducers() -> Iterator[str]:

@@ -207,8 +207,10 @@ def mlserver(fake: FakeServer, method: str, path: str, body: Any) -> Any:
             return {"name": "clf", "platform": "", "inputs": [{"name": "args", "datatype": "BYTES", "shape": [-1]}]}
         case "POST", "/v2/models/clf/infer":
             sent = {tensor["name"]: tensor["data"] for tensor in body["inputs"]}
+            assert body["inputs"][0]["parameters"] == {"content_type": "hg_json"}
+            (texts,) = json.loads(sent["args"][0])
             raw = sent.get("function_to_apply") == ["none"]
-            rows = [json.dumps(fake.named((text,), raw)[: sent["top_k"][0]]) for text in sent["args"]]
+            rows = [json.dumps(fake.named((text,), raw)[: sent["top_k"][0]]) for text in texts]
             return {"outputs": [{"name": "output", "datatype": "BYTES", "shape": [len(rows), 1], "data": rows}]}
     return None
 

@@ -14,7 +14,7 @@ from headscope.serving.asking.exchange import Exchange, ServerReply
 from headscope.serving.asking.protocols import ServerProtocol, Way, Ways, ways_of
 from headscope.serving.asking.rows import wrong_answer
 
-_TOO_LARGE, _REFUSALS = 413, (400, 422, 424, 500)
+_BAD_REQUEST, _TOO_LARGE, _REFUSALS = 400, 413, (400, 422, 424, 500)
 _BATCH = re.compile(r"batch|too many|at most|too long|too large|maximum number|max_items", re.IGNORECASE)
 _SUMS_TO_ONE = 1e-3
 _NUMBERED = re.compile(r"LABEL_(\d{1,9})")
@@ -30,8 +30,9 @@ def ask(server: ServerAddress, protocol: ServerProtocol, texts: Sequence[TextOrP
         raise ValueError("texts and pairs of texts need separate calls")
     ways, pairs = ways_of(protocol.name), bool(texts) and len(texts[0]) == 2
     way = ways.pairs if pairs else ways.texts
-    if way is None:
-        raise Unsupported(ways.refusal, "ask another engine" if pairs else "pass pairs of texts")
+    if way is None or (protocol.is_reranker and not pairs):
+        told = ways.refusal or f"the model {one_line(protocol.model)} gives scores to pairs only"
+        raise Unsupported(told, "ask another engine" if pairs else "pass pairs of texts")
     if raw and not protocol.can_give_logits(pairs):
         raise Unsupported(
             f"{ways.title} can't be asked for logits of {'pairs' if pairs else 'texts'}", "ask for scores"
@@ -47,13 +48,18 @@ def ask(server: ServerAddress, protocol: ServerProtocol, texts: Sequence[TextOrP
     is_raw = raw and not _are_probabilities(aligned)
     if raw and not is_raw:
         notes.append("logits were requested, but the server answered with probabilities")
-    engine = protocol.engine or protocol.name
-    return Answers(engine, protocol.version, protocol.name, is_raw, aligned, tuple(notes), protocol.dtype)
+    if batches.told:
+        notes.append(f"{batches.told}; the scores are those of {batches.ways.title}")
+    engine, name = protocol.engine or protocol.name, batches.protocol.name
+    return Answers(engine, protocol.version, name, is_raw, aligned, tuple(notes), protocol.dtype)
 
 
 @dataclass(slots=True)
 class Batches:
-    """Requests of several texts each; the size becomes smaller where the server refuses it."""
+    """Requests of several texts each; the size becomes smaller where the server refuses it.
+
+    Where it refuses even the first text, they go on with the protocol that is there for this; `told` says what it said.
+    """
 
     protocol: ServerProtocol
     ways: Ways
@@ -61,18 +67,28 @@ class Batches:
     raw: bool
     size: int
     was_refused: bool = False
+    told: str = ""
 
     def answers(self, exchange: Exchange, texts: Sequence[TextOrPair]) -> Iterator[Answer]:
         """The answers to texts that may share a request."""
-        url, at = self.way.path(self.protocol, self.raw), 0
+        at = 0
         while at < len(texts):
             batch = texts[at : at + self.size]
+            url = self.way.path(self.protocol, self.raw)
             reply = exchange.post(url, self.way.body(self.protocol, batch, self.raw))
             if len(batch) > 1 and self._is_refused(reply):
                 self.size, self.was_refused = len(batch) // 2, True
                 continue
+            if reply.status == _BAD_REQUEST and self.ways.instead and self.way is self.ways.texts:
+                self._go_on_with(self.ways.instead, reply)
+                continue
             yield from self.way.read(reply.json(), len(batch))
             at += len(batch)
+
+    def _go_on_with(self, name: str, reply: ServerReply) -> None:
+        self.told = f"{reply.where} answered {reply.status}: {reply.says}"
+        self.protocol, self.ways = replace(self.protocol, name=name), ways_of(name)
+        self.way = self.ways.texts or self.way
 
     def _is_refused(self, reply: ServerReply) -> bool:
         if reply.status == _TOO_LARGE:

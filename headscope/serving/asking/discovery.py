@@ -92,9 +92,10 @@ def _owned_by(owner: str, engine: str) -> Callable[[Any], ServerFacts | None]:
         models = [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []
         if not any(one.get("owned_by") == owner for one in models):
             return None
-        names = [one["id"] for one in models if isinstance(one.get("id"), str)]
-        able = [one["id"] for one in models if "classify" in (one.get("capabilities") or ()) and one.get("id") in names]
-        return {"engine": engine, "model": (able or names or [""])[0]}
+        able = {name: one.get("capabilities") or () for one in models if isinstance(name := one.get("id"), str)}
+        wanted = [name for kind in ("classify", "rerank") for name in able if kind in able[name]]
+        rerankers = [name for name in able if "rerank" in able[name] and "classify" not in able[name]]
+        return {"engine": engine, "model": [*wanted, *able, ""][0], "rerankers": rerankers}
 
     return reads
 
@@ -167,6 +168,7 @@ class _Seen:
         prefix = "/v1" if probe.protocol == "infinity" and probe.path.startswith("/v1") else ""
         facts["version"] = _version_in(facts)
         facts["model"] = self.server.model or facts.get("model", "")
+        facts["is_reranker"] = facts["model"] in facts.pop("rerankers", ())
         facts["evidence"] = (f"GET {probe.path} is answered as {ways_of(probe.protocol).title} answers it",)
         return ServerProtocol(probe.protocol, self.server.base + prefix, self.server.exact, **facts)
 

@@ -6,6 +6,7 @@ Read in vLLM 0.32.0, Text Embeddings Inference 0d124dc (after 1.9.3), SGLang 0.5
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,8 +24,8 @@ class ServerProtocol:
 
     `base` is what paths are appended to, `exact` the URL as given. `model` is the name to ask under, "" to leave it
     out. `labels` are the classes in their order, () where the server doesn't tell. `most_texts` is the largest batch
-    that the server says it takes, `dtype` the precision that it says it computes in. `evidence` says what was found
-    where.
+    that the server says it takes, `dtype` the precision that it says it computes in. `is_reranker`: it says that the
+    model takes pairs only. `evidence` says what was found where.
     """
 
     name: str
@@ -37,17 +38,13 @@ class ServerProtocol:
     text_input: str = "text"
     most_texts: int | None = None
     dtype: str = ""
+    is_reranker: bool = False
     evidence: tuple[str, ...] = ()
 
     @property
     def can_score_texts(self) -> bool:
         """Whether texts alone can be asked about."""
-        return _WAYS[self.name].texts is not None
-
-    @property
-    def can_score_pairs(self) -> bool:
-        """Whether pairs of texts can be asked about."""
-        return _WAYS[self.name].pairs is not None
+        return _WAYS[self.name].texts is not None and not self.is_reranker
 
     @property
     def is_pipeline(self) -> bool:
@@ -80,7 +77,8 @@ class Way:
 class Ways:
     """What a protocol has requests for, with a sentence where texts or pairs can't.
 
-    `lists_may_fail` says that a server of this kind may refuse several texts in a request with any error.
+    `lists_may_fail` says that a server of this kind may refuse several texts in a request with any error. `instead`
+    is the protocol to go on with where a text is a bad request.
     """
 
     title: str
@@ -89,6 +87,7 @@ class Ways:
     refusal: str = ""
     lists_may_fail: bool = False
     note: str = ""
+    instead: str = ""
 
 
 def protocol_names() -> tuple[str, ...]:
@@ -164,11 +163,13 @@ _ALL_CLASSES = 1_000_000
 
 def _kserve_body(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
     data = [text for (text,) in texts]
-    inputs: list[dict[str, Any]] = [_tensor(protocol.text_input, "BYTES", data, "str")]
-    if protocol.is_pipeline:
-        inputs.append(_tensor("top_k", "INT32", [_ALL_CLASSES], "raw"))
-        inputs += [_tensor("function_to_apply", "BYTES", ["none"], "raw")] if raw else []
-    return {"inputs": inputs}
+    if not protocol.is_pipeline:
+        return {"inputs": [_tensor(protocol.text_input, "BYTES", data, "str")]}
+    inputs = [  # the arguments of a call: the pipeline takes a list as one of them, and several texts as none
+        _tensor(protocol.text_input, "BYTES", [json.dumps([data])], "hg_json"),
+        _tensor("top_k", "INT32", [_ALL_CLASSES], "raw"),
+    ]
+    return {"inputs": inputs + ([_tensor("function_to_apply", "BYTES", ["none"], "raw")] if raw else [])}
 
 
 def _tensor(name: str, datatype: str, data: list[Any], content_type: str) -> dict[str, Any]:
@@ -188,7 +189,8 @@ _POOLED = partial(rows.vectors, rows="data", name="data")
 _LISTED = partial(rows.single_scores, rows="")
 _CUT = "the server cuts texts that are too long"
 _WAYS = {
-    "vllm": Ways("vLLM", Way(_at("/classify"), _vllm_texts, rows.probability_rows, True), _VLLM_PAIRS),
+    "vllm": Ways("vLLM", Way(_at("/classify"), _vllm_texts, rows.probability_rows, True), _VLLM_PAIRS,
+        instead="vllm-pooling"),
     "vllm-pooling": Ways(
         "vLLM's /pooling",
         Way(_at("/pooling"), partial(_vllm_texts, task="classify"), _POOLED, True),

@@ -87,12 +87,22 @@ def _resolution(folder: str) -> dict[str, Any]:
     return {**answer, "implementation": architecture, "positions": str(pooling), "dtype": dtype}
 
 
+def _loaded(folder: str, options: dict[str, Any]) -> Any:
+    """The model, for the longest text that fits into memory, up to its limit: otherwise a large limit is an error."""
+    try:
+        return vllm.LLM(model=folder, max_model_len=-1, **options)
+    except ValueError as error:
+        if "max_model_len" not in str(error):
+            raise
+        return vllm.LLM(model=folder, **options)  # the configuration has no limit, so vLLM has a default for it
+
+
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     """What ANSWER.json holds."""
     answer = {"version": vllm.__version__, "error": "", "batches": [], "notes": []}
     options = {"runner": "pooling", "dtype": "float32", "enforce_eager": True}
-    try:  # the longest text that fits into memory, up to the model's limit: otherwise a large limit is an error
-        llm = vllm.LLM(model=request["folder"], max_model_len=-1, **options)
+    try:
+        llm = _loaded(request["folder"], options)
     except (ImportError, MemoryError):  # says nothing about the checkpoint
         raise
     except Exception as error:  # whatever the engine raises on a checkpoint that it doesn't take
