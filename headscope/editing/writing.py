@@ -31,7 +31,6 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 _NOT_WEIGHTS = ("training_args.bin", "scheduler.bin", "scheduler.pt", "rng_state.pth")
 _OF_TOOLS = (".git", ".cache")
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-RECORD = "headscope-edit.json"
 _ALIGNMENT = 8
 
 
