@@ -94,6 +94,10 @@ class AdapterEdits(TypedDict, total=False):
     merge_adapter: Annotated[
         bool, "Merge the adapter with PEFT into its base model, which is on this machine, before all other changes."
     ]
+    adapter_head: Annotated[
+        str | PathLike[str] | None,
+        "A checkpoint whose trained head is written into the adapter, so that PEFT loads it; no other change with it.",
+    ]
 
 
 class WritingOptions(ClassOptions, total=False):
@@ -171,8 +175,15 @@ def edit(
         in_place=options.get("in_place", False),
         dry_run=options.get("dry_run", False),
     )
-    folder = None if output is None else Path(output)
-    return Edited(**fields_of(edit_checkpoint(request, folder, wish, progress or (lambda sentence: None))))
+    folder, tell = None if output is None else Path(output), progress or (lambda sentence: None)
+    head = read_path(options.get("adapter_head"), "adapter_head")
+    if head is not None:
+        from headscope.editing.adapter_head import write_adapter_head
+
+        if folder is None or wish != EditWish(dry_run=wish.dry_run):
+            raise UsageError("an adapter gets a head in a new folder, without another change", "give -o DIR alone")
+        return Edited(**fields_of(write_adapter_head(request, folder, head, tell, dry_run=wish.dry_run)))
+    return Edited(**fields_of(edit_checkpoint(request, folder, wish, tell)))
 
 
 def _changes(options: Mapping[str, Any]) -> LabelChanges:

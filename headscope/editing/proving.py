@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headscope.examination.base.request import Request
     from headscope.examination.checkpoint.examining import Examined
     from headscope.examination.evidence.stored_tensors import StoredFiles
+    from headscope.trace import HeadProgram
 
 _SIZES = (1.0, 5.0)
 """The sizes of random hidden states: those of a base model that ends in a normalization, and its outliers."""
@@ -260,13 +261,23 @@ def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple
     import torch
 
     one, two = old.examined.program(), new.examined.program()
+    counts = [len(side.examined.report.model.labels) for side in (old, new)]
     if one is None or two is None:
-        raise Unsupported("the head path is not known, so nothing can be proven about the scores", "")
+        gaps = (*old.examined.report.not_determined, *new.examined.report.not_determined)
+        why = f" ({gaps[0].reason})" if gaps else ""
+        raise Unsupported(f"the head path is not known{why}, so nothing can be proven about the scores", "")
     own, others = _head_numbers(old), _head_numbers(new)
     unread = [item.parameter for item in task.tensors if item.parameter not in own or item.parameter not in others]
     if unread:
         raise Unsupported(f"the numbers of {unread[0]} can't be read, so nothing can be proven about the scores", "")
     if [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]:
+        # a batch has no size of the model: of one with five classes, not five rows
+        one, two = (_traced_beside(side, counts) for side in (old, new))
+    if (
+        one is None
+        or two is None
+        or [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]
+    ):
         raise Unsupported("the two heads begin at hidden states of other shapes", "")
     for size, seed in zip(_SIZES, _SEEDS, strict=True):
         generator = torch.Generator().manual_seed(seed)
@@ -275,6 +286,16 @@ def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple
         if len(before) != 1 or len(after) != 1:
             raise Unsupported("the head gives several tensors of scores", "")
         yield _as_rows(before[0]), _as_rows(after[0])
+
+
+def _traced_beside(side: _Side, counts: Sequence[int]) -> HeadProgram | None:
+    """The head, traced on a batch that has none of the sizes `counts`: every number of a configuration is avoided."""
+    from headscope.examination.base.tracing import trace_checkpoint
+    from headscope.examination.checkpoint.examining import examine_manifest
+
+    config = {**side.examined.manifest.config, "sizes_to_avoid": list(counts)}
+    manifest = replace(side.examined.manifest, parsed_config=config)
+    return examine_manifest("inspect", side.request, manifest, trace_checkpoint, None).program()
 
 
 def _as_rows(logits: torch.Tensor) -> torch.Tensor:

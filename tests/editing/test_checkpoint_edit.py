@@ -514,3 +514,11 @@ def test_a_hub_id_is_its_folder_in_the_cache(bert: Path, tmp_path: Path, monkeyp
         headscope.edit("owner/name", in_place=True, drop="bad")
     with pytest.raises(HeadscopeError):
         headscope.edit("owner/other", tmp_path / "x", drop="bad")
+
+
+@pytest.mark.parametrize("count", [5, 7, 11])
+def test_a_number_of_classes_that_is_a_size_of_the_probe_is_proven_too(bert: Path, tmp_path: Path, count: int) -> None:
+    found = headscope.edit(bert, tmp_path / "new", add=[f"n{at}" for at in range(count - 3)])
+    assert found.verdict.value == "proven" and len(found.labels) == count, found.proof
+    back = headscope.edit(tmp_path / "new", tmp_path / "old", keep="bad,fair,good")
+    assert back.verdict.value == "proven", back.proof

@@ -14,7 +14,7 @@ from test_checkpoint_edit import TEXT
 
 import headscope
 from headscope.cli.app import main
-from headscope.editing import checkpoint_edit, merging
+from headscope.editing import adapter_head, checkpoint_edit, merging
 from headscope.editing.proving import prove_here
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 
@@ -188,3 +188,35 @@ def test_a_merge_that_is_not_pefts_is_refused(lora: Path, tmp_path: Path, monkey
     with pytest.raises(Unsupported, match="not the one that PEFT merges"):
         headscope.edit(lora, tmp_path / "new", merge_adapter=True)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("family", ["Bert", "Roberta"])
+def test_an_adapter_gets_the_head_of_a_checkpoint(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What PEFT loads from the result against the adapter's own load with the head's numbers put in by hand."""
+    monkeypatch.setattr(adapter_head, "prove_head_apart", adapter_head.prove_head_here)
+    base = save_base(tmp_path / "base", family, pad_token_id=1)
+    adapter = save_adapter(base, tmp_path / "adapter", peft.LoraConfig(target_modules=["query"], r=2), family)
+    cls: Any = getattr(transformers, f"{family}ForSequenceClassification")
+    torch.manual_seed(9)
+    trained = cls.from_pretrained(base, num_labels=3).eval()
+    with torch.no_grad():
+        for parameter in trained.classifier.parameters():
+            parameter.normal_(0, 0.3)
+    trained.save_pretrained(tmp_path / "trained")
+    with pytest.raises(Unsupported, match="random"):
+        headscope.edit(adapter, tmp_path / "merged", merge_adapter=True)
+    found = headscope.edit(adapter, tmp_path / "new", adapter_head=tmp_path / "trained")
+    assert found.verdict.value == "proven" and found.head_from, found.proof
+    loaded = unmerged(base, tmp_path / "new", family)
+    by_hand = unmerged(base, adapter, family)
+    by_hand.get_base_model().classifier.load_state_dict(trained.classifier.state_dict())
+    torch.testing.assert_close(logits(loaded), logits(by_hand), rtol=0, atol=0)
+    assert headscope.edit(tmp_path / "new", tmp_path / "merged", merge_adapter=True).verdict.value == "proven"
+    torch.testing.assert_close(logits(plain(tmp_path / "merged", family)), logits(by_hand), rtol=1e-3, atol=1e-4)
+    for source, head, options in (
+        (adapter, base, {}), (base, tmp_path / "trained", {}), (tmp_path / "new", tmp_path / "trained", {}),
+        (adapter, tmp_path / "trained", {"drop": "LABEL_0"}),
+    ):  # fmt: skip
+        with pytest.raises(HeadscopeError):
+            headscope.edit(source, tmp_path / "other", adapter_head=head, **options)
+    assert not (tmp_path / "other").exists()

@@ -125,6 +125,12 @@ class ResultOptions:
     merge_adapter: Annotated[
         bool, option("--merge-adapter", "MODEL is an adapter: merge it into its base model first.", panel=_RESULT)
     ] = False
+    adapter_head: Annotated[
+        str | None,
+        option(
+            "--adapter-head", "Write the head of this checkpoint into the adapter MODEL.", "CHECKPOINT", panel=_RESULT
+        ),
+    ] = None
     in_place: Annotated[
         bool, option("--in-place", "Replace the checkpoint; it's kept as NAME.before-edit.", panel=_RESULT)
     ] = False
@@ -157,8 +163,8 @@ def edit_command(  # noqa: PLR0917  Typer passes every option by name
         found = api.edit(
             model, result.output, model_class=model_class, trust_remote_code=trust_remote_code, texts=result.text,
             link=result.link, in_place=result.in_place, dry_run=result.dry_run, progress=tell,
-            merge_adapter=result.merge_adapter, **vars(config), **_label_keywords(labels),
-            **_score_keywords(scores), **fit.keywords(),
+            merge_adapter=result.merge_adapter, adapter_head=result.adapter_head, **vars(config),
+            **_label_keywords(labels), **_score_keywords(scores), **fit.keywords(),
         )  # fmt: skip
     write_report(
         Pages(json=result.json),

@@ -280,6 +280,8 @@ class EditReport:
     """What was fitted to labeled texts; null without `--fit`."""
     merge: AdapterMerge | None = None
     """The adapter that was merged first; null without `--merge-adapter`."""
+    head_from: str = ""
+    """The checkpoint whose head was written into an adapter; empty without `--adapter-head`."""
     is_dry_run: bool = False
     """Whether nothing was to be written."""
     command: str = "edit"

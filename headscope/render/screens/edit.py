@@ -62,6 +62,10 @@ def _gain(report: EditReport) -> str:
 
 
 def _what(report: EditReport) -> str:
+    if report.head_from:
+        return (
+            f"the adapter has the head of {report.head_from}, {counted(len(report.labels_before), 'class', 'classes')}"
+        )
     if report.merge is not None and not report.labels and not report.settings:
         return f"the adapter is merged, {counted(len(report.labels_before), 'class', 'classes')}"
     if not report.labels:
