@@ -226,6 +226,8 @@ def _fit_wish(options: Mapping[str, Any]) -> FitWish | None:
         return None
     if kind not in [item.value for item in FitKind]:
         raise UsageError(f"{kind!r} can't be fitted", f"fits: {', '.join(FitKind)}")
+    if options.get("limit", 2000) < 1:
+        raise UsageError(f"a limit of {options['limit']} texts leaves none", "give at least 40")
     data = DataRequest(
         file, _columns(options, "label_column"), _columns(options, "text_column"), options.get("split"),
         options.get("limit", 2000), options.get("device", "cpu"),

@@ -12,13 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints import EDIT_RECORD
+from headscope.editing.merging import folder_of_base, model_in
 from headscope.editing.proving import prove_in_process
-from headscope.editing.writing import check_target, check_unchanged, copy_files, file_states, put_in_place, staged
+from headscope.editing.writing import (
+    check_target,
+    check_unchanged,
+    copy_files,
+    file_states,
+    put_in_place,
+    staged,
+    write_small_file,
+)
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.reading import in_local_folder
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined, examine
-from headscope.examination.checkpoint.loading import choose_class
 from headscope.examination.evidence.stored_tensors import open_stored_files
 from headscope.facts.counting import few_of
 from headscope.facts.plain import restore, store
@@ -29,8 +37,6 @@ from headscope.facts.stored.location import HubOptions, Location
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
-
 _CONFIG, _WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
 _PREFIX = "base_model.model."
 _SAVED = ".modules_to_save.default."
@@ -68,14 +74,9 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
         source=named,
         output=str(output),
         model_class=model.class_name,
-        labels=(),
         labels_before=model.labels,
-        tensors=(),
-        settings=(),
-        temperature=1.0,
         exact=(f"PEFT loads {few_of(parameters)} as {head} has them.",),
         approximate=(f"An adapter holds no names of classes: load its base with num_labels={model.num_labels}.",),
-        left_out=(),
         proof=EditProof(reason="a dry run proves nothing" if dry_run else ""),
         head_from=head,
         is_dry_run=dry_run,
@@ -84,9 +85,7 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
         return report
     with staged(output) as place:
         _write(place, request, examined, _numbers(source, given, parameters))
-        task = HeadTask(
-            str(folder), str(place), str(base), source.reference, parameters, model.class_name
-        )  # fmt: skip
+        task = HeadTask(str(folder), str(place), str(base), source.reference, parameters, model.class_name)
         tell("proving the result in a separate process")
         report = replace(report, proof=prove_head_apart(task))
         check_unchanged(folder, states)
@@ -105,10 +104,7 @@ def _check(request: Request, examined: Examined, given: Examined) -> tuple[Path,
         raise Unsupported(f"{given.report.checkpoint.reference} doesn't give a whole head", "name a trained checkpoint")
     if examined.report.model.class_name != given.report.model.class_name:
         raise Unsupported("the adapter and the head are of different classes of Transformers", "")
-    base = Path(in_local_folder(replace(request, location=Location(manifest.base, manifest.base_revision))).reference)
-    if not base.is_dir():
-        raise Unsupported(f"the base model {manifest.base} is not a folder on this machine", "download it")
-    return folder, base
+    return folder, folder_of_base(request, manifest)
 
 
 def _parameters(examined: Examined, given: Examined) -> tuple[str, ...]:
@@ -150,7 +146,7 @@ def _write(place: Path, request: Request, examined: Examined, head: dict[str, to
     save_file(tensors, place / _WEIGHTS[0], {"format": "pt"})
     config = adapter.config
     config["modules_to_save"] = sorted({*(config.get("modules_to_save") or ()), *facts.modules_to_save})
-    (place / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_small_file(place / _CONFIG, json.dumps(config, indent=2) + "\n")
 
 
 def prove_head_apart(task: HeadTask) -> EditProof:
@@ -170,7 +166,7 @@ def prove_head_here(task: HeadTask) -> EditProof:
         own = examine("inspect", Request(Location(task.head, hub=HubOptions(offline=True))), None)
         count = own.report.model.num_labels
         before, after = (_with_adapter(task, folder, count) for folder in (task.adapter, task.result))
-        head = _model(own, Request(Location(task.head)), Path(task.head))
+        head = model_in(Request(Location(task.head)), own, Path(task.head), torch.float32)
     except HeadscopeError as err:
         return EditProof(reason=err.message)
     expected, found = head.state_dict(), after[0].state_dict()
@@ -204,23 +200,16 @@ def prove_head_here(task: HeadTask) -> EditProof:
 
 def _with_adapter(task: HeadTask, folder: str, count: int) -> tuple[Any, Examined]:
     """PEFT's own load of an adapter onto its base, and headscope's examination of it."""
+    import torch
+
     from headscope.upstream.peft import model_with_adapter
 
     place = Location(folder, hub=HubOptions(offline=True))
     request = Request(place, model_class=task.model_class, num_labels=count)
     examined = examine("inspect", request, None)
     assert examined.manifest.adapter is not None  # it is one
-    model = _model(examined, request, Path(task.base))
+    model = model_in(request, examined, Path(task.base), torch.float32)
     return model_with_adapter(model, Path(folder), examined.manifest.adapter.config), examined
-
-
-def _model(examined: Examined, request: Request, folder: Path) -> PreTrainedModel:
-    import torch
-
-    from headscope.model.loading.inference import load_model
-
-    choice = examined.choice or choose_class(request, examined.manifest)
-    return load_model(choice, Location(str(folder), hub=HubOptions(offline=True)), torch.device("cpu"), torch.float32)
 
 
 def _main() -> None:

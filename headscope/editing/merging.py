@@ -111,6 +111,11 @@ def _check(request: Request, examined: Examined) -> Path:
         )
     if report.model.quantization is not None:
         raise Unsupported("the base model is quantized, and its weights are packed", "name the original as base model")
+    return folder_of_base(request, manifest)
+
+
+def folder_of_base(request: Request, manifest: CheckpointManifest) -> Path:
+    """Where the base model of an adapter is. Raises Unsupported where it isn't on this machine."""
     base = Path(in_local_folder(replace(request, location=Location(manifest.base, manifest.base_revision))).reference)
     if not base.is_dir():
         raise Unsupported(f"the base model {manifest.base} is not a folder on this machine", "download it")
@@ -120,13 +125,13 @@ def _check(request: Request, examined: Examined) -> Path:
 def _merged(request: Request, examined: Examined, base: Path) -> PreTrainedModel:
     from headscope.upstream.peft import merged_model
 
-    model = _base_model(request, examined, base)
+    model = model_in(request, examined, base)
     assert examined.manifest.adapter is not None  # checked
     merged: PreTrainedModel = merged_model(model, Path(request.reference), examined.manifest.adapter.config)
     return merged
 
 
-def _base_model(request: Request, examined: Examined, base: Path, dtype: torch.dtype | None = None) -> PreTrainedModel:
+def model_in(request: Request, examined: Examined, base: Path, dtype: torch.dtype | None = None) -> PreTrainedModel:
     """The model of the adapter's class with the weights of the base, in their own number format or in another."""
     import torch
 
@@ -167,7 +172,7 @@ def prove_merge_here(task: MergeTask) -> MergeProof:
         weights = result.report.weights
         proof = MergeProof(loads=not (weights.new or weights.mismatched or weights.unused))
         again = _merged(request, examined, base).state_dict()
-        written = _base_model(request, examined, Path(task.result)).state_dict()
+        written = model_in(request, examined, Path(task.result)).state_dict()
         same = again.keys() == written.keys() and all(_is_same(again[key], written[key]) for key in again)
         proof = replace(proof, tensors_equal=same)
         formats = {torch.finfo(item.dtype).eps for item in written.values() if item.is_floating_point()}
@@ -203,9 +208,9 @@ def _scores(request: Request, examined: Examined, task: MergeTask, rounding: flo
     from headscope.upstream.peft import model_with_adapter
 
     assert examined.manifest.adapter is not None  # it is one
-    base = _base_model(request, examined, Path(task.base), torch.float32)
+    base = model_in(request, examined, Path(task.base), torch.float32)
     unmerged = model_with_adapter(base, Path(task.adapter), examined.manifest.adapter.config)
-    merged = _base_model(request, examined, Path(task.result), torch.float32)
+    merged = model_in(request, examined, Path(task.result), torch.float32)
     probes = [build_probe(merged, examined.report.model.task, turn=turn, with_labels=False) for turn in range(_BATCHES)]
     with torch.inference_mode():
         pairs = [(unmerged(**probe.inputs).logits.float(), merged(**probe.inputs).logits.float()) for probe in probes]

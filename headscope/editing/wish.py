@@ -66,7 +66,7 @@ class EditWish:
 
     def with_fit(self, temperature: float | None, thresholds: Mapping[str, float]) -> EditWish:
         """The same with what was fitted. Raises UsageError where it was given too."""
-        if (temperature is not None and self.temperature != 1.0) or (thresholds and self.changes.threshold):
+        if self.temperature != 1.0 or (thresholds and self.changes.threshold):
             raise UsageError("what is fitted is given too", "leave out --temperature, --threshold or --fit")
         changes = replace(self.changes, threshold=thresholds) if thresholds else self.changes
         return replace(self, changes=changes, temperature=temperature or self.temperature, fit=None)

@@ -212,6 +212,8 @@ def test_where_the_held_out_texts_gain_nothing_the_verdict_says_so(
         (["bad", "fair", "good"] * 80, {"add": {"new": "random"}}, UsageError, "random row"),
         (["bad", "fair", "good"] * 80, {"fit": "scale"}, UsageError, "scale"),
         (["bad", "fair", "good"] * 80, {"data": None}, UsageError, "needs"),
+        (["bad", "fair", "good"] * 80, {"limit": 0}, UsageError, "limit"),
+        (["bad", "fair", "good"] * 80, {"limit": 30}, UsageError, "too few"),
         (["bad", "fair", "good"] * 80, {"text_column": None}, UsageError, "text"),
         (["0.5", "1.5", "2.5"] * 80, {}, UsageError, "fractions"),
     ],

@@ -258,24 +258,24 @@ class EditReport:
     """The folder that was written, as it was named."""
     model_class: str
     """The class of Transformers that the checkpoint was edited as."""
-    labels: tuple[EditedLabel, ...]
-    """The classes after the edit, in order."""
     labels_before: tuple[str, ...]
     """The classes before the edit, in order."""
-    tensors: tuple[EditedTensor, ...]
-    """The stored tensors that were rewritten."""
-    settings: tuple[EditedField, ...]
-    """The fields of config.json that were changed."""
-    temperature: float
-    """What logits are divided by."""
-    exact: tuple[str, ...]
-    """What holds exactly, up to rounding, in sentences."""
-    approximate: tuple[str, ...]
-    """What holds only approximately, in sentences."""
-    left_out: tuple[str, ...]
-    """Files of the source that were not copied, because they hold the old head in another format."""
     proof: EditProof
     """What was proven."""
+    labels: tuple[EditedLabel, ...] = ()
+    """The classes after the edit, in order; empty where they stay."""
+    tensors: tuple[EditedTensor, ...] = ()
+    """The stored tensors that were rewritten."""
+    settings: tuple[EditedField, ...] = ()
+    """The fields of config.json that were changed."""
+    temperature: float = 1.0
+    """What logits are divided by."""
+    exact: tuple[str, ...] = ()
+    """What holds exactly, up to rounding, in sentences."""
+    approximate: tuple[str, ...] = ()
+    """What holds only approximately, in sentences."""
+    left_out: tuple[str, ...] = ()
+    """Files of the source that were not copied, because they hold the old head in another format."""
     fit: EditFit | None = None
     """What was fitted to labeled texts; null without `--fit`."""
     merge: AdapterMerge | None = None
