@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from benchmarks import (
+    bench_edit,
     bench_engines,
     bench_first,
     bench_help,
@@ -37,6 +38,7 @@ BENCHMARKS = {
     "verify": bench_verify,
     "engines": bench_engines,
     "save": bench_save,
+    "edit": bench_edit,
     "probe": bench_probe,
     "solvers": bench_solvers,
     "hub": bench_hub,

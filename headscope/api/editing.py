@@ -6,20 +6,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
-from headscope.api.arguments import ClassOptions, use_case
-from headscope.api.options import make_request, options_of, read_names
+from headscope.api.arguments import ClassOptions, DeviceName, use_case
+from headscope.api.options import make_request, options_of, read_names, read_path
 from headscope.api.results.shown import Edited, fields_of
 from headscope.errors import UsageError
 from headscope.examination.base.request import Progress, is_in_memory
-from headscope.facts.results.edit import PROBLEM_TYPES
+from headscope.examination.evidence.labeled import DataRequest
+from headscope.facts.results.edit import HEAD_DTYPES, PROBLEM_TYPES, FitKind
 
 if TYPE_CHECKING:
     from headscope.editing.plan import LabelChanges
+    from headscope.editing.wish import FitWish
 
 Names = str | Iterable[str]
 """Names of classes: several, or one text `"A,B,C"`."""
+FitName = Literal["temperature", "thresholds"]
+"""What is fitted to labeled texts."""
 
 
 class LabelEdits(TypedDict, total=False):
@@ -36,6 +40,11 @@ class LabelEdits(TypedDict, total=False):
         "Classes to add, or how to fill the row of each: `zero` (default), `mean`, `random` or `copy:NAME`.",
     ]
     order: Annotated[Names | None, "All classes in their new order."]
+    order_from: Annotated[
+        str | PathLike[str] | None,
+        "Labeled data whose order of the classes is taken: as a `ClassLabel` declares them, otherwise sorted. Needs "
+        "`label_column`.",
+    ]
     labels: Annotated[
         str | PathLike[str] | None, "A JSON file with these changes, for sets of thousands; a list is the order."
     ]
@@ -47,14 +56,48 @@ class ScoreEdits(TypedDict, total=False):
     bias: Annotated[Mapping[str, float] | None, "What to add to the logits of classes."]
     threshold: Annotated[Mapping[str, float] | None, "The probability from which a class is chosen."]
     temperature: Annotated[float, "What to divide all logits by.", 1.0]
-    seed: Annotated[int, "Seed of random rows.", 0]
+    seed: Annotated[int, "Seed of random rows, and of a fit.", 0]
+
+
+class FitEdits(TypedDict, total=False):
+    """A temperature or thresholds that are fitted to labeled texts, and then folded in."""
+
+    fit: Annotated[
+        FitName | None,
+        "`temperature` or `thresholds`, for the smallest negative log likelihood or the largest F1 on one half of the "
+        "texts; the report has figures of the other half.",
+    ]
+    data: Annotated[
+        str | PathLike[str] | None, "Labeled texts: a csv, tsv, jsonl or parquet file, or a folder of `datasets`."
+    ]
+    text_column: Annotated[Names | None, "The column of the texts; two for pairs."]
+    label_column: Annotated[Names | None, "The column of the labels; several if each is one class, with 0 and 1."]
+    split: Annotated[str | None, "The split of a folder that holds several."]
+    limit: Annotated[int, "Largest number of texts to run; of more, a sample drawn with the seed.", 2000]
+    device: Annotated[DeviceName, "Where the texts run: `cpu`, `cuda`, `cuda:0` or `mps`.", "cpu"]
 
 
 class ConfigEdits(TypedDict, total=False):
     """Changes of config.json."""
 
     pad_token_id: Annotated[int | None, "The token that pads texts."]
+    dtype: Annotated[str | None, "The number format of the last layer: `float32`, `bfloat16` or `float16`."]
+    architecture: Annotated[
+        str | None, "The class that config.json names; one that finds every weight of the checkpoint, and no others."
+    ]
     problem_type: Annotated[str | None, "`single_label_classification`, `multi_label_classification` or `regression`."]
+
+
+class AdapterEdits(TypedDict, total=False):
+    """What happens to an adapter."""
+
+    merge_adapter: Annotated[
+        bool, "Merge the adapter with PEFT into its base model, which is on this machine, before all other changes."
+    ]
+    adapter_head: Annotated[
+        str | PathLike[str] | None,
+        "A checkpoint whose trained head is written into the adapter, so that PEFT loads it; no other change with it.",
+    ]
 
 
 class WritingOptions(ClassOptions, total=False):
@@ -66,7 +109,7 @@ class WritingOptions(ClassOptions, total=False):
     dry_run: Annotated[bool, "Write nothing."]
 
 
-class EditOptions(LabelEdits, ScoreEdits, ConfigEdits, WritingOptions, total=False):
+class EditOptions(AdapterEdits, LabelEdits, ScoreEdits, FitEdits, ConfigEdits, WritingOptions, total=False):
     """Everything that `edit` can change."""
 
 
@@ -86,7 +129,7 @@ def edit(
     written.
 
     Args:
-        reference: A local folder.
+        reference: A local folder, or a Hub ID whose files are in the local cache.
         output: The folder to write. It must not exist, or be empty.
         options: See `EditOptions`.
         progress: Called with a short sentence before each step.
@@ -106,24 +149,41 @@ def edit(
         ...     print(err.code)
         offline
     """
-    from headscope.editing.checkpoint_edit import EditWish, edit_checkpoint
+    from headscope.editing.checkpoint_edit import edit_checkpoint
+    from headscope.editing.wish import EditWish
 
     if is_in_memory(reference):
         raise UsageError("edit takes a checkpoint, not a model in memory", "save it, and give the folder")
-    request = make_request(reference, {**options_of(ClassOptions, options), "offline": True})
+    given = options_of(ClassOptions, options)
+    if options.get("architecture") is not None:
+        if given.get("model_class") not in (None, options["architecture"]):
+            raise UsageError("model_class and architecture name two classes", "leave one of them out")
+        given["model_class"] = options["architecture"]
+    request = make_request(reference, {**given, "offline": True})
     texts = options.get("texts")
     wish = EditWish(
         changes=_changes(options),
         temperature=options.get("temperature", 1.0),
         settings=_settings(options),
+        merge_adapter=options.get("merge_adapter", False),
+        dtype=_dtype(options),
+        order_from=_order_data(options),
+        fit=_fit_wish(options),
         seed=options.get("seed", 0),
         texts=() if texts is None else (texts,) if isinstance(texts, str) else tuple(texts),
         link=options.get("link", False),
         in_place=options.get("in_place", False),
         dry_run=options.get("dry_run", False),
     )
-    folder = None if output is None else Path(output)
-    return Edited(**fields_of(edit_checkpoint(request, folder, wish, progress or (lambda sentence: None))))
+    folder, tell = None if output is None else Path(output), progress or (lambda sentence: None)
+    head = read_path(options.get("adapter_head"), "adapter_head")
+    if head is not None:
+        from headscope.editing.adapter_head import write_adapter_head
+
+        if folder is None or wish != EditWish(dry_run=wish.dry_run):
+            raise UsageError("an adapter gets a head in a new folder, without another change", "give -o DIR alone")
+        return Edited(**fields_of(write_adapter_head(request, folder, head, tell, dry_run=wish.dry_run)))
+    return Edited(**fields_of(edit_checkpoint(request, folder, wish, tell)))
 
 
 def _changes(options: Mapping[str, Any]) -> LabelChanges:
@@ -149,9 +209,49 @@ def _changes(options: Mapping[str, Any]) -> LabelChanges:
     return LabelChanges(**found)
 
 
+def _order_data(options: Mapping[str, Any]) -> DataRequest | None:
+    """The data whose order is taken."""
+    file = read_path(options.get("order_from"), "order_from")
+    return None if file is None else DataRequest(file, _columns(options, "label_column"), split=options.get("split"))
+
+
+def _fit_wish(options: Mapping[str, Any]) -> FitWish | None:
+    """What to fit to which texts. Raises UsageError for half a wish."""
+    from headscope.editing.wish import FitWish
+
+    kind, file = options.get("fit"), read_path(options.get("data"), "data")
+    if (kind is None) != (file is None):
+        raise UsageError("a fit needs what is fitted and labeled texts", "add --fit temperature and --data FILE")
+    if kind is None or file is None:
+        return None
+    if kind not in [item.value for item in FitKind]:
+        raise UsageError(f"{kind!r} can't be fitted", f"fits: {', '.join(FitKind)}")
+    if options.get("limit", 2000) < 1:
+        raise UsageError(f"a limit of {options['limit']} texts leaves none", "give at least 40")
+    data = DataRequest(
+        file, _columns(options, "label_column"), _columns(options, "text_column"), options.get("split"),
+        options.get("limit", 2000), options.get("device", "cpu"),
+    )  # fmt: skip
+    return FitWish(FitKind(kind), data)
+
+
+def _dtype(options: Mapping[str, Any]) -> str:
+    found = options.get("dtype") or ""
+    if found and found not in HEAD_DTYPES:
+        raise UsageError(f"{found!r} is not a number format of a last layer", f"formats: {', '.join(HEAD_DTYPES)}")
+    return str(found)
+
+
+def _columns(options: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    given = options.get(name)
+    return () if given is None else (given,) if isinstance(given, str) else tuple(given)
+
+
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of config.json to set. Raises UsageError for a value that none of Transformers' classes takes."""
-    found = {name: options[name] for name in ConfigEdits.__annotations__ if options.get(name) is not None}
+    found = {name: options[name] for name in ("pad_token_id", "problem_type") if options.get(name) is not None}
+    if options.get("architecture") is not None:
+        found["architectures"] = [options["architecture"]]
     kind, pad = found.get("problem_type", PROBLEM_TYPES[0]), found.get("pad_token_id", 0)
     if kind not in PROBLEM_TYPES:
         raise UsageError(f"{kind!r} is not a problem type", f"problem types: {', '.join(PROBLEM_TYPES)}")

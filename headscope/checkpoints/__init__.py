@@ -10,6 +10,7 @@ from headscope.checkpoints.checkpoint_files import (
 )
 from headscope.checkpoints.contents.tokenizer_file import TokenIds, read_token_ids, read_vocabulary
 from headscope.checkpoints.contents.weights import with_weight_file
+from headscope.checkpoints.edit_record import EDIT_RECORD, digests_of, edit_notice
 from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
 from headscope.checkpoints.reading import read_manifest
 from headscope.checkpoints.saved import Saved, SavedPart, read_save
@@ -17,12 +18,15 @@ from headscope.checkpoints.score_heads import score_heads_of
 from headscope.checkpoints.snapshot import bundled_snapshots, snapshot_text, write_snapshot
 
 __all__ = [
+    "EDIT_RECORD",
     "FileReader",
     "Saved",
     "SavedPart",
     "TensorBytes",
     "TokenIds",
     "bundled_snapshots",
+    "digests_of",
+    "edit_notice",
     "files_beside",
     "is_of_timm",
     "is_timm_wrapper",

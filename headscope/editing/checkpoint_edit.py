@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.checkpoints import EDIT_RECORD, digests_of, open_sidecar, read_manifest
 from headscope.editing.class_axis import ClassTensor, class_tensors
 from headscope.editing.config_changes import card_with_edit, changed_fields, edited_config
-from headscope.editing.plan import LabelChanges, plan_labels
+from headscope.editing.labeled_scores import fit_to_texts, order_of_data
+from headscope.editing.merging import merge_into
+from headscope.editing.plan import plan_labels
+from headscope.editing.promises import approximate_promises, exact_promises, of_number_format
 from headscope.editing.proving import ProofTask, prove_apart
+from headscope.editing.wish import EditWish
 from headscope.editing.writing import (
     INDEXES,
-    RECORD,
     NewTensor,
     check_target,
     check_unchanged,
@@ -28,13 +32,23 @@ from headscope.editing.writing import (
     write_weights,
 )
 from headscope.errors import Unsupported, UsageError
-from headscope.examination.base.reading import WITHOUT_WEIGHTS, loadable
+from headscope.examination.base.reading import WITHOUT_WEIGHTS, in_local_folder, loadable
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
 from headscope.facts import CheckpointKind, WeightsFormat
 from headscope.facts.counting import counted, few_of
-from headscope.facts.results.edit import EditedLabel, EditedTensor, EditProof, EditReport, LabelOrigin
+from headscope.facts.results.edit import (
+    AdapterMerge,
+    EditedLabel,
+    EditedTensor,
+    EditFit,
+    EditProof,
+    EditReport,
+    FitKind,
+    LabelOrigin,
+)
 from headscope.facts.results.environment import tool_version
+from headscope.facts.stored.location import HubOptions, Location
 
 if TYPE_CHECKING:
     import torch
@@ -43,28 +57,6 @@ if TYPE_CHECKING:
 
 _CARD, _CONFIG = "README.md", "config.json"
 _SOFTMAX = "softmax"
-
-
-@dataclass(frozen=True, slots=True)
-class EditWish:
-    """What is to change, and how the result is written."""
-
-    changes: LabelChanges = field(default_factory=LabelChanges)
-    temperature: float = 1.0
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of config.json to set."""
-    seed: int = 0
-    """Of random rows."""
-    texts: Sequence[str] = ()
-    """Texts that the proof runs through both models."""
-    link: bool = False
-    in_place: bool = False
-    dry_run: bool = False
-
-    @property
-    def touches_rows(self) -> bool:
-        """Whether the last layer or the names of the classes change."""
-        return self.changes != LabelChanges() or self.temperature != 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +82,47 @@ class _Job:
     plan: _Plan
     names: tuple[str, ...]
     """The files of the source."""
+    origin: _Origin
+    fit: EditFit | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a checkpoint comes from that is edited: how it was named, and the adapter that was merged into it."""
+
+    named: str
+    merge: AdapterMerge | None = None
 
 
 def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell: Progress) -> EditReport:
     """The report on an edit. The source stays as it is, but with `in_place`; the result is there only if it is proven.
+
+    Raises UsageError for a change that can't be made, Unsupported for a checkpoint that can't be edited so, NotFound if
+    the source changes meanwhile.
+    """
+    named, request = request.reference, in_local_folder(request)
+    if wish.in_place and (wish.merge_adapter or request.reference != named):
+        raise UsageError("an adapter and a folder of the Hub's cache stay as they are", "give -o DIR")
+    if not wish.merge_adapter:
+        return _edited(request, output, wish, tell, _Origin(named))
+    if output is None:
+        raise UsageError("the merged checkpoint needs a place", "give -o DIR")
+    check_target(output, Path(request.reference))
+    with staged(output) as folder:
+        origin = _Origin(named, merge_into(folder, request, tell))
+        plain = replace(request, location=Location(str(folder), hub=request.location.hub), model_class=None)
+        if not wish.only_merges:
+            return _edited(plain, output, wish, tell, origin)
+        report = _merge_report(plain, output, wish, origin)
+        if not wish.dry_run:
+            _add_card(folder, report)
+            _add_record(folder, report)
+            put_in_place(folder, output, None)
+        return report
+
+
+def _edited(request: Request, output: Path | None, wish: EditWish, tell: Progress, origin: _Origin) -> EditReport:
+    """The report on an edit of the folder of a whole checkpoint.
 
     Raises UsageError for a change that can't be made, Unsupported for a checkpoint that can't be edited so, NotFound if
     the source changes meanwhile.
@@ -109,7 +138,11 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     if backup is None:
         check_target(target, source)
     states = file_states(source)
-    job = _Job(request, examined, source, target, wish, _plan(examined, request, wish), tuple(states))
+    _check_architecture(examined, wish)
+    if wish.order_from is not None:
+        wish = wish.with_order(order_of_data(wish.order_from))
+    wish, fit = _fitted(examined, request, wish, tell)
+    job = _Job(request, examined, source, target, wish, _plan(examined, request, wish), tuple(states), origin, fit)
     report = _report(job)
     if wish.dry_run:
         return report
@@ -121,10 +154,49 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         found = prove_apart(_task(job, folder, report))
         report = replace(report, proof=found.proof, tensors=found.tensors)
         if report.proof.holds:
-            write_small_file(folder / RECORD, json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n")
+            _add_record(folder, report)
             check_unchanged(source, states)
             put_in_place(folder, target, backup)
     return report
+
+
+def _add_record(folder: Path, report: EditReport) -> None:
+    """The report as a file, with digests that say whether the folder is still the one that it is about."""
+    place = Location(str(folder), hub=HubOptions(offline=True))
+    files, manifest = open_sidecar(place), read_manifest(place)
+    assert files is not None  # it is a folder
+    keys = (*(item.name for item in report.tensors), *(report.merge.saved if report.merge is not None else ()))
+    record = report.to_dict() | {"digests": digests_of(files, manifest, keys)}
+    write_small_file(folder / EDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+
+def _check_architecture(examined: Examined, wish: EditWish) -> None:
+    """Raises Unsupported where the class that config.json is to name loads other keys than the checkpoint has."""
+    weights, name = examined.report.weights, examined.report.model.class_name
+    missing = (*weights.new, *(item.parameter for item in weights.mismatched))
+    if wish.names_class and (missing or weights.unused):
+        what = f"lacks {few_of(missing)}" if missing else f"leaves {few_of(weights.unused)} unused"
+        raise Unsupported(f"{name} {what}, so the checkpoint is not one of that class", "name the class of its weights")
+
+
+def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origin) -> EditReport:
+    """The report on an adapter that was merged, without another change."""
+    merge, model = origin.merge, examine("inspect", request, None).report.model
+    assert merge is not None  # there was one
+    return EditReport(
+        tool_version=tool_version(),
+        source=origin.named,
+        output=str(output),
+        model_class=model.class_name,
+        labels_before=model.labels,
+        approximate=("The scores are those of the base model with the adapter beside it, up to rounding.",),
+        proof=EditProof(
+            loads=True, scores_equal=True, base_unchanged=True, inputs=merge.inputs,
+            max_difference=merge.max_difference, tolerance=merge.tolerance,
+        ),
+        merge=merge,
+        is_dry_run=wish.dry_run,
+    )  # fmt: skip
 
 
 def backup_of(source: Path) -> Path:
@@ -166,8 +238,13 @@ def _plan(examined: Examined, request: Request, wish: EditWish) -> _Plan:
         labels = plan_labels(report.model.labels, wish.changes, is_softmax=is_softmax)
         tensors = class_tensors(examined, request)
         labels = _with_places_for_shifts(labels, tensors, wish)
-        exact = list(_exact(labels, wish, is_softmax, len(report.model.labels)))
-        approximate = list(_approximate(labels, wish, is_softmax, len(report.model.labels)))
+        exact = list(exact_promises(labels, wish, is_softmax, len(report.model.labels)))
+        approximate = list(approximate_promises(labels, wish, is_softmax, len(report.model.labels)))
+        for before in sorted(
+            {item.header.dtype for item in tensors} - {wish.dtype or item.header.dtype for item in tensors}
+        ):
+            is_exact, sentence = of_number_format(before, wish.dtype)
+            (exact if is_exact else approximate).append(sentence)
     if "pad_token_id" in wish.settings:
         approximate.append("The padding token decides what is masked or read: scores of padded texts may change.")
     config = edited_config(examined.manifest.config, labels or None, wish.settings)
@@ -176,6 +253,18 @@ def _plan(examined: Examined, request: Request, wish: EditWish) -> _Plan:
     if not labels:
         exact.append("No weight changes.")
     return _Plan(labels, tensors, config, tuple(exact), tuple(approximate))
+
+
+def _fitted(examined: Examined, request: Request, wish: EditWish, tell: Progress) -> tuple[EditWish, EditFit | None]:
+    """The wish with what its texts fit, if any; before they run, a plan shows that it can be folded in."""
+    if wish.fit is None:
+        return wish, None
+    is_temperature = wish.fit.kind is FitKind.TEMPERATURE
+    rows = _plan(examined, request, wish.with_fit(2.0, {}) if is_temperature else wish).labels
+    if not is_temperature:  # a threshold of a half shifts nothing
+        rows = _plan(examined, request, wish.with_fit(None, {label.name: 0.5 for label in rows})).labels
+    found = fit_to_texts(examined, request, rows, wish, activation=_activation(examined, wish), tell=tell)
+    return wish.with_fit(found.temperature, {item.label: item.probability for item in found.thresholds}), found
 
 
 def _activation(examined: Examined, wish: EditWish) -> str:
@@ -202,86 +291,34 @@ def _with_places_for_shifts(
     return tuple(replace(label, shift=0.0) for label in labels)
 
 
-def _exact(labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool, before: int) -> Iterator[str]:
-    """What holds up to rounding."""
-    kept = [label for label in labels if label.origin is LabelOrigin.KEPT and not label.shift]
-    scaled = f", divided by {wish.temperature:g}" if wish.temperature != 1.0 else ""
-    if kept:
-        yield f"The logits of {counted(len(kept), 'kept class', 'kept classes')} are those of before{scaled}."
-    for label in labels:
-        if label.origin is LabelOrigin.COPIED and not label.shift:
-            yield f"{label.name} begins with the logit of {label.name_before}{scaled}."
-        amount = wish.changes.bias.get(label.name)
-        if amount:
-            yield f"{amount:+g} is added to the logit of {label.name}."
-    for label, limit in _exact_thresholds(labels, wish, is_softmax, before):
-        if is_softmax:
-            yield f"{label.name} wins exactly where its probability was above {limit:g}."
-        else:
-            yield f"{label.name} is above 0.5 exactly where the sigmoid of its logit was above {limit:g}."
-    if wish.temperature != 1.0 and len(kept) == len(labels) == before:
-        yield "The class with the highest score is the same for every input."
-
-
-def _exact_thresholds(
-    labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool, before: int
-) -> list[tuple[EditedLabel, float]]:
-    """The thresholds that decide exactly: of kept classes without a bias; of a softmax, one of two classes."""
-    found = [
-        (label, wish.changes.threshold[label.name])
-        for label in labels
-        if label.name in wish.changes.threshold
-        and label.name not in wish.changes.bias
-        and label.origin is LabelOrigin.KEPT
-    ]
-    is_binary = before == 2 and sum(label.origin is LabelOrigin.KEPT for label in labels) == len(labels) == 2
-    is_alone = len(wish.changes.threshold) == 1 and not wish.changes.bias
-    return found if not is_softmax or (is_binary and is_alone) else []
-
-
-def _approximate(labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool, before: int) -> Iterator[str]:
-    """What doesn't hold exactly, or isn't known."""
-    new = [label for label in labels if label.origin in (LabelOrigin.ZERO, LabelOrigin.MEAN, LabelOrigin.RANDOM)]
-    if new:
-        yield f"{few_of(label.name for label in new)}: the row is a start for training, not a trained class."
-    if is_softmax and len(labels) != before:
-        yield "Probabilities change with the number of classes; between kept classes their ratios stay."
-    for label in labels:
-        if label.merged:
-            more = f" plus {label.shift:.3g}" if label.shift else ""
-            yield (
-                f"{label.name} gets the mean of the logits of {len(label.merged)} classes{more}. That is the sum of "
-                "their probabilities only where these logits are equal."
-            )
-    if is_softmax and wish.changes.threshold and not _exact_thresholds(labels, wish, is_softmax, before):
-        yield "A threshold shifts the logit: with other changes or classes, it isn't exactly where the class is chosen."
-
-
 def _report(job: _Job) -> EditReport:
     plan, wish, manifest = job.plan, job.wish, job.examined.manifest
     return EditReport(
         tool_version=tool_version(),
-        source=job.request.reference,
+        source=job.origin.named,
         output=str(job.target),
         model_class=job.examined.report.model.class_name,
         labels=plan.labels,
         labels_before=job.examined.report.model.labels,
-        tensors=tuple(_described(item, plan) for item in plan.tensors),
+        tensors=tuple(_described(item, plan, wish) for item in plan.tensors),
         settings=changed_fields(manifest.config, plan.config),
         temperature=wish.temperature,
         exact=plan.exact,
         approximate=plan.approximate,
         left_out=old_heads(job.names, manifest),
         proof=EditProof(reason="a dry run proves nothing" if wish.dry_run else ""),
+        fit=job.fit,
+        merge=job.origin.merge,
         is_dry_run=wish.dry_run,
     )
 
 
-def _described(item: ClassTensor, plan: _Plan) -> EditedTensor:
+def _described(item: ClassTensor, plan: _Plan, wish: EditWish) -> EditedTensor:
     shape = list(item.header.shape)
     shape[item.axis] = len(plan.labels)
     header = item.header
-    return EditedTensor(header.key, item.parameter, item.axis, header.dtype, header.shape, tuple(shape))
+    after = wish.dtype or header.dtype
+    return EditedTensor(header.key, item.parameter, item.axis, header.dtype, after, header.shape, tuple(shape))
 
 
 def _task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
@@ -292,6 +329,7 @@ def _task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
         labels=job.plan.labels,
         tensors=report.tensors,
         temperature=job.wish.temperature,
+        names_class=job.wish.names_class,
         texts=tuple(job.wish.texts),
         trust_remote_code=job.request.trust_remote_code,
     )
@@ -303,30 +341,39 @@ def _write(job: _Job, folder: Path, report: EditReport) -> None:
     stored = open_stored_files(job.request, manifest)[0]
     new = {
         tensor.name: NewTensor(
-            replace(item.header, shape=tensor.shape_after, data=None), _numbers_of(item, stored, job)
+            replace(item.header, shape=tensor.shape_after, dtype=tensor.dtype_after, data=None),
+            _numbers_of(item, tensor, stored, job),
         )
         for item, tensor in zip(plan.tensors, report.tensors, strict=True)
     }
     is_converted = manifest.format is not WeightsFormat.SAFETENSORS
     rewritten = {header.file for header in manifest.tensors if is_converted or header.key in new}
     indexes = {name for name in job.names if name in INDEXES} if rewritten else set()
-    left_out = {*report.left_out, *rewritten, *indexes, _CONFIG, RECORD}
+    left_out = {*report.left_out, *rewritten, *indexes, _CONFIG, EDIT_RECORD}
     copy_files(job.source, folder, [name for name in job.names if name not in left_out], link=job.wish.link)
     if rewritten:
         write_weights(folder, manifest, stored, new)
     write_small_file(folder / _CONFIG, json.dumps(plan.config, indent=2, ensure_ascii=False) + "\n")
+    _add_card(folder, report)
+
+
+def _add_card(folder: Path, report: EditReport) -> None:
+    """A paragraph on the edit, in a model card."""
     card = folder / _CARD
     if card.is_file():
         write_small_file(card, card_with_edit(card.read_text(encoding="utf-8", errors="replace"), _sentences(report)))
 
 
-def _numbers_of(item: ClassTensor, stored: StoredFiles, job: _Job) -> Callable[[], torch.Tensor]:
+def _numbers_of(item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, job: _Job) -> Callable[[], torch.Tensor]:
+    import torch
+
     from headscope.editing.class_rows import edited_tensor
 
     def numbers() -> torch.Tensor:
         return edited_tensor(
             stored.whole(item.header), item.axis, job.plan.labels,
             temperature=job.wish.temperature, takes_shift=item.is_bias, fresh=_fresh_rows(item, job),
+            dtype=getattr(torch, tensor.dtype_after),
         )  # fmt: skip
 
     return numbers

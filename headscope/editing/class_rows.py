@@ -17,24 +17,26 @@ def edited_tensor(
     temperature: float = 1.0,
     takes_shift: bool = False,
     fresh: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """`tensor`, [..., classes before, ...], with the classes of `labels` on `axis`, in its own dtype.
+    """`tensor`, [..., classes before, ...], with the classes of `labels` on `axis`, in its own dtype or in another.
 
     Rows that are kept or copied are equal bit by bit, unless a temperature or, for a bias (`takes_shift`), a shift
     changes them. `fresh` holds the rows of random classes, in their order.
     """
+    dtype = dtype or tensor.dtype
     rows = tensor.movedim(axis, 0)
     places = torch.tensor([label.source or 0 for label in labels])
-    found = rows[places]
+    found = rows[places].to(dtype)
     draws: Iterator[torch.Tensor] = iter(() if fresh is None else fresh.movedim(axis, 0))
     for at, label in enumerate(labels):
         if label.source is None:
-            found[at] = _new_row(label, rows, draws).to(tensor.dtype)
+            found[at] = _new_row(label, rows, draws).to(dtype)
     shifts = torch.tensor([label.shift if takes_shift else 0.0 for label in labels], dtype=torch.float64)
     if temperature != 1.0:
-        found = ((found.double() + _along_first(shifts, found)) / temperature).to(tensor.dtype)
+        found = ((found.double() + _along_first(shifts, found)) / temperature).to(dtype)
     elif bool(shifts.any()):
-        moved = (found.double() + _along_first(shifts, found)).to(tensor.dtype)
+        moved = (found.double() + _along_first(shifts, found)).to(dtype)
         found = torch.where(_along_first(shifts, found) != 0, moved, found)
     return found.movedim(0, axis).contiguous()
 

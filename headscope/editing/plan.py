@@ -135,12 +135,17 @@ def _new_row(name: str, init: str, known: _Rows) -> EditedLabel:
 def _ordered(rows: _Rows, changes: LabelChanges) -> _Rows:
     if changes.order is None:
         return rows
-    for name in changes.order:
-        _check_known(name, rows)
-    missing = [name for name in rows if name not in set(changes.order)]
-    if missing or len(changes.order) != len(rows):
+    known = set(changes.order)
+    unknown, missing = (
+        [name for name in changes.order if name not in rows],
+        [name for name in rows if name not in known],
+    )
+    if unknown and not missing:
+        _check_known(unknown[0], rows)
+    if unknown or missing or len(changes.order) != len(rows):
         what = f"lacks {few_of(missing)}" if missing else "names a class twice"
-        raise UsageError(f"the order {what}", "name every class once; --drop leaves classes out")
+        what += f", and names {few_of(unknown)}, which the checkpoint lacks" if unknown else ""
+        raise UsageError(f"the order {what}", "name every class once; --drop leaves classes out, --rename renames them")
     return {name: rows[name] for name in changes.order}
 
 

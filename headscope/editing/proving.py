@@ -9,9 +9,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts.plain import restore, store
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headscope.examination.base.request import Request
     from headscope.examination.checkpoint.examining import Examined
     from headscope.examination.evidence.stored_tensors import StoredFiles
+    from headscope.trace import HeadProgram
 
 _SIZES = (1.0, 5.0)
 """The sizes of random hidden states: those of a base model that ends in a normalization, and its outliers."""
@@ -31,6 +32,7 @@ _ROUNDINGS = 8
 """How often rounding may add up, in units of the stored format; a sum of products in single precision besides."""
 _SUMS = 64
 _PIECE = 16_000_000
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class ProofTask:
     labels: tuple[EditedLabel, ...]
     tensors: tuple[EditedTensor, ...]
     temperature: float
+    names_class: bool = False
+    """Whether the result's own configuration has to name the class."""
     texts: tuple[str, ...] = ()
     trust_remote_code: bool = False
 
@@ -57,16 +61,22 @@ class Proven:
 
 def prove_apart(task: ProofTask) -> Proven:
     """The proof, made by a new process. A process that fails proves nothing; then the reason is that."""
+    found = prove_in_process("headscope.editing.proving", task, Proven)
+    return found if isinstance(found, Proven) else Proven(EditProof(reason=found), task.tensors)
+
+
+def prove_in_process(module: str, task: object, kind: type[_Found]) -> _Found | str:
+    """What a module prints of type `kind` when it is run with a task as a new process, or why that failed."""
     done = subprocess.run(
-        [sys.executable, "-m", "headscope.editing.proving"],
+        [sys.executable, "-m", module],
         input=json.dumps(store(task)), capture_output=True, text=True, check=False,
         env=os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
     )  # fmt: skip
     try:
-        return restore(Proven, json.loads(done.stdout))
+        return restore(kind, json.loads(done.stdout))
     except (ValueError, TypeError):
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return Proven(EditProof(reason=f"the process that proves it failed: {last}"), task.tensors)
+        return f"the process that proves it failed: {last}"
 
 
 def prove_here(task: ProofTask) -> Proven:
@@ -75,6 +85,8 @@ def prove_here(task: ProofTask) -> Proven:
     try:
         old, new = (_opened(task, folder) for folder in (task.source, task.result))
         proof = replace(proof, **_loads(old.examined, new.examined))
+        if task.names_class and _class_named(task) != task.model_class:
+            raise Unsupported(f"the result is loaded as {_class_named(task)}", "")
         tensors = tuple(_with_rows(item, task, old, new) for item in task.tensors)
         compared = [item.kept_rows_equal for item in tensors if item.kept_rows_equal is not None]
         proof = replace(proof, kept_rows_equal=all(compared) if compared else None)
@@ -108,15 +120,20 @@ class _Side:
 
 
 def _opened(task: ProofTask, folder: str) -> _Side:
-    from headscope.examination.base.request import Request
     from headscope.examination.checkpoint.examining import examine
     from headscope.examination.evidence.stored_tensors import open_stored_files
+
+    request = _request(task, folder)
+    examined = examine("inspect", request, None)
+    return _Side(request, examined, open_stored_files(request, examined.manifest)[0])
+
+
+def _request(task: ProofTask, folder: str) -> Request:
+    from headscope.examination.base.request import Request
     from headscope.facts.stored.location import HubOptions, Location
 
     location = Location(folder, hub=HubOptions(offline=True))
-    request = Request(location, model_class=task.model_class, trust_remote_code=task.trust_remote_code)
-    examined = examine("inspect", request, None)
-    return _Side(request, examined, open_stored_files(request, examined.manifest)[0])
+    return Request(location, model_class=task.model_class, trust_remote_code=task.trust_remote_code)
 
 
 def _loads(old: Examined, new: Examined) -> dict[str, Any]:
@@ -124,6 +141,14 @@ def _loads(old: Examined, new: Examined) -> dict[str, Any]:
     one, other = old.report.weights, new.report.weights
     same = (one.new, one.mismatched, one.unused) == (other.new, other.mismatched, other.unused)
     return {"loads": same and one.loaded == other.loaded}
+
+
+def _class_named(task: ProofTask) -> str:
+    """The class that the result is loaded as when nobody names one."""
+    from headscope.examination.checkpoint.examining import examine
+
+    named = replace(_request(task, task.result), model_class=None)
+    return examine("inspect", named, None).report.model.class_name
 
 
 def _with_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> EditedTensor:
@@ -141,7 +166,8 @@ def _with_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> E
     before, after = (_numbers(side, item.name) for side in (old, new))
     one = before.movedim(item.axis, 0)[[source for _, source in kept]]
     other = after.movedim(item.axis, 0)[[at for at, _ in kept]]
-    return replace(item, kept_rows_equal=after.shape == item.shape_after and _same_bytes(one, other))
+    is_as_said = after.shape == item.shape_after and str(after.dtype) == f"torch.{item.dtype_after}"
+    return replace(item, kept_rows_equal=is_as_said and _same_bytes(one.to(other.dtype), other))
 
 
 def _numbers(side: _Side, key: str) -> torch.Tensor:
@@ -225,7 +251,8 @@ def _tolerance(task: ProofTask, before: torch.Tensor, after: torch.Tensor) -> fl
 
     scale = max(float(before.abs().max()), float(after.abs().max()) if after.numel() else 0.0, 1.0)
     computed = task.temperature != 1.0 or any(label.source is None or label.shift for label in task.labels)
-    formats = [torch.finfo(getattr(torch, item.dtype)).eps for item in task.tensors] if computed else []
+    touched = [item for item in task.tensors if computed or item.dtype != item.dtype_after]
+    formats = [torch.finfo(getattr(torch, name)).eps for item in touched for name in (item.dtype, item.dtype_after)]
     return scale * max([_SUMS * torch.finfo(torch.float32).eps, *(_ROUNDINGS * eps for eps in formats)])
 
 
@@ -234,13 +261,23 @@ def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple
     import torch
 
     one, two = old.examined.program(), new.examined.program()
+    counts = [len(side.examined.report.model.labels) for side in (old, new)]
     if one is None or two is None:
-        raise Unsupported("the head path is not known, so nothing can be proven about the scores", "")
+        gaps = (*old.examined.report.not_determined, *new.examined.report.not_determined)
+        why = f" ({gaps[0].reason})" if gaps else ""
+        raise Unsupported(f"the head path is not known{why}, so nothing can be proven about the scores", "")
     own, others = _head_numbers(old), _head_numbers(new)
     unread = [item.parameter for item in task.tensors if item.parameter not in own or item.parameter not in others]
     if unread:
         raise Unsupported(f"the numbers of {unread[0]} can't be read, so nothing can be proven about the scores", "")
     if [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]:
+        # a batch has no size of the model: of one with five classes, not five rows
+        one, two = (_traced_beside(side, counts) for side in (old, new))
+    if (
+        one is None
+        or two is None
+        or [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]
+    ):
         raise Unsupported("the two heads begin at hidden states of other shapes", "")
     for size, seed in zip(_SIZES, _SEEDS, strict=True):
         generator = torch.Generator().manual_seed(seed)
@@ -249,6 +286,16 @@ def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple
         if len(before) != 1 or len(after) != 1:
             raise Unsupported("the head gives several tensors of scores", "")
         yield _as_rows(before[0]), _as_rows(after[0])
+
+
+def _traced_beside(side: _Side, counts: Sequence[int]) -> HeadProgram | None:
+    """The head, traced on a batch that has none of the sizes `counts`: every number of a configuration is avoided."""
+    from headscope.examination.base.tracing import trace_checkpoint
+    from headscope.examination.checkpoint.examining import examine_manifest
+
+    config = {**side.examined.manifest.config, "sizes_to_avoid": list(counts)}
+    manifest = replace(side.examined.manifest, parsed_config=config)
+    return examine_manifest("inspect", side.request, manifest, trace_checkpoint, None).program()
 
 
 def _as_rows(logits: torch.Tensor) -> torch.Tensor:

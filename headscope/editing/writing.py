@@ -31,7 +31,6 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 _NOT_WEIGHTS = ("training_args.bin", "scheduler.bin", "scheduler.pt", "rng_state.pth")
 _OF_TOOLS = (".git", ".cache")
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-RECORD = "headscope-edit.json"
 _ALIGNMENT = 8
 
 
@@ -87,7 +86,8 @@ def put_in_place(folder: Path, output: Path, backup: Path | None) -> None:
     mask = os.umask(0)
     os.umask(mask)
     folder.chmod(0o777 & ~mask)  # mkdtemp gives it to its owner alone
-    _sync(folder)
+    for path in (*folder.rglob("*"), folder):  # files that a library wrote too
+        _sync(path)
     if backup is not None:
         output.rename(backup)
     elif output.exists():

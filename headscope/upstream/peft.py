@@ -275,6 +275,37 @@ def _wrapped(model: Any, config: Mapping[str, Any]) -> Any:
     return MODEL_TYPE_TO_PEFT_MODEL_MAPPING.get(settings.task_type, PeftModel)(model, settings, _NAME)
 
 
+def model_with_adapter(model: Any, folder: Path, config: Mapping[str, Any]) -> Any:
+    """PEFT's own load of an adapter onto a model with its weights, not merged.
+
+    Raises Unsupported where PEFT isn't run, isn't installed, or raises.
+    """
+    reason = _not_run(config)
+    if reason:
+        raise Unsupported(f"PEFT is not run with this adapter: {reason}", "")
+    try:
+        from peft import PeftModel
+
+        return PeftModel.from_pretrained(model, str(folder), local_files_only=True).eval()
+    except ImportError as err:
+        raise Unsupported(f"PEFT can't load the adapter: {err}", "pip install peft") from err
+    except Exception as err:  # whatever a method of PEFT raises
+        raise Unsupported(f"PEFT can't load the adapter: {type(err).__name__}: {err}", "") from err
+
+
+def merged_model(model: Any, folder: Path, config: Mapping[str, Any]) -> Any:
+    """The model with an adapter merged into its weights by PEFT, without PEFT's layers. Raises as the load does."""
+    loaded = model_with_adapter(model, folder, config)
+    merge = getattr(loaded, "merge_and_unload", None)  # prompts and prefixes have none: nothing of them is a weight
+    try:
+        if merge is None or loaded.active_peft_config.is_prompt_learning:
+            raise NotImplementedError("its method changes no weights")
+        return merge(safe_merge=True)
+    except Exception as err:  # whatever a method of PEFT raises
+        method = config.get("peft_type")
+        raise Unsupported(f"PEFT can't merge an adapter of the kind {method}: {err}", "serve it with PEFT") from err
+
+
 def _not_run(config: Mapping[str, Any]) -> str:
     """Why PEFT isn't run with a configuration: it would import what that names, or its patterns could take long."""
     named = next((name for name in _IMPORTING if config.get(name)), "")

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -411,3 +412,113 @@ def test_labels_from_a_file(bert: Path, tmp_path: Path) -> None:
     found = headscope.edit(bert, tmp_path / "new", labels=file)
     assert found.verdict.value == "proven" and len(found.labels) == 2003
     assert logits(tmp_path / "new").shape[1] == 2003
+
+
+def notice_of(folder: Path) -> str:
+    return next((text for text in headscope.inspect(folder).checkpoint.notices if "edited" in text), "")
+
+
+def test_other_commands_name_the_edit_as_long_as_its_record_fits(
+    bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    headscope.edit(bert, new, add="new", drop="bad", rename={"fair": "so-so"}, temperature=2.0)
+    expected = f"edited from {str(bert)[:60]}"
+    assert notice_of(new).startswith(expected)
+    for words in ("1 class added (new)", "1 class left out (bad)", "1 class renamed", "a temperature of 2"):
+        assert words in notice_of(new)
+    assert not notice_of(bert)
+    for command in (["inspect"], ["check", "--for", "inference"], ["compare", str(bert)]):
+        main([*command, str(new)])
+        assert "edited from" in " ".join(capsys.readouterr().out.split())
+    model = transformers.BertForSequenceClassification.from_pretrained(new)
+    with torch.no_grad():
+        model.classifier.weight[0, 0] += 1
+    model.save_pretrained(new)
+    assert "no longer fits" in notice_of(new)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b"", b"[]", b"{", b"[" * 100_000, b"\xff\xfe", b"{}", b'{"source": 3, "digests": {}}',
+     b'{"source": "x", "digests": {"config.json": 5}}', b'{"source": "x", "digests": []}',
+     json.dumps({"source": "x\x1b[31m" * 1000, "digests": {f"{at}": "" for at in range(100)}}).encode()],
+)  # fmt: skip
+def test_a_hostile_record_says_nothing(bert: Path, tmp_path: Path, record: bytes) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(bert, folder)
+    (folder / "headscope-edit.json").write_bytes(record)
+    assert "edited from" not in notice_of(folder) or "no longer fits" in notice_of(folder)
+
+
+def test_a_record_that_fits_and_lies_in_its_types_says_nothing(bert: Path, tmp_path: Path) -> None:
+    headscope.edit(bert, tmp_path / "new", drop="bad")
+    path = tmp_path / "new" / "headscope-edit.json"
+    record = json.loads(path.read_text())
+    lies: list[dict[str, Any]] = [
+        {"labels": 3}, {"labels": [3]}, {"labels": [{"name": "x"}]}, {"labels_before": None}, {"temperature": "x"},
+        {"labels": [{**record["labels"][0], "merged": 5}]}, {"labels": [{**record["labels"][0], "from": [1]}]},
+        {"labels": [{**record["labels"][0], "from": "x"}, record["labels"][0]]},
+    ]  # fmt: skip
+    for lie in lies:
+        path.write_text(json.dumps(record | lie))
+        assert not notice_of(tmp_path / "new"), lie
+
+
+def test_the_last_layer_can_have_another_number_format(bert: Path, tmp_path: Path) -> None:
+    found = headscope.edit(bert, tmp_path / "half", dtype="bfloat16", add={"new": "mean"})
+    assert found.verdict.value == "proven" and any("rounded" in text for text in found.approximate), found.proof
+    one, half = (safetensors.torch.load_file(path / "model.safetensors") for path in (bert, tmp_path / "half"))
+    for key in ("classifier.weight", "classifier.bias"):
+        assert torch.equal(half[key][:3], one[key].bfloat16())
+    headscope.edit(tmp_path / "half", tmp_path / "single", dtype="float32", drop="new")
+    single = safetensors.torch.load_file(tmp_path / "single" / "model.safetensors")
+    assert torch.equal(single["classifier.weight"], one["classifier.weight"].bfloat16().float())
+    assert {key: value.dtype for key, value in single.items()} == {key: value.dtype for key, value in one.items()}
+    with pytest.raises(UsageError, match="int8"):
+        headscope.edit(bert, tmp_path / "x", dtype="int8")
+
+
+def test_a_class_that_finds_every_weight_can_be_named(bert: Path, tmp_path: Path) -> None:
+    source = tmp_path / "old"
+    shutil.copytree(bert, source)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "architectures": ["BertForTokenClassification"]}))
+    found = headscope.edit(source, tmp_path / "new", architecture="BertForSequenceClassification")
+    assert found.verdict.value == "proven", found.proof
+    torch.testing.assert_close(logits(tmp_path / "new"), logits(bert))
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "new").architectures == ["BertForSequenceClassification"]
+    for name in ("BertForTokenClassification", "BertForQuestionAnswering", "BertForMaskedLM"):
+        with pytest.raises(HeadscopeError):
+            headscope.edit(bert, tmp_path / "other", architecture=name)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_hub_id_is_its_folder_in_the_cache(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = tmp_path / "hub" / "models--owner--name"
+    snapshot = repository / "snapshots" / ("a" * 40)
+    for folder in (snapshot, repository / "blobs", repository / "refs"):
+        folder.mkdir(parents=True)
+    (repository / "refs" / "main").write_text("a" * 40)
+    for path in bert.iterdir():
+        shutil.copy(path, repository / "blobs" / f"blob-{path.name}")
+        (snapshot / path.name).symlink_to(f"../../blobs/blob-{path.name}")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    states = checkpoint_edit.file_states(snapshot)
+    found = headscope.edit("owner/name", tmp_path / "new", drop="bad")
+    assert found.verdict.value == "proven" and found.source == "owner/name", found.proof
+    assert not any(path.is_symlink() for path in (tmp_path / "new").iterdir())
+    torch.testing.assert_close(logits(tmp_path / "new"), logits(bert)[:, 1:], rtol=1e-4, atol=1e-5)
+    assert checkpoint_edit.file_states(snapshot) == states
+    with pytest.raises(UsageError, match="stay as they are"):
+        headscope.edit("owner/name", in_place=True, drop="bad")
+    with pytest.raises(HeadscopeError):
+        headscope.edit("owner/other", tmp_path / "x", drop="bad")
+
+
+@pytest.mark.parametrize("count", [5, 7, 11])
+def test_a_number_of_classes_that_is_a_size_of_the_probe_is_proven_too(bert: Path, tmp_path: Path, count: int) -> None:
+    found = headscope.edit(bert, tmp_path / "new", add=[f"n{at}" for at in range(count - 3)])
+    assert found.verdict.value == "proven" and len(found.labels) == count, found.proof
+    back = headscope.edit(tmp_path / "new", tmp_path / "old", keep="bad,fair,good")
+    assert back.verdict.value == "proven", back.proof

@@ -1,17 +1,19 @@
 """`headscope edit MODEL -o DIR`."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from headscope.cli.commands.check import Split, TextColumns
 from headscope.cli.options import Json, ModelClass, Pages, Quiet, TrustRemoteCode, option
 from headscope.cli.output import write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
 
-_CLASSES, _SCORES, _CONFIG, _RESULT = "Classes", "Scores", "Configuration", "Result"
+_CLASSES, _SCORES, _LABELED, _CONFIG, _RESULT = "Classes", "Scores", "Labeled data", "Configuration", "Result"
 Several = list[str] | None
 
 
@@ -35,6 +37,10 @@ class LabelChangeOptions:
         ),
     ] = None
     order: Annotated[str | None, option("--order", "All classes in their new order.", "A,B,C", panel=_CLASSES)] = None
+    order_from: Annotated[
+        str | None,
+        option("--order-from", "The order of the classes in labeled data (--label-column).", "FILE", panel=_CLASSES),
+    ] = None
     labels: Annotated[
         Path | None,
         option("--labels", "A JSON file with these changes; a list is the order.", "FILE", panel=_CLASSES),
@@ -50,7 +56,40 @@ class ScoreChangeOptions:
         Several, option("--threshold", "Choose a class from this probability on.", "NAME=P", panel=_SCORES)
     ] = None
     temperature: Annotated[float, option("--temperature", "Divide all logits by T.", "T", panel=_SCORES)] = 1.0
-    seed: Annotated[int, option("--seed", "Seed of random rows.", "N", panel=_SCORES)] = 0
+    seed: Annotated[int, option("--seed", "Seed of random rows, and of a fit.", "N", panel=_SCORES)] = 0
+
+
+class FitChoice(StrEnum):
+    """What is fitted to labeled texts."""
+
+    temperature = "temperature"
+    thresholds = "thresholds"
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """What is fitted to which labeled texts."""
+
+    fit: Annotated[
+        FitChoice | None,
+        option("--fit", "Fit a temperature or thresholds to labeled texts, and fold it in.", panel=_SCORES),
+    ] = None
+    data: Annotated[
+        str | None,
+        option("--data", "Labeled texts: csv, tsv, jsonl, parquet, or a saved dataset.", "FILE", panel=_LABELED),
+    ] = None
+    text_column: TextColumns = None
+    label_column: Annotated[
+        Several,
+        option("--label-column", "Column of the labels; repeat it for columns of 0 and 1.", "COLUMN", panel=_LABELED),
+    ] = None
+    split: Split = None
+    limit: Annotated[int, option("--limit", "Largest number of texts to run.", "N", panel=_LABELED)] = 2000
+    device: Annotated[str, option("--device", "Where the texts run: cpu, cuda, ...", "DEVICE", panel=_LABELED)] = "cpu"
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of the api."""
+        return vars(self) | {"fit": None if self.fit is None else self.fit.value}
 
 
 @dataclass(frozen=True)
@@ -60,6 +99,13 @@ class ConfigChangeOptions:
     pad_token_id: Annotated[int | None, option("--pad-token-id", "The token that pads texts.", "ID", panel=_CONFIG)] = (
         None
     )
+    dtype: Annotated[
+        str | None,
+        option("--dtype", "Number format of the last layer: float32, bfloat16 or float16.", "TYPE", panel=_CONFIG),
+    ] = None
+    architecture: Annotated[
+        str | None, option("--architecture", "The class that config.json names.", "CLASS", panel=_CONFIG)
+    ] = None
     problem_type: Annotated[
         str | None,
         option(
@@ -76,6 +122,15 @@ class ResultOptions:
     """How the result is written and shown."""
 
     output: Annotated[Path | None, option("-o --output", "The folder to write.", "DIR", panel=_RESULT)] = None
+    merge_adapter: Annotated[
+        bool, option("--merge-adapter", "MODEL is an adapter: merge it into its base model first.", panel=_RESULT)
+    ] = False
+    adapter_head: Annotated[
+        str | None,
+        option(
+            "--adapter-head", "Write the head of this checkpoint into the adapter MODEL.", "CHECKPOINT", panel=_RESULT
+        ),
+    ] = None
     in_place: Annotated[
         bool, option("--in-place", "Replace the checkpoint; it's kept as NAME.before-edit.", panel=_RESULT)
     ] = False
@@ -92,6 +147,7 @@ def edit_command(  # noqa: PLR0917  Typer passes every option by name
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a checkpoint.", show_default=False)],
     labels: LabelChangeOptions,
     scores: ScoreChangeOptions,
+    fit: FitOptions,
     config: ConfigChangeOptions,
     result: ResultOptions,
     model_class: ModelClass = None,
@@ -107,8 +163,8 @@ def edit_command(  # noqa: PLR0917  Typer passes every option by name
         found = api.edit(
             model, result.output, model_class=model_class, trust_remote_code=trust_remote_code, texts=result.text,
             link=result.link, in_place=result.in_place, dry_run=result.dry_run, progress=tell,
-            pad_token_id=config.pad_token_id, problem_type=config.problem_type, **_label_keywords(labels),
-            **_score_keywords(scores),
+            merge_adapter=result.merge_adapter, adapter_head=result.adapter_head, **vars(config),
+            **_label_keywords(labels), **_score_keywords(scores), **fit.keywords(),
         )  # fmt: skip
     write_report(
         Pages(json=result.json),
@@ -128,6 +184,7 @@ def _label_keywords(given: LabelChangeOptions) -> dict[str, Any]:
         "merge": read_merges(given.merge),
         "add": None if given.add is None else dict(map(read_addition, given.add)),
         "order": given.order,
+        "order_from": given.order_from,
         "labels": given.labels,
     }
 

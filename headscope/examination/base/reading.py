@@ -40,7 +40,18 @@ def read_checkpoint(request: Request, progress: Progress | None, *, takes_class:
         raise with_proposals(err) from err
     except (NotFound, Offline, NetworkError) as err:
         raise with_nearest_class(err, request.reference) from err
-    return _with_extra_files(request, manifest)
+    return _with_edit(request, _with_extra_files(request, manifest))
+
+
+def _with_edit(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
+    """The manifest of a folder with a notice of its edit, if headscope edited it."""
+    if manifest.kind is not CheckpointKind.LOCAL or not Path(request.reference).is_dir():
+        return manifest
+    from headscope.checkpoints import edit_notice, open_sidecar
+
+    files = open_sidecar(request.location)
+    notice = edit_notice(files, manifest) if files is not None else ""
+    return replace(manifest, notices=(*manifest.notices, notice)) if notice else manifest
 
 
 def _with_extra_files(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
@@ -84,6 +95,20 @@ def loadable(request: Request, manifest: CheckpointManifest) -> Location:
         return replace(at_commit, reference=found.repo)
     path = Path(request.reference)
     return replace(at_commit, reference=str(path if path.is_dir() else path.parent))
+
+
+def in_local_folder(request: Request) -> Request:
+    """The same request for the folder in the Hub's cache, where it names what is there; otherwise as it is."""
+    from headscope.checkpoints.reference import HubReference, parse_reference
+    from headscope.upstream.hub import cached_file
+
+    found = parse_reference(request.reference)
+    if not isinstance(found, HubReference):
+        return request
+    revision = found.revision or request.location.revision
+    files = (cached_file(found.repo, name, revision, None) for name in ("config.json", "adapter_config.json"))
+    folder = next((file.parent for file in files if file is not None), None)
+    return request if folder is None else replace(request, location=replace(request.location, reference=str(folder)))
 
 
 def own_first_token(request: Request, manifest: CheckpointManifest) -> FirstToken | None:

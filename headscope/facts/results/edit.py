@@ -14,6 +14,9 @@ STABILITY = "experimental"
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 """The values of `problem_type` in config.json."""
 
+HEAD_DTYPES = ("float32", "bfloat16", "float16")
+"""The number formats that a last layer can get."""
+
 
 class LabelOrigin(StrEnum):
     """Where the row of a class comes from.
@@ -67,14 +70,16 @@ class EditedTensor:
     axis: int
     """The axis of the classes."""
     dtype: str
-    """Its number format, which stays."""
+    """Its number format before."""
+    dtype_after: str
+    """Its number format after."""
     shape_before: tuple[int, ...]
     """Its shape before."""
     shape_after: tuple[int, ...]
     """Its shape after."""
     kept_rows_equal: bool | None = None
-    """Whether the rows of kept and copied classes are equal byte by byte; null where a factor or a shift changes them,
-    and before the proof."""
+    """Whether the rows of kept and copied classes are equal byte by byte, in another number format as PyTorch converts
+    them; null where a factor or a shift changes them, and before the proof."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +113,8 @@ class EditProof:
     texts: int = 0
     """Of these, how many are those of texts that the whole model read."""
     base_unchanged: bool | None = None
-    """Whether all other tensors are equal byte by byte."""
+    """Whether all other tensors are equal byte by byte; of an adapter that was merged without another change, whether
+    all tensors are those that PEFT merges."""
     not_proven: tuple[str, ...] = ()
     """Classes whose scores nothing promises: random rows."""
     reason: str = ""
@@ -119,6 +125,126 @@ class EditProof:
         """Whether every part was looked at and none failed."""
         parts = (self.loads, self.scores_equal, self.base_unchanged)
         return all(parts) and self.kept_rows_equal is not False
+
+
+class FitKind(StrEnum):
+    """What was fitted to labeled texts: one `temperature` for all logits, or `thresholds` of classes."""
+
+    TEMPERATURE = "temperature"
+    THRESHOLDS = "thresholds"
+
+
+class FitMetric(StrEnum):
+    """`nll`: the mean negative log likelihood; `ece`: the expected calibration error; `f1` of a class; `macro_f1`: its
+    mean over the classes that the held-out texts have."""
+
+    NLL = "nll"
+    ECE = "ece"
+    F1 = "f1"
+    MACRO_F1 = "macro_f1"
+
+
+class FitGain(StrEnum):
+    """`better` or `worse`: the 95% interval of the change is below or above 0; `none`: it contains 0."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure of the held-out texts, and its 95% interval from resampled texts."""
+
+    value: float
+    """The figure."""
+    low: float
+    """The lower end of its 95% interval (bootstrap, percentiles)."""
+    high: float
+    """The upper end of its 95% interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitFigure:
+    """A figure of the held-out texts before and after the fit."""
+
+    metric: FitMetric
+    """Which figure."""
+    label: str
+    """Of which class; empty for all."""
+    before: Estimate
+    """With the scores of before."""
+    after: Estimate
+    """With the fitted scores."""
+    change: Estimate
+    """After minus before, on the same resampled texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedThreshold:
+    """The probability from which a class is chosen."""
+
+    label: str
+    """The class."""
+    probability: float
+    """From where on it is chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditFit:
+    """A temperature or thresholds that were fitted to one part of labeled texts, and figures of the other part."""
+
+    kind: FitKind
+    """What was fitted."""
+    temperature: float | None
+    """The temperature; null for thresholds."""
+    thresholds: tuple[FittedThreshold, ...]
+    """The thresholds; empty for a temperature."""
+    not_fitted: tuple[str, ...]
+    """Classes that keep 0.5, because the fitting part has too few texts with or without them."""
+    fitting_texts: int
+    """How many texts it was fitted to."""
+    held_out_texts: int
+    """How many other texts the figures are of."""
+    skipped: int
+    """How many rows have no label."""
+    truncated: int
+    """How many texts were longer than the model takes, and cut."""
+    seed: int
+    """Of the sample, the split and the bootstrap."""
+    bins: int
+    """Of equal width, for the expected calibration error."""
+    resamples: int
+    """Of the bootstrap."""
+    figures: tuple[FitFigure, ...]
+    """The one that was fitted comes first."""
+
+    @Derived
+    def gain(self) -> FitGain:
+        """Whether the held-out texts show that the fit is better, by the first figure."""
+        first = self.figures[0]
+        is_loss = first.metric in (FitMetric.NLL, FitMetric.ECE)
+        if first.change.low <= 0 <= first.change.high:
+            return FitGain.NONE
+        return FitGain.BETTER if (first.change.high < 0) == is_loss else FitGain.WORSE
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterMerge:
+    """An adapter that was merged into its base model, before all other changes."""
+
+    method: str
+    """PEFT's name of its method, such as `LORA`."""
+    base: str
+    """The folder of the base model."""
+    saved: tuple[str, ...]
+    """Parameters that the adapter holds whole, such as the head's."""
+    max_difference: float
+    """The largest difference of a score of the merged checkpoint from that of the base with the adapter beside it."""
+    tolerance: float
+    """The difference that the rounding of merged weights explains."""
+    inputs: int
+    """Vectors of scores that were compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,24 +258,30 @@ class EditReport:
     """The folder that was written, as it was named."""
     model_class: str
     """The class of Transformers that the checkpoint was edited as."""
-    labels: tuple[EditedLabel, ...]
-    """The classes after the edit, in order."""
     labels_before: tuple[str, ...]
     """The classes before the edit, in order."""
-    tensors: tuple[EditedTensor, ...]
-    """The stored tensors that were rewritten."""
-    settings: tuple[EditedField, ...]
-    """The fields of config.json that were changed."""
-    temperature: float
-    """What logits are divided by."""
-    exact: tuple[str, ...]
-    """What holds exactly, up to rounding, in sentences."""
-    approximate: tuple[str, ...]
-    """What holds only approximately, in sentences."""
-    left_out: tuple[str, ...]
-    """Files of the source that were not copied, because they hold the old head in another format."""
     proof: EditProof
     """What was proven."""
+    labels: tuple[EditedLabel, ...] = ()
+    """The classes after the edit, in order; empty where they stay."""
+    tensors: tuple[EditedTensor, ...] = ()
+    """The stored tensors that were rewritten."""
+    settings: tuple[EditedField, ...] = ()
+    """The fields of config.json that were changed."""
+    temperature: float = 1.0
+    """What logits are divided by."""
+    exact: tuple[str, ...] = ()
+    """What holds exactly, up to rounding, in sentences."""
+    approximate: tuple[str, ...] = ()
+    """What holds only approximately, in sentences."""
+    left_out: tuple[str, ...] = ()
+    """Files of the source that were not copied, because they hold the old head in another format."""
+    fit: EditFit | None = None
+    """What was fitted to labeled texts; null without `--fit`."""
+    merge: AdapterMerge | None = None
+    """The adapter that was merged first; null without `--merge-adapter`."""
+    head_from: str = ""
+    """The checkpoint whose head was written into an adapter; empty without `--adapter-head`."""
     is_dry_run: bool = False
     """Whether nothing was to be written."""
     command: str = "edit"

@@ -8,7 +8,18 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts.counting import counted, list_of
-from headscope.facts.results.edit import EditedField, EditedLabel, EditReport, EditVerdict, LabelOrigin
+from headscope.facts.results.edit import (
+    AdapterMerge,
+    EditedField,
+    EditedLabel,
+    EditedTensor,
+    EditFit,
+    EditReport,
+    EditVerdict,
+    FitGain,
+    FitMetric,
+    LabelOrigin,
+)
 from headscope.render.text.console import STRONG, TONE, Tone
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label, safe
@@ -34,7 +45,7 @@ def edit_verdict(report: EditReport) -> RenderableType:
 def _sentence(report: EditReport) -> str:
     match report.verdict:
         case EditVerdict.PROVEN:
-            return f"Proven: {_what(report)}; {report.output} is written"
+            return f"Proven: {_what(report)}{_gain(report)}; {report.output} is written"
         case EditVerdict.PLANNED:
             return f"Dry run: {_what(report)}; nothing was written or proven"
         case EditVerdict.REFUSED:
@@ -42,7 +53,21 @@ def _sentence(report: EditReport) -> str:
     assert_never(report.verdict)
 
 
+def _gain(report: EditReport) -> str:
+    """What the fit brought on other texts."""
+    if report.fit is None:
+        return ""
+    words = {FitGain.BETTER: "better", FitGain.WORSE: "worse", FitGain.NONE: "no better"}
+    return f", {words[report.fit.gain]} on held-out texts"
+
+
 def _what(report: EditReport) -> str:
+    if report.head_from:
+        return (
+            f"the adapter has the head of {report.head_from}, {counted(len(report.labels_before), 'class', 'classes')}"
+        )
+    if report.merge is not None and not report.labels and not report.settings:
+        return f"the adapter is merged, {counted(len(report.labels_before), 'class', 'classes')}"
     if not report.labels:
         return f"{counted(len(report.settings), 'field')} of config.json changed"
     before, after = len(report.labels_before), len(report.labels)
@@ -57,11 +82,13 @@ def edit_screen(report: EditReport) -> RenderableType:
 
 def _facts(report: EditReport) -> Iterator[tuple[str, str]]:
     yield "checkpoint", f"{report.source}: {report.model_class}"
+    if report.merge is not None:
+        yield "adapter", _merge(report.merge)
     yield from zip(("classes", *[""] * _MOST_ROWS), _classes(report), strict=False)
     for at, tensor in enumerate(report.tensors):
         yield (
             "" if at else "tensors",
-            f"{tensor.name} {list(tensor.shape_before)} -> {list(tensor.shape_after)}, {tensor.dtype}",
+            f"{tensor.name} {list(tensor.shape_before)} -> {list(tensor.shape_after)}, {_formats(tensor)}",
         )
     if report.settings:
         yield (
@@ -72,6 +99,8 @@ def _facts(report: EditReport) -> Iterator[tuple[str, str]]:
         yield "exact", sentence
     for sentence in report.approximate:
         yield "not exact", sentence
+    if report.fit is not None:
+        yield from zip(("fit", *[""] * _MOST_ROWS), _fit(report.fit), strict=False)
     if not report.is_dry_run:
         yield "proof", _proof(report)
     if report.left_out:
@@ -79,6 +108,50 @@ def _facts(report: EditReport) -> Iterator[tuple[str, str]]:
         yield "left out", f"{files}: what else holds weights would still hold the old head"
     if report.verdict is EditVerdict.PROVEN:
         yield "next", f"headscope check {shlex.quote(report.output)}"
+
+
+def _fit(fit: EditFit) -> Iterator[str]:
+    """What was fitted, and a line for each figure."""
+    if fit.temperature is not None:
+        yield f"temperature {fit.temperature:.4g}"
+    if fit.thresholds:
+        yield "thresholds " + list_of((f"{item.label} {item.probability:.3g}" for item in fit.thresholds), 8)
+    if fit.not_fitted:
+        yield f"{list_of(fit.not_fitted, 8)}: too few texts have or lack the class, so 0.5 stays"
+    rest = [f"{counted(fit.skipped, 'row')} without a label"] if fit.skipped else []
+    rest += [f"{counted(fit.truncated, 'text')} cut to the model's length"] if fit.truncated else []
+    yield (
+        f"fitted to {counted(fit.fitting_texts, 'text')}; on {fit.held_out_texts:,} others (95% intervals, "
+        f"{fit.resamples:,} resamples, {fit.bins} bins){''.join(f'; {item}' for item in rest)}:"
+    )
+    for item in fit.figures:
+        name = f"{_METRICS[item.metric]}{f' of {item.label}' if item.label else ''}"
+        change = item.change
+        yield (
+            f"{name} {item.before.value:.4f} -> {item.after.value:.4f} "
+            f"({change.value:+.4f}, {change.low:+.4f} to {change.high:+.4f})"
+        )
+
+
+_METRICS = {
+    FitMetric.NLL: "negative log likelihood",
+    FitMetric.ECE: "expected calibration error",
+    FitMetric.F1: "F1",
+    FitMetric.MACRO_F1: "macro F1",
+}
+
+
+def _formats(tensor: EditedTensor) -> str:
+    is_same = tensor.dtype == tensor.dtype_after
+    return tensor.dtype if is_same else f"{tensor.dtype} -> {tensor.dtype_after}"
+
+
+def _merge(merge: AdapterMerge) -> str:
+    return (
+        f"{merge.method}, merged into {merge.base}{f', with {list_of(merge.saved, 4)}' if merge.saved else ''}; scores "
+        f"differ from those with the adapter beside it by at most {merge.max_difference:.2g} on "
+        f"{counted(merge.inputs, 'input')} (rounding explains {merge.tolerance:.2g})"
+    )
 
 
 def _told(report: EditReport) -> list[EditedField]:
@@ -125,7 +198,11 @@ def _proof(report: EditReport) -> str:
     parts = {
         "the loader finds what it found before": proof.loads,
         "kept rows are equal byte by byte": proof.kept_rows_equal,
-        "all other tensors are equal byte by byte": proof.base_unchanged,
+        (
+            "all other tensors are equal byte by byte"
+            if report.labels or report.merge is None
+            else "all tensors are those that PEFT merges"
+        ): proof.base_unchanged,
     }
     found = [f"{words}: {'yes' if holds else 'no'}" for words, holds in parts.items() if holds is not None]
     if proof.scores_equal is not None and proof.max_difference is not None and report.labels:

@@ -1,0 +1,221 @@
+"""The trained head of a checkpoint written into the folder of an adapter, so that PEFT loads it; proven apart.
+
+`python -m headscope.editing.adapter_head` reads the task as JSON from standard input and prints an `EditProof` as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.checkpoints import EDIT_RECORD
+from headscope.editing.merging import folder_of_base, model_in
+from headscope.editing.proving import prove_in_process
+from headscope.editing.writing import (
+    check_target,
+    check_unchanged,
+    copy_files,
+    file_states,
+    put_in_place,
+    staged,
+    write_small_file,
+)
+from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.examination.base.reading import in_local_folder
+from headscope.examination.base.request import Progress, Request
+from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.examination.evidence.stored_tensors import open_stored_files
+from headscope.facts.counting import few_of
+from headscope.facts.plain import restore, store
+from headscope.facts.results.edit import EditProof, EditReport
+from headscope.facts.results.environment import tool_version
+from headscope.facts.results.report import find_missing
+from headscope.facts.stored.location import HubOptions, Location
+
+if TYPE_CHECKING:
+    import torch
+_CONFIG, _WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
+_PREFIX = "base_model.model."
+_SAVED = ".modules_to_save.default."
+
+
+@dataclass(frozen=True, slots=True)
+class HeadTask:
+    """What to prove: the adapter before and after, its base, the checkpoint of the head, and its parameters."""
+
+    adapter: str
+    result: str
+    base: str
+    head: str
+    parameters: tuple[str, ...]
+    model_class: str
+
+
+def write_adapter_head(request: Request, output: Path, head: str, tell: Progress, *, dry_run: bool) -> EditReport:
+    """The report on an adapter with the head of a checkpoint; the result is there only if it is proven.
+
+    Raises UsageError for what isn't an adapter, Unsupported for a head that doesn't fit.
+    """
+    named, request = request.reference, in_local_folder(request)
+    source = in_local_folder(replace(request, location=Location(head, hub=HubOptions(offline=True)), model_class=None))
+    given = examine("inspect", source, tell)
+    model = given.report.model
+    request = replace(request, model_class=model.class_name, num_labels=model.num_labels)
+    examined = examine("inspect", request, tell)
+    folder, base = _check(request, examined, given)
+    check_target(output, folder)
+    parameters = _parameters(examined, given)
+    states = file_states(folder)
+    report = EditReport(
+        tool_version=tool_version(),
+        source=named,
+        output=str(output),
+        model_class=model.class_name,
+        labels_before=model.labels,
+        exact=(f"PEFT loads {few_of(parameters)} as {head} has them.",),
+        approximate=(f"An adapter holds no names of classes: load its base with num_labels={model.num_labels}.",),
+        proof=EditProof(reason="a dry run proves nothing" if dry_run else ""),
+        head_from=head,
+        is_dry_run=dry_run,
+    )
+    if dry_run:
+        return report
+    with staged(output) as place:
+        _write(place, request, examined, _numbers(source, given, parameters))
+        task = HeadTask(str(folder), str(place), str(base), source.reference, parameters, model.class_name)
+        tell("proving the result in a separate process")
+        report = replace(report, proof=prove_head_apart(task))
+        check_unchanged(folder, states)
+        if report.proof.holds:
+            put_in_place(place, output, None)
+    return report
+
+
+def _check(request: Request, examined: Examined, given: Examined) -> tuple[Path, Path]:
+    """The folders of the adapter and of its base. Raises where the head can't be written into it."""
+    folder, manifest = Path(request.reference), examined.manifest
+    if manifest.adapter is None or not folder.is_dir():
+        raise UsageError(f"{request.reference} is not the folder of an adapter", "give an adapter with --adapter-head")
+    missing = find_missing(given.report)
+    if given.manifest.adapter is not None or missing.head or missing.elsewhere or given.manifest.gaps:
+        raise Unsupported(f"{given.report.checkpoint.reference} doesn't give a whole head", "name a trained checkpoint")
+    if examined.report.model.class_name != given.report.model.class_name:
+        raise Unsupported("the adapter and the head are of different classes of Transformers", "")
+    return folder, folder_of_base(request, manifest)
+
+
+def _parameters(examined: Examined, given: Examined) -> tuple[str, ...]:
+    """The parameters of the head that the adapter lacks, by the names of the model. Raises where it lacks none."""
+    facts = examined.report.adapter
+    wanted = facts.modules_to_save if facts is not None else ()
+    found = tuple(
+        item.name
+        for item in given.report.weights.parameters
+        if any(part in item.name.split(".")[:-1] for part in wanted)
+    )
+    if not found:
+        raise UsageError(f"{examined.report.checkpoint.reference} holds its head already", "--merge-adapter keeps it")
+    return found
+
+
+def _numbers(source: Request, given: Examined, parameters: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """The stored numbers of the head, by parameter. Raises Unsupported where one isn't stored as it is."""
+    stored = open_stored_files(source, given.manifest)[0]
+    origins = {item.name: item for item in given.report.weights.parameters}
+    headers = {name: stored.header_of(origins[name]) for name in parameters}
+    lost = [name for name, header in headers.items() if header is None]
+    if lost:
+        raise Unsupported(f"{few_of(lost)} can't be read as stored", "save the checkpoint with Transformers first")
+    return {name: stored.whole(header) for name, header in headers.items() if header is not None}
+
+
+def _write(place: Path, request: Request, examined: Examined, head: dict[str, torch.Tensor]) -> None:
+    """The adapter's files, its tensors with those of the head, and the setting by which PEFT loads them."""
+    from safetensors.torch import save_file
+
+    folder, adapter, facts = Path(request.reference), examined.manifest.adapter, examined.report.adapter
+    assert adapter is not None and facts is not None  # it is one
+    left_out = {_CONFIG, *_WEIGHTS, EDIT_RECORD}
+    copy_files(folder, place, [name for name in file_states(folder) if name not in left_out], link=False)
+    stored = open_stored_files(request, examined.manifest)[0]
+    tensors = {header.key: stored.whole(header) for header in adapter.tensors}
+    tensors |= {f"{_PREFIX}{name}": numbers.clone() for name, numbers in head.items()}
+    save_file(tensors, place / _WEIGHTS[0], {"format": "pt"})
+    config = adapter.config
+    config["modules_to_save"] = sorted({*(config.get("modules_to_save") or ()), *facts.modules_to_save})
+    write_small_file(place / _CONFIG, json.dumps(config, indent=2) + "\n")
+
+
+def prove_head_apart(task: HeadTask) -> EditProof:
+    """The proof, made by a new process."""
+    found = prove_in_process("headscope.editing.adapter_head", task, EditProof)
+    return found if isinstance(found, EditProof) else EditProof(reason=found)
+
+
+def prove_head_here(task: HeadTask) -> EditProof:
+    """The proof, in this process: what PEFT loads from the result, against its load of the adapter and the head."""
+    import torch
+
+    from headscope.trace.batch.probe_batch import build_probe
+    from headscope.upstream.peft import name_in_base
+
+    try:
+        own = examine("inspect", Request(Location(task.head, hub=HubOptions(offline=True))), None)
+        count = own.report.model.num_labels
+        before, after = (_with_adapter(task, folder, count) for folder in (task.adapter, task.result))
+        head = model_in(Request(Location(task.head)), own, Path(task.head), torch.float32)
+    except HeadscopeError as err:
+        return EditProof(reason=err.message)
+    expected, found = head.state_dict(), after[0].state_dict()
+    saved = {name_in_base(key): value for key, value in found.items() if _SAVED in key}
+    loads = all(name in saved and torch.equal(saved[name], expected[name]) for name in task.parameters)
+    adapted = {key: value for key, value in before[0].state_dict().items() if ".default." in f"{key}."}
+    kept = bool(adapted) and all(key in found and torch.equal(found[key], value) for key, value in adapted.items())
+    target = before[0].get_base_model()
+    target.load_state_dict({name: expected[name] for name in task.parameters}, strict=False)
+    with torch.inference_mode():
+        probe = build_probe(head, own.report.model.task, with_labels=False)
+        one, other = (model(**probe.inputs).logits.float() for model in (before[0], after[0]))
+    largest = float((one - other).abs().max())
+    tolerance = 64 * torch.finfo(torch.float32).eps * max(1.0, float(one.abs().max()))
+    complete = not after[1].report.weights.new and after[1].report.adapter is not None
+    reasons = {
+        "PEFT doesn't load the head as the checkpoint has it": not (loads and complete),
+        "another tensor of the adapter has changed": not kept,
+        f"scores differ by up to {largest:.3g}": largest > tolerance,
+    }
+    return EditProof(
+        loads=loads and complete,
+        scores_equal=largest <= tolerance,
+        max_difference=largest,
+        tolerance=tolerance,
+        inputs=len(one),
+        base_unchanged=kept,
+        reason=next((words for words, is_so in reasons.items() if is_so), ""),
+    )
+
+
+def _with_adapter(task: HeadTask, folder: str, count: int) -> tuple[Any, Examined]:
+    """PEFT's own load of an adapter onto its base, and headscope's examination of it."""
+    import torch
+
+    from headscope.upstream.peft import model_with_adapter
+
+    place = Location(folder, hub=HubOptions(offline=True))
+    request = Request(place, model_class=task.model_class, num_labels=count)
+    examined = examine("inspect", request, None)
+    assert examined.manifest.adapter is not None  # it is one
+    model = model_in(request, examined, Path(task.base), torch.float32)
+    return model_with_adapter(model, Path(folder), examined.manifest.adapter.config), examined
+
+
+def _main() -> None:
+    task = restore(HeadTask, json.load(sys.stdin))
+    print(json.dumps(store(prove_head_here(task))))
+
+
+if __name__ == "__main__":
+    _main()

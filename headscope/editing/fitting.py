@@ -1,0 +1,175 @@
+"""A temperature or thresholds fitted to logits and labels, and figures of other texts with intervals. Pure numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headscope.errors import UsageError
+from headscope.facts.results.edit import Estimate, FitFigure, FitKind, FitMetric
+
+FloatArray = np.ndarray[Any, Any]
+CALIBRATION_BINS = 15
+"""Of equal width, as in Guo et al., "On calibration of modern neural networks"."""
+FIT_RESAMPLES = 1000
+_LEAST, _MOST = 0.02, 50.0
+"""The temperatures that are tried: a minimum beyond them is none."""
+_EDGE = 1.01
+_RARE = 5
+"""Texts with and without a class that its threshold needs."""
+_CONFIDENCE = 95
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredTexts:
+    """Logits and labels of texts, both [texts, classes]; a label is 0 or 1, and of a softmax one of a row is 1."""
+
+    logits: FloatArray
+    truth: FloatArray
+    is_softmax: bool
+
+    def part(self, rows: FloatArray) -> ScoredTexts:
+        """Some of the texts."""
+        return ScoredTexts(self.logits[rows], self.truth[rows], self.is_softmax)
+
+    def changed(self, temperature: float, shifts: FloatArray) -> ScoredTexts:
+        """The same texts with other logits."""
+        return ScoredTexts((self.logits + shifts) / temperature, self.truth, self.is_softmax)
+
+
+def fitted_temperature(texts: ScoredTexts) -> float:
+    """The temperature with the smallest negative log likelihood. Raises UsageError where there is none."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(power: float) -> float:
+        return float(_losses(texts.changed(math.exp(power), np.zeros(1))).mean())
+
+    ends = math.log(_LEAST), math.log(_MOST)
+    found = math.exp(float(minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-6}).x))
+    if not _LEAST * _EDGE < found < _MOST / _EDGE:
+        why = "every text is predicted rightly" if found < 1 else "the scores say nothing about the labels"
+        raise UsageError(
+            f"no temperature between {_LEAST:g} and {_MOST:g} fits best: {why}", "give more or other texts"
+        )
+    return found
+
+
+def fitted_thresholds(texts: ScoredTexts, classes: Sequence[int]) -> dict[int, float]:
+    """The probability from which each class is chosen, with the largest F1; classes that are too rare are left out."""
+    found = {}
+    for at in classes:
+        has = texts.truth[:, at] > 0
+        if min(has.sum(), (~has).sum()) >= _RARE:
+            margins = texts.logits[:, at]
+            if texts.is_softmax:
+                margins = margins - texts.logits[:, 1 - at]
+            found[at] = _best_threshold(_sigmoid(margins), has)
+    return found
+
+
+def _best_threshold(chances: FloatArray, has: FloatArray) -> float:
+    """Halfway between two probabilities that occur; of equal ones, the one that is closest to a half."""
+    order = np.argsort(-chances, kind="stable")
+    ranked, hits = chances[order], np.cumsum(has[order])
+    f1 = 2 * hits / (np.arange(1, len(ranked) + 1) + has.sum())
+    below = np.append(ranked[1:], 0.0)
+    middles = (ranked + below) / 2
+    usable = (ranked > below) & (middles > 0) & (middles < 1)
+    best = f1 == f1[usable].max(initial=-1.0)
+    candidates = middles[usable & best]
+    return float(candidates[np.abs(candidates - 0.5).argmin()]) if len(candidates) else 0.5
+
+
+def figures_of(kind: FitKind, pair: tuple[ScoredTexts, ScoredTexts], labels: Sequence[str], seed: int,
+               fitted: Sequence[int]) -> tuple[FitFigure, ...]:  # fmt: skip
+    """Figures of the same texts before and after, the one that was fitted first; `fitted` are its classes."""
+    size = len(pair[0].truth)
+    generator = np.random.default_rng(seed)
+    counts = generator.multinomial(size, np.full(size, 1 / size), FIT_RESAMPLES).astype(float)
+    weights = np.vstack([np.ones(size), counts])  # the texts themselves, and then resampled
+    sides = [list(_figures(side, labels, weights)) for side in pair]
+    found = [
+        FitFigure(metric, label, _estimate(before), _estimate(after), _estimate(after - before))
+        for (metric, label, before), (_, _, after) in zip(*sides, strict=True)
+    ]
+    wanted = FitMetric.NLL if kind is FitKind.TEMPERATURE else FitMetric.MACRO_F1
+    name = ""
+    if kind is FitKind.THRESHOLDS and len(fitted) == 1:
+        wanted, name = FitMetric.F1, labels[fitted[0]]
+    return tuple(sorted(found, key=lambda item: item.metric is not wanted or (bool(name) and item.label != name)))
+
+
+def _figures(
+    texts: ScoredTexts, labels: Sequence[str], weights: FloatArray
+) -> Iterator[tuple[FitMetric, str, FloatArray]]:
+    """Each figure for each row of weights, [resamples, texts]."""
+    total = weights.sum(1)
+    yield FitMetric.NLL, "", weights @ _losses(texts) / total
+    gaps = _gaps(texts)
+    yield FitMetric.ECE, "", np.abs(weights @ gaps).sum(1) / total
+    told = _chosen(texts)
+    present = [at for at in range(len(labels)) if texts.truth[:, at].any()]
+    each = [(at, _f1(weights, told[:, at], texts.truth[:, at])) for at in present]
+    yield FitMetric.MACRO_F1, "", np.mean([values for _, values in each], 0)
+    for at, values in each:
+        yield FitMetric.F1, labels[at], values
+
+
+def _f1(weights: FloatArray, told: FloatArray, truth: FloatArray) -> FloatArray:
+    both, either = weights @ (told * truth), weights @ (told + truth)
+    found: FloatArray = np.divide(2 * both, either, out=np.zeros_like(both), where=either > 0)
+    return found
+
+
+def _losses(texts: ScoredTexts) -> FloatArray:
+    """The negative log likelihood of each text; of several labels, the mean over the classes."""
+    if texts.is_softmax:
+        from scipy.special import log_softmax
+
+        found: FloatArray = -(log_softmax(texts.logits, axis=1) * texts.truth).sum(1)
+        return found
+    several: FloatArray = (np.logaddexp(0, texts.logits) - texts.logits * texts.truth).mean(1)
+    return several
+
+
+def _gaps(texts: ScoredTexts) -> FloatArray:
+    """For each text and bin, how far confidence is from what is right: [texts, bins].
+
+    Of a softmax it is that of the highest class; of several labels that of every class, shared by their number.
+    """
+    if texts.is_softmax:
+        from scipy.special import softmax
+
+        chances = softmax(texts.logits, axis=1)
+        top = chances.argmax(1)[:, None]
+        chances, truth = np.take_along_axis(chances, top, 1), np.take_along_axis(texts.truth, top, 1)
+    else:
+        chances, truth = _sigmoid(texts.logits), texts.truth
+    places = np.clip(np.ceil(chances * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
+    return np.stack([((chances - truth) * (places == at)).mean(1) for at in range(CALIBRATION_BINS)], 1)
+
+
+def _chosen(texts: ScoredTexts) -> FloatArray:
+    """What is predicted, as 0 and 1: [texts, classes]."""
+    if texts.is_softmax:
+        found: FloatArray = np.eye(texts.logits.shape[1])[texts.logits.argmax(1)]
+        return found
+    return (texts.logits > 0).astype(float)
+
+
+def _sigmoid(logits: FloatArray) -> FloatArray:
+    from scipy.special import expit
+
+    found: FloatArray = expit(logits)
+    return found
+
+
+def _estimate(values: FloatArray) -> Estimate:
+    """The first value, and the interval of the others."""
+    rest = (100 - _CONFIDENCE) / 2
+    low, high = np.percentile(values[1:], (rest, 100 - rest))
+    return Estimate(float(values[0]), float(low), float(high))

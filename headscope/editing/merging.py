@@ -1,0 +1,232 @@
+"""An adapter merged into its base model by PEFT: one plain checkpoint, proven by a separate process.
+
+`python -m headscope.editing.merging` reads the task as JSON from standard input and prints a `MergeProof` as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.checkpoints import EDIT_RECORD
+from headscope.editing.proving import prove_in_process
+from headscope.editing.writing import check_unchanged, copy_files, file_states, old_heads
+from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.examination.base.reading import in_local_folder
+from headscope.examination.base.request import Progress, Request
+from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.examination.checkpoint.loading import choose_class
+from headscope.facts import CheckpointManifest
+from headscope.facts.counting import few_of
+from headscope.facts.plain import restore, store
+from headscope.facts.results.edit import AdapterMerge
+from headscope.facts.results.report import find_missing
+from headscope.facts.stored.adapter import describe_fault
+from headscope.facts.stored.location import HubOptions, Location
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+_ROUNDINGS = 8
+"""How often the rounding of merged weights may add up in a score, in units of the stored format."""
+_SUMS = 2048
+"""The same for sums in single precision through all layers, in another order."""
+_OF_ADAPTER = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "config.json", EDIT_RECORD)
+_BATCHES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """What to prove: the adapter, its base and the result, and as what they are examined."""
+
+    adapter: str
+    base: str
+    result: str
+    model_class: str | None
+    trust_remote_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MergeProof:
+    """What the separate process found; None: not looked at."""
+
+    loads: bool | None = None
+    tensors_equal: bool | None = None
+    max_difference: float | None = None
+    tolerance: float | None = None
+    inputs: int = 0
+    reason: str = ""
+
+    @property
+    def scores_equal(self) -> bool:
+        """Whether rounding explains every difference."""
+        return None not in (self.max_difference, self.tolerance) and self.max_difference <= self.tolerance  # type: ignore[operator]
+
+
+def merge_into(folder: Path, request: Request, tell: Progress) -> AdapterMerge:
+    """Writes the merged checkpoint into `folder`. Raises UsageError for no adapter, Unsupported for one that can't be
+    merged or whose result isn't proven, NotFound if a source changes meanwhile."""
+    examined = examine("inspect", request, tell)
+    base = _check(request, examined)
+    adapter = Path(request.reference)
+    states = [(place, file_states(place)) for place in (adapter, base)]
+    tell("merging the adapter into its base model")
+    merged = _merged(request, examined, base)
+    merged.save_pretrained(folder)
+    _copy_others(adapter, base, folder, examined.manifest)
+    del merged
+    tell("proving the merge in a separate process")
+    task = MergeTask(str(adapter), str(base), str(folder), request.model_class, request.trust_remote_code)
+    proof = prove_merge_apart(task)
+    for place, state in states:
+        check_unchanged(place, state)
+    if proof.reason:
+        raise Unsupported(
+            f"the merge could not be proven: {proof.reason}", "merge it with PEFT, and compare the scores"
+        )
+    facts = examined.report.adapter
+    assert facts is not None and proof.max_difference is not None and proof.tolerance is not None  # no reason then
+    return AdapterMerge(facts.method, str(base), facts.saved, proof.max_difference, proof.tolerance, proof.inputs)
+
+
+def _check(request: Request, examined: Examined) -> Path:
+    """The folder of the base model. Raises where the adapter can't be merged, with the reason."""
+    report, manifest = examined.report, examined.manifest
+    adapter = report.adapter
+    if adapter is None or manifest.adapter is None or not Path(request.reference).is_dir():
+        raise UsageError(f"{request.reference} is not the folder of an adapter", "leave out --merge-adapter")
+    if adapter.faults or adapter.promised:
+        why = describe_fault(adapter.faults[0]) if adapter.faults else f"it lacks {few_of(adapter.promised)}"
+        raise Unsupported(f"PEFT doesn't load the adapter as it was trained: {why}", "save the adapter again")
+    missing = find_missing(report)
+    if missing.head or missing.elsewhere:
+        raise Unsupported(
+            f"neither the adapter nor its base model gives {few_of((*missing.head, *missing.elsewhere))}: it is random "
+            "on every load, so there is nothing to merge",
+            f"train with modules_to_save={list(adapter.modules_to_save)}" if adapter.modules_to_save else "",
+        )
+    if report.model.quantization is not None:
+        raise Unsupported("the base model is quantized, and its weights are packed", "name the original as base model")
+    return folder_of_base(request, manifest)
+
+
+def folder_of_base(request: Request, manifest: CheckpointManifest) -> Path:
+    """Where the base model of an adapter is. Raises Unsupported where it isn't on this machine."""
+    base = Path(in_local_folder(replace(request, location=Location(manifest.base, manifest.base_revision))).reference)
+    if not base.is_dir():
+        raise Unsupported(f"the base model {manifest.base} is not a folder on this machine", "download it")
+    return base
+
+
+def _merged(request: Request, examined: Examined, base: Path) -> PreTrainedModel:
+    from headscope.upstream.peft import merged_model
+
+    model = model_in(request, examined, base)
+    assert examined.manifest.adapter is not None  # checked
+    merged: PreTrainedModel = merged_model(model, Path(request.reference), examined.manifest.adapter.config)
+    return merged
+
+
+def model_in(request: Request, examined: Examined, base: Path, dtype: torch.dtype | None = None) -> PreTrainedModel:
+    """The model of the adapter's class with the weights of the base, in their own number format or in another."""
+    import torch
+
+    from headscope.model.loading.inference import load_model
+
+    choice = examined.choice or choose_class(request, examined.manifest)
+    place = Location(str(base), hub=HubOptions(offline=True))
+    return load_model(choice, place, torch.device("cpu"), dtype)
+
+
+def _copy_others(adapter: Path, base: Path, folder: Path, manifest: CheckpointManifest) -> None:
+    """The tokenizer, the card and other files: those of the base, and over them those of the adapter."""
+    for place in (base, adapter):
+        names = tuple(file_states(place))
+        weights = {file.name for file in manifest.files}
+        left_out = {*old_heads(names, manifest), *weights, *_OF_ADAPTER}
+        kept = [name for name in names if name not in left_out and not name.startswith("checkpoint-")]
+        copy_files(place, folder, kept, link=False)
+
+
+def prove_merge_apart(task: MergeTask) -> MergeProof:
+    """The proof, made by a new process."""
+    found = prove_in_process("headscope.editing.merging", task, MergeProof)
+    return found if isinstance(found, MergeProof) else MergeProof(reason=found)
+
+
+def prove_merge_here(task: MergeTask) -> MergeProof:
+    """The proof, in this process: the result against PEFT's own load of the adapter, merged and not merged."""
+    import torch
+
+    try:
+        request = Request(
+            Location(task.adapter, hub=HubOptions(offline=True)), model_class=task.model_class,
+            trust_remote_code=task.trust_remote_code,
+        )  # fmt: skip
+        examined, base = examine("inspect", request, None), Path(task.base)
+        result = examine("inspect", replace(request, location=replace(request.location, reference=task.result)), None)
+        weights = result.report.weights
+        proof = MergeProof(loads=not (weights.new or weights.mismatched or weights.unused))
+        again = _merged(request, examined, base).state_dict()
+        written = model_in(request, examined, Path(task.result)).state_dict()
+        same = again.keys() == written.keys() and all(_is_same(again[key], written[key]) for key in again)
+        proof = replace(proof, tensors_equal=same)
+        formats = {torch.finfo(item.dtype).eps for item in written.values() if item.is_floating_point()}
+        del again, written
+        proof = replace(proof, **_scores(request, examined, task, max(formats, default=0.0)))
+    except HeadscopeError as err:
+        return MergeProof(reason=err.message)
+    return replace(proof, reason=_why_not(proof))
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (
+        one.dtype == other.dtype
+        and one.shape == other.shape
+        and bool((one.eq(other) | one.isnan() & other.isnan()).all())
+    )
+
+
+def _why_not(proof: MergeProof) -> str:
+    failed = {
+        "Transformers' loader doesn't find every weight": not proof.loads,
+        "a tensor is not the one that PEFT merges": not proof.tensors_equal,
+        f"scores differ from those of the adapter by up to {proof.max_difference or 0:.3g}": not proof.scores_equal,
+    }
+    return next((words for words, is_so in failed.items() if is_so), "")
+
+
+def _scores(request: Request, examined: Examined, task: MergeTask, rounding: float) -> dict[str, Any]:
+    """The result's scores against those of the base with the adapter beside it, in single precision."""
+    import torch
+
+    from headscope.trace.batch.probe_batch import build_probe
+    from headscope.upstream.peft import model_with_adapter
+
+    assert examined.manifest.adapter is not None  # it is one
+    base = model_in(request, examined, Path(task.base), torch.float32)
+    unmerged = model_with_adapter(base, Path(task.adapter), examined.manifest.adapter.config)
+    merged = model_in(request, examined, Path(task.result), torch.float32)
+    probes = [build_probe(merged, examined.report.model.task, turn=turn, with_labels=False) for turn in range(_BATCHES)]
+    with torch.inference_mode():
+        pairs = [(unmerged(**probe.inputs).logits.float(), merged(**probe.inputs).logits.float()) for probe in probes]
+    scale = max(1.0, *(float(side.abs().max()) for pair in pairs for side in pair))
+    single = torch.finfo(torch.float32).eps
+    return {
+        "max_difference": max(float((one - other).abs().max()) for one, other in pairs),
+        "tolerance": scale * max(_SUMS * single, _ROUNDINGS * rounding if rounding > single else 0.0),
+        "inputs": sum(one.shape[0] for one, _ in pairs),
+    }
+
+
+def _main() -> None:
+    task = restore(MergeTask, json.load(sys.stdin))
+    print(json.dumps(store(prove_merge_here(task))))
+
+
+if __name__ == "__main__":
+    _main()

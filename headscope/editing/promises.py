@@ -1,0 +1,73 @@
+"""What an edit promises of the scores, in sentences: what holds exactly, and what only approximately."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headscope.editing.wish import EditWish
+from headscope.facts.counting import counted, few_of
+from headscope.facts.results.edit import EditedLabel, LabelOrigin
+
+
+def exact_promises(labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool, before: int) -> Iterator[str]:
+    """What holds up to rounding."""
+    kept = [label for label in labels if label.origin is LabelOrigin.KEPT and not label.shift]
+    scaled = f", divided by {wish.temperature:g}" if wish.temperature != 1.0 else ""
+    if kept:
+        yield f"The logits of {counted(len(kept), 'kept class', 'kept classes')} are those of before{scaled}."
+    for label in labels:
+        if label.origin is LabelOrigin.COPIED and not label.shift:
+            yield f"{label.name} begins with the logit of {label.name_before}{scaled}."
+        amount = wish.changes.bias.get(label.name)
+        if amount:
+            yield f"{amount:+g} is added to the logit of {label.name}."
+    for label, limit in _exact_thresholds(labels, wish, is_softmax, before):
+        if is_softmax:
+            yield f"{label.name} wins exactly where its probability was above {limit:g}."
+        else:
+            yield f"{label.name} is above 0.5 exactly where the sigmoid of its logit was above {limit:g}."
+    if wish.temperature != 1.0 and len(kept) == len(labels) == before:
+        yield "The class with the highest score is the same for every input."
+
+
+def _exact_thresholds(
+    labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool, before: int
+) -> list[tuple[EditedLabel, float]]:
+    """The thresholds that decide exactly: of kept classes without a bias; of a softmax, one of two classes."""
+    found = [
+        (label, wish.changes.threshold[label.name])
+        for label in labels
+        if label.name in wish.changes.threshold
+        and label.name not in wish.changes.bias
+        and label.origin is LabelOrigin.KEPT
+    ]
+    is_binary = before == 2 and sum(label.origin is LabelOrigin.KEPT for label in labels) == len(labels) == 2
+    is_alone = len(wish.changes.threshold) == 1 and not wish.changes.bias
+    return found if not is_softmax or (is_binary and is_alone) else []
+
+
+def approximate_promises(labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool, before: int) -> Iterator[str]:
+    """What doesn't hold exactly, or isn't known."""
+    new = [label for label in labels if label.origin in (LabelOrigin.ZERO, LabelOrigin.MEAN, LabelOrigin.RANDOM)]
+    if new:
+        yield f"{few_of(label.name for label in new)}: the row is a start for training, not a trained class."
+    if is_softmax and len(labels) != before:
+        yield "Probabilities change with the number of classes; between kept classes their ratios stay."
+    for label in labels:
+        if label.merged:
+            more = f" plus {label.shift:.3g}" if label.shift else ""
+            yield (
+                f"{label.name} gets the mean of the logits of {len(label.merged)} classes{more}. That is the sum of "
+                "their probabilities only where these logits are equal."
+            )
+    if is_softmax and wish.changes.threshold and not _exact_thresholds(labels, wish, is_softmax, before):
+        yield "A threshold shifts the logit: with other changes or classes, it isn't exactly where the class is chosen."
+
+
+def of_number_format(before: str, after: str) -> tuple[bool, str]:
+    """Whether the last layer has the same numbers in another format, and a sentence on it."""
+    is_exact = after == "float32" and before in ("float16", "bfloat16")
+    words = f"The last layer is stored as {after}, not as {before}"
+    if is_exact:
+        return True, f"{words}: the same numbers. A load in {before}, as config.json may say, rounds new ones again."
+    return False, f"{words}: its numbers are rounded."

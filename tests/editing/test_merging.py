@@ -1,0 +1,222 @@
+"""`edit --merge-adapter` on adapters that PEFT saved: PEFT's own load, and its merge, are the oracles."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import safetensors.torch
+import torch
+import transformers
+from scorers import save_tokenizer
+from test_checkpoint_edit import TEXT
+
+import headscope
+from headscope.cli.app import main
+from headscope.editing import adapter_head, checkpoint_edit, merging
+from headscope.editing.proving import prove_here
+from headscope.errors import HeadscopeError, Unsupported, UsageError
+
+
+@pytest.fixture(autouse=True)
+def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof in this process, but in the test of the command."""
+    if request.function is not test_the_command_merges_and_then_renames:
+        monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
+        monkeypatch.setattr(merging, "prove_merge_apart", merging.prove_merge_here)
+
+
+def save_base(folder: Path, family: str = "Bert", **settings: Any) -> Path:
+    torch.manual_seed(3)
+    config = getattr(transformers, f"{family}Config")(**{**TEXT, "vocab_size": 100, **settings})
+    getattr(transformers, f"{family}Model")(config).save_pretrained(folder)
+    save_tokenizer(folder)
+    return folder
+
+
+def save_adapter(base: Path, folder: Path, config: peft.PeftConfig, family: str = "Bert", dtype: str = "auto") -> Path:
+    """An adapter on a base model with three classes, every number of it random."""
+    torch.manual_seed(4)
+    cls: Any = getattr(transformers, f"{family}ForSequenceClassification")
+    model = peft.get_peft_model(cls.from_pretrained(base, num_labels=3, dtype=dtype), config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                parameter.normal_(0, 0.5) if "ia3" not in name else parameter.normal_(1, 0.5)
+    model.save_pretrained(folder)
+    (folder / "README.md").write_text("# An adapter\n")
+    return folder
+
+
+def unmerged(base: Path, adapter: Path, family: str = "Bert") -> peft.PeftModel:
+    cls: Any = getattr(transformers, f"{family}ForSequenceClassification")
+    return peft.PeftModel.from_pretrained(cls.from_pretrained(base, num_labels=3), adapter).eval()
+
+
+def logits(model: Any) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        return model(input_ids=torch.randint(5, 90, (4, 9), generator=generator)).logits.float()
+
+
+def plain(folder: Path, family: str = "Bert") -> Any:
+    cls: Any = getattr(transformers, f"{family}ForSequenceClassification")
+    model, info = cls.from_pretrained(folder, output_loading_info=True)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
+    return model.eval()
+
+
+CONFIGS = {
+    "lora": peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], r=4),
+    "dora": peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], r=2, use_dora=True),
+    "ia3": peft.IA3Config(task_type="SEQ_CLS", target_modules=["key", "value"], feedforward_modules=[]),
+    "loha": peft.LoHaConfig(task_type="SEQ_CLS", target_modules=["query"], r=2),
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_base(tmp_path_factory.mktemp("base") / "model")
+
+
+@pytest.fixture(scope="module")
+def lora(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_adapter(base, tmp_path_factory.mktemp("adapter") / "lora", CONFIGS["lora"])
+
+
+@pytest.mark.parametrize("method", CONFIGS)
+def test_the_merged_checkpoint_is_what_peft_merges_and_scores_as_the_adapter(
+    method: str, base: Path, tmp_path: Path
+) -> None:
+    adapter = save_adapter(base, tmp_path / "adapter", CONFIGS[method])
+    states = checkpoint_edit.file_states(adapter), checkpoint_edit.file_states(base)
+    found = headscope.edit(adapter, tmp_path / "new", merge_adapter=True)
+    assert found.verdict.value == "proven" and found.merge is not None, found.proof
+    assert found.merge.method == CONFIGS[method].peft_type.value and "classifier.weight" in found.merge.saved
+    assert states == (checkpoint_edit.file_states(adapter), checkpoint_edit.file_states(base))
+    result = plain(tmp_path / "new")
+    torch.testing.assert_close(logits(result), logits(unmerged(base, adapter)), rtol=1e-3, atol=1e-4)
+    expected, state = unmerged(base, adapter).merge_and_unload().state_dict(), result.state_dict()
+    assert expected.keys() == state.keys() and all(torch.equal(expected[key], state[key]) for key in expected)
+    names = {path.name for path in (tmp_path / "new").iterdir()}
+    assert {"tokenizer.json", "README.md", "headscope-edit.json", "config.json", "model.safetensors"} <= names
+    assert not [name for name in names if name.startswith("adapter")]
+    assert "An adapter" in (tmp_path / "new" / "README.md").read_text()
+    assert headscope.inspect(tmp_path / "new").verdict.value == "complete"
+
+
+def test_half_precision_is_kept_and_its_rounding_said(tmp_path: Path) -> None:
+    base = save_base(tmp_path / "base", "Llama")
+    state = safetensors.torch.load_file(base / "model.safetensors")
+    safetensors.torch.save_file(
+        {key: value.bfloat16() for key, value in state.items()}, base / "model.safetensors", {"format": "pt"}
+    )
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16"}))
+    settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["q_proj"], r=2)
+    adapter = save_adapter(base, tmp_path / "adapter", settings, "Llama")
+    found = headscope.edit(adapter, tmp_path / "new", merge_adapter=True)
+    assert found.verdict.value == "proven" and found.merge is not None
+    assert found.merge.tolerance > 0.05 and plain(tmp_path / "new", "Llama").dtype == torch.bfloat16
+
+
+def test_the_command_merges_and_then_renames(
+    base: Path, lora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    changes = [f"--rename=LABEL_{at}={name}" for at, name in enumerate("abc")]
+    command = ["edit", str(lora), "--merge-adapter", "-o", str(new), *changes, "--drop", "LABEL_1"]
+    assert main(command) == 2 and not new.exists()  # dropped after it was renamed
+    assert main([*command[:-1], "b", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["source"] == str(lora) and document["merge"]["method"] == "LORA"
+    before = logits(unmerged(base, lora))
+    torch.testing.assert_close(logits(plain(new)), before[:, [0, 2]], rtol=1e-3, atol=1e-4)
+    assert plain(new).config.id2label == {0: "a", 1: "c"}
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_dry_run_merges_and_leaves_nothing(lora: Path, tmp_path: Path) -> None:
+    found = headscope.edit(lora, tmp_path / "new", merge_adapter=True, dry_run=True)
+    assert found.verdict.value == "planned" and found.merge is not None and not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_merged_is_refused_with_the_reason(base: Path, lora: Path, tmp_path: Path) -> None:
+    def refused(adapter: Path, kind: type[HeadscopeError], words: str) -> None:
+        with pytest.raises(kind, match=words):
+            headscope.edit(adapter, tmp_path / "new", merge_adapter=True)
+        assert not (tmp_path / "new").exists() and not list(tmp_path.glob(".new*"))
+
+    refused(base, UsageError, "not the folder of an adapter")
+    prompts = peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3)
+    refused(save_adapter(base, tmp_path / "prompts", prompts), Unsupported, "can't merge")
+    no_task = peft.LoraConfig(target_modules=["query"], r=2)
+    refused(save_adapter(base, tmp_path / "no-head", no_task), Unsupported, "random")
+    cut = save_adapter(base, tmp_path / "cut", CONFIGS["lora"])
+    state = safetensors.torch.load_file(cut / "adapter_model.safetensors")
+    state.pop(next(key for key in state if "lora_B" in key))
+    safetensors.torch.save_file(state, cut / "adapter_model.safetensors", {"format": "pt"})
+    refused(cut, Unsupported, "as it was trained")
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    for path in base.iterdir():
+        (packed / path.name).write_bytes(path.read_bytes())
+    config = json.loads((packed / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    (packed / "config.json").write_text(json.dumps(config))
+    settings = json.loads((lora / "adapter_config.json").read_text()) | {"base_model_name_or_path": str(packed)}
+    of_packed = tmp_path / "of-packed"
+    of_packed.mkdir()
+    (of_packed / "adapter_config.json").write_text(json.dumps(settings))
+    (of_packed / "adapter_model.safetensors").write_bytes((lora / "adapter_model.safetensors").read_bytes())
+    refused(of_packed, Unsupported, "quantized")
+    with pytest.raises(Unsupported, match="adapter"):
+        headscope.edit(lora, tmp_path / "new", rename={"LABEL_0": "a"})
+
+
+def test_a_merge_that_is_not_pefts_is_refused(lora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = merging._copy_others
+
+    def faulty(adapter: Path, base: Path, folder: Path, *given: Any) -> None:
+        copy(adapter, base, folder, *given)
+        state = safetensors.torch.load_file(folder / "model.safetensors")
+        state["bert.encoder.layer.1.attention.self.query.weight"][0, 0] += 1e-3
+        safetensors.torch.save_file(state, folder / "model.safetensors", {"format": "pt"})
+
+    monkeypatch.setattr(merging, "_copy_others", faulty)
+    with pytest.raises(Unsupported, match="not the one that PEFT merges"):
+        headscope.edit(lora, tmp_path / "new", merge_adapter=True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("family", ["Bert", "Roberta"])
+def test_an_adapter_gets_the_head_of_a_checkpoint(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What PEFT loads from the result against the adapter's own load with the head's numbers put in by hand."""
+    monkeypatch.setattr(adapter_head, "prove_head_apart", adapter_head.prove_head_here)
+    base = save_base(tmp_path / "base", family, pad_token_id=1)
+    adapter = save_adapter(base, tmp_path / "adapter", peft.LoraConfig(target_modules=["query"], r=2), family)
+    cls: Any = getattr(transformers, f"{family}ForSequenceClassification")
+    torch.manual_seed(9)
+    trained = cls.from_pretrained(base, num_labels=3).eval()
+    with torch.no_grad():
+        for parameter in trained.classifier.parameters():
+            parameter.normal_(0, 0.3)
+    trained.save_pretrained(tmp_path / "trained")
+    with pytest.raises(Unsupported, match="random"):
+        headscope.edit(adapter, tmp_path / "merged", merge_adapter=True)
+    found = headscope.edit(adapter, tmp_path / "new", adapter_head=tmp_path / "trained")
+    assert found.verdict.value == "proven" and found.head_from, found.proof
+    loaded = unmerged(base, tmp_path / "new", family)
+    by_hand = unmerged(base, adapter, family)
+    by_hand.get_base_model().classifier.load_state_dict(trained.classifier.state_dict())
+    torch.testing.assert_close(logits(loaded), logits(by_hand), rtol=0, atol=0)
+    assert headscope.edit(tmp_path / "new", tmp_path / "merged", merge_adapter=True).verdict.value == "proven"
+    torch.testing.assert_close(logits(plain(tmp_path / "merged", family)), logits(by_hand), rtol=1e-3, atol=1e-4)
+    for source, head, options in (
+        (adapter, base, {}), (base, tmp_path / "trained", {}), (tmp_path / "new", tmp_path / "trained", {}),
+        (adapter, tmp_path / "trained", {"drop": "LABEL_0"}),
+    ):  # fmt: skip
+        with pytest.raises(HeadscopeError):
+            headscope.edit(source, tmp_path / "other", adapter_head=head, **options)
+    assert not (tmp_path / "other").exists()
