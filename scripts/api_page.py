@@ -14,7 +14,7 @@ from headscope.api.arguments import full_signature
 
 FUNCTIONS = (
     "inspect", "diff_weights", "check", "verify", "verify_save", "verify_served", "compare", "forward", "heads", "scan",
-    "scan_batch", "probe", "code", "engines", "edit", "snapshot", "diagram", "explain", "environment",
+    "scan_batch", "probe", "code", "engines", "edit", "repair", "snapshot", "diagram", "explain", "environment",
 )  # fmt: skip
 _RESULTS = (
     "Examination",

@@ -18,7 +18,10 @@ _HEADS = (
 
 def bare(model: Any, **rest: Any) -> Made:
     """The save of a model whose sizes a reader of the repair fills in where no shape tells them."""
-    return Made(model, filled=_HEADS, **rest)
+    config = model.config
+    heads = next(name for name in ("num_attention_heads", "n_heads", "n_head") if name in config.to_dict())
+    pad = ("--set", "pad_token_id=0") if config.model_type == "gpt2" else ()
+    return Made(model, filled=_HEADS, given=("--set", f"{heads}=4", *pad), **rest)
 
 
 def _accelerated(family: str, code: str, save: Any, **rest: Any) -> None:

@@ -55,7 +55,8 @@ def _saved(family: str, targets: list[str], file: str, code: str, wrap: Any = No
             torch.save(state, folder / BIN)
         else:
             save_file({key: value.clone() for key, value in state.items()}, folder / SAFE, metadata={"format": "pt"})
-        return Made(model.merge_and_unload(), filled=(*_ALPHA, *rslora))
+        given = ("--set", "lora_alpha=32", *(("--set", "use_rslora=true") if rslora else ()))
+        return Made(model.merge_and_unload(), filled=(*_ALPHA, *rslora), given=given)
 
 
 _saved("bert", ["query", "value"], BIN, "torch.save(state_dict)")
@@ -117,7 +118,8 @@ def _in_place(folder: Path) -> Made:
     model.merge_adapter()
     configured(model.base_model.model, folder)
     torch.save(model.state_dict(), folder / BIN)
-    return Made(model.merge_and_unload(), filled=((r"lora_alpha = \.\.\.", "lora_alpha = 0"),))
+    return Made(model.merge_and_unload(), filled=((r"lora_alpha = \.\.\.", "lora_alpha = 0"),),
+                given=("--set", "lora_alpha=0"))  # fmt: skip
 
 
 @entry(
@@ -139,7 +141,8 @@ def _ia3(folder: Path) -> Made:
             nn.init.normal_(parameter, mean=1, std=0.1)
     configured(model.base_model.model, folder)
     torch.save(model.state_dict(), folder / BIN)
-    return Made(model.merge_and_unload(), filled=_SET_IA3)
+    model.peft_config["default"].save_pretrained(folder.parent / "adapter")
+    return Made(model.merge_and_unload(), filled=_SET_IA3, given=("--config", str(folder.parent / "adapter")))
 
 
 @entry(

@@ -34,7 +34,7 @@ def run(name: str, folder: Path, ranks: int = 1) -> None:
         )
         for rank in range(ranks)
     ]
-    said = [process.communicate(timeout=60)[0] for process in started]
+    said = [process.communicate(timeout=240)[0] for process in started]
     assert not any(process.returncode for process in started), "\n".join(said)[-4000:]
 
 
