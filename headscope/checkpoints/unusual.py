@@ -23,7 +23,7 @@ from headscope.checkpoints.states.recognize import (
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, WithoutConfig
 from headscope.facts import CheckpointKind, CheckpointManifest, Gap, TensorHeader
 
-_NO_CONFIG = "add the config.json of the model"
+_NO_CONFIG = "add the config.json of the model, or run `headscope repair MODEL -o DIR --config FOLDER_OR_ID`"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 _ONNX = "onnx/"
 """The folder in which Optimum and sentence-transformers put their exports."""

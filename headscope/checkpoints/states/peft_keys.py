@@ -140,7 +140,12 @@ class MergePeft:
             f"for path in {[str(PurePath(folder, name)) for name in self.files]!r}:\n"
             f"    state |= {load}\n"
             f"state = {{{PREFIX!r} + key.rpartition({PREFIX!r})[2]: value for key, value in state.items()}}\n"
-            "model.load_state_dict(state)"
+            "_, unexpected = model.load_state_dict(state, strict=False)\n"
+            # A tensor of two names is stored under one of them, and PEFT doesn't use the module that it replaced.
+            "own = model.state_dict()\n"
+            "loaded = {value.data_ptr() for key, value in own.items() if key in state or '.original_module.' in key}\n"
+            "lacking = [key for key, value in own.items() if value.data_ptr() not in loaded]\n"
+            "assert not unexpected and not lacking, (unexpected, lacking)"
         )
 
     def code_to_save(self, folder: str) -> str:

@@ -197,6 +197,7 @@ def _zero(step: Path) -> dict[str, NewTensor]:
     held = models[0].value if models and isinstance(models[0].value, dict) else {}
     states = [_optimizer(file) for file in optimizers]
     stage, ranks = states[0].get("zero_stage"), states[0].get("partition_count")
+    stage = stage.arguments[0] if isinstance(stage, Opaque) and stage.arguments else stage  # a member of an enum
     if type(stage) is not int or (max(ranks) if isinstance(ranks, list) else ranks) != len(states):
         raise Malformed(f"the files in {step.name} aren't those of one run: {len(states)} parts", "copy all of them")
     groups = held.get("param_shapes") or []

@@ -160,3 +160,37 @@ def _adapter(folder: Path) -> Made:
     model.peft_config["default"].base_model_name_or_path = str(folder / "base")
     model.save_pretrained(folder / "adapter")
     return Made(at="adapter")
+
+
+@entry(
+    "electra with LoRA, config.json names the base model's class",
+    "HS803",
+    "torch.save(peft_model.state_dict(), ...), architectures of the checkpoint that training began with",
+    needs=_NEEDS,
+    tool="PEFT",
+)
+def _named_as_base(folder: Path) -> Made:
+    model = peft_model("electra", ["query"])
+    base = model.base_model.model
+    base.config.architectures = ["ElectraModel"]
+    torch.save(model.state_dict(), configured(base, folder) / BIN)
+    return Made(model.merge_and_unload(), filled=_ALPHA, given=("--set", "lora_alpha=32"))
+
+
+def _base_saved(family: str, targets: list[str], **settings: Any) -> None:
+    @entry(
+        f"{family} with its adapter, base_model.model.save_pretrained",
+        "HS803",
+        "peft_model.base_model.model.save_pretrained(...)",
+        needs=_NEEDS,
+        tool="PEFT",
+    )
+    def make(folder: Path) -> Made:
+        model = peft_model(family, targets, **settings)
+        model.base_model.model.save_pretrained(folder)
+        return Made(model.merge_and_unload(), filled=_ALPHA, given=("--set", "lora_alpha=32"))
+
+
+_base_saved("bert", ["query", "value"])
+_base_saved("gpt2", ["c_attn"])
+_base_saved("llama", ["q_proj", "v_proj"])
