@@ -20,7 +20,7 @@ from headscope.checkpoints.states.peft_keys import MergePeft
 from headscope.checkpoints.states.training_file import CopyWeights, SaveInside
 from headscope.checkpoints.states.wrapped_keys import RenameKeys
 from headscope.editing.repair.split_weights import open_safetensors
-from headscope.editing.repair.steps import RepairStep, files_taken, look_at, repaired_tensors
+from headscope.editing.repair.steps import RepairStep, files_taken, states_in, repaired_tensors
 from headscope.editing.writing import file_states
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.base.request import Request
@@ -71,7 +71,7 @@ def prove_repair(task: RepairTask) -> RepairProof:
     request = Request(location, model_class=task.model_class, trust_remote_code=task.trust_remote_code)
     proof = RepairProof()
     try:
-        step, result = look_at(request, Path(task.source)), Path(task.result)
+        step, result = states_in(request, Path(task.source)), Path(task.result)
         action = next(iter(step.actions), None)
         if step.writes_config:
             proof = replace(proof, files_equal=_all_there(step.folder, result))
@@ -84,7 +84,7 @@ def prove_repair(task: RepairTask) -> RepairProof:
         else:
             proof = _tensors(proof, step, result)
         if task.is_last:
-            proof = _loaded(proof, step, look_at(request, result))
+            proof = _loaded(proof, step, states_in(request, result))
     except HeadscopeError as err:
         proof = replace(proof, reason=err.message)
     return replace(proof, reason=proof.reason or _failure(proof))

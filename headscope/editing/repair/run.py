@@ -17,7 +17,7 @@ from headscope.editing.repair.steps import (
     RepairStep,
     RepairWish,
     files_taken,
-    look_at,
+    states_in,
     repaired_tensors,
     replaced_files,
 )
@@ -61,7 +61,7 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
     check_target(output, source)
     before = file_states(source)
     tell("looking for the states of the checkpoint")
-    step = look_at(request, source)
+    step = states_in(request, source)
     _check_given(step, wish)
     report = _report(request, output, step, wish)
     if wish.dry_run or not step.states:
@@ -87,7 +87,7 @@ def _repaired(
         tell(f"repairing {' and '.join(state.rule for state in step.states)}")
         # What the steps in between write is nobody's, and nothing writes into a file that is there.
         left_out = _carry_out(step, target, replace(wish, link=wish.link or at > 0))
-        after = look_at(step.request, target)
+        after = states_in(step.request, target)
         tell("proving the result in a separate process")
         proof = prove_repair_apart(_task(step, after, wish))
         report = _with_step(report, step, after, () if at else left_out, proof)

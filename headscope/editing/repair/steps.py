@@ -76,7 +76,7 @@ class RepairStep:
         return any(state.kind is StateKind.NO_CONFIG for state in self.states)
 
 
-def look_at(request: Request, folder: Path) -> RepairStep:
+def states_in(request: Request, folder: Path) -> RepairStep:
     """The states of the checkpoint in a folder. Raises what examining raises for one that is in none."""
     wanted = replace(request, location=replace(request.location, reference=str(folder)), cache=False)
     try:
