@@ -20,7 +20,7 @@ from headscope.checkpoints.states.peft_keys import MergePeft
 from headscope.checkpoints.states.training_file import CopyWeights, SaveInside
 from headscope.checkpoints.states.wrapped_keys import RenameKeys
 from headscope.editing.repair.split_weights import open_safetensors
-from headscope.editing.repair.steps import RepairStep, files_taken, states_in, repaired_tensors
+from headscope.editing.repair.steps import RepairStep, files_taken, repaired_tensors, states_in
 from headscope.editing.writing import file_states
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.base.request import Request
@@ -47,7 +47,7 @@ class RepairTask:
     settings: str
     """As JSON."""
     is_last: bool
-    """Whether the result is to be loaded: it is in no state any more."""
+    """Whether the loader's answer counts: the result is in no state any more."""
     trust_remote_code: bool = False
 
 

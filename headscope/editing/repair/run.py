@@ -17,9 +17,9 @@ from headscope.editing.repair.steps import (
     RepairStep,
     RepairWish,
     files_taken,
-    states_in,
     repaired_tensors,
     replaced_files,
+    states_in,
 )
 from headscope.editing.writing import (
     check_target,

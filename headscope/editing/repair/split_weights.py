@@ -248,7 +248,7 @@ def _sharded(shapes: Mapping[str, Any], ranks: Sequence[_Pieces]) -> Iterator[tu
 
 
 def _flat(key: str, shape: Any, places: Sequence[tuple[_Pieces, int]], count: int) -> NewTensor:
-    """A tensor of so many numbers from each place."""
+    """A tensor of that many numbers from each place."""
 
     def numbers() -> torch.Tensor:
         import torch

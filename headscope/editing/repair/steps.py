@@ -72,7 +72,7 @@ class RepairStep:
 
     @property
     def writes_config(self) -> bool:
-        """Whether this step adds a configuration, and nothing else."""
+        """Whether this step only adds a configuration."""
         return any(state.kind is StateKind.NO_CONFIG for state in self.states)
 
 
