@@ -11,7 +11,7 @@ from states.table.wrapped import BIN, SAFE
 
 _HEADS = (
     (r"(num_attention_heads|n_heads?)=\d+", r"\1=4"),
-    (r"GPT2Config\(", "GPT2Config(pad_token_id=0, "),
+    (r"(GPT2Config\(.*)\*\*assumed\)", r"\1**(assumed | {'pad_token_id': 0}))"),
 )
 """What a reader sets: numbers of heads, and the token that pads."""
 
