@@ -15,9 +15,9 @@ from headscope.api.arguments import full_signature
 from headscope.cli.app import EXPERIMENTAL
 
 FUNCTIONS = (
-    "inspect", "diff_weights", "check", "verify", "verify_save", "verify_served", "parameter_groups",
-    "compare", "forward", "heads", "scan",
-    "scan_batch", "probe", "code", "engines", "edit", "snapshot", "diagram", "explain", "environment",
+    "inspect", "diff_weights", "check", "verify", "verify_save", "verify_served", "parameter_groups", "compare", "forward",
+    "heads", "scan", "scan_batch", "probe", "code", "engines", "edit", "repair", "snapshot", "diagram", "explain",
+    "environment",
 )  # fmt: skip
 _RESULTS = (
     "Examination",

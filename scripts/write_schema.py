@@ -34,6 +34,7 @@ from headscope.facts.results.edit import EditReport
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.environment import Surroundings
 from headscope.facts.results.forward import ForwardReport, SeenStage
+from headscope.facts.results.repair import RepairReport
 from headscope.facts.results.scan import SCAN_SCHEMA, Cause, ScanRow, ScanSummary
 from headscope.facts.results.served import ServedReport
 from headscope.facts.results.verification import VerifyResult
@@ -69,6 +70,7 @@ def build_schema() -> Schema:
         "check": _check(definitions),
         "compare": _for_command(_object_of(Comparison, definitions), "compare"),
         "edit": _for_command(_object_of(EditReport, definitions), "edit"),
+        "repair": _for_command(_object_of(RepairReport, definitions), "repair"),
         "engines": _for_command(_object_of(EnginesReport, definitions), "engines"),
         "verify": _for_command(_object_of(VerifyResult, definitions), "verify"),
         "verify-save": _for_command(_object_of(VerifyResult, definitions), "verify-save"),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headscope.api.many.batches import scan_batch as scan_batch
     from headscope.api.many.scanning import scan as scan
     from headscope.api.probing import probe as probe
+    from headscope.api.repairing import repair as repair
     from headscope.api.results.shown import (
         Checked as Checked,
         Compared as Compared,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         Forwarded as Forwarded,
         Heads as Heads,
         Probed as Probed,
+        RepairedCopy as RepairedCopy,
         Snapshot as Snapshot,
         Verified as Verified,
         VerifiedServer as VerifiedServer,
@@ -69,9 +71,10 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "api.many.batches": "scan_batch",
         "api.many.scanning": "scan",
         "api.probing": "probe",
+        "api.repairing": "repair",
         "api.results.shown": (
-            "Checked Compared Edited Engines Examination Explained Forwarded Heads Probed Snapshot Verified "
-            "VerifiedServer"
+            "Checked Compared Edited Engines Examination Explained Forwarded Heads Probed RepairedCopy Snapshot "
+            "Verified VerifiedServer"
         ),
         "api.lookup.snapshots": "snapshot",
         "api.weight_diff": "diff_weights",

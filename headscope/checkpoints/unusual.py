@@ -21,9 +21,9 @@ from headscope.checkpoints.states.recognize import (
     recognize_stored,
 )
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, WithoutConfig
-from headscope.facts import CheckpointKind, CheckpointManifest, Gap, Repair, TensorHeader
+from headscope.facts import CheckpointKind, CheckpointManifest, Gap, TensorHeader
 
-_NO_CONFIG = "add the config.json of the model"
+_NO_CONFIG = "add the config.json of the model, or run `headscope repair MODEL -o DIR --config FOLDER_OR_ID`"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 _ONNX = "onnx/"
 """The folder in which Optimum and sentence-transformers put their exports."""
@@ -65,7 +65,7 @@ class PlaceSurroundings:
         if found is None or repair is None or not self.repo:
             return found
         sentence = f"Download the files first (hf download {self.repo} --local-dir .). {repair.sentence}"
-        return replace(found, state=replace(found.state, repair=Repair(sentence, repair.code, repair.language)))
+        return replace(found, state=replace(found.state, repair=replace(repair, sentence=sentence)))
 
 
 def without_config(around: PlaceSurroundings) -> HeadscopeError:

@@ -180,7 +180,7 @@ def _judge(this: Rule, subject: Subject) -> Findings:
             continue
         message = f"{state.sentence} {state.seen()}".strip()
         repair = state.repair
-        yield this.find(Severity.ERROR, message, repair.sentence if repair else "", code=repair.code if repair else "")
+        yield this.find(Severity.ERROR, message, repair.advice() if repair else "", code=repair.code if repair else "")
 
 
 for kind, (name, title) in _TITLES.items():

@@ -28,6 +28,7 @@ from headscope.cli.commands.lookup.explain import explain_command
 from headscope.cli.commands.lookup.heads import heads_command
 from headscope.cli.commands.lookup.snapshot import snapshot_command
 from headscope.cli.commands.probe import probe_command
+from headscope.cli.commands.repair import repair_command
 from headscope.cli.commands.scan import scan_command
 from headscope.cli.commands.verify import verify_command
 from headscope.cli.failure import Bug, Interrupted, asks_for_a_screen, asks_for_json, report_failure, told_deprecations
@@ -103,6 +104,14 @@ _COMMANDS: dict[str, _Entry] = {
             "headscope edit ./my-checkpoint -o ./stricter --threshold toxic=0.8",
         ),
         is_experimental=True,
+    ),
+    "repair": _Entry(
+        repair_command,
+        _PIPELINE,
+        (
+            "headscope repair ./runs/last -o ./repaired",
+            "headscope repair ./lora-state-dict -o ./merged --set lora_alpha=16",
+        ),
     ),
     "scan": _Entry(
         scan_command,

@@ -208,7 +208,7 @@ def _write_file(path: Path, tensors: Sequence[NewTensor], stored: StoredFiles, m
     tensors = sorted(tensors, key=lambda item: (-_DTYPES[_checked(item.header).dtype][1], item.header.key))
     end = 0
     for item in tensors:
-        size = _size_of(item.header)
+        size = size_of_tensor(item.header)
         described[item.header.key] = {
             "dtype": _DTYPES[item.header.dtype][0], "shape": list(item.header.shape), "data_offsets": [end, end + size],
         }  # fmt: skip
@@ -244,7 +244,8 @@ def _checked(header: TensorHeader) -> TensorHeader:
     return header
 
 
-def _size_of(header: TensorHeader) -> int:
+def size_of_tensor(header: TensorHeader) -> int:
+    """The bytes of a tensor in a safetensors file. Raises Unsupported for a format that such files don't hold."""
     return math.prod(header.shape) * _DTYPES[_checked(header).dtype][1] // 8
 
 
@@ -264,7 +265,7 @@ def _write_numbers(file: BinaryIO, item: NewTensor, stored: StoredFiles) -> None
 def _write_index(
     folder: Path, manifest: CheckpointManifest, names: Mapping[str, str], new: Mapping[str, NewTensor]
 ) -> None:
-    sizes = (_size_of(new[header.key].header if header.key in new else header) for header in manifest.tensors)
+    sizes = (size_of_tensor(new[header.key].header if header.key in new else header) for header in manifest.tensors)
     index = {
         "metadata": {"total_size": sum(sizes)},
         "weight_map": {header.key: names[header.file] for header in manifest.tensors},

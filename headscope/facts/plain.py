@@ -73,7 +73,11 @@ def restore(kind: type[_Fact], stored: Any) -> _Fact:
 def _hints(kind: Any) -> dict[str, Any]:
     """The types of the fields, by name and in order."""
     hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    return {
+        field.name: hints[field.name]
+        for field in dataclasses.fields(kind)
+        if not field.metadata.get("transient")  # what is of this process only
+    }
 
 
 def _restored(hint: Any, stored: Any) -> Any:

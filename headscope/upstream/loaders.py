@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError, did_you_mean
@@ -121,8 +123,14 @@ def _sentence_transformers(wanted: LoadRequest) -> Any:
 def _trl(wanted: LoadRequest) -> Any:
     name = "AutoModelForCausalLMWithValueHead"
     trl = importlib.import_module("trl")
-    package = trl if hasattr(trl, name) else importlib.import_module("trl.experimental.ppo")  # newer versions
-    return getattr(package, name).from_pretrained(wanted.reference)
+    with suppress(ModuleNotFoundError):  # it moved there, and later versions have no value heads
+        trl = trl if hasattr(trl, name) else importlib.import_module("trl.experimental.ppo")
+    if not hasattr(trl, name):
+        raise Unsupported(
+            f"the installed trl {version('trl')} has no {name} any more",
+            "install a version that has it, or load the model with your own function: --with MODULE:FUNCTION",
+        )
+    return getattr(trl, name).from_pretrained(wanted.reference)
 
 
 def _setfit(wanted: LoadRequest) -> Any:

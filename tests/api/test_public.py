@@ -70,6 +70,7 @@ def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
         "heads",
         "inspect",
         "probe",
+        "repair",
         "scan",
         "scan_batch",
         "snapshot",

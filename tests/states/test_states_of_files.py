@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -16,8 +17,10 @@ from safetensors.torch import load_file
 
 import headscope
 from headscope.cli import main
+from headscope.editing.repair.proof import prove_repair
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Severity, StateKind
+from tests.families import FAMILIES
 from tests.states.refusal import Model, refused
 
 
@@ -193,11 +196,11 @@ def test_the_model_in_a_distributed_checkpoint_may_be_called_a_state_dict(model:
     assert report.repaired.weights.new == ()
 
 
-def deepspeed_step(folder: Path, model: Model, *, stage: int) -> None:
+def deepspeed_step(folder: Path, model: Model, *, stage: int, tag: str = "global_step2") -> None:
     """The files that DeepSpeed 0.19 writes for one process, as its engine.py and zero_to_fp32.py name them."""
-    step = folder / "global_step2"
+    step = folder / tag
     step.mkdir(parents=True)
-    (folder / "latest").write_text("global_step2")
+    (folder / "latest").write_text(tag)
     named = dict(model.named_parameters())
     held = model.state_dict() if stage < 3 else {name: torch.empty(0) for name in model.state_dict()}
     states = {
@@ -227,10 +230,68 @@ def test_a_checkpoint_of_deepspeed_is_read_from_what_its_first_process_wrote(
     assert "`latest` names global_step2" in state.evidence
     assert {0: "no ZeRO", 2: "ZeRO-1 or 2", 3: "ZeRO-3"}[stage] in state.evidence[-1]
     assert report.repaired.weights.new == ()
+    carried_out(tmp_path, model)
     if stage:
         pytest.importorskip("deepspeed")
     run(state, tmp_path, monkeypatch)
     repaired_checkpoint_passes(tmp_path)
+
+
+def carried_out(folder: Path, model: Model) -> None:
+    """`headscope repair`, which needs no DeepSpeed: the real load finds every value."""
+    target = folder.with_name(f"{folder.name}.repaired")
+    with patch("headscope.editing.repair.run.prove_repair_apart", prove_repair):
+        assert headscope.repair(folder, target).verdict.value == "proven"
+    loaded, info = type(model).from_pretrained(target, output_loading_info=True)
+    assert not info["missing_keys"] and not info["mismatched_keys"] and not info["unexpected_keys"]
+    assert all(torch.equal(loaded.state_dict()[name], value) for name, value in model.state_dict().items())
+    assert not [path for path in target.rglob("*") if path.suffix == ".pt" or path.name == "latest"]
+
+
+@pytest.mark.parametrize(("tag", "inside"), [("pytorch_model", ""), ("checkpoint", "last.ckpt"), ("mine", "")])
+def test_a_step_of_deepspeed_has_any_name(tag: str, inside: str, model: Model, tmp_path: Path) -> None:
+    """accelerate's `pytorch_model`, Lightning's `last.ckpt/checkpoint`, and one of one's own."""
+    model.config.save_pretrained(tmp_path)
+    deepspeed_step(tmp_path / inside, model, stage=2, tag="older")
+    deepspeed_step(tmp_path / inside, model, stage=2, tag=tag)
+    (state,) = headscope.inspect(str(tmp_path), offline=True).checkpoint.states
+    assert state.rule == "HS804" and f"`latest` names {tag}" in state.evidence
+    assert f"tag={tag!r}" in state.repair.code
+    shutil.rmtree(tmp_path / inside / "older")
+    carried_out(tmp_path, model)
+
+
+def test_tied_weights_of_deepspeed_are_put_together(tmp_path: Path) -> None:
+    """BART shares its embeddings, which DeepSpeed's option `safe_serialization` fails on."""
+    family = FAMILIES["bart"]
+    model = family.build(family.classifier)
+    model.config.save_pretrained(tmp_path)
+    deepspeed_step(tmp_path, model, stage=2)
+    step = tmp_path / "global_step2" / "mp_rank_00_model_states.pt"
+    held = torch.load(step)
+    held["shared_params"] = {
+        f"model.{part}.embed_tokens.weight": "model.shared.weight" for part in ("encoder", "decoder")
+    }
+    held["buffer_names"] = [name for name, _ in model.named_buffers()]
+    torch.save(held, step)
+    state = headscope.inspect(str(tmp_path), offline=True).checkpoint.states[0]
+    assert "safe_serialization" not in state.repair.code
+    carried_out(tmp_path, model)
+
+
+def test_metadata_that_python_3_13_wrote_is_read(model: Model, tmp_path: Path) -> None:
+    """There the classes of paths are those of `pathlib._local`, and `.metadata` holds the path of the save."""
+    model.config.save_pretrained(tmp_path)
+    distributed(tmp_path, dict(model.state_dict()))
+    content = (tmp_path / ".metadata").read_bytes()
+    short = bytes([0x8C, len("pathlib")]) + b"pathlib"
+    assert content.count(short) == 1
+    (tmp_path / ".metadata").write_bytes(
+        content.replace(short, bytes([0x8C, len("pathlib._local")]) + b"pathlib._local")
+    )
+    assert headscope.inspect(str(tmp_path), offline=True).repaired.weights.loaded == 41
+    with patch("headscope.editing.repair.run.prove_repair_apart", prove_repair):
+        assert headscope.repair(tmp_path, tmp_path.with_name("new")).verdict.value == "proven"
 
 
 def test_the_script_that_deepspeed_left_is_the_repair(
@@ -239,12 +300,12 @@ def test_the_script_that_deepspeed_left_is_the_repair(
     deepspeed_step(tmp_path, model, stage=2)
     (tmp_path / "zero_to_fp32.py").write_text("")
     state = refused(tmp_path)
-    assert state.repair.code == "python zero_to_fp32.py . . --safe_serialization --tag global_step2"
+    assert state.repair.code == "python zero_to_fp32.py . . --tag global_step2"
     assert state.repair.sentence.startswith("If you trust ")
     monkeypatch.chdir(tmp_path)
     for reference in (tmp_path / "global_step2", Path("global_step2")):
         repair = refused(reference).repair
-        assert "('..', '.', tag='global_step2', " in repair.code
+        assert "('..', '.', tag='global_step2')" in repair.code
         assert repair.sentence.startswith("If you trust ")
 
 

@@ -366,7 +366,7 @@ def test_trl_puts_the_value_third() -> None:
     config = AutoConfig.for_model("gpt2", n_embd=8, n_head=1, n_layer=1, vocab_size=20)
     made = heads.AutoModelForCausalLMWithValueHead.from_pretrained(AutoModelForCausalLM.from_config(config))
     assert trl_surface.has_value_head(made)
-    value = trl_surface.value_of(made(input_ids=torch.ones(2, 5, dtype=torch.long)))["value"]
+    value = trl_surface.value_head_of(made(input_ids=torch.ones(2, 5, dtype=torch.long)))["value"]
     assert value.shape == (2, 5)
 
 

@@ -15,6 +15,7 @@ from headscope.facts.results.comparison import Comparison
 from headscope.facts.results.edit import EditReport
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.forward import ForwardReport
+from headscope.facts.results.repair import RepairReport
 from headscope.facts.results.served import ServedReport
 from headscope.facts.results.verification import VerifyResult
 
@@ -125,6 +126,12 @@ class Engines(Shown, EnginesReport):
 
 class Edited(Shown, EditReport):
     """The result of `edit`."""
+
+    __slots__ = ()
+
+
+class RepairedCopy(Shown, RepairReport):
+    """The result of `repair`."""
 
     __slots__ = ()
 

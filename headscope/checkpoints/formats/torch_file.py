@@ -12,7 +12,7 @@ from headscope.checkpoints.formats.bytes import ByteSource, RangeFile
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.checkpoints.formats.pickle.interpreter import read_pickle
 from headscope.checkpoints.formats.pickle.machine import OverLimit
-from headscope.checkpoints.formats.pickle.values import PickledStorage, PickledTensor
+from headscope.checkpoints.formats.pickle.values import Opaque, PickledStorage, PickledTensor
 from headscope.errors import Unsupported
 from headscope.facts import TensorHeader
 
@@ -51,7 +51,8 @@ def torch_places(source: ByteSource) -> Callable[[str], tuple[int, int] | None]:
     A tensor that isn't there, whose elements are in another order (a transposed view) or whose file was written by a
     big-endian machine has no place. Raises Malformed or Unsupported, as `read_torch_headers` does.
     """
-    tensors, start_of = _located(source)
+    value, start_of = locate_torch_value(source)
+    tensors = _state_in(value)
 
     def place_of(key: str) -> tuple[int, int] | None:
         tensor = tensors.get(key)
@@ -65,20 +66,27 @@ def torch_places(source: ByteSource) -> Callable[[str], tuple[int, int] | None]:
     return place_of
 
 
-def _located(source: ByteSource) -> tuple[Mapping[Any, Any], Callable[[str], int | None]]:
-    """The tensors of a file, and what gives the first byte of a storage by its key."""
+StartOf = Callable[[str], int | None]
+"""What gives the first byte of a storage in its file by its key; None where that isn't known."""
+
+
+def locate_torch_value(source: ByteSource, names: set[str] | None = None) -> tuple[Any, StartOf]:
+    """Whatever a PyTorch file holds, as `read_torch_value` gives it, and where its storages begin.
+
+    Without `names` only a state dict is read. Raises Malformed or Unsupported, as `read_torch_headers` does.
+    """
     if not _is_zip(source):
-        value, order, at = _read_legacy(source)
-        return _state_in(value), _legacy_starts(value, order, at).get
+        value, order, at = _read_legacy(source, names)
+        return value, _legacy_starts(value, order, at).get
     archive = Archive(source)
-    value = _zipped(archive, source.name)
+    value = _zipped(archive, source.name, names)
     is_big = f"{archive.folder}byteorder" in archive.records and archive.read("byteorder", 16) != b"little"
-    return {} if is_big else _state_in(value), lambda key: archive.place_of(f"data/{key}")[0]
+    return value, lambda key: None if is_big else archive.place_of(f"data/{key}")[0]
 
 
 def _legacy_starts(value: Any, order: Any, at: int) -> dict[str, int]:
     """Where the data of each storage begin, up to the first whose length no tensor tells."""
-    storages = _storages_in(_state_in(value))
+    storages = _storages_in(value)
     found = {}
     for key in order if isinstance(order, list) else ():
         storage = storages.get(key) if isinstance(key, str) else None
@@ -178,14 +186,24 @@ def _read_legacy(source: ByteSource, names: set[str] | None = None) -> tuple[Any
 
 def _check_length(value: Any, source: ByteSource, start: int) -> None:
     """The data of every storage, each after its length in 8 bytes, fit between `start` and the end of the file."""
-    storages = _storages_in(value if isinstance(value, dict) else {})
+    storages = _storages_in(value)
     needed = sum(_COUNT_BYTES + item.count * _ELEMENT_BYTES.get(item.dtype, 1) for item in storages.values())
     if start + needed > source.size:
         raise bad_file(source.name, f"it ends early: {start + needed} bytes were expected, {source.size} are there")
 
 
-def _storages_in(tensors: Mapping[Any, Any]) -> dict[str, PickledStorage]:
-    return {item.storage.key: item.storage for item in tensors.values() if isinstance(item, PickledTensor)}
+def _storages_in(value: Any) -> dict[str, PickledStorage]:
+    """The storages of all tensors in a value, whatever holds them, by key."""
+    found, seen, left = dict[str, PickledStorage](), set[int](), [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, PickledTensor):
+            found[item.storage.key] = item.storage
+        elif isinstance(item, dict | list | tuple | Opaque) and id(item) not in seen:
+            seen.add(id(item))
+            parts = (item.state, *item.arguments) if isinstance(item, Opaque) else item
+            left += parts.values() if isinstance(parts, dict) else parts
+    return found
 
 
 def _refuse_what_it_is_not(source: ByteSource) -> None:

@@ -1,81 +1,128 @@
-"""Checkpoints of DeepSpeed: `global_step*/` with the parts of every process, `latest`, `zero_to_fp32.py`."""
+"""Checkpoints of DeepSpeed: a folder for each step with the parts of every process, `latest`, `zero_to_fp32.py`."""
 
 import re
-from pathlib import PurePath
+import shlex
+from dataclasses import dataclass
+from pathlib import Path, PurePath
 from typing import Any
 
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
-from headscope.checkpoints.states.place import Found, StatePlace
-from headscope.checkpoints.states.training_file import WRITTEN, code_to_save, on_imports
-from headscope.errors import HeadscopeError
+from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, repair_by
+from headscope.checkpoints.states.training_file import WRITTEN, SaveInside, on_imports
+from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of
 
-_STEP = re.compile(r"global_step(\d{1,18})")
+_RANK = re.compile(r"(?:zero_pp_rank_\d{1,9}_)?mp_rank_\d{1,9}_model_states\.pt")
 _MODEL, _OPTIMIZER = "_model_states.pt", "_optim_states.pt"
 _SCRIPT = "zero_to_fp32.py"
 
 
 def find_deepspeed(place: StatePlace) -> Found | None:
-    """The state of a place that holds a checkpoint of DeepSpeed, or is one of its step folders."""
-    steps = [folder for folder in place.folders() if _STEP.fullmatch(folder) and _parts(place.inside(folder))]
-    if not steps and _parts(place.top()):
-        return _found(place, place, "", ("it is a step folder of a DeepSpeed checkpoint",))
+    """The state of a place that holds a checkpoint of DeepSpeed, or is one of its step folders.
+
+    A step folder has any name: `global_step8` (DeepSpeed), `pytorch_model` (accelerate), `checkpoint` (Lightning).
+    """
+    steps = sorted({str(path.parent) for name in place.names if _RANK.fullmatch((path := PurePath(name)).name)})
     if not steps:
         return None
-    latest = place.text("latest").decode("utf-8", "replace").strip()
-    step = latest if latest in steps else max(steps, key=lambda name: int(name.removeprefix("global_step")))
+    if "." in steps:
+        return _found(place, place, "", ("it is a step folder of a DeepSpeed checkpoint",))
+    named = [step for step in steps if _latest(place, step) == PurePath(step).name]
+    step = max(named or steps, key=lambda name: ([int(number) for number in re.findall(r"\d{1,18}", name)], name))
     said = [f"there {'is' if len(steps) == 1 else 'are'} {few_of(steps)}"]
-    said += [f"`latest` names {step}"] if latest == step else []
-    said += [f"{_SCRIPT} is beside {'it' if len(steps) == 1 else 'them'}"] if _SCRIPT in place.top() else []
+    said += [f"`latest` names {PurePath(step).name}"] if step in named else []
+    said += [f"{_SCRIPT} is beside {'it' if len(steps) == 1 else 'them'}"] if _has_script(place, step) else []
     return _found(place, place.within(step), step, tuple(said))
 
 
-def _parts(names: tuple[str, ...]) -> list[str]:
-    return [name for name in names if name.endswith(_MODEL)]
+def rank_files(step: Path) -> tuple[list[str], list[str]]:
+    """The files of a step folder by process, with the weights and with ZeRO's optimizer.
+
+    Raises Unsupported where the weights are split by tensor or by experts too.
+    """
+    names = sorted((path.name for path in step.iterdir()), key=_by_numbers)
+    models = [name for name in names if _RANK.fullmatch(name)]
+    if len({name.partition("mp_rank_")[2] for name in models}) > 1 or any("_expert_" in name for name in names):
+        raise Unsupported(
+            "the weights are split by tensor or by experts, which headscope doesn't put together",
+            "use the script of the framework that trained the model",
+        )
+    return models, [name for name in names if name.endswith(_OPTIMIZER)]
 
 
-def _found(place: StatePlace, step: StatePlace, tag: str, said: tuple[str, ...]) -> Found:
-    models = sorted(_parts(step.names))
-    optimizers = [name for name in step.names if name.endswith(_OPTIMIZER)]
+def _by_numbers(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d{1,18})", name)]
+
+
+def _latest(place: StatePlace, step: str) -> str:
+    """What `latest` beside a step folder names."""
+    return place.text(str(PurePath(step).with_name("latest"))).decode("utf-8", "replace").strip()
+
+
+def _has_script(place: StatePlace, step: str) -> bool:
+    return bool(step) and str(PurePath(step).with_name(_SCRIPT)) in place.names
+
+
+def _found(place: StatePlace, inside: StatePlace, step: str, said: tuple[str, ...]) -> Found:
+    models = sorted(name for name in inside.top() if _RANK.fullmatch(name))
+    optimizers = [name for name in inside.top() if name.endswith(_OPTIMIZER)]
     stage = "ZeRO-3" if any(name.startswith("zero_pp_rank_") for name in models) else "ZeRO-1 or 2"
     stage = stage if optimizers else "no ZeRO"
     held = f"{counted(len(models), '*' + _MODEL + ' file')} and {counted(len(optimizers), '*' + _OPTIMIZER + ' file')}"
-    tensors, imported = _read_partition(step, models)
+    tensors, imported = _read_partition(inside, models)
     state = CheckpointState(
         StateKind.DEEPSPEED,
         tool="DeepSpeed",
         sentence="The weights are a training checkpoint of DeepSpeed, split across processes: from_pretrained does not "
         "read them.",
-        evidence=(*said, f"{tag or 'the folder'} holds {held} ({stage})", *on_imports(imported)),
-        repair=_repair(place, tag, models, split=bool(optimizers)),
+        evidence=(*said, f"{step or 'the folder'} holds {held} ({stage})", *on_imports(imported)),
+        repair=_repair(place, step, models, split=bool(optimizers)),
     )
     return Found(state, tensors, WRITTEN)
 
 
-def _repair(place: StatePlace, tag: str, models: list[str], *, split: bool) -> Repair:
-    """DeepSpeed's own script if the weights are split, otherwise the state dict in the one file."""
+@dataclass(frozen=True, slots=True)
+class MergeZero(ReadyAction):
+    """Puts the weights together that ZeRO split: in a step folder of the checkpoint, "" for the place itself.
+
+    DeepSpeed's `safe_serialization` fails for tied weights, so that the code leaves it out.
+    """
+
+    step: str
+    place: str
+    has_script: bool
+
+    def code(self) -> str:
+        """See `RepairAction`."""
+        path = PurePath(self.step) if self.step else PurePath("..", PurePath(self.place).name)
+        if self.has_script:
+            root = shlex.quote(str(path.parent))
+            script = shlex.quote(str(path.with_name(_SCRIPT)))
+            return f"python {script} {root} . --tag {shlex.quote(path.name)}"
+        return (
+            "from deepspeed.utils.zero_to_fp32 import convert_zero_checkpoint_to_fp32_state_dict\n"
+            f"convert_zero_checkpoint_to_fp32_state_dict({str(path.parent)!r}, '.', tag={path.name!r})"
+        )
+
+
+def _repair(place: StatePlace, step: str, models: list[str], *, split: bool) -> Repair:
+    """The weights put together if they are split, otherwise the state dict in the one file."""
     if not split:
-        file = f"{tag}/{models[0]}" if tag else models[0]
-        code = code_to_save(file, ("module",), weights_only=False)
-        return Repair("If you trust the file (loading it runs code of DeepSpeed), save the weights alone:", code)
-    if tag and _SCRIPT in place.top():
-        code = f"python {_SCRIPT} . . --safe_serialization --tag {tag}"
-        return Repair(
+        inside = SaveInside(str(PurePath(step, models[0])), ("module",), weights_only=False)
+        return repair_by("If you trust the file (loading it runs code of DeepSpeed), save the weights alone:", inside)
+    action = MergeZero(step, place.name, _has_script(place, step))
+    if action.has_script:
+        return repair_by(
             "If you trust the checkpoint (this runs the script in it and unpickles its files), put the weights "
             "together with the script that DeepSpeed left (needs deepspeed):",
-            code,
+            action,
             "sh",
         )
-    folder, name = (".", tag) if tag else ("..", PurePath(place.name).name)
-    code = (
-        "from deepspeed.utils.zero_to_fp32 import convert_zero_checkpoint_to_fp32_state_dict\n"
-        f"convert_zero_checkpoint_to_fp32_state_dict({folder!r}, '.', tag={name!r}, safe_serialization=True)"
-    )
-    return Repair(
+    return repair_by(
         "If you trust the checkpoint (DeepSpeed unpickles its files, which can run code), put the weights together "
         "with DeepSpeed:",
-        code,
+        action,
     )
 
 

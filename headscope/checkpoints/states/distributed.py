@@ -2,15 +2,17 @@
 
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from headscope.checkpoints.formats.pickle.interpreter import read_pickle
 from headscope.checkpoints.formats.pickle.values import Global, Opaque
-from headscope.checkpoints.states.place import Found, StatePlace
-from headscope.checkpoints.states.training_file import WRITTEN, code_to_save, on_imports, place_in_dict
-from headscope.errors import HeadscopeError
+from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, repair_by
+from headscope.checkpoints.states.training_file import WRITTEN, SaveInside, on_imports, place_in_dict
+from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted
+from headscope.facts.stored.location import is_file_name
 
 _METADATA = ".metadata"
 _DATA = ".distcp"
@@ -29,7 +31,7 @@ def find_distributed(place: StatePlace) -> Found | None:
     evidence = [f"{folder or 'the folder'} holds {_METADATA} and {counted(len(files), f'{_DATA} file')}"]
     tensors, has_objects = None, False
     try:
-        metadata, imported = _metadata(inside)
+        metadata, imported = _metadata(inside.text(_METADATA))
         path, tensors = _tensors(metadata)
         has_objects = _has_objects(metadata)
         under = f" under {place_in_dict(path)}" if path else ""
@@ -55,10 +57,10 @@ def _is_one(place: StatePlace, folder: str) -> bool:
     return _METADATA in names and any(name.endswith(_DATA) for name in names)
 
 
-def _metadata(place: StatePlace) -> tuple[dict[Any, Any], tuple[str, ...]]:
+def _metadata(content: bytes) -> tuple[dict[Any, Any], tuple[str, ...]]:
     """The attributes of the pickled metadata, and what loading it imports; nothing of it is made."""
     imported: set[str] = set()
-    found = read_pickle(io.BytesIO(place.text(_METADATA)), _METADATA, imported)
+    found = read_pickle(io.BytesIO(content), _METADATA, imported)
     state = found.state if isinstance(found, Opaque) and found.made_by.endswith(".Metadata") else None
     return (state if isinstance(state, dict) else {}), tuple(sorted(imported))
 
@@ -66,7 +68,7 @@ def _metadata(place: StatePlace) -> tuple[dict[Any, Any], tuple[str, ...]]:
 def _tensors(metadata: dict[Any, Any]) -> tuple[Path, tuple[TensorHeader, ...]]:
     """Where the model's tensors are in the saved dict, and their headers under the keys that they have there."""
     groups: dict[Path, list[TensorHeader]] = {}
-    for path, header in _stored(metadata):
+    for _, path, header in _stored(metadata):
         if not _is_of_an_optimizer(path):
             groups.setdefault(path, []).append(header)
     best = max(groups, key=lambda path: len(groups[path]), default=None)
@@ -87,17 +89,72 @@ def _is_of_an_optimizer(path: Path) -> bool:
     )
 
 
-def _stored(metadata: dict[Any, Any]) -> Iterator[tuple[Path, TensorHeader]]:
+def _stored(metadata: dict[Any, Any]) -> Iterator[tuple[str, Path, TensorHeader]]:
+    """The tensors by their keys in the files: the place of each in the saved dict, and its header there."""
     described, planned = metadata.get("state_dict_metadata"), metadata.get("planner_data")
     for key, item in described.items() if isinstance(described, dict) else ():
-        facts = item.state if isinstance(item, Opaque) else None
-        if not isinstance(key, str) or not isinstance(facts, dict) or not _is_shape(shape := facts.get("size")):
+        facts = _attributes(item)
+        if isinstance(key, str) and _is_shape(shape := facts.get("size")):
+            path = _path_of(key, planned)
+            yield key, path[:-1], TensorHeader(str(path[-1]), _dtype(facts), shape, WRITTEN)
+
+
+def _path_of(key: str, planned: Any) -> Path:
+    """Where a tensor is in the saved dict."""
+    path = planned.get(key) if isinstance(planned, dict) else None
+    return path if isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path) else (key,)
+
+
+def _attributes(item: Any) -> dict[Any, Any]:
+    return item.state if isinstance(item, Opaque) and isinstance(item.state, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """Where a part of a tensor is: its place in the tensor, and in which bytes of which file it was saved."""
+
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    file: str
+    at: int
+    length: int
+
+
+def stored_parts(content: bytes, path: Path) -> dict[TensorHeader, list[StoredPart]]:
+    """The tensors at a place in the saved dict with their parts, by the content of `.metadata`.
+
+    Raises Malformed where it can't be read, Unsupported for parts that aren't PyTorch files.
+    """
+    metadata, _ = _metadata(content)
+    described: Any = metadata.get("state_dict_metadata")
+    stored = metadata.get("storage_data")
+    headers = {key: header for key, place, header in _stored(metadata) if place == path}
+    sizes = {
+        (key, facts.get("offsets")): facts.get("sizes")
+        for key in headers
+        for facts in map(_attributes, _attributes(described[key]).get("chunks") or ())
+    }
+    found: dict[TensorHeader, list[StoredPart]] = {header: [] for header in headers.values()}
+    for index, info in stored.items() if isinstance(stored, dict) else ():
+        place, where = _attributes(index), _attributes(info)
+        key = place.get("fqn")
+        if key not in headers:
             continue
-        path = planned.get(key) if isinstance(planned, dict) else None
-        path = (
-            path if isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path) else (key,)
-        )
-        yield path[:-1], TensorHeader(str(path[-1]), _dtype(facts), shape, WRITTEN)
+        begin = place.get("offset")
+        facts: list[Any] = [begin, sizes.get((key, begin)), *map(where.get, ("relative_path", "offset", "length"))]
+        part = StoredPart(*facts)
+        if not _is_plain(part) or where.get("transform_descriptors"):
+            raise Unsupported(f"{key} isn't stored as a plain part of a file", "merge the parts with PyTorch")
+        found[headers[key]].append(part)
+    return found
+
+
+def _is_plain(part: StoredPart) -> bool:
+    numbers = (part.at, part.length)
+    return (
+        _is_shape(part.offsets) and _is_shape(part.sizes) and len(part.offsets) == len(part.sizes)
+        and is_file_name(part.file) and all(type(number) is int and number >= 0 for number in numbers)
+    )  # fmt: skip
 
 
 def _is_shape(value: Any) -> TypeGuard[tuple[int, ...]]:
@@ -112,17 +169,29 @@ def _dtype(facts: dict[Any, Any]) -> str:
     return first.name if isinstance(first, Global) and first.module == "torch" else "float32"
 
 
+@dataclass(frozen=True, slots=True)
+class MergeDistributed(ReadyAction):
+    """Merges the parts of a distributed checkpoint; the weights are at `path` in the saved dict."""
+
+    folder: str
+    path: tuple[str | int, ...]
+    weights_only: bool
+
+    def code(self) -> str:
+        """See `RepairAction`."""
+        return (
+            "import os\n"
+            "from torch.distributed.checkpoint.format_utils import dcp_to_torch_save\n"
+            f"dcp_to_torch_save({self.folder!r}, 'merged.pt')\n"
+            f"{SaveInside('merged.pt', self.path, self.weights_only).code()}\n"
+            "os.remove('merged.pt')"
+        )
+
+
 def _repair(folder: str, path: Path, *, weights_only: bool) -> Repair:
-    code = (
-        "import os\n"
-        "from torch.distributed.checkpoint.format_utils import dcp_to_torch_save\n"
-        f"dcp_to_torch_save({folder!r}, 'merged.pt')\n"
-        f"{code_to_save('merged.pt', path, weights_only=weights_only)}\n"
-        "os.remove('merged.pt')"
-    )
     unpickled = "its .metadata" if weights_only else "its .metadata and the objects beside the weights"
-    return Repair(
+    return repair_by(
         f"If you trust the checkpoint (PyTorch unpickles {unpickled}, which can run code), merge the parts into "
         "one file of weights:",
-        code,
+        MergeDistributed(folder, path, weights_only),
     )

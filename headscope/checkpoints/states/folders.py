@@ -1,10 +1,11 @@
 """Folders that hold checkpoints one level deeper: the output of the Trainer, the ranks of Megatron."""
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from headscope.checkpoints.formats.config_file import parse_object
-from headscope.checkpoints.states.place import Found, StatePlace
+from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, repair_by
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind
 from headscope.facts.counting import counted, few_of
@@ -13,6 +14,18 @@ _STEP = re.compile(r"checkpoint-(\d{1,18})")
 _STATE = "trainer_state.json"
 _CONFIG = "config.json"
 _LARGEST = 1e18
+
+
+@dataclass(frozen=True, slots=True)
+class TakeFolder(ReadyAction):
+    """Takes one checkpoint out of the folder, without what only a training that goes on needs."""
+
+    folder: str
+    without: tuple[str, ...] = ("optimizer.pt", "scheduler.pt", "rng_state*.pth")
+
+    def code(self) -> str:
+        """See `RepairAction`."""
+        return f"cp -r {self.folder} model && rm -f {' '.join(f'model/{name}' for name in self.without)}"
 
 
 def find_trainer_output(place: StatePlace) -> Found | None:
@@ -40,10 +53,10 @@ def find_trainer_output(place: StatePlace) -> Found | None:
         tool="Transformers' Trainer",
         sentence="The folder is the output of a Trainer, not a checkpoint: the checkpoints are in folders inside.",
         evidence=tuple(evidence),
-        repair=Repair(
+        repair=repair_by(
             f"Use the {'best' if chosen == best else 'newest'} checkpoint (--subfolder {chosen}), or copy it "
             "to a folder for the model:",
-            f"cp -r {chosen} model && rm -f model/optimizer.pt model/scheduler.pt model/rng_state*.pth",
+            TakeFolder(chosen),
             "sh",
         ),
     )

@@ -3,9 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
+from headscope.checkpoints.states.place import repair_by
 from headscope.facts import CheckpointManifest, CheckpointState, Repair, StateKind, TensorHeader, WeightsFormat
 from headscope.facts.counting import counted, few_of
 
@@ -15,7 +17,6 @@ _LAYER = re.compile(r"\.base_layer\.")
 _REPLACED = re.compile(r"\.original_module\.")
 _SAVED = re.compile(r"^(.+)\.modules_to_save\.\w+\.")
 _INSIDE = re.compile(r"\.(base_layer|modules_to_save\.\w+)(?=\.)")
-_CLASS = re.compile(r"[A-Z][A-Za-z0-9]{0,80}")
 _AUTO = re.compile(r"AutoModelFor[A-Za-z]{1,60}")
 _USUAL = "AutoModelForSequenceClassification"
 
@@ -52,8 +53,8 @@ def _plain(key: str) -> str:
     return _INSIDE.sub("", key.rpartition(PREFIX)[2] if PREFIX in key else key)
 
 
-def state_of_peft_keys(manifest: CheckpointManifest) -> CheckpointState:
-    """The state of a checkpoint with the keys of a PEFT model."""
+def state_of_peft_keys(manifest: CheckpointManifest, class_name: str) -> CheckpointState:
+    """The state of a checkpoint with the keys of a PEFT model, which loads as a class of Transformers."""
     keys = [tensor.key for tensor in manifest.tensors]
     beginning = sum(PREFIX in key for key in keys)
     changed, saved = _changed(keys), sorted(set(_saved_modules(keys)))
@@ -70,7 +71,7 @@ def state_of_peft_keys(manifest: CheckpointManifest) -> CheckpointState:
         sentence="The file is the state dict of a PEFT model, with the adapter still beside the base model's weights: "
         "from_pretrained does not recognize the keys.",
         evidence=tuple(evidence),
-        repair=_repair(manifest, ranks, targets, saved),
+        repair=_repair(manifest, class_name, ranks, targets, saved),
     )
 
 
@@ -97,34 +98,96 @@ def _saved_modules(keys: list[str]) -> Iterator[str]:
             yield match[1].rpartition(".")[2]
 
 
-def _repair(manifest: CheckpointManifest, ranks: list[int], targets: list[str], saved: list[str]) -> Repair:
-    """The code that puts the model together as PEFT had it, loads the state dict, merges and saves it."""
-    named = manifest.config.get("architectures")
-    first = named[0] if isinstance(named, list) and named else None
-    cls = first if isinstance(first, str) and _CLASS.fullmatch(first) else _USUAL
+@dataclass(frozen=True, slots=True)
+class MergePeft:
+    """Puts a model together as PEFT had it, loads the state dict, merges and saves it.
+
+    Any number would merge without an error, so that the reader has to set what the file does not hold.
+    """
+
+    class_name: str
+    trust: bool
+    files: tuple[str, ...]
+    is_torch: bool
+    rank: int
+    """That of most layers; 0 for an adapter of another kind than LoRA."""
+    targets: tuple[str, ...]
+    saved: tuple[str, ...]
+    is_dora: bool
+
+    def code(self) -> str:
+        """See `RepairAction`."""
+        return f"{self.code_to_load('.', {}, '')}\n{self.code_to_save('.')}"
+
+    def options(self) -> str:
+        """See `RepairAction`."""
+        return " --set lora_alpha=N" if self.rank else " --config FOLDER_WITH_ADAPTER_CONFIG"
+
+    def code_to_load(self, folder: str, settings: Mapping[str, Any], config: str) -> str:
+        """The code that loads `model`, not merged yet, with settings of the reader or the PEFT configuration there."""
+        trust = ", trust_remote_code=True" if self.trust else ""
+        cls = self.class_name
+        build = f"{cls}.from_config" if cls.startswith("Auto") else cls
+        load = "torch.load(path, map_location='cpu', weights_only=True)" if self.is_torch else "load_file(path)"
+        needed, configured = self._config(settings, config)
+        return (
+            f"{'import torch' if self.is_torch else 'from safetensors.torch import load_file'}\n"
+            f"from peft import {needed}get_peft_model\n"
+            f"from transformers import AutoConfig, {cls}\n"
+            f"{configured}\n"
+            f"model = get_peft_model({build}(AutoConfig.from_pretrained({folder!r}{trust}){trust}), config)\n"
+            "state = {}\n"
+            f"for path in {[str(PurePath(folder, name)) for name in self.files]!r}:\n"
+            f"    state |= {load}\n"
+            f"state = {{{PREFIX!r} + key.rpartition({PREFIX!r})[2]: value for key, value in state.items()}}\n"
+            "_, unexpected = model.load_state_dict(state, strict=False)\n"
+            # A tensor of two names is stored under one of them, and PEFT doesn't use the module that it replaced.
+            "own = model.state_dict()\n"
+            "loaded = {value.data_ptr() for key, value in own.items() if key in state or '.original_module.' in key}\n"
+            "lacking = [key for key, value in own.items() if value.data_ptr() not in loaded]\n"
+            "assert not unexpected and not lacking, (unexpected, lacking)"
+        )
+
+    def code_to_save(self, folder: str) -> str:
+        """The code that merges `model` and saves it."""
+        return f"model.merge_and_unload().save_pretrained({folder!r})"
+
+    def _config(self, settings: Mapping[str, Any], config: str) -> tuple[str, str]:
+        """What is imported from PEFT, and the code that makes its configuration."""
+        if config:
+            return "PeftConfig, ", f"config = PeftConfig.from_pretrained({config!r})"
+        if not self.rank:
+            return "", "config = ...  # the IA3Config, LoHaConfig, ... of your training"
+        alpha = repr(settings["lora_alpha"]) if "lora_alpha" in settings else "...  # that of your LoraConfig"
+        more = {"use_dora": True} if self.is_dora else {}
+        more |= {name: value for name, value in settings.items() if name != "lora_alpha"}
+        return "LoraConfig, ", (
+            f"lora_alpha = {alpha}\n"
+            f"config = LoraConfig(r={self.rank}, lora_alpha=lora_alpha, target_modules={list(self.targets)!r}, "
+            f"modules_to_save={list(self.saved) or None!r}{''.join(f', {name}={more[name]!r}' for name in more)})"
+        )
+
+
+def _repair(
+    manifest: CheckpointManifest, class_name: str, ranks: list[int], targets: list[str], saved: list[str]
+) -> Repair:
     remote = _remote_class(manifest.config)
-    cls, trust = remote or cls, ", trust_remote_code=True" if remote else ""
-    build = f"{cls}.from_config" if cls.startswith("Auto") else cls
-    files = [file.name for file in manifest.files]
-    is_torch = manifest.format is WeightsFormat.TORCH
-    load = "torch.load(file, map_location='cpu', weights_only=True)" if is_torch else "load_file(file)"
-    config, needed, sentence = _config(
-        ranks, targets, saved, is_dora=any(".lora_magnitude_vector." in item.key for item in manifest.tensors)
-    )
-    code = (
-        f"{'import torch' if is_torch else 'from safetensors.torch import load_file'}\n"
-        f"from peft import {needed}get_peft_model\n"
-        f"from transformers import AutoConfig, {cls}\n"
-        f"{config}\n"
-        f"model = get_peft_model({build}(AutoConfig.from_pretrained('.'{trust}){trust}), config)\n"
-        "state = {}\n"
-        f"for file in {files!r}:\n"
-        f"    state |= {load}\n"
-        f"state = {{{PREFIX!r} + key.rpartition({PREFIX!r})[2]: value for key, value in state.items()}}\n"
-        "model.load_state_dict(state)\n"
-        "model.merge_and_unload().save_pretrained('.')"
-    )
-    return Repair(f"If you trust the model code of the checkpoint, m{sentence[1:]}" if remote else sentence, code)
+    action = MergePeft(
+        remote or class_name, bool(remote), tuple(file.name for file in manifest.files),
+        manifest.format is WeightsFormat.TORCH, Counter(ranks).most_common(1)[0][0] if ranks else 0, tuple(targets),
+        tuple(saved), any(".lora_magnitude_vector." in item.key for item in manifest.tensors),
+    )  # fmt: skip
+    sentence = _LORA_SENTENCE if ranks else _OTHER_SENTENCE
+    return repair_by(f"If you trust the model code of the checkpoint, m{sentence[1:]}" if remote else sentence, action)
+
+
+_LORA_SENTENCE = (
+    "Merge the adapter into the weights; set lora_alpha to that of your LoraConfig, which the file does not hold. "
+    "Add use_rslora=True if you trained with it, and set lora_alpha to 0 if merge_adapter() ran before the save:"
+)
+_OTHER_SENTENCE = (
+    "Merge the adapter into the weights; set config to that of your training, which the file does not hold:"
+)
 
 
 def _remote_class(config: Mapping[str, Any]) -> str:
@@ -134,26 +197,3 @@ def _remote_class(config: Mapping[str, Any]) -> str:
         [name for name in named if isinstance(name, str) and _AUTO.fullmatch(name)] if isinstance(named, dict) else []
     )
     return _USUAL if _USUAL in found else next(iter(found), "")
-
-
-def _config(ranks: list[int], targets: list[str], saved: list[str], *, is_dora: bool) -> tuple[str, str, str]:
-    """The code that makes PEFT's configuration, what it imports, and the sentence on what the reader sets.
-
-    Any number would merge without an error, so that the reader has to set what the file does not hold.
-    """
-    if not ranks:
-        sentence = (
-            "Merge the adapter into the weights; set config to that of your training, which the file does not hold:"
-        )
-        return "config = ...  # the IA3Config, LoHaConfig, ... of your training", "", sentence
-    rank = Counter(ranks).most_common(1)[0][0]
-    code = (
-        "lora_alpha = ...  # that of your LoraConfig\n"
-        f"config = LoraConfig(r={rank}, lora_alpha=lora_alpha, target_modules={targets!r}, "
-        f"modules_to_save={saved or None!r}{', use_dora=True' if is_dora else ''})"
-    )
-    sentence = (
-        "Merge the adapter into the weights; set lora_alpha to that of your LoraConfig, which the file does not hold. "
-        "Add use_rslora=True if you trained with it, and set lora_alpha to 0 if merge_adapter() ran before the save:"
-    )
-    return code, "LoraConfig, ", sentence

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.errors import HeadscopeError
-from headscope.facts import CheckpointState, TensorHeader
+from headscope.facts import CheckpointState, Repair, TensorHeader
+from headscope.facts.stored.states import RepairAction
 
 _MOST_FOLDERS = 200
 _MOST_FILES = 2000
@@ -82,6 +83,21 @@ class Found:
     state: CheckpointState
     tensors: tuple[TensorHeader, ...] | None = None
     file: str = "model.safetensors"
+
+
+def repair_by(sentence: str, action: RepairAction, language: str = "python") -> Repair:
+    """The repair that an action is: its code is what people run, and the action is what the command carries out."""
+    return Repair(sentence, action.code(), language, action)
+
+
+class ReadyAction:
+    """An action that needs nothing beside the checkpoint."""
+
+    __slots__ = ()
+
+    def options(self) -> str:
+        """See `RepairAction`."""
+        return ""
 
 
 def names_below(path: Path, depth: int = 4) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.formats.pickle.values import Opaque, PickledTensor
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_headers, read_torch_value
-from headscope.checkpoints.states.place import Found, StatePlace
+from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, repair_by
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of
@@ -73,9 +73,6 @@ def _under_another_name(place: StatePlace, names: Sequence[str]) -> Found | None
     if not found or any(name in _READ or VARIANT_FILE.fullmatch(name) for name, _ in found):
         return None  # a variant is there to be asked for
     name, tensors = max(found, key=lambda item: len(item[1]))
-    code = f"import shutil\nshutil.copy({name!r}, {WRITTEN!r})"
-    if not name.endswith(_SAFE):
-        code = code_to_save(name, (), weights_only=True)
     evidence = [
         f"{name} holds {counted(len(tensors), 'tensor')}, and no file has a name that from_pretrained looks for"
     ]
@@ -85,7 +82,9 @@ def _under_another_name(place: StatePlace, names: Sequence[str]) -> Found | None
         tool="",
         sentence=f"The weights are in {name}: from_pretrained looks for {' and '.join(_READ)} only.",
         evidence=tuple(evidence),
-        repair=Repair(f"Save the weights as {WRITTEN}:", code),
+        repair=repair_by(
+            f"Save the weights as {WRITTEN}:", CopyWeights(name) if name.endswith(_SAFE) else SaveInside(name)
+        ),
     )
     return Found(state, tensors, WRITTEN)
 
@@ -110,21 +109,14 @@ def _pickled_whole(place: StatePlace, names: Sequence[str]) -> Found | None:
 
 def _state_of_pickled(name: str, value: Opaque, imported: Sequence[str]) -> CheckpointState:
     made = value.made_by.rpartition(".")[2][:_LONGEST]
-    is_of_transformers = value.made_by.startswith("transformers.")
-    loaded = f"import torch\nmodel = torch.load({name!r}, map_location='cpu', weights_only=False)\n"
-    saved = (
-        "model.save_pretrained('.')"
-        if is_of_transformers
-        else f"from safetensors.torch import save_model\nsave_model(model, {WRITTEN!r}, metadata={{'format': 'pt'}})"
-    )
     return CheckpointState(
         StateKind.LIGHTNING,
         tool="torch.save of a whole model",
         sentence=f"{name} holds a pickled {made}, not a state dict: from_pretrained cannot load it.",
         evidence=(f"the pickle makes a {value.made_by}", *on_imports(imported)),
-        repair=Repair(
-            "If you trust the file (loading it runs code of the packages it names), load the model and save it:",
-            loaded + saved,
+        repair=repair_by(
+            f"{_IF_TRUSTED}, load the model and save it:",
+            SavePickledModel(name, is_of_transformers=value.made_by.startswith("transformers.")),
         ),
     )
 
@@ -157,7 +149,7 @@ def read_training_file(source: ByteSource) -> TrainingFile | None:
         return None
     path, tensors = found
     version = value.get("pytorch-lightning_version")
-    beside = tuple(str(key)[:_LONGEST] for key in value if key != path[0])
+    beside = tuple(str(key)[:_LONGEST] for key in value if isinstance(key, str | int) and key != path[0])
     lightning = version[:_LONGEST] if isinstance(version, str) else ""
     return TrainingFile(source.name, path, headers_of(tensors, source.name), beside, lightning, tuple(sorted(names)))
 
@@ -203,16 +195,13 @@ def state_of_training_file(found: TrainingFile, others: Sequence[str] = ()) -> C
 
 
 def _repair(found: TrainingFile) -> Repair:
-    """The code that saves the weights alone; a pickle of other packages' objects needs the reader's trust."""
+    """Saves the weights alone; for the code, a pickle of other packages' objects needs the reader's trust."""
     only = not found.imports
-    code = code_to_save(found.name, found.path, weights_only=only)
-    if only:
-        return Repair("Save the weights alone:", code)
-    return Repair(
-        "If you trust the file (loading it runs code of the packages it names), save the weights alone:", code
-    )
+    sentence = "Save the weights alone:" if only else f"{_IF_TRUSTED}, save the weights alone:"
+    return repair_by(sentence, SaveInside(found.name, found.path, weights_only=only))
 
 
+_IF_TRUSTED = "If you trust the file (loading it runs code of the packages it names)"
 _READABLE = 6
 
 
@@ -221,16 +210,54 @@ def place_in_dict(path: Iterable[str | int]) -> str:
     return "".join(f"[{part!r}]" for part in path)
 
 
-def code_to_save(file: str, path: Iterable[str | int], *, weights_only: bool) -> str:
-    """The code that saves the state dict at a place in a pickled file; `weights_only` is PyTorch's option."""
-    return (
-        "import torch\n"
-        "from safetensors.torch import save_file\n"
-        f"state = torch.load({file!r}, map_location='cpu', weights_only={weights_only}){place_in_dict(path)}\n"
-        # Two names of one tensor can't be saved as one, and a training loop keeps numbers among the tensors.
-        "state = {key: value.clone() for key, value in state.items() if torch.is_tensor(value)}\n"
-        f"save_file(state, {WRITTEN!r}, metadata={{'format': 'pt'}})"
-    )
+@dataclass(frozen=True, slots=True)
+class SaveInside(ReadyAction):
+    """Saves the state dict at a place in a pickled file; `weights_only` is PyTorch's option."""
+
+    file: str
+    path: tuple[str | int, ...] = ()
+    weights_only: bool = True
+
+    def code(self) -> str:
+        """See `RepairAction`."""
+        return (
+            "import torch\n"
+            "from safetensors.torch import save_file\n"
+            f"state = torch.load({self.file!r}, map_location='cpu', weights_only={self.weights_only})"
+            f"{place_in_dict(self.path)}\n"
+            # Two names of one tensor can't be saved as one, and a training loop keeps numbers among the tensors.
+            "state = {key: value.clone() for key, value in state.items() if torch.is_tensor(value)}\n"
+            f"save_file(state, {WRITTEN!r}, metadata={{'format': 'pt'}})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CopyWeights(ReadyAction):
+    """Gives a safetensors file the name that from_pretrained looks for."""
+
+    file: str
+
+    def code(self) -> str:
+        """See `RepairAction`."""
+        return f"import shutil\nshutil.copy({self.file!r}, {WRITTEN!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class SavePickledModel(ReadyAction):
+    """Saves the weights of a whole model in a pickle."""
+
+    file: str
+    is_of_transformers: bool
+
+    def code(self) -> str:
+        """See `RepairAction`."""
+        saved = (
+            "model.save_pretrained('.')"
+            if self.is_of_transformers
+            else "from safetensors.torch import save_model\n"
+            f"save_model(model, {WRITTEN!r}, metadata={{'format': 'pt'}})"
+        )
+        return f"import torch\nmodel = torch.load({self.file!r}, map_location='cpu', weights_only=False)\n{saved}"
 
 
 def on_imports(names: Sequence[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headscope.checkpoints.states.peft_keys import PREFIX
+from headscope.checkpoints.states.place import ReadyAction, repair_by
 from headscope.facts import CheckpointManifest, ParameterStatus, TensorHeader, WeightDiff, WeightsFormat
 from headscope.facts.counting import counted, verb
 from headscope.facts.stored.states import CheckpointState, Repair, StateKind
@@ -144,7 +145,7 @@ def state_of_wrapped_keys(
         sentence=f"The weights were saved from inside a wrapper ({whose}), whose names are in the keys: "
         "from_pretrained does not recognize them.",
         evidence=tuple(_evidence([tensor.key for tensor in manifest.tensors], change)),
-        repair=repair_of_keys(manifest, change, before),
+        repair=_repair(manifest, change, before),
     )
 
 
@@ -176,30 +177,44 @@ def _share(part: int, whole: int) -> str:
     return f"{part:,} of {counted(whole, 'key')}"
 
 
-def repair_of_keys(manifest: CheckpointManifest, change: Rekeying, before: Sequence[str] = ()) -> Repair:
-    """The code that saves every weight file, and the index of shards, with the keys changed."""
-    is_torch = manifest.format is WeightsFormat.TORCH
-    names = [file.name for file in manifest.files] or ["model.safetensors"]
-    opened = "torch.load(file, map_location='cpu', weights_only=True)" if is_torch else "load_file(file)"
-    saved = (
-        "torch.save(state, file + '.new')" if is_torch else "save_file(state, file + '.new', metadata={'format': 'pt'})"
-    )
-    lines = [
-        f"import {'json, ' if len(names) > 1 else ''}os{', re' if 're.sub' in change.as_code() else ''}",
-        *(["from pathlib import Path"] if len(names) > 1 else []),
-        "import torch" if is_torch else "from safetensors.torch import load_file, save_file",
-        f"for file in {names!r}:",
-        f"    state = {opened}",
-        f"    state = {{{change.as_code()}: value for key, value in state.items()}}",
-        f"    {saved}",
-        "    os.replace(file + '.new', file)",
-    ]
-    if len(names) > 1:
-        lines += [
-            f"path = next(Path().glob('{'pytorch_model.bin' if is_torch else 'model.safetensors'}.index*.json'))",
-            "index = json.loads(path.read_text())",
-            f"index['weight_map'] = {{{change.as_code()}: file for key, file in index['weight_map'].items()}}",
-            "path.write_text(json.dumps(index, indent=2))",
+@dataclass(frozen=True, slots=True)
+class RenameKeys(ReadyAction):
+    """Saves every weight file, and the index of shards, with the keys changed."""
+
+    files: tuple[str, ...]
+    is_torch: bool
+    change: Rekeying
+
+    def code(self) -> str:
+        """See `RepairAction`."""
+        names, is_torch, changed = list(self.files), self.is_torch, self.change.as_code()
+        opened = "torch.load(file, map_location='cpu', weights_only=True)" if is_torch else "load_file(file)"
+        saved = "torch.save(state, file + '.new')"
+        saved = saved if is_torch else "save_file(state, file + '.new', metadata={'format': 'pt'})"
+        lines = [
+            f"import {'json, ' if len(names) > 1 else ''}os{', re' if 're.sub' in changed else ''}",
+            *(["from pathlib import Path"] if len(names) > 1 else []),
+            "import torch" if is_torch else "from safetensors.torch import load_file, save_file",
+            f"for file in {names!r}:",
+            f"    state = {opened}",
+            f"    state = {{{changed}: value for key, value in state.items()}}",
+            f"    {saved}",
+            "    os.replace(file + '.new', file)",
         ]
+        if len(names) > 1:
+            lines += [
+                f"path = next(Path().glob('{'pytorch_model.bin' if is_torch else 'model.safetensors'}.index*.json'))",
+                "index = json.loads(path.read_text())",
+                f"index['weight_map'] = {{{changed}: file for key, file in index['weight_map'].items()}}",
+                "path.write_text(json.dumps(index, indent=2))",
+            ]
+        return "\n".join(lines)
+
+
+def _repair(manifest: CheckpointManifest, change: Rekeying, before: Sequence[str]) -> Repair:
+    names = tuple(file.name for file in manifest.files) or ("model.safetensors",)
     first = f"After the repair of {' and '.join(before)}, save" if before else "Save"
-    return Repair(f"{first} the weights with the names of the wrapper taken out of the keys:", "\n".join(lines))
+    return repair_by(
+        f"{first} the weights with the names of the wrapper taken out of the keys:",
+        RenameKeys(names, manifest.format is WeightsFormat.TORCH, change),
+    )

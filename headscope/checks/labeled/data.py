@@ -1,5 +1,6 @@
 """Rules on labeled data: whether their labels are the model's classes, in the model's order."""
 
+import shlex
 from collections.abc import Iterable, Sequence
 
 from headscope.checks.labeled.label_classes import (
@@ -168,7 +169,8 @@ def data_names_differ(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             Severity.WARNING,
             f"A mapping that would fit: {pairs}.",
-            "headscope doesn't apply it: check it, then rename the labels.",
+            "headscope doesn't apply it: check it, then rename the labels"
+            + _with_edit([f"--rename {shlex.quote(f'{own}={given}')}" for given, own in differing.items()]),
             code=f"same = {differing!r}  # label in the data: class of the model",
         )
 
@@ -196,11 +198,26 @@ def data_order(this: Rule, subject: Subject) -> Findings:
             Severity.ERROR,
             f"{rows}{rest}.",
             "Set id2label and label2id in the order of the data before training a new head; for a trained model, "
-            "convert the ids of the data by name.",
+            "convert the ids of the data by name" + _with_edit(_reordering(fits, model)),
             code=f"labels = {list(data.names)!r}  # the order of the data\n"
             "model.config.id2label = dict(enumerate(labels))\n"
             "model.config.label2id = {name: number for number, name in enumerate(labels)}",
         )
+
+
+def _with_edit(options: Sequence[str]) -> str:
+    """The end of a remedy: what changes the model instead of the data, where the command takes it."""
+    if not options or len(options) > LISTED:
+        return "."
+    return f", or change the model: `headscope edit MODEL -o DIR {' '.join(options)}`."
+
+
+def _reordering(fits: Sequence[tuple[int | None, Fit]], model: ModelFacts) -> list[str]:
+    """The option that puts all classes in the order of the data; none where the data has others."""
+    places = [place for place, _ in fits if place is not None]
+    names = [model.labels[place] for place in places]
+    is_whole = sorted(places) == list(range(len(model.labels)))
+    return [f"--order {shlex.quote(','.join(names))}"] if is_whole and not any("," in name for name in names) else []
 
 
 def _label_at(model: ModelFacts, number: int) -> str:

@@ -54,7 +54,7 @@ def _of_peft(choice: Choice, manifest: CheckpointManifest, diff: WeightDiff, kno
     found = _loaded(choice, merged) if merged is not None else None
     if found is None or found.loaded <= diff.loaded:
         return None
-    states = (*known.states, state_of_peft_keys(manifest))
+    states = (*known.states, state_of_peft_keys(manifest, choice.cls.__name__))
     return Diagnosis(states, _done(states), found)
 
 

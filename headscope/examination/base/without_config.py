@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError, WithoutConfig
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
@@ -89,7 +90,7 @@ def _shared_prefix(keys: Sequence[str]) -> list[str]:
 
 def _with_state(error: WithoutConfig, state: CheckpointState) -> HeadscopeError:
     named = WithoutConfig(
-        f"{error.message} {state.seen()}", state.repair.sentence if state.repair else error.hint, error.tensors
+        f"{error.message} {state.seen()}", state.repair.advice() if state.repair else error.hint, error.tensors
     )
     named.state = state
     return named
@@ -115,26 +116,55 @@ def _state(found: Sequence[Proposal], offered: Proposal | str, files: Sequence[s
 _UNTRIED = " Others may count too: no small model of the class could be run to try them."
 
 
+@dataclass(frozen=True, slots=True)
+class WriteConfig:
+    """Writes a configuration of a class: `fields` are the sizes of the tensors, no shape tells what is `assumed`.
+
+    `file` is copied to a name that from_pretrained looks for; "" where it has one.
+    """
+
+    class_name: str
+    config_class: str
+    fields: tuple[tuple[str, Any], ...]
+    assumed: tuple[tuple[str, Any], ...]
+    file: str
+
+    def code(self) -> str:
+        """See `RepairAction`."""
+        return self.code_with({})
+
+    def options(self) -> str:
+        """See `RepairAction`."""
+        return " --config FOLDER_OR_ID"
+
+    def code_with(self, settings: Mapping[str, Any]) -> str:
+        """The code with settings of the reader in the place of assumed ones, or of sizes."""
+        assumed, fields = dict(self.assumed) | dict(settings), [item for item in self.fields if item[0] not in settings]
+        lines = [
+            f"from transformers import {self.config_class}",
+            "# Defaults of the class: they change the scores, and no shape tells them.",
+            f"assumed = {assumed!r}",
+            f"config = {self.config_class}({''.join(f'{name}={value}, ' for name, value in fields)}**assumed)",
+            f"config.architectures = [{self.class_name!r}]",
+            "config.save_pretrained('.')",
+        ]
+        if self.file:
+            usual = _USUAL[0] if self.file.endswith(".safetensors") else _USUAL[1]
+            lines += ["import shutil", f"shutil.copy({self.file!r}, {usual!r})"]
+        return "\n".join(lines)
+
+
 def _repair(best: Proposal, files: Sequence[str]) -> Repair:
+    from headscope.checkpoints.states.place import repair_by
     from headscope.examination.base.unseen_settings import settings_without_shape
 
     counting = settings_without_shape(best)
     assumed = dict(best.open_fields) | (counting or {})
-    lines = [
-        f"from transformers import {best.config_class}",
-        "# Defaults of the class: they change the scores, and no shape tells them.",
-        f"assumed = {assumed!r}",
-        f"config = {best.config_class}({''.join(f'{name}={value}, ' for name, value in best.fields)}**assumed)",
-        f"config.architectures = [{best.class_name!r}]",
-        "config.save_pretrained('.')",
-    ]
-    if len(files) == 1 and files[0] not in _USUAL:
-        usual = _USUAL[0] if files[0].endswith(".safetensors") else _USUAL[1]
-        lines += ["import shutil", f"shutil.copy({files[0]!r}, {usual!r})"]
     named = f": {list_of(list(assumed), _MOST_ASSUMED)}" if assumed else ""
-    return Repair(
+    file = files[0] if len(files) == 1 and files[0] not in _USUAL else ""
+    return repair_by(
         f"This is not proven: write a configuration of {best.class_name}, which loads every tensor; the sizes are those"
         f" of the tensors. Every setting that no shape tells has the class's default{named}. Set these settings as in"
         f" your training script, or the scores differ.{_UNTRIED if counting is None else ''}",
-        "\n".join(lines),
+        WriteConfig(best.class_name, best.config_class, best.fields, tuple(assumed.items()), file),
     )

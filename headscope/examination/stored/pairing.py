@@ -44,8 +44,9 @@ class StoredPairing:
         self._base_files = next((item for item in places if item is not self.adapter_files), None)
         self._headers = {header.key: header for header in manifest.tensors}
         self._of_modules = dict(_headers_of_modules(manifest, module))
-        names = [plain_name(name) for name in module.state_dict()]
-        self.prefixes = KeyPrefixes() if is_of_transformers(module) else prefixes_between(names, self._headers)
+        self.prefixes = (
+            KeyPrefixes() if is_of_transformers(module) else prefixes_between(_names_to_match(module), self._headers)
+        )
         self._pairs: dict[str, StoredPair | Unsupported | None] = {}
         self._converted: dict[torch.dtype, dict[str, torch.Tensor]] = {}
 
@@ -219,6 +220,17 @@ class KeyPrefixes:
             yield f"names were matched without {self.of_model!r}, which the model puts before them"
         if self.of_file:
             yield f"names were matched with {self.of_file!r}, which the checkpoint puts before them"
+
+
+def _names_to_match(module: nn.Module) -> list[str]:
+    """The names of the one model of Transformers inside; of all tensors where there is none, or several.
+
+    A head beside the model can have the name that it is stored under, and says nothing about the model's.
+    """
+    inside = [f"{path}." for path, _ in models_of_transformers(module)]
+    names = [plain_name(name) for name, _ in module.named_parameters()]
+    found = [name for name in names if name.startswith(inside[0])] if len(inside) == 1 else []
+    return found or [plain_name(name) for name in module.state_dict()]
 
 
 def prefixes_between(names: Sequence[str], keys: Iterable[str]) -> KeyPrefixes:

@@ -1,7 +1,8 @@
 """In which state a checkpoint was found, which tool left it so, and what repairs it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from headscope.errors import HeadscopeError
 
@@ -38,6 +39,18 @@ STATE_RULES = {
 """The rule that reports each state."""
 
 
+class RepairAction(Protocol):
+    """What a repair does: `headscope repair` carries it out, and `code` is the same for people to run."""
+
+    def code(self) -> str:
+        """The code or command, to be run in the folder of the checkpoint."""
+        ...
+
+    def options(self) -> str:
+        """What `headscope repair` has to be given for it beside the checkpoint and the folder; "" for nothing."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Repair:
     """What repairs a checkpoint: one sentence, and the code or command that does it."""
@@ -48,10 +61,21 @@ class Repair:
     """Code or a command, to be run in the folder of the checkpoint."""
     language: str = "python"
     """`python` or `sh`."""
+    action: RepairAction | None = field(
+        default=None, compare=False, repr=False, metadata={"json": None, "transient": True}
+    )
+    """What `headscope repair` does; null where it can't, and in what is read back from a file."""
+
+    def advice(self) -> str:
+        """The sentence, after the command that does it where there is one."""
+        if self.action is None:
+            return self.sentence
+        return f"Run `headscope repair MODEL -o DIR{self.action.options()}`, or do it yourself. {self.sentence}"
 
     def told(self) -> str:
-        """The sentence with its code where that is one line; longer code is shown below it."""
-        return f"{self.sentence} `{self.code}`" if "\n" not in self.code else self.sentence.removesuffix(":")
+        """The advice with its code where that is one line; longer code is shown below it."""
+        advice = self.advice()
+        return f"{advice} `{self.code}`" if "\n" not in self.code else advice.removesuffix(":")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from headscope.facts.results.comparison import Comparison
 from headscope.facts.results.edit import EditReport
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.forward import ForwardReport
+from headscope.facts.results.repair import RepairReport
 from headscope.facts.results.served import ServedReport
 from headscope.facts.results.verification import VerifyResult
 from headscope.render.parts.explain import Topic, several_screen
@@ -28,6 +29,7 @@ from headscope.render.screens.engines import engines_screen, engines_verdict
 from headscope.render.screens.forward import forward_screen
 from headscope.render.screens.inspect import inspect_screen
 from headscope.render.screens.lookup.heads import heads_screen
+from headscope.render.screens.repair import repair_screen, repair_verdict
 from headscope.render.screens.served import served_screen, served_verdict
 from headscope.render.screens.verification import verification_screen, verification_verdict
 from headscope.render.text.console import plain_text
@@ -37,7 +39,7 @@ from headscope.render.text.words import axes_of, snapshot_lines, snapshot_senten
 _LINE = 160
 
 
-def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for each kind of result
+def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911, PLR0912 - one for each kind of result
     """What the terminal shows of `result` (of any use case), as a Rich renderable.
 
     Raises TypeError for anything else.
@@ -55,6 +57,8 @@ def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for eac
             return forward_screen(result)
         case EditReport():
             return edit_screen(result)
+        case RepairReport():
+            return repair_screen(result)
         case EnginesReport():
             return engines_screen(result, details=True)
         case ServedReport():
@@ -83,7 +87,7 @@ def result_line(result: Any) -> str:
     return f"<{line if len(line) <= _LINE else line[: _LINE - 3] + '...'}>"
 
 
-def _one_line(result: Any) -> str:  # noqa: PLR0911
+def _one_line(result: Any) -> str:  # noqa: PLR0911, PLR0912
     match result:
         case CheckResult():
             return f"check of {safe(result.reference)}: {safe(verdict_words(result))}"
@@ -96,6 +100,8 @@ def _one_line(result: Any) -> str:  # noqa: PLR0911
             return f"probe of {safe(result.reference)}: {probe_answer(result)}"
         case EditReport():
             return f"edit of {safe(result.source)}: {plain_text(edit_verdict(result)).strip()}"
+        case RepairReport():
+            return f"repair of {safe(result.source)}: {plain_text(repair_verdict(result)).strip()}"
         case EnginesReport():
             return f"engines of {safe(result.reference)}: {plain_text(engines_verdict(result)).strip()}"
         case ServedReport():

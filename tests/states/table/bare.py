@@ -11,14 +11,17 @@ from states.table.wrapped import BIN, SAFE
 
 _HEADS = (
     (r"(num_attention_heads|n_heads?)=\d+", r"\1=4"),
-    (r"GPT2Config\(", "GPT2Config(pad_token_id=0, "),
+    (r"(GPT2Config\(.*)\*\*assumed\)", r"\1**(assumed | {'pad_token_id': 0}))"),
 )
 """What a reader sets: numbers of heads, and the token that pads."""
 
 
 def bare(model: Any, **rest: Any) -> Made:
     """The save of a model whose sizes a reader of the repair fills in where no shape tells them."""
-    return Made(model, filled=_HEADS, **rest)
+    config = model.config
+    heads = next(name for name in ("num_attention_heads", "n_heads", "n_head") if name in config.to_dict())
+    pad = ("--set", "pad_token_id=0") if config.model_type == "gpt2" else ()
+    return Made(model, filled=_HEADS, given=("--set", f"{heads}=4", *pad), **rest)
 
 
 def _accelerated(family: str, code: str, save: Any, **rest: Any) -> None:

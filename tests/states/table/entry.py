@@ -12,8 +12,8 @@ class Made:
 
     `model` is whose weights the repair has to give back, `cls` the class that loads them (default: that of the model).
     `at` is what headscope is given, below the folder; `after` is where the repair leaves the checkpoint. `filled` are
-    the places in a repair that its reader fills in. `sized` is False where the values can't be compared, `promised`
-
+    the places in a repair that its reader fills in, and `given` are the options of `headscope repair` for the same.
+    `new` are parameters that the save doesn't hold. `values` is False where they can't be compared.
     """
 
     model: Any = None
@@ -21,6 +21,7 @@ class Made:
     at: str = "."
     after: str = ""
     filled: tuple[tuple[str, str], ...] = ()
+    given: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
     values: bool = True
     environment: tuple[tuple[str, str], ...] = ()

@@ -1,5 +1,6 @@
 """A row as it is seen: what `inspect` and `check` say, the repairs in their order, and the real load after them."""
 
+import hashlib
 import io
 import json
 import os
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from states.table.entry import Entry, Made
 
 from headscope.cli import main
+from headscope.editing.repair.proof import prove_repair
 
 _ROUNDS = 3
 Document = dict[str, Any]
@@ -57,6 +60,7 @@ def observe(row: Entry, folder: Path) -> Seen:
     repaired = ""
     if row.repaired is True and row.rules:
         promised = (report.get("repaired") or {}).get("weights")
+        _carried_out(place, made, promised, seen["rules"])
         repaired = _repair(place, made, report, promised)
     elif row.exits == (0, 0) and made.model is not None:
         repaired = _loads(place, made, None)
@@ -80,6 +84,29 @@ def _states(document: Document) -> list[Document]:
     if "error" in document:
         return [document["state"]] if document.get("state") else []
     return list(document["checkpoint"]["states"])
+
+
+def _carried_out(place: Path, made: Made, promised: Document | None, rules: tuple[str, ...]) -> None:
+    """`headscope repair` on the save: what it writes loads with every value, and the save stays as it is."""
+    folder, target = (place if place.is_dir() else place.parent), place.with_name(f"{place.name}.repaired")
+    before = _content(folder)
+    out = io.StringIO()
+    with patch("headscope.editing.repair.run.prove_repair_apart", prove_repair), redirect_stdout(out):
+        code = main(["repair", str(folder), "-o", str(target), "--json", *made.given])
+    found = json.loads(out.getvalue())
+    assert (code, found.get("verdict")) == (0, "proven"), found
+    assert {state["rule"] for state in found["states"]} >= set(rules), found["states"]
+    assert _content(folder) == before
+    _loads(target, made, promised)
+    assert not _states(_run("inspect", target)[1])
+
+
+def _content(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        str(path): (hashlib.sha256(path.read_bytes()).digest(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def _repair(place: Path, made: Made, report: Document, promised: Document | None) -> str:

@@ -55,7 +55,8 @@ def _saved(family: str, targets: list[str], file: str, code: str, wrap: Any = No
             torch.save(state, folder / BIN)
         else:
             save_file({key: value.clone() for key, value in state.items()}, folder / SAFE, metadata={"format": "pt"})
-        return Made(model.merge_and_unload(), filled=(*_ALPHA, *rslora))
+        given = ("--set", "lora_alpha=32", *(("--set", "use_rslora=true") if rslora else ()))
+        return Made(model.merge_and_unload(), filled=(*_ALPHA, *rslora), given=given)
 
 
 _saved("bert", ["query", "value"], BIN, "torch.save(state_dict)")
@@ -117,7 +118,8 @@ def _in_place(folder: Path) -> Made:
     model.merge_adapter()
     configured(model.base_model.model, folder)
     torch.save(model.state_dict(), folder / BIN)
-    return Made(model.merge_and_unload(), filled=((r"lora_alpha = \.\.\.", "lora_alpha = 0"),))
+    return Made(model.merge_and_unload(), filled=((r"lora_alpha = \.\.\.", "lora_alpha = 0"),),
+                given=("--set", "lora_alpha=0"))  # fmt: skip
 
 
 @entry(
@@ -139,7 +141,8 @@ def _ia3(folder: Path) -> Made:
             nn.init.normal_(parameter, mean=1, std=0.1)
     configured(model.base_model.model, folder)
     torch.save(model.state_dict(), folder / BIN)
-    return Made(model.merge_and_unload(), filled=_SET_IA3)
+    model.peft_config["default"].save_pretrained(folder.parent / "adapter")
+    return Made(model.merge_and_unload(), filled=_SET_IA3, given=("--config", str(folder.parent / "adapter")))
 
 
 @entry(
@@ -157,3 +160,37 @@ def _adapter(folder: Path) -> Made:
     model.peft_config["default"].base_model_name_or_path = str(folder / "base")
     model.save_pretrained(folder / "adapter")
     return Made(at="adapter")
+
+
+@entry(
+    "electra with LoRA, config.json names the base model's class",
+    "HS803",
+    "torch.save(peft_model.state_dict(), ...), architectures of the checkpoint that training began with",
+    needs=_NEEDS,
+    tool="PEFT",
+)
+def _named_as_base(folder: Path) -> Made:
+    model = peft_model("electra", ["query"])
+    base = model.base_model.model
+    base.config.architectures = ["ElectraModel"]
+    torch.save(model.state_dict(), configured(base, folder) / BIN)
+    return Made(model.merge_and_unload(), filled=_ALPHA, given=("--set", "lora_alpha=32"))
+
+
+def _base_saved(family: str, targets: list[str], **settings: Any) -> None:
+    @entry(
+        f"{family} with its adapter, base_model.model.save_pretrained",
+        "HS803",
+        "peft_model.base_model.model.save_pretrained(...)",
+        needs=_NEEDS,
+        tool="PEFT",
+    )
+    def make(folder: Path) -> Made:
+        model = peft_model(family, targets, **settings)
+        model.base_model.model.save_pretrained(folder)
+        return Made(model.merge_and_unload(), filled=_ALPHA, given=("--set", "lora_alpha=32"))
+
+
+_base_saved("bert", ["query", "value"])
+_base_saved("gpt2", ["c_attn"])
+_base_saved("llama", ["q_proj", "v_proj"])

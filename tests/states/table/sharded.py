@@ -142,6 +142,14 @@ _by_processes("deepspeed_0", "bert", 1, "bert by DeepSpeed without ZeRO", f"{_ON
 _by_processes("deepspeed_1", "distilbert", 2, "distilbert by DeepSpeed ZeRO-1 in 2 processes", f"{_ON_CPU}1", **_ZERO)
 _by_processes("deepspeed_2", "gpt2", 2, "gpt2 by DeepSpeed ZeRO-2 in 2 processes", f"{_ON_CPU}2", **_ZERO)
 _by_processes("deepspeed_3", "bert", 2, "bert by DeepSpeed ZeRO-3 in 2 processes", f"{_ON_CPU}3", **_ZERO)
+_by_processes(
+    "deepspeed_tied",
+    "bart",
+    2,
+    "bart with its tied weights by DeepSpeed ZeRO-2, accelerate's tag",
+    "engine.save_checkpoint(folder, tag='pytorch_model'), zero stage 2",
+    **_ZERO,
+)
 _EMPTY = {
     "kind": "HS801",
     "needs": ("torch", "deepspeed"),

@@ -244,7 +244,7 @@ def _persistent(machine: Machine, argument: Any) -> None:
 def _reduce(machine: Machine, argument: Any) -> None:
     arguments, function = machine.pop(), machine.pop()
     if machine.names is not None and (isinstance(function, Opaque) or str(function) in machine.names):
-        machine.push(Opaque(str(function)))
+        machine.push(Opaque(str(function), arguments=arguments if isinstance(arguments, tuple) else ()))
         return
     if machine.is_class(function) and isinstance(arguments, tuple):
         machine.push(Instance(function, arguments))

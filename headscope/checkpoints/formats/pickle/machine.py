@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from headscope.checkpoints.formats.pickle.values import Dialect, Global
+from headscope.checkpoints.formats.pickle.values import Dialect, Global, Opaque
 from headscope.errors import Malformed
 
 # Of a state dict, a tensor takes about 45 steps and 1.8 kB, so files of some 30,000 tensors are read. The limits keep a
@@ -121,10 +121,12 @@ class Machine:
     def set_entry(self, target: dict[Any, Any], key: Any, value: Any) -> None:
         """Sets one entry. Only texts and small numbers are keys: the hash of a larger number can be chosen.
 
-        Raises what `bad` makes for others.
+        Where the pickle may hold any object, so are objects, each by its place in memory. Raises what `bad` makes for
+        others.
         """
-        if type(key) is not str and not (type(key) is int and 0 <= key < _LARGEST_KEY):
-            if self.names is not None:  # an entry under an object, which nobody looks up here
+        is_plain = type(key) is str or (type(key) is int and 0 <= key < _LARGEST_KEY)
+        if not is_plain and not (self.names is not None and isinstance(key, Opaque)):
+            if self.names is not None:  # an entry under a value that nobody looks up here
                 return
             raise self.bad("a key is neither a text nor a small number")
         self.spend(0, ENTRY)

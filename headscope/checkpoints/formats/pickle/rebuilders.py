@@ -33,7 +33,7 @@ def _rebuild_tensor(machine: Machine, arguments: tuple[Any, ...]) -> PickledTens
             shape
         ) == len(strides) <= _MOST_AXES and all(map(is_size, (offset, *shape, *strides))):
             begin = offset if _is_contiguous(shape, strides) else None
-            return PickledTensor(storage, shape, storage.dtype, _extent(offset, shape, strides), begin)
+            return PickledTensor(storage, shape, storage.dtype, _extent(offset, shape, strides), begin, offset, strides)
     raise machine.bad("a tensor is made from something that is not a storage and a shape")
 
 

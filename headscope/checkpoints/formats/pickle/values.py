@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from headscope.checkpoints.formats.dtypes import TORCH_STORAGES
@@ -33,6 +33,7 @@ class PickledTensor:
     """A tensor as a pickle describes it; `extent` elements of its storage, counted from the start, hold all of it.
 
     `begin` is its first element in the storage, where all of its elements follow in order; None where they don't.
+    `offset` is its first element in the storage in any case, and `strides` are the steps along its axes.
     """
 
     storage: PickledStorage
@@ -40,6 +41,8 @@ class PickledTensor:
     dtype: str
     extent: int = 0
     begin: int | None = None
+    offset: int = 0
+    strides: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -47,11 +50,12 @@ class Opaque:
     """A value that a state dict does not need: an ordered dict's attributes, backward hooks.
 
     In a pickle of a training run it stands for any object: `made_by` is the name that would make it, `state` its
-    attributes. Nothing was made.
+    attributes, `arguments` what it would be made from. Nothing was made.
     """
 
     made_by: str = ""
-    state: Any = None
+    state: Any = field(default=None, repr=False)
+    arguments: tuple[Any, ...] = field(default=(), repr=False)
 
 
 @dataclass(slots=True)
@@ -85,8 +89,10 @@ _PLAIN_OBJECTS = {
     "builtins.frozenset", "builtins.list", "builtins.object", "builtins.set", "builtins.slice", "builtins.tuple",
     "collections.Counter", "collections.defaultdict", "collections.deque", "copyreg._reconstructor", "datetime.date",
     "datetime.datetime", "datetime.timedelta", "datetime.timezone", "decimal.Decimal", "fractions.Fraction",
-    "pathlib.Path", "pathlib.PosixPath", "pathlib.PurePosixPath", "pathlib.WindowsPath", "types.SimpleNamespace",
-    "uuid.UUID",
+    "types.SimpleNamespace", "uuid.UUID",
+    # Python 3.13 names the classes of paths by another module.
+    *(f"{module}.{name}" for module in ("pathlib", "pathlib._local")
+      for name in ("Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath")),
 }  # fmt: skip
 _DTYPES = {
     "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32",

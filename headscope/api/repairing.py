@@ -1,0 +1,90 @@
+"""`repair`: a copy of a checkpoint without the states in which a tool left it, with a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Annotated, Any, Unpack
+
+from headscope.api.arguments import ClassOptions, use_case
+from headscope.api.options import make_request, options_of, read_labels
+from headscope.api.results.shown import RepairedCopy, fields_of
+from headscope.errors import UsageError
+from headscope.examination.base.request import Progress, is_in_memory
+
+
+class RepairOptions(ClassOptions, total=False):
+    """What a checkpoint doesn't hold, and how it is read and written."""
+
+    config: Annotated[
+        str | PathLike[str] | None,
+        "A folder, a file or a Hub ID with the config.json that the checkpoint lacks, or a folder with PEFT's "
+        "adapter_config.json.",
+    ]
+    settings: Annotated[
+        Mapping[str, Any] | None,
+        "Settings by name: `lora_alpha` of a PEFT state dict, or fields of a configuration that no shape tells.",
+    ]
+    defaults: Annotated[bool, "The settings that no shape tells are the class's defaults."]
+    labels: Annotated[str | tuple[str, ...] | None, "The names of the classes, for a configuration that is written."]
+    link: Annotated[bool, "Link files that don't change instead of copying them."]
+    dry_run: Annotated[bool, "Write nothing."]
+
+
+@use_case
+def repair(
+    reference: str | PathLike[str],
+    output: str | PathLike[str],
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[RepairOptions],
+) -> RepairedCopy:
+    """Writes a copy of a checkpoint without the states that `inspect` reports (HS802 to HS809), and proves it.
+
+    What is carried out is what the report prints: keys without the names of a wrapper, weights out of a file of a
+    training run, parts of DeepSpeed or torch.distributed.checkpoint put together, an adapter merged, a configuration
+    written. Pickles are read without running code. A separate process then reads both from disk: Transformers' loader
+    finds every key, and every tensor is that of the source, byte by byte. A result that isn't proven isn't written.
+
+    Args:
+        reference: A local folder.
+        output: The folder to write. It must not exist, or be empty.
+        options: See `RepairOptions`.
+        progress: Called with a short sentence before each step.
+
+    Returns:
+        The states, what was given, and the proof. The verdict is `clean` where there is nothing to repair.
+
+    Raises:
+        UsageError: An option doesn't fit, or the output exists.
+        HeadscopeError: The checkpoint can't be read, or its state needs something that wasn't given.
+
+    Example:
+        >>> import headscope
+        >>> try:
+        ...     headscope.repair("my-checkpoint", "repaired")
+        ... except headscope.errors.HeadscopeError as err:
+        ...     print(err.code)
+        usage
+    """
+    from headscope.editing.repair.run import repair_checkpoint
+    from headscope.editing.repair.steps import RepairWish
+
+    if is_in_memory(reference):
+        raise UsageError("repair takes a checkpoint, not a model in memory", "give the folder that it was saved to")
+    settings = options.get("settings") or {}
+    for name in settings:
+        if not str(name).isidentifier():
+            raise UsageError(f"{name!r} is not the name of a setting", "write settings={'lora_alpha': 16}")
+    wish = RepairWish(
+        config=fspath(options.get("config") or ""),
+        settings=settings,
+        labels=read_labels(options.get("labels")),
+        takes_defaults=options.get("defaults", False),
+        link=options.get("link", False),
+        dry_run=options.get("dry_run", False),
+    )
+    request = make_request(reference, {**options_of(ClassOptions, options), "offline": True})
+    found = repair_checkpoint(request, Path(output), wish, progress or (lambda sentence: None))
+    return RepairedCopy(**fields_of(found))

@@ -1,0 +1,233 @@
+"""The proof of a repair: source and result read from disk by a separate process.
+
+`python -m headscope.editing.repair.proof` reads the task as JSON from standard input and prints a `RepairProof`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.checkpoints.states.folders import TakeFolder
+from headscope.checkpoints.states.peft_keys import MergePeft
+from headscope.checkpoints.states.training_file import CopyWeights, SaveInside
+from headscope.checkpoints.states.wrapped_keys import RenameKeys
+from headscope.editing.repair.split_weights import open_safetensors
+from headscope.editing.repair.steps import RepairStep, files_taken, repaired_tensors, states_in
+from headscope.editing.writing import file_states
+from headscope.errors import HeadscopeError, Unsupported
+from headscope.examination.base.request import Request
+from headscope.facts.plain import restore, store
+from headscope.facts.results.repair import RepairProof
+from headscope.facts.stored.location import HubOptions, Location
+
+if TYPE_CHECKING:
+    import torch
+
+_PIECE = 16_000_000
+_ROUNDING = 1e-3
+"""How far the scores of a merged model in single precision may be from those with the adapter, by the largest one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairTask:
+    """What to prove: two folders, and what was given for the repair."""
+
+    source: str
+    result: str
+    model_class: str | None
+    config: str
+    settings: str
+    """As JSON."""
+    is_last: bool
+    """Whether the loader's answer counts: the result is in no state any more."""
+    trust_remote_code: bool = False
+
+
+def prove_repair_apart(task: RepairTask) -> RepairProof:
+    """The proof, made by a new process. A process that fails proves nothing; then the reason is that."""
+    done = subprocess.run(
+        [sys.executable, "-m", "headscope.editing.repair.proof"],
+        input=json.dumps(store(task)), capture_output=True, text=True, check=False,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
+    )  # fmt: skip
+    try:
+        return restore(RepairProof, json.loads(done.stdout))
+    except (ValueError, TypeError):
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return RepairProof(reason=f"the process that proves it failed: {last}")
+
+
+def prove_repair(task: RepairTask) -> RepairProof:
+    """The proof, in this process."""
+    location = Location(task.source, hub=HubOptions(offline=True))
+    request = Request(location, model_class=task.model_class, trust_remote_code=task.trust_remote_code)
+    proof = RepairProof()
+    try:
+        step, result = states_in(request, Path(task.source)), Path(task.result)
+        action = next(iter(step.actions), None)
+        if step.writes_config:
+            proof = replace(proof, files_equal=_all_there(step.folder, result))
+        elif isinstance(action, TakeFolder):
+            names = files_taken(action, list(file_states(step.folder)))
+            pairs = ((step.folder / action.folder / name, result / name) for name in names)
+            proof = replace(proof, files_equal=all(_same_file(*pair) for pair in pairs))
+        elif isinstance(action, MergePeft):
+            proof = _merged(proof, action, task)
+        else:
+            proof = _tensors(proof, step, result)
+        if task.is_last:
+            proof = _loaded(proof, step, states_in(request, result))
+    except HeadscopeError as err:
+        proof = replace(proof, reason=err.message)
+    return replace(proof, reason=proof.reason or _failure(proof))
+
+
+def _failure(proof: RepairProof) -> str:
+    failed = {
+        "Transformers' loader doesn't find what the repair promises": proof.loads is False,
+        "a tensor isn't that of the source": proof.tensors_equal is False,
+        "a file isn't that of the source": proof.files_equal is False,
+        f"the merged model's scores differ by up to {proof.max_difference or 0:.3g}": proof.scores_equal is False,
+    }
+    return next((words for words, holds in failed.items() if holds), "")
+
+
+def _loaded(proof: RepairProof, step: RepairStep, after: RepairStep) -> RepairProof:
+    """What the loader finds in the result, against what the repair promises, or else against everything."""
+    report = after.report
+    if report is None or after.states or report.weights.gaps:
+        return replace(proof, loads=False)
+    found = report.weights
+    promised = step.report.repaired.weights if step.report and step.report.repaired else None
+    new, unused = (set(promised.new), set(promised.unused)) if promised else (set(), set(found.unused))
+    takes_all = step.report is None and not step.writes_config
+    is_as_promised = (takes_all or set(found.new) <= new) and set(found.unused) <= unused
+    return replace(
+        proof,
+        loads=is_as_promised and not found.mismatched and found.loaded > 0,
+        new=found.new,
+        unused=found.unused,
+    )
+
+
+def _tensors(proof: RepairProof, step: RepairStep, result: Path) -> RepairProof:
+    """Every tensor of the result against the source, read again; and against what other libraries read there."""
+    _, files, expected = repaired_tensors(step)
+    opened = [open_safetensors(path) for path in sorted(result.glob("model*.safetensors"))]
+    written = {key: file for file in opened for key in file.keys()}  # noqa: SIM118 - not a dict
+    equal = written.keys() == expected.keys()
+    for key, item in expected.items() if equal else ():
+        numbers = files.whole(item.header) if item.numbers is None else item.numbers()
+        equal = equal and _same_bytes(numbers, written[key].get_tensor(key))
+    read = 0
+    for key, numbers in _by_libraries(step) if equal else ():
+        read += 1
+        equal = equal and key in written and _same_bytes(numbers, written[key].get_tensor(key))
+    return replace(proof, tensors_equal=equal, compared=len(expected), read_by_libraries=read)
+
+
+def _by_libraries(step: RepairStep) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of the source under their new names, as PyTorch and safetensors read them where no code would run."""
+    first, *rest = step.actions
+    renaming = [action.change for action in (first, *rest) if isinstance(action, RenameKeys)]
+    files = first.files if isinstance(first, RenameKeys) else ()
+    if isinstance(first, SaveInside | CopyWeights):
+        files = (first.file,)
+    for name in files:
+        for key, numbers in _read_by_torch(step.folder / name, first.path if isinstance(first, SaveInside) else ()):
+            yield reduce(lambda name, change: change(name), renaming, key), numbers
+
+
+def _read_by_torch(path: Path, inside: Iterable[str | int]) -> Iterator[tuple[str, torch.Tensor]]:
+    import torch
+
+    if path.suffix == ".safetensors":
+        file = open_safetensors(path)
+        yield from ((key, file.get_tensor(key)) for key in file.keys())  # noqa: SIM118 - not a dict
+        return
+    try:
+        with path.open("rb") as file:
+            is_zip = file.read(2) == b"PK"
+        held = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+    except Exception:  # it holds what PyTorch doesn't read without running it
+        return
+    for part in inside:
+        held = held[part]
+    yield from ((key, item) for key, item in held.items() if torch.is_tensor(item))
+
+
+def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    import torch
+
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    flat = (item.detach().contiguous().reshape(-1).view(torch.uint8) for item in (one, other))
+    return torch.equal(*flat)
+
+
+def _all_there(source: Path, result: Path) -> bool:
+    """Whether the result has the content of every file of the source, under its name or a new one."""
+    written = [path for path in result.rglob("*") if path.is_file()]
+    for name in file_states(source):
+        same = [result / name] if (result / name).is_file() else written
+        if not any(_same_file(source / name, path) for path in same):
+            return False
+    return True
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    if not other.is_file() or one.stat().st_size != other.stat().st_size:
+        return False
+    with one.open("rb") as first, other.open("rb") as second:
+        while piece := first.read(_PIECE):
+            if piece != second.read(_PIECE):
+                return False
+    return True
+
+
+def _merged(proof: RepairProof, action: MergePeft, task: RepairTask) -> RepairProof:
+    """The scores of the model with its adapter against those of the result, on the same inputs."""
+    import torch
+
+    from headscope.model.classes.catalog import task_of_class
+    from headscope.model.quiet import quiet
+    from headscope.trace.batch.probe_batch import build_probe
+    from headscope.trace.record.execution import run_unrecorded
+
+    held: dict[str, Any] = {}
+    try:
+        with quiet():
+            exec(action.code_to_load(task.source, json.loads(task.settings), task.config), held)
+            with_adapter = held["model"].eval()
+            base = with_adapter.get_base_model()
+            merged = type(base).from_pretrained(task.result).eval()
+        kind = task_of_class(type(base).__name__)
+        if kind is None:
+            raise Unsupported(f"{type(base).__name__} is not a classifier that headscope can run", "")
+        inputs = build_probe(merged, kind).inputs
+        one, other = (run_unrecorded(model, inputs).logits.float() for model in (with_adapter, merged))
+    except HeadscopeError:
+        raise
+    except Exception as err:  # whatever PEFT and foreign code raise
+        raise Unsupported(f"the merged model could not be run: {err}", "") from err
+    difference = float((one - other).abs().max())
+    largest = _ROUNDING * max(1.0, float(one.abs().max()))
+    is_equal = bool(torch.isfinite(one).all()) and difference <= largest
+    return replace(proof, scores_equal=is_equal, max_difference=difference)
+
+
+def _main() -> None:
+    task = restore(RepairTask, json.load(sys.stdin))
+    print(json.dumps(store(prove_repair(task))))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,294 @@
+"""The tensors that a repair writes, read from wherever a tool left them; nothing of a pickle is executed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.checkpoints.formats.bytes import ByteSource, LocalBytes
+from headscope.checkpoints.formats.pickle.values import Opaque, PickledTensor
+from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
+from headscope.checkpoints.formats.torch_file import StartOf, locate_torch_value
+from headscope.checkpoints.states.deepspeed import MergeZero, rank_files
+from headscope.checkpoints.states.distributed import MergeDistributed, StoredPart, stored_parts
+from headscope.checkpoints.states.training_file import CopyWeights, SaveInside, SavePickledModel
+from headscope.editing.writing import NewTensor
+from headscope.errors import Malformed, Unsupported
+from headscope.facts import TensorHeader
+
+if TYPE_CHECKING:
+    import torch
+
+    from headscope.facts.stored.states import RepairAction
+
+_MOST_LEVELS = 100
+"""Modules inside modules of a pickled model."""
+
+
+@dataclass(frozen=True)
+class _TorchFile:
+    """A PyTorch file: what it holds, with its tensors as they are described, and where their numbers are."""
+
+    source: ByteSource
+    value: Any
+    start_of: StartOf
+
+    @classmethod
+    def open(cls, source: ByteSource) -> _TorchFile:
+        """The file, read by headscope's own interpreter. Raises Malformed or Unsupported where it can't be read."""
+        value, start_of = locate_torch_value(source, set())
+        return cls(source, value, start_of)
+
+    def numbers(self, item: PickledTensor) -> torch.Tensor:
+        """A tensor, with the strides that it was stored with. Raises Malformed where its numbers can't be found."""
+        import torch
+
+        last = sum((size - 1) * stride for size, stride in zip(item.shape, item.strides, strict=True))
+        flat = self.part(item, 0, 0 if 0 in item.shape else last + 1)
+        return torch.as_strided(flat, item.shape, item.strides) if flat.numel() else flat.reshape(item.shape)
+
+    def part(self, item: PickledTensor, begin: int, end: int) -> torch.Tensor:
+        """Elements of a tensor's storage, counted from its first one, flat."""
+        import torch
+
+        start, kind = self.start_of(item.storage.key), getattr(torch, item.dtype, None)
+        if start is None or not isinstance(kind, torch.dtype):
+            raise Malformed(f"the numbers of a tensor in {self.source.name} can't be found", "save the file again")
+        if begin == end:
+            return torch.empty(0, dtype=kind)
+        at = start + (item.offset + begin) * kind.itemsize
+        return torch.frombuffer(bytearray(self.source.read_at(at, (end - begin) * kind.itemsize)), dtype=kind)
+
+
+@dataclass
+class _Slice:
+    """A part of a file as a file: torch.distributed.checkpoint writes several into one."""
+
+    name: str
+    size: int
+    whole: ByteSource
+    at: int
+    bytes_read: int = 0
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """See `ByteSource`. Raises Malformed for bytes behind the part."""
+        if offset + length > self.size:
+            raise Malformed(f"{self.name} ends early", "copy or save the checkpoint again")
+        return self.whole.read_at(self.at + offset, length)
+
+
+def split_tensors(action: RepairAction, folder: Path) -> dict[str, NewTensor] | None:
+    """The tensors that an action gives, by their keys; None for one that doesn't read a tool's own files.
+
+    Raises a HeadscopeError where the files can't be read, or hold something that headscope doesn't put together.
+    """
+    match action:
+        case CopyWeights(file=file):
+            return _of_safetensors(folder / file)
+        case SaveInside(file=file, path=path):
+            return _inside(_opened(folder / file), path)
+        case SavePickledModel(file=file):
+            return _of_module(_opened(folder / file))
+        case MergeDistributed(folder=name, path=path):
+            return _distributed(folder / name, path)
+        case MergeZero(step=step):
+            return _zero(folder / step)
+    return None
+
+
+def open_safetensors(path: Path) -> Any:
+    """A safetensors file, whose tensors are read one by one. Raises Malformed where it can't be read."""
+    import safetensors
+
+    try:
+        return safetensors.safe_open(path, "pt")
+    except safetensors.SafetensorError as err:
+        raise Malformed(f"{path.name} cannot be read: {err}", "copy or save it again") from err
+
+
+def _opened(path: Path) -> _TorchFile:
+    return _TorchFile.open(LocalBytes(path, path.name))
+
+
+def _tensor(key: str, item: PickledTensor, file: _TorchFile) -> NewTensor:
+    return NewTensor(TensorHeader(key, item.dtype, item.shape), partial(file.numbers, item))
+
+
+def _inside(file: _TorchFile, path: Sequence[str | int]) -> dict[str, NewTensor]:
+    held = file.value
+    for part in path:
+        held = held.get(part) if isinstance(held, dict) else None
+    items = held.items() if isinstance(held, dict) else ()
+    return {key: _tensor(key, item, file) for key, item in items
+            if isinstance(key, str) and isinstance(item, PickledTensor)}  # fmt: skip
+
+
+def _of_safetensors(path: Path) -> dict[str, NewTensor]:
+    file = open_safetensors(path)
+    headers = read_safetensors_header(LocalBytes(path, path.name))
+    return {
+        header.key: NewTensor(replace(header, data=None), partial(file.get_tensor, header.key)) for header in headers
+    }
+
+
+def _of_module(file: _TorchFile) -> dict[str, NewTensor]:
+    """The state dict of a pickled module: its parameters, and its buffers but for those that aren't saved."""
+    return {key: _tensor(key, item, file) for key, item in _state(file.value, "", _MOST_LEVELS)}
+
+
+def _state(module: Any, prefix: str, levels: int) -> Iterator[tuple[str, PickledTensor]]:
+    held = module.state if isinstance(module, Opaque) and isinstance(module.state, dict) else {}
+    passing = held.get("_non_persistent_buffers_set")
+    left_out = passing.arguments[0] if isinstance(passing, Opaque) and passing.arguments else ()
+    for group in ("_parameters", "_buffers"):
+        for name, item in _entries(held.get(group)):
+            if isinstance(item, PickledTensor) and not (group == "_buffers" and name in left_out):
+                yield f"{prefix}{name}", item
+    for name, inner in _entries(held.get("_modules")) if levels else ():
+        yield from _state(inner, f"{prefix}{name}.", levels - 1)
+
+
+def _entries(value: Any) -> list[tuple[str, Any]]:
+    return [(key, item) for key, item in value.items() if isinstance(key, str)] if isinstance(value, dict) else []
+
+
+def _distributed(folder: Path, path: tuple[str | int, ...]) -> dict[str, NewTensor]:
+    source = LocalBytes(folder / ".metadata", ".metadata")
+    found = stored_parts(source.read_at(0, source.size), path)
+    return {
+        header.key: NewTensor(header, partial(_joined, folder, header, parts)) for header, parts in found.items()
+    }  # fmt: skip
+
+
+def _joined(folder: Path, header: TensorHeader, parts: Sequence[StoredPart]) -> torch.Tensor:
+    """A tensor from the parts in which it was saved. Raises Malformed where they don't cover it."""
+    import torch
+
+    whole = torch.empty(header.shape, dtype=getattr(torch, header.dtype))
+    covered = 0
+    for part in parts:
+        file = LocalBytes(folder / part.file, part.file)
+        stored = _TorchFile.open(_Slice(part.file, part.length, file, part.at))
+        numbers = stored.numbers(stored.value) if isinstance(stored.value, PickledTensor) else None
+        place = tuple(slice(begin, begin + size) for begin, size in zip(part.offsets, part.sizes, strict=True))
+        if numbers is None or numbers.shape != part.sizes or whole[place].shape != part.sizes:
+            raise Malformed(f"{part.file} doesn't hold the part of {header.key} that .metadata describes", "")
+        whole[place] = numbers
+        covered += numbers.numel()
+    if covered != whole.numel():
+        raise Malformed(f".metadata describes {covered:,} of {whole.numel():,} numbers of {header.key}", "")
+    return whole
+
+
+_Pieces = Sequence[tuple[_TorchFile, PickledTensor]]
+"""Flat tensors, one behind the other."""
+
+
+def _zero(step: Path) -> dict[str, NewTensor]:
+    """The weights that ZeRO split, as DeepSpeed's zero_to_fp32.py puts them together.
+
+    https://github.com/deepspeedai/DeepSpeed/blob/v0.19.8/deepspeed/utils/zero_to_fp32.py
+    """
+    models, optimizers = ([_opened(step / name) for name in names] for names in rank_files(step))
+    held = models[0].value if models and isinstance(models[0].value, dict) else {}
+    states = [_optimizer(file) for file in optimizers]
+    stage, ranks = states[0].get("zero_stage"), states[0].get("partition_count")
+    stage = stage.arguments[0] if isinstance(stage, Opaque) and stage.arguments else stage  # a member of an enum
+    if type(stage) is not int or (max(ranks) if isinstance(ranks, list) else ranks) != len(states):
+        raise Malformed(f"the files in {step.name} aren't those of one run: {len(states)} parts", "copy all of them")
+    groups = held.get("param_shapes") or []
+    name = "single_partition_of_fp32_groups" if stage <= _SHARDED_OPTIMIZER else "fp32_flat_groups"
+    flat = [[(file, item) for item in _tensors(state.get(name), file)]
+            for file, state in zip(optimizers, states, strict=True)]  # fmt: skip
+    if stage <= _SHARDED_OPTIMIZER:
+        columns = zip(groups, zip(*flat, strict=True), strict=True)
+        found = {key: item for group, pieces in columns for key, item in _whole(group, pieces)}
+    else:
+        found = dict(_sharded({key: shape for group in groups for key, shape in group.items()}, flat))
+    return found | dict(_beside(models, stage, found))
+
+
+_SHARDED_OPTIMIZER = 2
+"""The highest stage of ZeRO that leaves the parameters of a process whole."""
+
+
+def _optimizer(file: _TorchFile) -> dict[str, Any]:
+    held = file.value.get("optimizer_state_dict") if isinstance(file.value, dict) else None
+    if not isinstance(held, dict):
+        raise Malformed(f"{file.source.name} holds no state of ZeRO's optimizer", "copy or save the checkpoint again")
+    return held
+
+
+def _tensors(value: Any, file: _TorchFile) -> list[PickledTensor]:
+    items = value if isinstance(value, list) else []
+    if not items or not all(isinstance(item, PickledTensor) and len(item.shape) == 1 for item in items):
+        raise Unsupported(f"{file.source.name} holds no flat weights of ZeRO 1, 2 or 3", "use DeepSpeed's own script")
+    return items
+
+
+def _whole(shapes: Mapping[str, Any], pieces: _Pieces) -> Iterator[tuple[str, NewTensor]]:
+    """Stages 1 and 2: a group of parameters is one flat vector, split between the processes."""
+    at = 0
+    for key, shape in shapes.items():
+        yield key, _flat(key, shape, [(pieces, at)], math.prod(shape))
+        at += math.prod(shape)
+
+
+def _sharded(shapes: Mapping[str, Any], ranks: Sequence[_Pieces]) -> Iterator[tuple[str, NewTensor]]:
+    """Stage 3: every parameter is split between the processes, and padded."""
+    at = 0
+    for key, shape in shapes.items():
+        share = -(-math.prod(shape) // len(ranks))
+        yield key, _flat(key, shape, [(pieces, at) for pieces in ranks], share)
+        at += share
+
+
+def _flat(key: str, shape: Any, places: Sequence[tuple[_Pieces, int]], count: int) -> NewTensor:
+    """A tensor of that many numbers from each place."""
+
+    def numbers() -> torch.Tensor:
+        import torch
+
+        parts = [part for pieces, at in places for part in _range(pieces, at, at + count)]
+        joined = torch.cat(parts) if parts else torch.empty(0)
+        if joined.numel() < math.prod(shape):
+            raise Malformed(f"the flat weights end before {key}", "copy or save the checkpoint again")
+        return joined[: math.prod(shape)].reshape(shape)
+
+    dtype = places[0][0][0][1].dtype
+    return NewTensor(TensorHeader(key, dtype, tuple(shape)), numbers)
+
+
+def _range(pieces: _Pieces, begin: int, end: int) -> Iterator[torch.Tensor]:
+    at = 0
+    for file, item in pieces:
+        first, last = max(begin - at, 0), min(end - at, item.shape[0])
+        if first < last:
+            yield file.part(item, first, last)
+        at += item.shape[0]
+
+
+def _beside(
+    models: Sequence[_TorchFile], stage: int, found: Mapping[str, NewTensor]
+) -> Iterator[tuple[str, NewTensor]]:
+    """What the optimizer doesn't hold: buffers, frozen parameters, and second names of parameters."""
+    held = models[0].value
+    module, buffers = held.get("module"), held.get("buffer_names")
+    for key, item in _entries(module):
+        if isinstance(item, PickledTensor) and key in (buffers or ()):
+            yield key, _tensor(key, item, models[0])
+    for key, shape in _entries(held.get("frozen_param_shapes")):
+        files = models if stage > _SHARDED_OPTIMIZER else models[:1]
+        held_by = [(file, dict(_entries(file.value.get("frozen_param_fragments"))).get(key)) for file in files]
+        parts = [(file, item) for file, item in held_by if isinstance(item, PickledTensor)]
+        if len(parts) < len(files):
+            raise Malformed(f"the frozen parameter {key} is not in the files of every process", "copy all of them")
+        yield key, _flat(key, shape, [([part], 0) for part in parts], math.prod(parts[0][1].shape))
+    for key, other in _entries(held.get("shared_params")):
+        if other in found:
+            first = found[other]
+            yield key, NewTensor(TensorHeader(key, first.header.dtype, first.header.shape), first.numbers)

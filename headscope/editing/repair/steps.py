@@ -1,0 +1,172 @@
+"""One step of a repair: the states of a folder, and the tensors and files of the folder without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+from headscope.checkpoints.states.deepspeed import MergeZero
+from headscope.checkpoints.states.distributed import MergeDistributed
+from headscope.checkpoints.states.folders import TakeFolder
+from headscope.checkpoints.states.peft_keys import MergePeft
+from headscope.checkpoints.states.training_file import CopyWeights, SaveInside, SavePickledModel
+from headscope.checkpoints.states.wrapped_keys import RenameKeys
+from headscope.editing.repair.split_weights import split_tensors
+from headscope.editing.writing import INDEXES, NewTensor, size_of_tensor
+from headscope.errors import HeadscopeError, Unsupported
+from headscope.examination.base.reading import read_checkpoint
+from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.examining import examine_weights
+from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
+from headscope.facts import (
+    CheckpointKind,
+    CheckpointManifest,
+    CheckpointState,
+    Report,
+    StateKind,
+    WeightFile,
+    WeightsFormat,
+)
+from headscope.facts.stored.states import RepairAction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SHARD = 5_000_000_000
+"""The size of a weight file, as in Transformers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairWish:
+    """What the checkpoint doesn't hold, and how the result is written."""
+
+    config: str = ""
+    """A folder, a file or a Hub ID with config.json, or with PEFT's adapter_config.json."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings by name: of LoraConfig, or of the configuration."""
+    labels: tuple[str, ...] = ()
+    takes_defaults: bool = False
+    """Whether settings that no shape tells are the class's defaults."""
+    link: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RepairStep:
+    """A checkpoint in some states: how it is examined, the states, and the report where it can be examined."""
+
+    request: Request
+    folder: Path
+    states: tuple[CheckpointState, ...]
+    report: Report | None
+
+    @property
+    def actions(self) -> list[RepairAction]:
+        """What this step carries out: all actions, but for one that needs the result of those before."""
+        found = [state.repair.action for state in self.states if state.repair and state.repair.action]
+        until = next((at for at, action in enumerate(found) if at and isinstance(action, MergePeft)), len(found))
+        return found[:until]
+
+    @property
+    def writes_config(self) -> bool:
+        """Whether this step only adds a configuration."""
+        return any(state.kind is StateKind.NO_CONFIG for state in self.states)
+
+
+def states_in(request: Request, folder: Path) -> RepairStep:
+    """The states of the checkpoint in a folder. Raises what examining raises for one that is in none."""
+    wanted = replace(request, location=replace(request.location, reference=str(folder)), cache=False)
+    try:
+        report = examine_weights(wanted, None)
+    except HeadscopeError as err:
+        if not isinstance(err.state, CheckpointState):
+            raise
+        return RepairStep(wanted, folder, (err.state,), None)
+    return RepairStep(wanted, folder, report.checkpoint.states, report)
+
+
+def repaired_tensors(step: RepairStep) -> tuple[CheckpointManifest, StoredFiles, dict[str, NewTensor]]:
+    """The tensors of a step's result by key, with what `write_weights` needs to write them.
+
+    Raises a HeadscopeError where the files can't be read, Unsupported where two tensors would get one name.
+    """
+    first, *rest = step.actions
+    manifest = CheckpointManifest(str(step.folder), CheckpointKind.LOCAL, WeightsFormat.TORCH, {}, (), ())
+    tensors = split_tensors(first, step.folder)
+    if tensors is None:
+        stored = read_checkpoint(step.request, None)
+        manifest = replace(stored, format=WeightsFormat.TORCH)  # written again, whatever the format was
+        files = open_stored_files(step.request, stored)[0]
+        tensors = {header.key: _as_stored(header, files) for header in stored.tensors}
+        rest = [first, *rest]
+    else:
+        files = open_stored_files(step.request, manifest)[0]
+        tensors = _in_shards(tensors)
+    for action in rest:
+        if isinstance(action, RenameKeys):
+            tensors = _renamed(tensors, action)
+    names = dict.fromkeys(item.header.file for item in tensors.values())
+    headers = tuple(item.header for item in tensors.values())
+    return replace(manifest, tensors=headers, files=tuple(map(WeightFile, names))), files, tensors
+
+
+def _as_stored(header: Any, files: StoredFiles) -> NewTensor:
+    return NewTensor(header) if header.data is not None else NewTensor(header, lambda: files.whole(header))
+
+
+def _renamed(tensors: Mapping[str, NewTensor], action: RenameKeys) -> dict[str, NewTensor]:
+    found = {action.change(key): item for key, item in tensors.items()}
+    if len(found) < len(tensors):
+        raise Unsupported("two tensors would get the same name", "rename the keys by hand")
+    return {key: replace(item, header=replace(item.header, key=key)) for key, item in found.items()}
+
+
+def _in_shards(tensors: Mapping[str, NewTensor]) -> dict[str, NewTensor]:
+    """The tensors, each with the weight file that it goes into."""
+    found, held, file = {}, 0, 1
+    for key, item in tensors.items():
+        size = size_of_tensor(item.header)
+        if held and held + size > _SHARD:
+            held, file = 0, file + 1
+        held += size
+        found[key] = replace(item, header=replace(item.header, file=str(file)))
+    return found
+
+
+def replaced_files(step: RepairStep, names: Sequence[str]) -> set[str]:
+    """The files of a folder whose weights a step writes in another form, and what belongs to them alone."""
+    match step.actions[0]:
+        case SaveInside(file=file) if "/" in file:  # the step folder of DeepSpeed
+            return set(_of_deepspeed(file.rpartition("/")[0], names))
+        case SaveInside(file=file) | SavePickledModel(file=file) | CopyWeights(file=file):
+            return {file}
+        case MergeZero(step=folder):
+            return set(_of_deepspeed(folder, names))
+        case MergeDistributed(folder=folder):
+            inside = PurePath(folder)
+            return {name for name in names if PurePath(name).parent == inside and _is_of_dcp(PurePath(name))}
+        case RenameKeys(files=files, is_torch=is_torch) | MergePeft(files=files, is_torch=is_torch):
+            return {*files, INDEXES[is_torch]}
+    return set()
+
+
+def _of_deepspeed(folder: str, names: Sequence[str]) -> Iterator[str]:
+    root = PurePath(folder).parent
+    beside = {str(root / "latest"), str(root / "zero_to_fp32.py")} if folder else set()
+    for name in names:
+        is_part = name.startswith(f"{folder}/") if folder else name.endswith(("_model_states.pt", "_optim_states.pt"))
+        if is_part or name in beside:
+            yield name
+
+
+def _is_of_dcp(path: PurePath) -> bool:
+    return path.name == ".metadata" or path.suffix == ".distcp"
+
+
+def files_taken(action: TakeFolder, names: Sequence[str]) -> list[str]:
+    """The files of the chosen folder that are taken, by their names there."""
+    inside = [name.removeprefix(f"{action.folder}/") for name in names if name.startswith(f"{action.folder}/")]
+    return [name for name in inside if not any(fnmatch(name, pattern) for pattern in action.without)]

@@ -1,0 +1,94 @@
+"""A repaired copy of a checkpoint: the states that were repaired, what was written, and the proof."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from headscope.facts.plain import Derived, to_dict
+from headscope.facts.results.report import SCHEMA_VERSION
+from headscope.facts.stored.states import CheckpointState
+
+STABILITY = "experimental"
+"""What these classes say in JSON may change in a minor version."""
+
+
+class RepairVerdict(StrEnum):
+    """`proven`: written, and every proof held; `planned`: a dry run; `refused`: not written, a proof failed; `clean`:
+    there is nothing to repair, and nothing was written."""
+
+    PROVEN = "proven"
+    PLANNED = "planned"
+    REFUSED = "refused"
+    CLEAN = "clean"
+
+
+@dataclass(frozen=True, slots=True)
+class RepairProof:
+    """What separate processes found when they read the source and the result from disk; null: not looked at."""
+
+    loads: bool | None = None
+    """Whether Transformers' loader finds every key that the repair promises, and no other is missing or unused."""
+    tensors_equal: bool | None = None
+    """Whether every tensor is that of the source, byte by byte, under the change of names; null for merged adapters
+    alone."""
+    compared: int = 0
+    """Tensors that were compared."""
+    read_by_libraries: int = 0
+    """Of these, how many PyTorch or safetensors read from the source too; the others only headscope reads without
+    running code."""
+    files_equal: bool | None = None
+    """Whether the files that the repair takes over are equal byte by byte; null where it takes none."""
+    scores_equal: bool | None = None
+    """Whether a merged model gives the scores of the model with its adapter; null where nothing is merged."""
+    max_difference: float | None = None
+    """The largest difference of these scores."""
+    new: tuple[str, ...] = ()
+    """Parameters of the class without stored weights: the source has none either."""
+    unused: tuple[str, ...] = ()
+    """Stored tensors that the class doesn't take: they aren't the model's."""
+    reason: str = ""
+    """What failed; empty if nothing did."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether something was looked at and nothing failed."""
+        parts = (self.loads, self.tensors_equal, self.files_equal, self.scores_equal)
+        return not self.reason and False not in parts and any(part is not None for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """What `repair` did to a checkpoint, or would do."""
+
+    tool_version: str
+    source: str
+    """The checkpoint, as it was named."""
+    output: str
+    """The folder that was written, as it was named."""
+    model_class: str
+    """The class of Transformers that loads the result; empty before the proof where no configuration names it."""
+    states: tuple[CheckpointState, ...]
+    """The states that were repaired, in order."""
+    given: tuple[str, ...]
+    """Settings that the checkpoint doesn't hold and that were given for the repair."""
+    left_out: tuple[str, ...]
+    """Files of the source whose content the repair wrote in another form, or that only its training needs."""
+    proof: RepairProof
+    """What was proven."""
+    is_dry_run: bool = False
+    """Whether nothing was to be written."""
+    command: str = "repair"
+    schema_version: str = SCHEMA_VERSION
+
+    @Derived
+    def verdict(self) -> RepairVerdict:
+        """Whether the result was written and proven."""
+        if not self.states:
+            return RepairVerdict.CLEAN
+        if self.is_dry_run:
+            return RepairVerdict.PLANNED
+        return RepairVerdict.PROVEN if self.proof.holds else RepairVerdict.REFUSED
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        return to_dict(self)

@@ -1,0 +1,87 @@
+"""The screen of `repair`: the states, what was given, what was left out, and the proof."""
+
+import shlex
+from collections.abc import Iterator
+from typing import assert_never
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.facts.counting import counted, list_of
+from headscope.facts.results.repair import RepairReport, RepairVerdict
+from headscope.render.text.console import STRONG, TONE, Tone
+from headscope.render.text.lines import Paragraph
+from headscope.render.text.safe import label
+
+_MARGIN = 14
+_SHOWN = 6
+_TONES = {
+    RepairVerdict.PROVEN: Tone.GOOD,
+    RepairVerdict.PLANNED: Tone.NOTE,
+    RepairVerdict.REFUSED: Tone.ERROR,
+    RepairVerdict.CLEAN: Tone.GOOD,
+}
+
+
+def repair_verdict(report: RepairReport) -> RenderableType:
+    """One sentence: all that `-q` shows."""
+    return Paragraph(label(_sentence(report), TONE[_TONES[report.verdict]]))
+
+
+def _sentence(report: RepairReport) -> str:
+    rules = " and ".join(dict.fromkeys(state.rule for state in report.states))
+    match report.verdict:
+        case RepairVerdict.PROVEN:
+            return f"Proven: {rules} repaired; {report.output} is written"
+        case RepairVerdict.PLANNED:
+            return f"Dry run: {rules} would be repaired; nothing was written or proven"
+        case RepairVerdict.REFUSED:
+            return f"Refused, nothing was written: {report.proof.reason or 'the repair could not be proven'}"
+        case RepairVerdict.CLEAN:
+            return "Nothing to repair: the checkpoint is in none of the states HS802 to HS812; nothing was written"
+    assert_never(report.verdict)
+
+
+def repair_screen(report: RepairReport) -> RenderableType:
+    """The whole result."""
+    lines = [Paragraph(label(text), label(name, STRONG), _MARGIN) for name, text in _facts(report) if text]
+    return Group(repair_verdict(report), Text(), *lines)
+
+
+def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
+    yield "checkpoint", f"{report.source}{f': {report.model_class}' if report.model_class else ''}"
+    for state in report.states:
+        yield state.rule, f"{state.sentence} {state.seen()}".strip()
+    if report.given:
+        yield "given", list_of(report.given, _SHOWN)
+    if report.left_out:
+        yield (
+            "left out",
+            f"{list_of(report.left_out, _SHOWN)}: the weights are in another form now, or for training only",
+        )
+    if report.states and not report.is_dry_run:
+        yield "proof", "; ".join(_proof(report)) or report.proof.reason
+    if report.verdict is RepairVerdict.PROVEN:
+        yield "next", f"headscope check {shlex.quote(report.output)}"
+
+
+def _proof(report: RepairReport) -> Iterator[str]:
+    proof = report.proof
+    if proof.loads is not None:
+        yield f"the loader finds what the repair promises: {_word(proof.loads)}"
+    if proof.tensors_equal is not None:
+        read = f", {proof.read_by_libraries:,} of them as PyTorch or safetensors read the source"
+        yield f"{counted(proof.compared, 'tensor')} equal byte by byte{read}: {_word(proof.tensors_equal)}"
+    if proof.files_equal is not None:
+        yield f"files equal byte by byte: {_word(proof.files_equal)}"
+    if proof.scores_equal is not None:
+        within = f", within {proof.max_difference:.2g}" if proof.max_difference is not None else ""
+        yield f"the merged model gives the scores of before{within}: {_word(proof.scores_equal)}"
+    if proof.new:
+        yield f"without stored weights, as before: {list_of(proof.new, _SHOWN)}"
+    if proof.unused:
+        yield f"not the model's: {list_of(proof.unused, _SHOWN)}"
+
+
+def _word(holds: bool) -> str:
+    return "yes" if holds else "no"

@@ -1,0 +1,244 @@
+"""`repair`: what it refuses, what it leaves behind, and that the proof fails on faults; the table of states runs it."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+
+import headscope
+from headscope.cli.app import main
+from headscope.editing.repair import run as repairing
+from headscope.editing.repair.proof import prove_repair
+from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError
+from tests.families import FAMILIES
+
+LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
+
+
+def classifier(name: str = "bert") -> Any:
+    torch.manual_seed(3)
+    family = FAMILIES[name]
+    return family.build(family.classifier, **(family.pad_token | LABELS))
+
+
+@pytest.fixture(autouse=True)
+def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof in this process, where the test doesn't ask for a separate one: that imports PyTorch again."""
+    if request.function is not test_a_killed_repair_leaves_source_and_no_result:
+        monkeypatch.setattr(repairing, "prove_repair_apart", prove_repair)
+
+
+@pytest.fixture
+def wrapped(tmp_path: Path) -> Path:
+    """A checkpoint with the keys of DataParallel, and files that nobody knows."""
+    folder = tmp_path / "wrapped"
+    model = classifier()
+    model.config.save_pretrained(folder)
+    torch.save({f"module.{key}": value for key, value in model.state_dict().items()}, folder / "pytorch_model.bin")
+    (folder / "notes.txt").write_text("mine")
+    (folder / "deep").mkdir()
+    (folder / "deep" / "log.json").write_text("{}")
+    return folder
+
+
+def loaded(folder: Path, name: str = "bert") -> dict[str, torch.Tensor]:
+    """What Transformers loads, and that it finds every key."""
+    cls: Any = getattr(transformers, FAMILIES[name].classifier)
+    model, info = cls.from_pretrained(folder, output_loading_info=True)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
+    return dict(model.state_dict())
+
+
+def test_a_copy_without_the_state_is_written_and_recorded(wrapped: Path, tmp_path: Path, capsys: Any) -> None:
+    new = tmp_path / "new"
+    assert main(["repair", str(wrapped), "-o", str(new), "--dry-run"]) == 0
+    assert "HS802" in capsys.readouterr().out and not new.exists()
+    assert main(["repair", str(wrapped), "-o", str(new), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "proven" and found["left_out"] == ["pytorch_model.bin"]
+    proof = found["proof"]
+    assert (proof["loads"], proof["tensors_equal"]) == (True, True)
+    assert proof["compared"] == proof["read_by_libraries"] == len(classifier().state_dict())
+    assert all(torch.equal(loaded(new)[name], value) for name, value in classifier().state_dict().items())
+    names = {str(path.relative_to(new)) for path in new.rglob("*") if path.is_file()}
+    assert names == {"config.json", "model.safetensors", "notes.txt", "deep/log.json", "headscope-repair.json"}
+    assert json.loads((new / "headscope-repair.json").read_text())["verdict"] == "proven"
+    assert headscope.repair(new, tmp_path / "again").verdict.value == "clean" and not (tmp_path / "again").exists()
+    assert main(["repair", str(new), "-o", str(tmp_path / "again"), "-q"]) == 0
+    assert "Nothing to repair" in capsys.readouterr().out
+
+
+def test_the_proof_fails_on_every_fault(wrapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = repairing.write_weights
+
+    def found(change: Callable[[dict[str, torch.Tensor]], object]) -> headscope.RepairedCopy:
+        def faulty(folder: Path, *given: Any) -> None:
+            write(folder, *given)
+            state = safetensors.torch.load_file(folder / "model.safetensors")
+            change(state)
+            safetensors.torch.save_file(state, folder / "model.safetensors", {"format": "pt"})
+
+        monkeypatch.setattr(repairing, "write_weights", faulty)
+        return headscope.repair(wrapped, tmp_path / "new")
+
+    one = found(lambda state: state["classifier.bias"].add_(1))
+    lacking = found(lambda state: state.pop("bert.pooler.dense.bias"))
+    assert one.proof.tensors_equal is False and one.proof.loads is True
+    assert lacking.proof.tensors_equal is False and lacking.proof.loads is False
+    assert one.verdict.value == "refused" and [path.name for path in tmp_path.iterdir()] == ["wrapped"]
+    assert main(["repair", str(wrapped), "-o", str(tmp_path / "new")]) == 1
+
+
+def test_a_source_that_changes_meanwhile_or_a_full_disk_leaves_nothing(
+    wrapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = repairing.write_weights
+
+    def changing(*given: Any) -> None:
+        write(*given)
+        (wrapped / "notes.txt").write_text("changed")
+
+    monkeypatch.setattr(repairing, "write_weights", changing)
+    with pytest.raises(NotFound, match="changed while"):
+        headscope.repair(wrapped, tmp_path / "new")
+
+    def full(*given: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(repairing, "copy_files", full)
+    with pytest.raises(HeadscopeError, match="No space left"):
+        headscope.repair(wrapped, tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["wrapped"]
+
+
+def test_a_killed_repair_leaves_source_and_no_result(wrapped: Path, tmp_path: Path) -> None:
+    states = repairing.file_states(wrapped)
+    for delay in (0.5, 5.0):
+        command = [sys.executable, "-m", "headscope", "repair", str(wrapped), "-o", str(tmp_path / "new")]
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        time.sleep(delay)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert repairing.file_states(wrapped) == states and not (tmp_path / "new").exists()
+    assert headscope.repair(wrapped, tmp_path / "new").verdict.value == "proven"
+
+
+class _Runs:
+    """An object whose unpickling writes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _touch, (str(self.path),)
+
+
+def _touch(path: str) -> None:
+    Path(path).write_text("run")
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_pickle_of_foreign_objects_is_not_run(legacy: bool, tmp_path: Path) -> None:
+    model, folder = classifier(), tmp_path / "run"
+    model.config.save_pretrained(folder)
+    weights = dict(model.state_dict())
+    name = "bert.encoder.layer.0.output.dense.weight"
+    weights[name] = weights[name].t().contiguous().t()  # stored with other strides
+    held = {"hyper": _Runs(tmp_path / "ran"), "state": {"model": weights}}
+    torch.save(held, folder / "last.ckpt", _use_new_zipfile_serialization=not legacy)
+    found = headscope.repair(folder, tmp_path / "new")
+    assert found.verdict.value == "proven" and not (tmp_path / "ran").exists()
+    assert (found.proof.compared, found.proof.read_by_libraries) == (41, 0)
+    assert all(torch.equal(loaded(tmp_path / "new")[key], value) for key, value in model.state_dict().items())
+    pickle.loads(pickle.dumps(_Runs(tmp_path / "ran")))
+    assert (tmp_path / "ran").exists()  # what would have happened
+
+
+def _megatron(folder: Path) -> None:
+    (folder / "iter_0000500" / "mp_rank_00").mkdir(parents=True)
+    torch.save({"model": {}}, folder / "iter_0000500" / "mp_rank_00" / "model_optim_rng.pt")
+
+
+def _without_config(folder: Path) -> None:
+    classifier().save_pretrained(folder)
+    (folder / "config.json").unlink()
+
+
+def _adapter(folder: Path) -> None:
+    model = classifier()
+    model.config.save_pretrained(folder)
+    query = "bert.encoder.layer.0.attention.self.query"
+    state = {f"base_model.model.{key}": value for key, value in model.state_dict().items()}
+    state |= {f"base_model.model.{query}.lora_A.default.weight": torch.ones(4, 32)}
+    state[f"base_model.model.{query}.base_layer.weight"] = state.pop(f"base_model.model.{query}.weight")
+    torch.save(state, folder / "pytorch_model.bin")
+
+
+def _pointers(folder: Path) -> None:
+    classifier().config.save_pretrained(folder)
+    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 99999\n"
+    (folder / "model.safetensors").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("make", "hint"),
+    [
+        (_megatron, "Megatron Bridge"),
+        (_without_config, "--config FOLDER_OR_ID"),
+        (_adapter, "--set lora_alpha=N"),
+        (_pointers, "git lfs pull"),
+    ],
+)
+def test_what_a_person_has_to_give_is_said(make: Callable[[Path], None], hint: str, tmp_path: Path) -> None:
+    make(tmp_path / "old")
+    with pytest.raises(HeadscopeError) as caught:
+        headscope.repair(tmp_path / "old", tmp_path / "new")
+    assert isinstance(caught.value, Unsupported) and hint in caught.value.hint
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_bad_input_is_a_sentence(wrapped: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs no setting"):
+        headscope.repair(wrapped, tmp_path / "new", settings={"lora_alpha": 3})
+    with pytest.raises(UsageError, match="exists already"):
+        headscope.repair(wrapped, wrapped)
+    with pytest.raises(UsageError, match="not a folder"):
+        headscope.repair(wrapped / "pytorch_model.bin", tmp_path / "new")
+    with pytest.raises(UsageError, match="not the name of a setting"):
+        headscope.repair(wrapped, tmp_path / "new", settings={"a b": 1})
+    assert [path.name for path in tmp_path.iterdir()] == ["wrapped"]
+
+
+def test_a_configuration_that_is_given_has_to_load_everything(tmp_path: Path) -> None:
+    """Funnel: no shape tells its blocks, so that headscope offers no configuration."""
+    config = transformers.FunnelConfig(
+        vocab_size=99, d_model=64, n_head=4, d_head=16, d_inner=96, block_sizes=[1, 1, 1], **LABELS
+    )
+    model = transformers.FunnelForSequenceClassification(config)
+    model.save_pretrained(tmp_path / "old")
+    (tmp_path / "old" / "config.json").rename(tmp_path / "config.json")
+    with pytest.raises(Unsupported) as caught:
+        headscope.repair(tmp_path / "old", tmp_path / "new")
+    assert "--config" in caught.value.hint and "--set" not in caught.value.hint
+    found = headscope.repair(tmp_path / "old", tmp_path / "new", config=tmp_path / "config.json", labels="a,b,c")
+    assert found.verdict.value == "proven" and found.model_class == "FunnelForSequenceClassification"
+    again = transformers.FunnelForSequenceClassification.from_pretrained(tmp_path / "new")
+    assert all(torch.equal(again.state_dict()[name], value) for name, value in model.state_dict().items())
+    assert again.config.id2label == {0: "a", 1: "b", 2: "c"}
+    text = (tmp_path / "config.json").read_text().replace('"d_inner": 96', '"d_inner": 95')
+    (tmp_path / "config.json").write_text(text)
+    other = headscope.repair(tmp_path / "old", tmp_path / "other", config=tmp_path / "config.json")
+    assert other.verdict.value == "refused" and not (tmp_path / "other").exists()
