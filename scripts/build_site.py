@@ -3,7 +3,8 @@
     python scripts/build_site.py [--project DIR] [--address URL]
 
 The site has more pages than docs/: one for each question (`site_questions.py`) and for each class of the atlas
-(`site_atlas.py`). They are made beside a copy of docs/ and built with it. Zensical checks links between pages. It
+(`site_atlas.py`). They are made beside a copy of docs/ and built with it. What the page "Look at a checkpoint" looks
+up is made by `site_look.py`. Zensical checks links between pages. It
 doesn't check pictures and other files, so those are checked here. Exits with 1 where a link leads nowhere, or where
 Zensical has a complaint.
 """
@@ -23,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from site_atlas import atlas_pages
 from site_finish import finish
+from site_look import write_look
 from site_markdown import staged
 from site_questions import FOLDER, Question, question_pages, read_questions
 
@@ -114,6 +116,8 @@ def build(project: Path, address: str) -> int:
     for name, text in {**generated, **_own_pages(docs)}.items():
         (site / name).write_text(text, encoding="utf-8")
     write_llms(site, settings, read_questions(_questions(docs))[1])
+    if (docs / "look.md").exists():
+        write_look(site / "look")
     finish(site, settings["site_name"], address)
     for name in pictures:  # the pages show those of their theme
         (site / name).unlink()

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from html import escape, unescape
 from pathlib import Path
 
+from site_policy import PAGE, with_policy
+
 SOCIAL = "images/social.png"
 _DARK_RULE = re.compile(r"@media \(prefers-color-scheme: dark\) \{ (svg \{ [^}]*\}) \}\n?")
 _IMAGE = re.compile(r'<img\b[^>]*\bsrc="([^"]+\.svg)"[^>]*>')
@@ -39,7 +41,7 @@ def finish(site: Path, name: str, address: str) -> None:
         page = page.replace(_NOT_FOUND, _not_found(page))
         for invalid, valid in _INVALID.items():
             page = page.replace(invalid, valid)
-        path.write_text(page, encoding="utf-8")
+        path.write_text(with_policy(page) if place == PAGE else page, encoding="utf-8")
 
 
 def _themed(path: Path) -> bool:
