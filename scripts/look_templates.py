@@ -1,8 +1,8 @@
 """Templates for a number of classes: one value that says what Python's own functions say for each of some numbers.
 
 A template is JSON. `{"$+": [a, b]}` is the number a * N + b. `{"$": [...]}` is a text in parts: a part `[a, b, how]` is
-a * N + b, plain, with commas (","), or with commas behind its article ("an", "An"). `{"$by": [[most, template], ...]}` has a
-template for N up to each `most`. `docs/js/look/template.mjs` fills them.
+a * N + b, plain, with commas (","), or with commas behind its article ("an", "An"). `{"$by": [[most, template], ...]}`
+has a template for N up to each `most`. `docs/js/look/template.mjs` fills them.
 """
 
 import re

@@ -1,10 +1,10 @@
-"""What the page "Look at a checkpoint" looks up: the shipped structures in small files, with what `inspect` says of each.
+"""What the page "Look at a checkpoint" looks up: the shipped structures in small files, each with its answers.
 
     python scripts/site_look.py FOLDER
 
 Everything is made with the functions of the command, for one, two and many classes, with names and without: the page
 fills in names and numbers, and computes nothing. `words.json.gz` holds what all structures share, `index/` the
-configurations and tensors of the structures of a family with so many tensors, `structures/` what is said of one.
+configurations and tensors of the structures of a family with one number of tensors, `structures/` the answers on one.
 """
 
 import gzip
@@ -67,17 +67,14 @@ _FILE = "model.safetensors"
 _OWN = ("reference", "kind", "revision", "commit", "bytes_read", "bytes_total", "requests")
 """What the page itself knows of a checkpoint."""
 _OLD_FIELDS = (
-    "_commit_hash", "_num_labels", "adapters", "attention_type", "bad_words_ids", "batch_size", "classifier_bias",
-    "directionality", "do_sample", "early_stopping", "eos_token_ids", "finetuning_task", "force_bos_token_to_be_generated",
-    "gradient_checkpointing", "label_names", "language", "length_penalty", "max_length", "mean_resizing", "min_length",
-    "model_name", "n_special", "no_repeat_ngram_size", "normalize_before", "num_beams", "num_return_sequences",
-    "output_past", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
-    "pooler_type", "position_embedding_type", "predict_special_tokens", "pruned_heads", "remove_invalid_values",
-    "repetition_penalty", "reference_compile", "sentence_transformers", "sinusoidal_pos_embds", "static_position_embeddings",
-    "task_specific_params", "temperature", "tie_weights_", "tokenizer_class", "top_k", "top_p", "torchscript",
-    "unsloth_version", "use_bfloat16", "use_return_dict",
+    "bad_words_ids", "classifier_bias", "directionality", "finetuning_task", "force_bos_token_to_be_generated",
+    "length_penalty", "min_length", "no_repeat_ngram_size", "normalize_before", "num_return_sequences", "output_past",
+    "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
+    "position_embedding_type", "predict_special_tokens", "pruned_heads", "reference_compile", "remove_invalid_values",
+    "repetition_penalty", "sinusoidal_pos_embds", "static_position_embeddings", "task_specific_params",
+    "unsloth_version", "use_bfloat16",
 )  # fmt: skip
-"""Fields that published configurations hold beside those of today's classes."""
+"""Fields that published configurations hold beside those of today's classes: others make a structure unknown."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -110,9 +107,9 @@ def _made_folder(folder: Path) -> Path:
 
 def _digest() -> str:
     """Of everything that the files are made from."""
-    sources = sorted((ROOT / "headscope").rglob("*.py")) + [Path(__file__), Path(__file__).with_name("look_templates.py")]
+    own = (Path(__file__), Path(__file__).with_name("look_templates.py"))
     found = hashlib.sha256(f"{package_version('transformers')} {tool_version()}".encode())
-    for path in (PLACE, *sources):
+    for path in (PLACE, *own, *sorted((ROOT / "headscope").rglob("*.py"))):
         found.update(path.read_bytes())
     return found.hexdigest()[:16]
 
@@ -147,7 +144,7 @@ def _write(folder: Path) -> None:
 
 
 def _write_member(folder: Path, name: str, sources: Any, quiet: Mapping[str, list[str]]) -> tuple[str, int, int, int]:
-    """Writes the files of the structures of a family with so many tensors, and counts them and their answers."""
+    """Writes the files of the structures of a family with one number of tensors, and counts them and their answers."""
     with ZipFile(PLACE) as whole:
         entries = json.loads(whole.read(name))
     listed, answers, without = [], 0, 0
@@ -236,7 +233,7 @@ def _quiet_fields(sources: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-# ---- what is said of a structure
+# ---- the answers on a structure
 
 
 def _namings(form: str, kind: str) -> tuple[str, ...]:
@@ -244,7 +241,7 @@ def _namings(form: str, kind: str) -> tuple[str, ...]:
 
 
 def _template(said: "_Said", form: str, kind: str, naming: str) -> Any:
-    """What is said with these labels, for each number of classes. Raises Unfit where no template tells it."""
+    """The answer with these labels, for each number of classes. Raises Unfit where no template tells it."""
 
     @cache
     def face(number: int | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def with_policy(page: str, hub: Iterable[str] = HUB) -> str:
     policy = {
         "default-src": ("'none'",),
         "script-src": ("'self'", *dict.fromkeys(map(_hash, inline))),
-        "style-src": ("'self'",),
+        "style-src": ("'self'", "'unsafe-inline'"),  # the theme's search writes its own
         "img-src": ("'self'", "data:", "blob:"),
         "connect-src": ("'self'", address, *others),
         "worker-src": ("'self'", "blob:"),

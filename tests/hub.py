@@ -85,9 +85,9 @@ class Hub:
     with the status 0 the connection is closed without one.
 
     With `own_cache` small files are redirected within the Hub, and with `cors` a page of another origin may read the
-    answers: both as on the real one. `moved` are the repositories as they are at the commit MOVED, to which `main` leads
-    once `head` is set to it. `quota` limits the requests. Listings come in pages of `page` models. `renamed` leads from
-    old ids to new ones.
+    answers: both as on the real one. `moved` are the repositories as they are at the commit MOVED, to which `main`
+    leads once `head` is set to it. `quota` limits the requests. Listings come in pages of `page` models. `renamed`
+    leads from old ids to new ones.
     """
 
     repos: dict[str, dict[str, bytes]]

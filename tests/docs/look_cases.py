@@ -33,7 +33,7 @@ def cases(draw: random.Random) -> Iterator[Case]:
         for count, number in dict.fromkeys(asked):
             yield Case(checkpoint_of(entry, count, draw), number, "exact")
         count, number = asked[0]
-        few = draw.sample(CHANGES, 1 if len(entry["tensors"]) > LARGE else 5)
+        few = draw.sample(CHANGES, 1 if len(entry["tensors"]) > LARGE else 3)
         for change in few:
             checkpoint = checkpoint_of(entry, count, draw)
             changed = change(checkpoint, draw)
@@ -79,7 +79,9 @@ def _without_field(checkpoint: Checkpoint, draw: random.Random) -> Checkpoint:
 
 def _labels(checkpoint: Checkpoint, draw: random.Random) -> Checkpoint:
     """Labels in all the ways that people write, well or badly."""
-    hostile = ["<b>", "a|b", "@all", "\u202eevil", "\x1b[2J", "Ä", "LABEL_x", "日本", "🙂", "\ud800", " ", "`code`", "*", ""]
+    hostile = [
+        "<b>", "a|b", "@all", "\u202eevil", "\x1b[2J", "Ä", "LABEL_x", "日本", "🙂", "\ud800", " ", "`code`", "*", "",
+    ]  # fmt: skip
     count = draw.choice([1, 2, 3, 15])
     names = draw.choice(
         [

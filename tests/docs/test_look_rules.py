@@ -13,23 +13,15 @@ from typing import Any
 import pytest
 
 import headscope
-from headscope.examination.base.request import Request
 from headscope.examination.base.reading import read_checkpoint
+from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.shipped_structures import shipped_examination
-from headscope.facts import Report
 from headscope.facts.stored.location import Location
-from headscope.render.screens.inspect import inspect_document, inspect_markdown
-from headscope.render.parts.findings import next_of_inspect
-from headscope.render.parts.report_facts import brief_label_facts, brief_pooling_facts
-from headscope.render.parts.verdict import tell_verdict
-from headscope.render.text.plain_words import plain_words
-from headscope.render.text.tokens import legend_of, token_rows
 from tests.docs.look_cases import Case, cases
+from tests.docs.look_page import differences, said_of
 from tests.headers_only import write
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-NOT_THE_PAGES = {"environment": ("python", "huggingface_hub", "safetensors"), "checkpoint": ("bytes_read", "requests")}
-"""What a browser lacks, or needs other bytes and requests for."""
 HONEST = {
     "repeated label": "several classes",
     "placeholders": "in another order",
@@ -79,40 +71,6 @@ def page(store: Path) -> Iterator[Page]:
     found.close()
 
 
-def differences(told: dict[str, Any], report: Report, typed: str) -> Iterator[str]:
-    """Where an answer of the page differs from the report of the command."""
-    document = json.loads(json.dumps(inspect_document(report)))
-    for part, names in NOT_THE_PAGES.items():
-        document[part] = {name: value for name, value in document[part].items() if name not in names}
-    document["checkpoint"]["reference"] = "FOLDER"
-    yield from (f"report.{name}" for name in document.keys() | told["report"].keys() if told["report"].get(name) != document.get(name))
-    verdict = tell_verdict(report)
-    rows = token_rows(report, report.head) if report.head is not None else ()
-    cells = [[[cell.text, cell.mark.value] for cell in row.cells] for row in rows]
-    tokens = told["tokens"] or {"rows": [], "legend": ""}
-    said = {
-        "words": plain_words(report),
-        "tone": verdict.tone.value,
-        "labels": dict(_plain(brief_label_facts(report)))["labels"],
-        "pooling": dict(_plain(brief_pooling_facts(report))).get("pooling"),
-        "cells": cells,
-        "legend": legend_of(rows) if report.head is not None else "",
-        "markdown": inspect_markdown(report).replace(report.checkpoint.reference, "FOLDER"),
-        "next": [list(step) for step in next_of_inspect(report, typed, details=False)],
-    }
-    own = {
-        **{name: told[name] for name in ("words", "tone", "labels", "markdown", "next")},
-        "pooling": dict(told["lines"]).get("pooling"),
-        "cells": [row["cells"] for row in tokens["rows"]],
-        "legend": tokens["legend"],
-    }
-    yield from (name for name, value in said.items() if own[name] != value)
-
-
-def _plain(facts: Any) -> Iterator[tuple[str, str]]:
-    return ((name, body.plain) for name, body in facts)
-
-
 def knows(case: Case, folder: Path) -> bool:
     """Whether the command finds the structure of a checkpoint among the shipped ones."""
     request = Request(Location(str(folder)), num_labels=case.num_labels)
@@ -139,12 +97,10 @@ def test_the_page_says_what_the_command_says_of_thousands_of_checkpoints(
             asked = {"num_labels": case.num_labels} if case.num_labels else {}
             typed = f"FOLDER --num-labels {case.num_labels}" if asked else "FOLDER"
             report = headscope.inspect(folder, cache=True, **asked)
-            wrong += [f"{what}: {name}" for name in differences(told, report, typed)]
+            wrong += [f"{what}: {name}" for name in differences(told, said_of(report, "FOLDER", typed))]
         elif is_known and (case.what == "exact" or HONEST.get(told["unknown"], "?") not in told["sentence"]):
             wrong.append(f"{what}: the command knows it and the page says {told}")
     print(counts)
     assert not wrong, wrong[:20]
     assert sum(counts.values()) >= 2_000
     assert sum(number for name, number in counts.items() if "known to the command" not in name) >= 500
-
-

@@ -3,7 +3,7 @@
 
 import { answerOn, typedAs } from "./answer.mjs";
 import { readFiles, readRepository, referenceOf, Unread } from "./hub.mjs";
-import { NotKnown } from "./structure.mjs";
+import { NotKnown, plainLabels } from "./structure.mjs";
 import { answerElements, commandsOf, element } from "./show.mjs";
 import { textOf } from "./template.mjs";
 
@@ -41,7 +41,7 @@ async function run(sources, wanted) {
   const own = turn;
   root.dataset.state = "busy";
   status.textContent = "Looking ...";
-  const parts = await Promise.all(sources.map((source) => partOf(source, wanted)));
+  const parts = await Promise.all(sources.map((source) => partOf(source, wanted, sources.length > 1)));
   if (own !== turn) return;
   output.replaceChildren(...parts.map((part) => part.shown));
   output.classList.toggle("look-two", parts.length > 1);
@@ -50,12 +50,14 @@ async function run(sources, wanted) {
   root.answers = parts.map((part) => part.answer);
 }
 
-// The section on one model, and what a screen reader says of it.
-async function partOf(source, wanted) {
+// The section on one model, and what a screen reader says of it. Of two, the number of classes is for those without labels.
+async function partOf(source, asked, isOfTwo) {
+  let wanted = asked;
   let read = null;
   try {
     words ??= JSON.parse(await load("words.json.gz"));
     read = await source.read(words);
+    if (isOfTwo && plainLabels(read.config)) wanted = null;
     const answer = await answerOn(read, wanted, words, load);
     const shown = element("section", {}, element("h2", {}, source.name), copyButtons(answer), ...answerElements(answer, read, words));
     return { shown, told: `${source.name}: ${answer.report.headline}.`, answer };
@@ -63,7 +65,7 @@ async function partOf(source, wanted) {
     if (!(error instanceof Unread || error instanceof NotKnown)) throw error;
     const command = source.command ?? (read && `headscope inspect ${typedAs(read, wanted)}`);
     const title = error instanceof NotKnown ? "Not known here." : "No answer here.";
-    const steps = command ? commandsOf([[command, "examines it on your machine"]]) : [];
+    const steps = command ? commandsOf("On your machine", [[command, "needs headscope"]]) : [];
     const shown = element("section", {}, element("h2", {}, source.name), element("p", { class: "look-verdict look-unknown" }, element("strong", {}, title), ` ${error.message}`), ...steps);
     return { shown, told: `${source.name}: ${title} ${error.message}`, answer: { unknown: error.kind, sentence: error.message } };
   }

@@ -30,7 +30,7 @@ export function answerElements(answer, read, words) {
     ...weightLists(report.weights),
     ...labelList(report.model.labels),
     ...gapsOf(report),
-    ...commandsOf(answer.next),
+    ...commandsOf("The rest", answer.next),
     element("p", { class: "look-scope" }, scopeOf(read, words)),
   ];
 }
@@ -116,8 +116,8 @@ function gapsOf(report) {
   return lines.length ? [element("ul", { class: "look-notes" }, ...lines.map((text) => element("li", {}, safe(text))))] : [];
 }
 
-// Commands, each with what it is for.
-export function commandsOf(steps) {
+// Commands below a title, each with what it is for.
+export function commandsOf(title, steps) {
   const lines = steps.map(([command, purpose]) => element("li", {}, code(command), ` ${purpose}`));
-  return [element("h3", {}, "The rest"), element("ul", { class: "look-next" }, ...lines)];
+  return [element("h3", {}, title), element("ul", { class: "look-next" }, ...lines)];
 }

@@ -4,7 +4,7 @@
 import { canonical } from "./json.mjs";
 
 const LABELS = ["id2label", "label2id"];
-const PLACEHOLDER = /^LABEL_\p{Nd}+$/u;
+const PLACEHOLDER = /^LABEL_\p{Decimal_Number}+$/u;
 
 // Why nothing can be said: `kind` is one word for it.
 export class NotKnown extends Error {
