@@ -1,5 +1,6 @@
 """Writes docs/rules.md from the topics that `headscope explain` shows: `write_rules.py`, or `--check` to compare."""
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from generated import write_or_compare
 from headscope.facts import Profile
 from headscope.render.parts.explain import Topic, severities_for, severity_words, topics
 
+_CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rules.md"
 
 
@@ -26,8 +28,14 @@ def rules_page() -> str:
     lines = ["# Rules of `headscope check`", "", sentence, "", *_severity_table(rules), ""]
     for topic in rules:
         title = f"## {topic.id} {topic.names[0]}: {topic.title}"
-        lines += [f'<a id="{topic.id.lower()}"></a>', "", title, "", topic.text, ""]
+        lines += [f'<a id="{topic.id.lower()}"></a>', "", title, "", _as_text(topic.text), ""]
     return "\n".join(lines)
+
+
+def _as_text(text: str) -> str:
+    """A text outside of whose code a token such as `<eos>` is no element of HTML."""
+    parts = _CODE.split(text)
+    return "".join(part if at % 2 else part.replace("<", "&lt;") for at, part in enumerate(parts))
 
 
 def _severity_table(rules: Sequence[Topic]) -> Iterator[str]:

@@ -77,7 +77,7 @@ function pictureOf(answer, words) {
     const label = `The head of ${answer.report.model.class}: ${answer.report.head.stages.map((stage) => stage.operation).join(", ")}`;
     return element("a", { class: `only-${theme}`, href: address, target: "_blank", rel: "noopener" }, element("img", { src: address, alt: label }));
   });
-  return [element("h3", {}, "From the hidden states to the scores"), element("div", { class: "look-picture", tabindex: "0", role: "region", "aria-label": "Picture of the head" }, ...images)];
+  return [element("h3", {}, "From the hidden states to the scores"), element("div", { class: "look-picture", tabindex: "0", role: "region", "aria-label": `Picture of the head of ${answer.report.checkpoint.reference}` }, ...images)];
 }
 
 function headTable(report) {
@@ -86,7 +86,7 @@ function headTable(report) {
   const rows = tensors.map((item) => element("tr", {}, element("td", {}, code(item.name)), element("td", {}, size(item.shape)),
     element("td", {}, element("span", { class: `look-status look-${item.status}` }, item.status), item.live ? "" : " (no score depends on it)")));
   const head = element("tr", {}, ...["tensor of the head", "shape", "status"].map((text) => element("th", { scope: "col" }, text)));
-  return [element("h3", {}, "Weights"), element("div", { class: "look-scroll", tabindex: "0", role: "region", "aria-label": "Weights of the head" },
+  return [element("h3", {}, "Weights"), element("div", { class: "look-scroll", tabindex: "0", role: "region", "aria-label": `Weights of the head of ${report.checkpoint.reference}` },
     element("table", { class: "look-table" }, element("thead", {}, head), element("tbody", {}, ...rows)))];
 }
 
