@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from headscope.checkpoints import bundled_snapshots, read_manifest
+from headscope.facts.stored.location import HubOptions, Location
 from tests.api.lookup.test_shipped import checkpoint_of, counts_of, structures
 from tests.docs.look_page import differences
 from tests.docs.test_site import ROOT, browser_problem, build
-from tests.headers_only import Checkpoint, header_of, write
+from tests.headers_only import NAMES, Checkpoint, header_of, write
 from tests.hub import COMMIT, MOVED, Answer, Hub, client_settings, serve
 from tests.sweeps.census import Hollow
 
@@ -307,6 +309,21 @@ def test_dropped_files_are_read_where_they_are(project: Path, tmp_path: Path) ->
     assert told[1]["answers"][0]["report"]["checkpoint"]["bytes_total"] == (folder / "model.safetensors").stat().st_size
     assert told[2]["answers"][0]["unknown"] == "no config"
     assert hub.log == []
+
+
+def test_each_link_on_the_page_has_an_answer(project: Path) -> None:
+    """On the checkpoints that it names, made of their bundled snapshots."""
+    links = re.findall(r"\(look\.html(\?[^)]*)\)", (ROOT / "docs" / "look.md").read_text(encoding="utf-8"))
+    repos = {}
+    for name in bundled_snapshots():
+        manifest = read_manifest(Location(name, hub=HubOptions(offline=True)))
+        tensors = {item.key: (NAMES[item.dtype], item.shape) for item in manifest.tensors}
+        repos[name] = files_of(Checkpoint(name, manifest.config, tensors))
+    hub = Hub(repos, cors=True, own_cache=True)
+    with serve(hub):
+        told = used(project, hub, [{"name": link, "visit": link} for link in links])
+    assert len(links) == 10
+    assert [(one["name"], item["unknown"]) for one in told for item in one["answers"] if "unknown" in item] == []
 
 
 def test_the_commit_is_that_of_the_answers(project: Path) -> None:
