@@ -25,6 +25,14 @@ class Unfit(Exception):
     """What depends on the number of classes in a way that no template tells."""
 
 
+def proven_template(values: Mapping[int, Any]) -> Any:
+    """A template that gives each of some values again. Raises Unfit where there is none."""
+    template = template_of(values)
+    if any(filled(template, count) != value for count, value in values.items()):
+        raise Unfit
+    return template
+
+
 def template_of(values: Mapping[int, Any]) -> Any:
     """One template for values by their number of classes. Raises Unfit where there is none."""
     first = next(iter(values.values()))

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
-from look_templates import MORE_SAMPLES, MOST, SAMPLES, Unfit, template_of, with_an
+from look_templates import MORE_SAMPLES, MOST, SAMPLES, Unfit, proven_template, with_an
 
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.examination.base.request import Request
@@ -250,9 +250,9 @@ def _template(said: "_Said", form: str, kind: str, naming: str) -> Any:
     if kind != "many":
         return face(None if kind == "default" else int(kind))
     try:
-        return template_of({number: face(number) for number in SAMPLES})
+        return proven_template({number: face(number) for number in SAMPLES})
     except Unfit:
-        return template_of({number: face(number) for number in sorted(MORE_SAMPLES)})
+        return proven_template({number: face(number) for number in sorted(MORE_SAMPLES)})
 
 
 def _labels(count: int | None, naming: str) -> tuple[str, ...]:
