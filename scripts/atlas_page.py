@@ -1,12 +1,26 @@
 """The page of the atlas in Markdown: a table for each task, what was not traced, and how it was traced."""
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from shipped_sizes import SIZES
 
 from headscope.facts import Task
 from headscope.facts.heads.atlas import AtlasHead, HeadEntry
 from headscope.render.screens.lookup.heads import is_proven, new_in_words, operations_of
+
+_USED_MOST = tuple(dict.fromkeys(model_type for model_type, _ in SIZES))
+"""The families that people use most, the most used first."""
+
+
+def by_use(entry: HeadEntry) -> int:
+    """What the entries of a table are sorted by: the families that people use most, then the others as they are."""
+    return _USED_MOST.index(entry.model_type) if entry.model_type in _USED_MOST else len(_USED_MOST)
 
 
 def atlas_page(entries: Sequence[HeadEntry], transformers: str, link: Callable[[str], str] | None = None) -> str:
@@ -16,7 +30,8 @@ def atlas_page(entries: Sequence[HeadEntry], transformers: str, link: Callable[[
         "",
         f"How each classification class of Transformers {transformers} makes its scores in its default configuration, "
         "as `headscope heads` traces it: which positions of the hidden states it reads, what it computes from them, "
-        "and which of its weights are new after a checkpoint of the family's pretraining class.",
+        "and which of its weights are new after a checkpoint of the family's pretraining class. The families that "
+        "people use most come first.",
     ]
     if link is not None:
         lines += [
@@ -25,7 +40,7 @@ def atlas_page(entries: Sequence[HeadEntry], transformers: str, link: Callable[[
             "which it changed. The [gallery](gallery.md) shows the different kinds of heads.",
         ]
     for task in Task:
-        own = [entry for entry in entries if entry.task is task]
+        own = sorted((entry for entry in entries if entry.task is task), key=by_use)
         lines += ["", f"## {task.value}", "", *_table(own, link)] if own else []
     lines += ["", "## Not traced", ""]
     lines += [
@@ -69,8 +84,11 @@ def _account(entries: Sequence[HeadEntry]) -> list[str]:
     """How many classes were traced in which way, and what the gradients of the heads said of the poolings."""
     traced = sum(entry.traced for entry in entries)
     kinds = Counter(entry.head.pooling.kind.value for entry in entries if entry.head)
+    classes = {entry.class_name for entry in entries}
+    found = {entry.class_name for entry in entries if entry.traced}
     lines = [
-        f"{traced} of {len(entries)} classes were traced: on tensors without numbers (by shapes), or on a smaller "
+        f"{len(found)} of {len(classes)} classes were traced. Some classes serve two families, so that the tables have "
+        f"{traced} of {len(entries)} rows. They were traced on tensors without numbers (by shapes), or on a smaller "
         "model with random weights. The gradients of the scores with respect to the hidden states then show which "
         "positions move the scores, and are compared with the pooling that was traced.",
         "",

@@ -1,9 +1,10 @@
 """Builds the site with Zensical; adds each page as Markdown and llms.txt; finds links that lead nowhere.
 
-    python scripts/build_site.py [--project DIR] [--address URL]
+    python scripts/build_site.py [--project DIR] [--address URL] [--hub URL ...]
 
 The site has more pages than docs/: one for each question (`site_questions.py`) and for each class of the atlas
-(`site_atlas.py`). They are made beside a copy of docs/ and built with it. Zensical checks links between pages. It
+(`site_atlas.py`). They are made beside a copy of docs/ and built with it. What the page "Look at a checkpoint" looks
+up is made by `site_look.py`. Zensical checks links between pages. It
 doesn't check pictures and other files, so those are checked here. Exits with 1 where a link leads nowhere, or where
 Zensical has a complaint.
 """
@@ -15,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from urllib.parse import unquote, urlsplit
 
 from site_atlas import atlas_pages
 from site_finish import finish
+from site_look import write_look
 from site_markdown import staged
+from site_policy import HUB
 from site_questions import FOLDER, Question, question_pages, read_questions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,7 +96,7 @@ def write_llms(site: Path, project: dict[str, Any], questions: Iterable[Question
     (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def build(project: Path, address: str) -> int:
+def build(project: Path, address: str, hub: Sequence[str]) -> int:
     """The exit code."""
     settings_file = (project / "zensical.toml").read_text(encoding="utf-8")
     settings = tomllib.loads(settings_file)["project"]
@@ -114,7 +117,9 @@ def build(project: Path, address: str) -> int:
     for name, text in {**generated, **_own_pages(docs)}.items():
         (site / name).write_text(text, encoding="utf-8")
     write_llms(site, settings, read_questions(_questions(docs))[1])
-    finish(site, settings["site_name"], address)
+    if (docs / "look.md").exists():
+        write_look(site / "look")
+    finish(site, settings["site_name"], address, hub)
     for name in pictures:  # the pages show those of their theme
         (site / name).unlink()
     dead = list(dead_links(site))
@@ -160,8 +165,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--project", type=Path, default=ROOT, help="a folder with zensical.toml and docs")
     parser.add_argument("--address", default="", help="where the site will be published, for previews of links to it")
+    parser.add_argument("--hub", action="append", help="another Hub than the public one, for tests: address and CDN")
     options = parser.parse_args()
-    return build(options.project, options.address)
+    return build(options.project, options.address, options.hub or HUB)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ const WIDTHS = [375, 768, 1280];
 const THEMES = ["light", "dark"];
 const EVERY = 14; // of the pages of the atlas, which are made alike: 30 of them
 const AT_ONCE = 3;
-const TYPES = { ".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json", ".svg": "image/svg+xml", ".png": "image/png" };
+const TYPES = { ".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript", ".json": "application/json", ".svg": "image/svg+xml", ".png": "image/png" };
 // What the theme writes, and what is a matter of taste.
 const RULES = {
   extends: ["html-validate:standard"],

@@ -7,11 +7,12 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from atlas_page import atlas_page, plain
+from atlas_page import atlas_page, by_use, plain
 from entry_picture import entry_picture
 from write_atlas import Atlas, read_atlas
 from write_changes import differences, kept_versions
@@ -48,11 +49,11 @@ def atlas_pages(docs: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _by_class(entries: Iterable[HeadEntry]) -> dict[str, list[HeadEntry]]:
-    """The entries of each class, those that were traced first."""
+    """The entries of each class, those that were traced first, and of these the families that people use most."""
     found: defaultdict[str, list[HeadEntry]] = defaultdict(list)
     for entry in entries:
         found[entry.class_name].append(entry)
-    return {name: sorted(found[name], key=lambda entry: not entry.traced) for name in sorted(found)}
+    return {name: sorted(found[name], key=lambda entry: (not entry.traced, by_use(entry))) for name in sorted(found)}
 
 
 def _changes(versions: dict[str, dict[str, Any]]) -> defaultdict[str, list[str]]:
@@ -147,11 +148,11 @@ def _head_parts(entry: HeadEntry, head: AtlasHead, atlas: Atlas) -> Iterator[str
             *(f"| {name} | {value} |" for name, value in _facts(entry, head, atlas)),
         ]
     )
-    if head.parameters:
-        yield "## Weights of the head"
-        yield "\n".join(_weights(entry, head))
-    yield "## Operations"
-    yield "\n".join(_operations(head))
+    yield " ".join(filter(None, (_TRACED[entry.by or ""], _confirmed(head))))
+    tables = [_weights(entry, head)] if head.parameters else []
+    inner = "\n\n".join("\n".join(table) for table in (*tables, _operations(head)))
+    summary = "<summary>The picture as tables: weights and operations</summary>"
+    yield f'<details markdown="1">{summary}\n\n{inner}\n\n</details>'
 
 
 _NO_FORMULA = (
@@ -165,7 +166,6 @@ def _alternative(entry: HeadEntry, head: AtlasHead) -> str:
 
 
 def _facts(entry: HeadEntry, head: AtlasHead, atlas: Atlas) -> Iterator[tuple[str, str]]:
-    yield "pooling", plain(": ".join(filter(None, (POOLING[head.pooling.kind], head.pooling.rule))))
     measured = entry.task in TEXT_TASKS
     yield "padding", " ".join(_padding(head)) if measured else "Not measured: headscope measures it for text only."
     side = atlas.padding_sides.get(entry.model_type)
@@ -176,19 +176,26 @@ def _facts(entry: HeadEntry, head: AtlasHead, atlas: Atlas) -> Iterator[tuple[st
     yield "configuration", f"the head reads {fields}" if fields else "the head reads no field"
     if entry.filled:
         yield "set to trace it", ", ".join(f"`{name}`" for name in entry.filled)
-    yield "confirmed", _confirmed(head)
-    yield "traced", _TRACED[entry.by or ""]
 
 
-_TRACED = {"shapes": "on tensors without numbers", "reduced": "on a smaller model with random weights", "": ""}
+_TRACED = {
+    "shapes": "headscope ran the class's own `forward` on tensors that have a shape and no numbers, and recorded what "
+    "it did.",
+    "reduced": "headscope ran the class's own `forward` on a smaller model with random weights, and recorded what it "
+    "did.",
+    "": "",
+}
 
 
 def _confirmed(head: AtlasHead) -> str:
+    """What a second look, at the gradients of the scores, says of the positions that were seen to be read."""
     proof = head.verification
     if proof is None:
-        return "not compared with gradients"
-    words = {True: "yes, ", False: "**no**, ", None: ""}[proof.agrees]
-    return plain(words + proof.told)
+        return "This was not compared with gradients."
+    if proof.agrees:
+        return "Then it ran the head on random numbers: exactly those positions change the scores."
+    words = "could not tell which positions change the scores" if proof.agrees is None else "**contradicts this**"
+    return f"A second look, on random numbers, {words}: {plain(proof.told)}."
 
 
 def _padding(head: AtlasHead) -> Iterator[str]:
@@ -262,12 +269,40 @@ def _gallery(classes: dict[str, list[HeadEntry]], versions: Sequence[Path]) -> s
     many = sum(len(group) for group in groups)
     parts = [
         "# Gallery of heads",
-        f"The {many} heads of the [atlas](atlas.md) are built in {len(groups)} ways: the same positions, then the same "
-        "operations. Each is shown by one class, the most common first.",
+        f"The heads of the {many} classes that are traced in the [atlas](atlas.md) are built in {len(groups)} ways: "
+        "the same positions, then the same operations. Each is shown by one class, the most common first. These are "
+        "the heads that people meet most:",
+        _thumbnails(_met_most(groups), oldest),
     ]
     for group in groups:
         parts += _exhibit(_representative(group, oldest), group)
     return "\n\n".join(parts) + "\n"
+
+
+_KNOWN_BEST = ("BertForSequenceClassification", "RobertaForSequenceClassification", "GPT2ForSequenceClassification")
+_THUMBNAILS = 12
+
+
+def _met_most(groups: Sequence[Sequence[HeadEntry]]) -> dict[str, Sequence[HeadEntry]]:
+    """The groups of the classes that everyone knows, by these, then the largest ones."""
+    known = {name: group for name in _KNOWN_BEST for group in groups if any(item.class_name == name for item in group)}
+    others = [group for group in groups if not any(group is one for one in known.values())]
+    return known | {group[0].class_name: group for group in others[: _THUMBNAILS - len(known)]}
+
+
+def _thumbnails(chosen: dict[str, Sequence[HeadEntry]], oldest: dict[str, Any]) -> str:
+    """Small pictures, each with a link to its kind of head below."""
+    figures = []
+    for name, group in chosen.items():
+        shown = _representative(group, oldest)
+        drawn = next((entry for entry in group if entry.class_name == name and name in _KNOWN_BEST), shown)
+        assert drawn.head is not None
+        told = escape(_alternative(drawn, drawn.head))
+        picture = f'<img src="{FOLDER}/{drawn.class_name}.svg" alt="{told}" loading="lazy">'
+        broken = drawn.class_name.replace("For", "<wbr>For", 1)
+        caption = f'<a href="#{shown.class_name}">{broken}</a>, {counted(len(group), "class", "classes")}'
+        figures.append(f"<figure>{picture}<figcaption>{caption}</figcaption></figure>")
+    return "\n".join(('<div class="thumbnails">', *figures, "</div>"))
 
 
 def _groups(entries: Iterable[HeadEntry]) -> list[list[HeadEntry]]:
@@ -281,18 +316,24 @@ def _groups(entries: Iterable[HeadEntry]) -> list[list[HeadEntry]]:
 
 
 def _representative(group: Sequence[HeadEntry], oldest: dict[str, Any]) -> HeadEntry:
-    """A class of the group's most frequent task: one that is old, with a short name."""
+    """A class of the group's most frequent task: one that people use, or that is old, with a short name."""
     tasks = Counter(entry.task for entry in group)
     return min(
         group,
-        key=lambda entry: (-tasks[entry.task], entry.class_name not in oldest, len(entry.class_name), entry.class_name),
+        key=lambda entry: (
+            -tasks[entry.task],
+            by_use(entry),
+            entry.class_name not in oldest,
+            len(entry.class_name),
+            entry.class_name,
+        ),
     )
 
 
 def _exhibit(shown: HeadEntry, group: Sequence[HeadEntry]) -> Iterator[str]:
     if shown.head is None:
         return
-    yield f"## {_title(shown.head)}"
+    yield f"## {_title(shown.head)} {{ #{shown.class_name} }}"
     others = len(group) - 1
     more = f"and {counted(others, 'other class', 'other classes')}" if others else "no other class"
     yield f"[{shown.class_name}]({FOLDER}/{shown.class_name}.md), {more}"

@@ -1,9 +1,11 @@
 """What the pages of the site get after Zensical: pictures that follow the page's theme, link previews, a useful 404."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape, unescape
 from pathlib import Path
+
+from site_policy import HUB, PAGE, with_policy
 
 SOCIAL = "images/social.png"
 _DARK_RULE = re.compile(r"@media \(prefers-color-scheme: dark\) \{ (svg \{ [^}]*\}) \}\n?")
@@ -27,8 +29,11 @@ _ELSEWHERE = {
 }
 
 
-def finish(site: Path, name: str, address: str) -> None:
-    """Changes the pages in `site`; `address` is where they will be published, "" if that is not known."""
+def finish(site: Path, name: str, address: str, hub: Iterable[str] = HUB) -> None:
+    """Changes the pages in `site`; `address` is where they will be published, "" if that is not known.
+
+    `hub` is where the page that looks at checkpoints finds the Hub.
+    """
     themed = {path: _themed(path) for path in sorted(site.rglob("*.svg"))}
     for path in sorted(site.rglob("*.html")):
         page = path.read_text(encoding="utf-8")
@@ -39,7 +44,7 @@ def finish(site: Path, name: str, address: str) -> None:
         page = page.replace(_NOT_FOUND, _not_found(page))
         for invalid, valid in _INVALID.items():
             page = page.replace(invalid, valid)
-        path.write_text(page, encoding="utf-8")
+        path.write_text(with_policy(page, hub) if place == PAGE else page, encoding="utf-8")
 
 
 def _themed(path: Path) -> bool:

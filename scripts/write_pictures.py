@@ -26,7 +26,7 @@ FOLDER = DOCS / "images"
 PICTURES = {
     "bert-base-uncased.svg": ("bert-base-uncased", 3),
     "roberta-base.svg": ("roberta-base", 3),
-    "gpt2.svg": ("gpt2", 2),
+    "gpt2.svg": ("gpt2", 3),
 }
 """File name: checkpoint and number of labels."""
 MODULES = {

@@ -84,9 +84,10 @@ class Hub:
     answer by itself: from origin (`hub`, `cdn`), method and path to status, headers and body, None for what is usual;
     with the status 0 the connection is closed without one.
 
-    With `own_cache` small files are redirected within the Hub, as on the real one. `moved` are the repositories as they
-    are at the commit MOVED, to which `main` leads once `head` is set to it. `quota` limits the requests. Listings come
-    in pages of `page` models. `renamed` leads from old ids to new ones.
+    With `own_cache` small files are redirected within the Hub, and with `cors` a page of another origin may read the
+    answers: both as on the real one. `moved` are the repositories as they are at the commit MOVED, to which `main`
+    leads once `head` is set to it. `quota` limits the requests. Listings come in pages of `page` models. `renamed`
+    leads from old ids to new ones.
     """
 
     repos: dict[str, dict[str, bytes]]
@@ -103,6 +104,7 @@ class Hub:
     drip: float = 0
     latency: float = 0
     own_cache: bool = False
+    cors: bool = False
     moved: dict[str, dict[str, bytes]] = field(default_factory=dict)
     head: str = COMMIT
     quota: Quota | None = None
@@ -159,12 +161,17 @@ def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             self.answer(with_body=True)
 
+        def do_OPTIONS(self) -> None:
+            self.answer(with_body=False)
+
         def answer(self, *, with_body: bool) -> None:
             time.sleep(hub.latency)
             path = unquote(self.path.partition("?")[0])
             allowed, told = hub.quota.take(path) if hub.quota is not None and origin == "hub" else (True, {})
             status, headers, body = self.made(path) if allowed else (429, {}, b"")
             headers = told | headers
+            if hub.cors and status:
+                headers = _cross_origin(origin, self.headers.get("Origin", "*")) | headers
             if not status:
                 self.close_connection = True
                 hub.log.append(Request(origin, self.command, path, "", "Authorization" in self.headers, 0))
@@ -202,6 +209,14 @@ def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:
             return
 
     return Handler
+
+
+def _cross_origin(origin: str, asking: str) -> dict[str, str]:
+    """What lets a page of another origin read an answer: the Hub names the page's, the store behind it allows any."""
+    if origin == "cdn":
+        return {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": "*"}
+    shown = "X-Repo-Commit,X-Request-Id,X-Error-Code,X-Error-Message,ETag,Link,Accept-Ranges,Content-Range"
+    return {"Access-Control-Allow-Origin": asking, "Vary": "Origin", "Access-Control-Expose-Headers": shown}
 
 
 def _drip(file: Any, body: bytes, pause: float) -> int:

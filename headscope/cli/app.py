@@ -112,6 +112,7 @@ _COMMANDS: dict[str, _Entry] = {
             "headscope repair ./runs/last -o ./repaired",
             "headscope repair ./lora-state-dict -o ./merged --set lora_alpha=16",
         ),
+        is_experimental=True,
     ),
     "scan": _Entry(
         scan_command,

@@ -131,10 +131,16 @@ def test_padding_is_drawn_where_the_tokenizer_puts_it(atlas: Any) -> None:
     assert "padding on the" not in svg_text(entry_picture(image, "5.23.0", "left"))
 
 
-def test_the_gallery_shows_an_old_class_of_the_usual_task(scripts: Any, atlas: Any) -> None:
-    names = ("BertForMultipleChoice", "BertForSequenceClassification", "ErnieForSequenceClassification")
+@pytest.mark.parametrize(
+    ("names", "oldest", "shown"),
+    [
+        (("BertForMultipleChoice", "ErnieForSequenceClassification", "BertForSequenceClassification"), "Ernie", "Bert"),
+        (("MraForMultipleChoice", "MraForSequenceClassification", "YosoForSequenceClassification"), "Yoso", "Yoso"),
+    ],
+)
+def test_the_gallery_shows_a_class_of_the_usual_task_that_people_use_or_that_is_old(
+    scripts: Any, atlas: Any, names: tuple[str, ...], oldest: str, shown: str
+) -> None:
     group = [entry_of(atlas, name) for name in names]
-    shown = scripts["site_atlas"]._representative(group, {"ErnieForSequenceClassification": {}})
-    assert shown.class_name == "ErnieForSequenceClassification"
-    old = {name: {} for name in names}
-    assert scripts["site_atlas"]._representative(group, old).class_name == "BertForSequenceClassification"
+    found = scripts["site_atlas"]._representative(group, {f"{oldest}ForSequenceClassification": {}})
+    assert found.class_name == f"{shown}ForSequenceClassification"

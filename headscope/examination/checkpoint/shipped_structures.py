@@ -107,6 +107,12 @@ def _answer(entry: Mapping[str, Any], count: ClassCount, first: FirstToken | Non
     return _changed(entry["base"], found[0]) if found else None
 
 
+def examination_in(entry: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount) -> Remembered | None:
+    """What an entry says of a checkpoint of its structure whose first token isn't known; None where it says nothing."""
+    answer = _answer(entry, count, None)
+    return None if answer is None else _remembered(answer, manifest, count)
+
+
 def _holds(entry: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount) -> bool:
     """Whether a checkpoint has the tensors and the configuration of an entry."""
     if len(entry["tensors"]) != len(manifest.tensors) or entry["stored"] != stored_as(manifest):

@@ -51,7 +51,7 @@ def _kind(model: ModelFacts) -> str:
             return ""
         case (Loss.CROSS_ENTROPY, Activation.SOFTMAX) if number > 1:
             condition = "with integer labels, " if is_loss_chosen_by_labels(model) else ""
-            return f"{condition}{_article(number)} {number:,}-class logistic regression"
+            return f"{condition}{article_of(number)} {number:,}-class logistic regression"
         case (Loss.BINARY_CROSS_ENTROPY, Activation.SIGMOID):
             return "a yes-or-no logistic regression" if number == 1 else f"{number:,} yes-or-no logistic regressions"
         case (Loss.SQUARED_ERROR, _):
@@ -64,7 +64,7 @@ def is_loss_chosen_by_labels(model: ModelFacts) -> bool:
     return model.problem_type is None and bool(model.reads_problem_type)
 
 
-def _article(number: int) -> str:
+def article_of(number: int) -> str:
     """The article of a number as it is read: `an 8-class`, `an 11-class`, `a 100-class`."""
     leading = f"{number:,}".partition(",")[0]
     return "an" if leading.startswith("8") or leading in {"11", "18"} else "a"

@@ -1,0 +1,152 @@
+// The page "Look at a checkpoint": the form, the link that carries its state, and what is shown.
+"use strict";
+
+import { answerOn, typedAs } from "./answer.mjs";
+import { readFiles, readRepository, referenceOf, Unread } from "./hub.mjs";
+import { NotKnown, plainLabels } from "./structure.mjs";
+import { answerElements, commandsOf, element } from "./show.mjs";
+import { textOf } from "./template.mjs";
+
+const root = document.getElementById("look");
+const form = root.querySelector("form");
+const output = root.querySelector(".look-answers");
+const status = root.querySelector(".look-state");
+const hub = root.dataset.hub;
+const texts = new Map();
+let words;
+let turn = 0;
+
+// A file that the site's build made, once for a visit.
+function load(name) {
+  if (!texts.has(name)) texts.set(name, fetched(`${root.dataset.store}/${name}`));
+  return texts.get(name);
+}
+
+async function fetched(address) {
+  const response = await fetch(address).catch(() => null);
+  if (!response?.ok) throw new Unread("site", "A part of this site could not be loaded. Reload the page.");
+  return textOf(await response.blob());
+}
+
+// What is asked: the text of each model, and the number of classes or null.
+function asked() {
+  const number = form.elements["num-labels"].value.trim();
+  if (number && !/^[1-9]\d{0,6}$/.test(number)) throw new Unread("number", "The number of classes is a whole number, at least 1.");
+  const models = [form.elements.model.value, form.elements.with.value].map((text) => text.trim()).filter(Boolean);
+  return { models, wanted: number ? Number(number) : null };
+}
+
+async function run(sources, wanted) {
+  turn += 1;
+  const own = turn;
+  root.dataset.state = "busy";
+  status.textContent = "Looking ...";
+  const parts = await Promise.all(sources.map((source) => partOf(source, wanted, sources.length > 1)));
+  if (own !== turn) return;
+  output.replaceChildren(...parts.map((part) => part.shown));
+  output.classList.toggle("look-two", parts.length > 1);
+  status.textContent = parts.map((part) => part.told).join(" ");
+  root.dataset.state = "done";
+  root.answers = parts.map((part) => part.answer);
+}
+
+// The section on one model, and what a screen reader says of it. Of two, the number of classes is for those without labels.
+async function partOf(source, asked, isOfTwo) {
+  let wanted = asked;
+  let read = null;
+  try {
+    words ??= JSON.parse(await load("words.json.gz"));
+    read = await source.read(words);
+    if (isOfTwo && plainLabels(read.config)) wanted = null;
+    const answer = await answerOn(read, wanted, words, load);
+    const shown = element("section", {}, element("h2", {}, source.name), copyButtons(answer), ...answerElements(answer, read, words));
+    return { shown, told: `${source.name}: ${answer.report.headline}.`, answer };
+  } catch (error) {
+    if (!(error instanceof Unread || error instanceof NotKnown)) throw error;
+    const command = source.command ?? (read && `headscope inspect ${typedAs(read, wanted)}`);
+    const title = error instanceof NotKnown ? "Not known here." : "No answer here.";
+    const steps = command ? commandsOf("On your machine", [[command, "needs headscope"]]) : [];
+    const shown = element("section", {}, element("h2", {}, source.name), element("p", { class: "look-verdict look-unknown" }, element("strong", {}, title), ` ${error.message}`), ...steps);
+    return { shown, told: `${source.name}: ${title} ${error.message}`, answer: { unknown: error.kind, sentence: error.message } };
+  }
+}
+
+function copyButtons(answer) {
+  const button = (name, text) => {
+    const found = element("button", { type: "button", class: "md-button" }, name);
+    found.addEventListener("click", async () => {
+      const done = await navigator.clipboard.writeText(text()).then(() => true, () => false);
+      status.textContent = done ? "Copied." : "The browser does not allow copying.";
+      found.textContent = done ? "Copied" : name;
+      setTimeout(() => { found.textContent = name; }, 2000);
+    });
+    return found;
+  };
+  return element("p", { class: "look-copy" }, button("Copy as Markdown", () => answer.markdown), button("Copy the link", () => location.href));
+}
+
+function fromHub(text, wanted) {
+  const count = wanted === null ? "" : ` --num-labels ${wanted}`;
+  try {
+    const reference = referenceOf(text, hub);
+    const name = `${reference.repo}${reference.revision ? `@${reference.revision}` : ""}`;
+    return { name, command: `headscope inspect ${name}${count}`, read: (known) => readRepository(reference, hub, known.dtypes) };
+  } catch (error) {
+    if (!(error instanceof Unread)) throw error;
+    return { name: text.slice(0, 120), read: () => Promise.reject(error) };
+  }
+}
+
+function look({ remember }) {
+  let wish;
+  try {
+    wish = asked();
+  } catch (error) {
+    status.textContent = error.message;
+    return;
+  }
+  if (!wish.models.length) {
+    status.textContent = "Type the ID of a model, or choose its files.";
+    return;
+  }
+  if (remember) {
+    const [model, other] = wish.models;
+    const state = { model, ...(wish.wanted === null ? {} : { "num-labels": wish.wanted }), ...(other ? { with: other } : {}) };
+    history.pushState(null, "", `?${new URLSearchParams(state)}`);
+  }
+  run(wish.models.map((text) => fromHub(text, wish.wanted)), wish.wanted);
+}
+
+function lookAtFiles(files) {
+  let wish;
+  try {
+    wish = asked();
+  } catch (error) {
+    status.textContent = error.message;
+    return;
+  }
+  history.pushState(null, "", location.pathname);
+  run([{ name: "Files from your disk", command: `headscope inspect FOLDER${wish.wanted === null ? "" : ` --num-labels ${wish.wanted}`}`, read: (known) => readFiles(files, known.dtypes) }], wish.wanted);
+}
+
+// The state that a link carries.
+function restore() {
+  const state = new URLSearchParams(location.search);
+  for (const name of ["model", "num-labels", "with"]) form.elements[name].value = (state.get(name) ?? "").slice(0, 300);
+  form.querySelector("details").open ||= Boolean(state.get("with"));
+  if (state.get("model")) look({ remember: false });
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  look({ remember: true });
+});
+form.elements.files.addEventListener("change", () => form.elements.files.files.length && lookAtFiles([...form.elements.files.files]));
+for (const name of ["dragover", "drop"])
+  root.addEventListener(name, (event) => {
+    event.preventDefault();
+    if (name === "drop" && event.dataTransfer.files.length) lookAtFiles([...event.dataTransfer.files]);
+  });
+addEventListener("popstate", restore);
+root.dataset.state = "ready";
+restore();

@@ -1,0 +1,123 @@
+// Draws an answer. Everything that comes from a checkpoint is set as text, never as markup.
+"use strict";
+
+import { safe } from "./labels.mjs";
+import { withCommas } from "./template.mjs";
+
+// An element with attributes and children; texts become text.
+export function element(name, attributes = {}, ...children) {
+  const found = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) found.setAttribute(key, value);
+  found.append(...children);
+  return found;
+}
+
+const code = (text) => element("code", {}, safe(text));
+const size = (shape) => shape.length ? shape.join("x") : "one number";
+const count = (number, noun) => `${withCommas(number)} ${noun}${number === 1 ? "" : "s"}`;
+
+// All of an answer below the heading of its checkpoint.
+export function answerElements(answer, read, words) {
+  const { report } = answer;
+  return [
+    element("p", { class: `look-verdict look-${answer.tone}` }, safe(report.headline)),
+    ...(answer.words ? [element("p", { class: "look-words" }, safe(answer.words))] : []),
+    ...tokenStrip(answer.tokens),
+    factList([...answer.lines, ["labels", answer.labels]]),
+    ...findingsOf(report.findings),
+    ...pictureOf(answer, words),
+    ...headTable(report),
+    ...weightLists(report.weights),
+    ...labelList(report.model.labels),
+    ...gapsOf(report),
+    ...commandsOf("The rest", answer.next),
+    element("p", { class: "look-scope" }, scopeOf(read, words)),
+  ];
+}
+
+function scopeOf(read, words) {
+  const weights = read.size === null ? "" : ` of ${withCommas(read.size)}`;
+  const asked = read.requests ? ` in ${count(read.requests, "request")}` : "";
+  const commit = read.commit ? ` Commit ${read.commit.slice(0, 12)}.` : "";
+  return `Read: ${count(read.bytes, "byte")}${asked}, the configuration and the header of model.safetensors${weights} bytes. The numbers, the tokenizer ` +
+    `and other files were not looked at.${commit} True of Transformers ${words.transformers} and PyTorch ${words.torch}; made by headscope ${words.headscope}.`;
+}
+
+function factList(lines) {
+  return element("dl", { class: "look-facts" }, ...lines.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, safe(text))]));
+}
+
+function tokenStrip(tokens) {
+  const rows = (tokens?.rows ?? []).filter((row) => row.cells.every(([text]) => text));
+  if (!rows.length) return [];
+  const drawn = rows.map((row) => element("div", { class: "look-tokens" },
+    ...(row.caption ? [element("span", { class: "look-caption" }, safe(row.caption))] : []),
+    ...row.cells.map(([text, mark]) => element("span", { class: `look-cell look-${mark.replace(" ", "-")}` },
+      ...(SIGNS[mark] ? [element("span", { "aria-hidden": "true" }, SIGNS[mark])] : []), safe(text),
+      ...(SPOKEN[mark] ? [element("span", { class: "look-spoken" }, ` (${SPOKEN[mark]})`)] : [])))));
+  return [element("div", { class: "look-strip" }, ...drawn, element("p", { class: "look-legend" }, safe(tokens.legend)))];
+}
+
+const SIGNS = { read: "\u25b2 ", "not told": "? " };
+const SPOKEN = { read: "read", "not told": "not known" };
+
+function findingsOf(findings) {
+  if (!findings.length) return [];
+  const items = findings.map((one) => element("li", { class: `look-${one.severity}` },
+    element("a", { href: `rules.html#${one.id.toLowerCase()}` }, one.id), ` ${one.severity}: `, element("strong", {}, `${safe(one.title)}.`), ` ${safe(one.message)} ${safe(one.remedy)}`));
+  return [element("h3", {}, "Findings"), element("ul", { class: "look-findings" }, ...items)];
+}
+
+// The picture as an image: whatever is in it, nothing in it runs. The style sheet shows that of the page's theme.
+function pictureOf(answer, words) {
+  if (!answer.report.head) return [];
+  const images = ["light", "dark"].map((theme) => {
+    const text = answer.svg.replace("<style></style>", () => `<style>${words.style[theme]}\n${words.style.rules}</style>`);
+    const address = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
+    const label = `The head of ${answer.report.model.class}: ${answer.report.head.stages.map((stage) => stage.operation).join(", ")}`;
+    return element("a", { class: `only-${theme}`, href: address, target: "_blank", rel: "noopener" }, element("img", { src: address, alt: label }));
+  });
+  return [element("h3", {}, "From the hidden states to the scores"), element("div", { class: "look-picture", tabindex: "0", role: "region", "aria-label": `Picture of the head of ${answer.report.checkpoint.reference}` }, ...images)];
+}
+
+function headTable(report) {
+  const tensors = report.head ? [...report.head.parameters, ...report.head.buffers] : [];
+  if (!tensors.length) return [];
+  const rows = tensors.map((item) => element("tr", {}, element("td", {}, code(item.name)), element("td", {}, size(item.shape)),
+    element("td", {}, element("span", { class: `look-status look-${item.status}` }, item.status), item.live ? "" : " (no score depends on it)")));
+  const head = element("tr", {}, ...["tensor of the head", "shape", "status"].map((text) => element("th", { scope: "col" }, text)));
+  return [element("h3", {}, "Weights"), element("div", { class: "look-scroll", tabindex: "0", role: "region", "aria-label": `Weights of the head of ${report.checkpoint.reference}` },
+    element("table", { class: "look-table" }, element("thead", {}, head), element("tbody", {}, ...rows)))];
+}
+
+function weightLists(weights) {
+  const groups = [
+    ["loaded", weights.loaded, []],
+    ["new", weights.new.length, weights.new],
+    ["mismatched", weights.mismatched.length, weights.mismatched.map((one) => `${one.parameter}: ${size(one.checkpoint_shape)} stored, ${size(one.model_shape)} expected`)],
+    ["tied", weights.tied.length, weights.tied.map((one) => `${one.parameter} = ${one.source}`)],
+    ["unused", weights.unused.length, weights.unused],
+    ["renamed", weights.renamed.length, weights.renamed.map((one) => `${one.parameter} from ${one.checkpoint_keys.join(", ")}`)],
+  ].filter(([, number]) => number);
+  const items = groups.map(([name, number, names]) => element("li", {}, ...(names.length
+    ? [element("details", {}, element("summary", {}, `${withCommas(number)} ${name}`), element("ul", {}, ...names.map((text) => element("li", {}, code(text)))))]
+    : [`${withCommas(number)} ${name}`])));
+  return [element("ul", { class: "look-weights" }, ...items)];
+}
+
+function labelList(labels) {
+  if (labels.length <= 12) return [];
+  return [element("details", {}, element("summary", {}, `All ${withCommas(labels.length)} labels`),
+    element("ol", { start: "0", class: "look-labels" }, ...labels.map((text) => element("li", {}, safe(text)))))];
+}
+
+function gapsOf(report) {
+  const lines = [...report.notes, ...report.not_determined.map((gap) => `not determined: ${gap.what}: ${gap.reason}`)];
+  return lines.length ? [element("ul", { class: "look-notes" }, ...lines.map((text) => element("li", {}, safe(text))))] : [];
+}
+
+// Commands below a title, each with what it is for.
+export function commandsOf(title, steps) {
+  const lines = steps.map(([command, purpose]) => element("li", {}, code(command), ` ${purpose}`));
+  return [element("h3", {}, title), element("ul", { class: "look-next" }, ...lines)];
+}

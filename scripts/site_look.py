@@ -1,0 +1,376 @@
+"""What the page "Look at a checkpoint" looks up: the shipped structures in small files, each with its answers.
+
+    python scripts/site_look.py FOLDER
+
+Everything is made with the functions of the command, for one, two and many classes, with names and without: the page
+fills in names and numbers, and computes nothing. `words.json.gz` holds what all structures share, `index/` the
+configurations and tensors of the structures of a family with one number of tensors, `structures/` the answers on one.
+"""
+
+import gzip
+import hashlib
+import json
+import multiprocessing
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+from look_templates import MORE_SAMPLES, MOST, SAMPLES, Unfit, proven_template, with_an
+
+from headscope.checkpoints.formats.dtypes import SAFETENSORS
+from headscope.examination.base.request import Request
+from headscope.examination.base.shipped import PLACE, SOURCES
+from headscope.examination.checkpoint.findings import findings_of, likely_profile
+from headscope.examination.checkpoint.shipped_structures import (
+    LABEL_FIELDS,
+    SILENT_FIELDS,
+    ClassCount,
+    examination_in,
+    filled,
+)
+from headscope.examination.checkpoint.structure import Remembered, Structure, renewed
+from headscope.facts import CheckpointKind, CheckpointManifest, Report, TensorHeader, WeightFile, WeightsFormat
+from headscope.facts.results.environment import package_version, tool_version
+from headscope.facts.stored.location import Location
+from headscope.model.classes.labels import placeholders
+from headscope.render.diagram.picture import picture_of
+from headscope.render.diagram.svg import color_variables, drawing_rules, svg_text
+from headscope.render.parts.findings import next_of_inspect
+from headscope.render.parts.report_facts import (
+    brief_label_facts,
+    brief_pooling_facts,
+    formula_facts,
+    loss_facts,
+    quantized_facts,
+    score_head_facts,
+)
+from headscope.render.parts.verdict import tell_verdict
+from headscope.render.screens.inspect import inspect_document, inspect_markdown
+from headscope.render.text.plain_words import plain_words
+from headscope.render.text.tokens import legend_of, token_rows
+from headscope.upstream.sources import EVERYWHERE, folder_of_package
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache" / "look"
+REFERENCE, COMMAND = "zr/zr", "zc-model"
+"""What stands for the checkpoint in texts, and for what is typed behind `headscope inspect`."""
+_NAME = "zq{}qz"
+_FILE = "model.safetensors"
+_OWN = ("reference", "kind", "revision", "commit", "bytes_read", "bytes_total", "requests")
+"""What the page itself knows of a checkpoint."""
+_OLD_FIELDS = (
+    "bad_words_ids", "classifier_bias", "directionality", "finetuning_task", "force_bos_token_to_be_generated",
+    "length_penalty", "min_length", "no_repeat_ngram_size", "normalize_before", "num_return_sequences", "output_past",
+    "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
+    "position_embedding_type", "predict_special_tokens", "pruned_heads", "reference_compile", "remove_invalid_values",
+    "repetition_penalty", "sinusoidal_pos_embds", "static_position_embeddings", "task_specific_params",
+    "unsloth_version", "use_bfloat16",
+)  # fmt: skip
+"""Fields that published configurations hold beside those of today's classes: others make a structure unknown."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the files into a folder, and prints how many structures are in them."""
+    folder = Path(arguments[0])
+    write_look(folder)
+    told = json.loads(gzip.decompress((folder / "words.json.gz").read_bytes()))
+    print(f"{told['structures']} structures, {told['answers']} answers, {told['without']} without a template")
+    return 0
+
+
+def write_look(folder: Path) -> None:
+    """Writes all files, or copies those that were made of the same sources before."""
+    made = CACHE / _digest()
+    if not made.is_dir():
+        with tempfile.TemporaryDirectory(dir=_made_folder(CACHE)) as unfinished:
+            _write(Path(unfinished, "look"))
+            with suppress(OSError):  # another process has made them
+                Path(unfinished, "look").rename(made)
+        for older in CACHE.glob("*"):
+            if older != made and not older.name.startswith("tmp"):
+                shutil.rmtree(older, ignore_errors=True)
+    shutil.copytree(made, folder, dirs_exist_ok=True)
+
+
+def _made_folder(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _digest() -> str:
+    """Of everything that the files are made from."""
+    own = (Path(__file__), Path(__file__).with_name("look_templates.py"))
+    found = hashlib.sha256(f"{package_version('transformers')} {tool_version()}".encode())
+    for path in (PLACE, *own, *sorted((ROOT / "headscope").rglob("*.py"))):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _write(folder: Path) -> None:
+    for name in ("index", "structures"):
+        (folder / name).mkdir(parents=True)
+    with ZipFile(PLACE) as whole:
+        sources = json.loads(whole.read(SOURCES))
+        members = [name for name in whole.namelist() if name.startswith("structures/")]
+    quiet = _quiet_fields(sources)
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        jobs = [pool.submit(_write_member, folder, name, sources, quiet) for name in members]
+        counts = [job.result() for job in jobs]
+    light, dark = color_variables()
+    words = {
+        "headscope": tool_version(),
+        "torch": sources["torch"],
+        "transformers": sources["transformers"],
+        "silent": SILENT_FIELDS,
+        "most": MOST,
+        "an": _ranges(sorted(with_an())),
+        "dtypes": SAFETENSORS,
+        "members": [_stem(name) for name, *_ in counts if name],
+        "style": {"light": f"svg {{ {light} }}", "dark": f"svg {{ {dark} }}", "rules": drawing_rules()},
+        "marks": {"reference": REFERENCE, "command": COMMAND},
+        "structures": sum(entries for _, entries, _, _ in counts),
+        "answers": sum(answers for _, _, answers, _ in counts),
+        "without": sum(without for *_, without in counts),
+    }
+    _write_json(folder / "words.json.gz", words)
+
+
+def _write_member(folder: Path, name: str, sources: Any, quiet: Mapping[str, list[str]]) -> tuple[str, int, int, int]:
+    """Writes the files of the structures of a family with one number of tensors, and counts them and their answers."""
+    with ZipFile(PLACE) as whole:
+        entries = json.loads(whole.read(name))
+    listed, answers, without = [], 0, 0
+    for number, entry in enumerate(entries):
+        if entry["stored"] != [WeightsFormat.SAFETENSORS.value, [_FILE], []]:
+            continue
+        found: dict[str, Any] = {}
+        said = _Said(entry, sources)
+        for form, kind in (item["for"][:2] for item in entry["answers"] if item["for"][2] is None):
+            for naming in _namings(form, kind):
+                try:
+                    found[f"{form} {kind} {naming}"] = _template(said, form, kind, naming)
+                except Unfit:
+                    without += 1
+        answers += len(found)
+        listed.append({"id": f"{_stem(name)}-{number}", **_indexed(entry, list(found), quiet)})
+        _write_json(folder / "structures" / f"{listed[-1]['id']}.json.gz", _as_changes(found))
+    if not listed:
+        return "", 0, 0, 0
+    _write_json(folder / "index" / f"{_stem(name)}.json.gz", listed)
+    return name, len(listed), answers, without
+
+
+def _stem(name: str) -> str:
+    return Path(name).stem
+
+
+def _write_json(path: Path, value: Any) -> None:
+    """Compressed, the same bytes for the same value; the page decompresses it, whatever its server does."""
+    path.write_bytes(gzip.compress(json.dumps(value, separators=(",", ":")).encode(), mtime=0))
+
+
+def _ranges(numbers: Sequence[int]) -> list[list[int]]:
+    """Numbers as first and last of each run."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return found
+
+
+# ---- the index
+
+
+def _indexed(entry: Mapping[str, Any], answers: list[str], quiet: Mapping[str, list[str]]) -> dict[str, Any]:
+    """What a checkpoint is compared with, by the rules of `shipped_structures`."""
+    varying = [[at, shape] for at, (_, _, shape) in enumerate(entry["tensors"]) if not all(map(_is_int, shape))]
+    places = {at for at, _ in varying}
+    fixed = [[key, dtype, None if at in places else shape] for at, (key, dtype, shape) in enumerate(entry["tensors"])]
+    folders = [quiet[folder] for folder in entry["folders"] if folder in quiet]
+    return {
+        "labels": entry["labels"][0],
+        "config": entry["config"],
+        "free": entry["by_default"],
+        "quiet": sorted(set.intersection(*map(set, folders))) if folders else [],
+        "tensors": digest_of(fixed),
+        "varying": [[at, [axis if _is_int(axis) else axis["+"] for axis in shape]] for at, shape in varying],
+        "answers": answers,
+    }
+
+
+def _is_int(axis: Any) -> bool:
+    return type(axis) is int
+
+
+def digest_of(tensors: Sequence[Any]) -> str:
+    """The digest of tensors as key, dtype and shape; None for a shape that depends on the number of classes."""
+    text = json.dumps(tensors, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:20]
+
+
+def _quiet_fields(sources: Mapping[str, Any]) -> dict[str, list[str]]:
+    """For each folder, the fields that neither it nor a source for all models mentions; none of another version."""
+    root = folder_of_package("transformers")
+    if root is None or package_version("transformers") != sources["transformers"]:
+        return {}
+    paths = [path for name in EVERYWHERE for path in root.joinpath(name).glob("*.py")]
+    common = b"\0".join(path.read_bytes() for path in (*paths, *(ROOT / "headscope").rglob("*.py")))
+    fields = [name for name in _OLD_FIELDS if name.encode() not in common]
+    found = {}
+    for folder in sources["folders"]:
+        text = b"\0".join(path.read_bytes() for path in root.joinpath(folder).glob("*.py"))
+        found[folder] = [name for name in fields if name.encode() not in text]
+    return found
+
+
+# ---- the answers on a structure
+
+
+def _namings(form: str, kind: str) -> tuple[str, ...]:
+    return ("named", "placeholders") if form == "stated" and kind != "default" else ("placeholders",)
+
+
+def _template(said: "_Said", form: str, kind: str, naming: str) -> Any:
+    """The answer with these labels, for each number of classes. Raises Unfit where no template tells it."""
+
+    @cache
+    def face(number: int | None) -> dict[str, Any]:
+        return _face(said.report(form, number, _labels(number, naming)), is_default=number is None)
+
+    if kind != "many":
+        return face(None if kind == "default" else int(kind))
+    try:
+        return proven_template({number: face(number) for number in SAMPLES})
+    except Unfit:
+        return proven_template({number: face(number) for number in sorted(MORE_SAMPLES)})
+
+
+def _labels(count: int | None, naming: str) -> tuple[str, ...]:
+    if count is None:
+        return ()
+    return placeholders(count) if naming == "placeholders" else tuple(map(_NAME.format, range(count)))
+
+
+def _face(report: Report, *, is_default: bool) -> dict[str, Any]:
+    """All that the page shows, with the names of classes left out. Raises Unfit where a text depends on them."""
+    document = inspect_document(report)
+    labels, document["model"]["labels"] = document["model"]["labels"], []
+    document["checkpoint"] = {name: value for name, value in document["checkpoint"].items() if name not in _OWN}
+    del document["environment"]
+    is_named = bool(labels) and not report.model.labels_are_placeholders
+    told = {name: body.plain for name, body in brief_label_facts(report)}["labels"]
+    lines = [[name, body.plain] for section in _SECTIONS for name, body in section(report)]
+    markdown = inspect_markdown(report)
+    if is_named and _NAME.format(0) in told:
+        markdown = "\n".join("| labels |" if line.startswith("| labels |") else line for line in markdown.split("\n"))
+        told = ""
+    face = {
+        "report": document,
+        "default": labels if is_default else [],
+        "words": plain_words(report),
+        "tone": tell_verdict(report).tone.value,
+        "lines": lines,
+        "labels": told,
+        "tokens": _tokens(report),
+        "svg": _drawing(report),
+        "markdown": markdown.split("\n"),
+        "next": [list(step) for step in next_of_inspect(report, COMMAND, details=False)],
+    }
+    if is_named and _NAME.format("")[:2] in json.dumps(face).replace(REFERENCE, "").replace(COMMAND, ""):
+        raise Unfit
+    return face
+
+
+_SECTIONS = (brief_pooling_facts, formula_facts, loss_facts, quantized_facts, score_head_facts)
+
+
+class _Said:
+    """What the command says of the checkpoints of one structure."""
+
+    def __init__(self, entry: Mapping[str, Any], sources: Mapping[str, Any]) -> None:
+        self._entry = entry
+        self._sources = sources
+        self._known: dict[tuple[str, int | None], Remembered | None] = {}
+
+    def report(self, form: str, number: int | None, labels: tuple[str, ...]) -> Report:
+        """The report as `inspect` makes it of a checkpoint on the Hub. Raises Unfit where it would trace."""
+        manifest = self._manifest(number or 0 if form == "stated" else 0, labels)
+        if (form, number) not in self._known:
+            self._known[form, number] = examination_in(self._entry, manifest, ClassCount(form, number, labels))
+        known = self._known[form, number]
+        if known is None:
+            raise Unfit
+        report = renewed(known, Structure("", labels or None), manifest, "inspect", verified=False)
+        versions = {name: self._sources[name] for name in ("torch", "transformers")}
+        report = replace(report, environment=replace(report.environment, **versions))
+        request = Request(Location(REFERENCE), num_labels=number if form == "asked" else None)
+        profile = likely_profile(report)
+        found = findings_of(report, profile, manifest.config, known.built, request)
+        return replace(report, findings=found, profile=profile)
+
+    def _manifest(self, stated: int, labels: tuple[str, ...]) -> CheckpointManifest:
+        shaped = ((key, dtype, tuple(filled(shape, stated))) for key, dtype, shape in self._entry["tensors"])
+        names = labels[:stated]
+        maps = ({str(at): name for at, name in enumerate(names)}, {name: at for at, name in enumerate(names)})
+        named = dict(zip(LABEL_FIELDS, maps, strict=True)) if self._entry["labels"][0] else {}
+        return CheckpointManifest(
+            reference=REFERENCE,
+            kind=CheckpointKind.HUB,
+            format=WeightsFormat.SAFETENSORS,
+            parsed_config=self._entry["config"] | named,
+            tensors=tuple(TensorHeader(key, dtype, shape, _FILE) for key, dtype, shape in shaped),
+            files=(WeightFile(_FILE, 1),),
+        )
+
+
+def _tokens(report: Report) -> dict[str, Any] | None:
+    """The token strip: rows of cells as text and mark."""
+    if report.head is None:
+        return None
+    rows = token_rows(report, report.head)
+    shown = [{"caption": row.caption, "cells": [[cell.text, cell.mark.value] for cell in row.cells]} for row in rows]
+    return {"rows": shown, "legend": legend_of(rows)}
+
+
+def _drawing(report: Report) -> list[str]:
+    """The picture without the names of the classes, which are beside it, and without its style, which all share."""
+    unnamed = replace(report, model=replace(report.model, labels=()))
+    subtitle = f"{report.checkpoint.model_type}, Transformers {report.environment.transformers}"
+    text = svg_text(replace(picture_of(unnamed), subtitle=subtitle))
+    before, _, rest = text.partition("<style>")
+    return f"{before}<style></style>{rest.partition('</style>')[2]}".split("\n")
+
+
+# ---- one answer, and how the others differ
+
+
+def _as_changes(found: Mapping[str, Any]) -> dict[str, Any]:
+    base = next(iter(found.values()), None)
+    return {"base": base, "answers": {key: list(_changes(base, value)) for key, value in found.items()}}
+
+
+def _changes(base: Any, other: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[list[Any], Any]]:
+    if base == other and type(base) is type(other):
+        return
+    if isinstance(base, dict) and isinstance(other, dict) and base.keys() == other.keys():
+        for name in base:
+            yield from _changes(base[name], other[name], (*path, name))
+    elif isinstance(base, list) and isinstance(other, list) and len(base) == len(other):
+        for at, (one, two) in enumerate(zip(base, other, strict=True)):
+            yield from _changes(one, two, (*path, at))
+    else:
+        yield [*path], other
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

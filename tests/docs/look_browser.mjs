@@ -1,0 +1,87 @@
+// Uses the page "Look at a checkpoint" in Chromium: `node look_browser.mjs SITE PLAN`. The plan is JSON, a list of steps:
+// `visit` opens the page with a query, `ask` fills in the form of the page that is open, `files` drops files into it;
+// `width`, `theme`, `picture` and `axe` say how it is looked at. Prints a line of JSON for each step.
+import { createRequire } from "node:module";
+import { createServer } from "node:http";
+import { existsSync, readFileSync, statSync } from "node:fs";
+import { extname, join, resolve } from "node:path";
+
+const require = createRequire(import.meta.url);
+const { chromium } = require("playwright-core");
+const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const TYPES = { ".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript", ".json": "application/json", ".svg": "image/svg+xml" };
+const executablePath = process.env.CHROMIUM || ["chromium", "chromium-browser", "google-chrome"].flatMap((name) => process.env.PATH.split(":").map((folder) => join(folder, name))).find((path) => existsSync(path));
+const [site, plan] = [resolve(process.argv[2]), JSON.parse(readFileSync(process.argv[3], "utf8"))];
+
+const server = createServer((request, response) => {
+  const file = join(site, decodeURIComponent(new URL(request.url, "http://site").pathname));
+  if (!existsSync(file) || statSync(file).isDirectory()) return void response.writeHead(404).end();
+  response.writeHead(200, { "content-type": TYPES[extname(file)] || "text/plain" }).end(readFileSync(file));
+});
+await new Promise((done) => server.listen(0, "127.0.0.1", done));
+const root = `http://127.0.0.1:${server.address().port}`;
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"] });
+
+let page;
+let seen;
+
+async function open({ visit, width = 1280, theme = "light", offline = false }) {
+  await page?.context().close();
+  const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: theme, reducedMotion: "reduce", permissions: ["clipboard-read", "clipboard-write"] });
+  page = await context.newPage();
+  seen = { console: [], requests: [] };
+  page.on("pageerror", (error) => seen.console.push(String(error)));
+  page.on("console", (message) => message.type() === "error" && seen.console.push(message.text()));
+  page.on("response", async (response) => {
+    const told = { url: response.url(), status: response.status(), bytes: 0 };
+    seen.requests.push(told);
+    told.bytes = await response.body().then((body) => body.length, () => 0);
+  });
+  if (offline) await page.route("**/*", (route) => route.request().url().startsWith(root) ? route.continue() : route.abort("internetdisconnected"));
+  await page.goto(`${root}/look.html${visit}`, { waitUntil: "load" });
+}
+
+async function ask({ model, count, other }) {
+  await page.fill("#look-model", model);
+  await page.fill("#look-count", count ? String(count) : "");
+  if (other !== undefined) await page.evaluate((text) => { document.getElementById("look-with").value = text; }, other);
+  await page.evaluate(() => { const look = document.getElementById("look"); look.answers = undefined; look.dataset.state = "ready"; });
+  await page.press("#look-model", "Enter");
+}
+
+for (const step of plan) {
+  if (step.visit !== undefined) await open(step);
+  if (step.ask) await ask(step.ask);
+  if (step.files) await page.setInputFiles("#look-files", step.files);
+  const begun = Date.now();
+  const told = { name: step.name };
+  if (step.ask || step.files || step.visit?.includes("model=")) {
+    await page.waitForFunction(() => document.getElementById("look").answers, null, { timeout: 40_000, polling: 20 });
+    told.answers = await page.evaluate(() => document.getElementById("look").answers);
+    told.shown = await page.locator(".look-answers").innerText();
+    told.milliseconds = Date.now() - begun;
+  }
+  if (step.copy) {
+    await page.click(".look-copy button >> nth=0");
+    told.copied = await page.evaluate(() => navigator.clipboard.readText());
+  }
+  if (step.axe) {
+    await page.evaluate(AXE);
+    const found = await page.evaluate(() => globalThis.axe.run({ resultTypes: ["violations"] }));
+    told.axe = found.violations.map((one) => `${one.id} (${one.impact}): ${one.nodes[0].html.slice(0, 160)}`);
+  }
+  if (step.wide) {
+    told.wider = {};
+    for (const width of step.wide) {
+      await page.setViewportSize({ width, height: 900 });
+      await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+      told.wider[width] = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      if (step.picture) await page.screenshot({ path: `${step.picture}-${width}.png`, fullPage: true });
+    }
+  }
+  await page.waitForTimeout(step.settle ?? 0);
+  Object.assign(told, { console: seen.console, requests: step.visit === undefined ? [] : seen.requests, scripts: await page.evaluate(() => globalThis.hostile ?? 0) });
+  process.stdout.write(`${JSON.stringify(told)}\n`);
+}
+await browser.close();
+server.close();

@@ -1,0 +1,53 @@
+"""Where an answer of the page "Look at a checkpoint" differs from what the command says."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from headscope.facts import Report
+from headscope.render.parts.findings import next_of_inspect
+from headscope.render.parts.report_facts import brief_label_facts, brief_pooling_facts
+from headscope.render.parts.verdict import tell_verdict
+from headscope.render.screens.inspect import inspect_document, inspect_markdown
+from headscope.render.text.plain_words import plain_words
+from headscope.render.text.tokens import legend_of, token_rows
+from headscope.upstream.imports import public_version
+
+NOT_THE_PAGES = {"environment": ("python", "huggingface_hub", "safetensors"), "checkpoint": ("bytes_read", "requests")}
+"""What a browser lacks, or needs other bytes and requests for."""
+
+
+def said_of(report: Report, reference: str, typed: str) -> dict[str, Any]:
+    """What the page has to say, by the command's own functions; `typed` is what stands behind `headscope inspect`."""
+    document = json.loads(json.dumps(inspect_document(report)))
+    for part, names in NOT_THE_PAGES.items():
+        document[part] = {name: value for name, value in document[part].items() if name not in names}
+    document["environment"]["torch"] = public_version(report.environment.torch)
+    document["checkpoint"]["reference"] = reference
+    rows = token_rows(report, report.head) if report.head is not None else ()
+    labels = {name: body.plain for name, body in brief_label_facts(report)}["labels"]
+    return {
+        **{f"report.{name}": value for name, value in document.items()},
+        "words": plain_words(report),
+        "tone": tell_verdict(report).tone.value,
+        "labels": labels,
+        "pooling": next((body.plain for _, body in brief_pooling_facts(report)), None),
+        "cells": [[[cell.text, cell.mark.value] for cell in row.cells] for row in rows],
+        "legend": legend_of(rows) if report.head is not None else "",
+        "markdown": inspect_markdown(report).replace(report.checkpoint.reference, reference, 1),
+        "next": [list(step) for step in next_of_inspect(report, typed, details=False)],
+    }
+
+
+def differences(told: dict[str, Any], said: dict[str, Any]) -> Iterator[str]:
+    """The parts of an answer of the page that are not what the command says."""
+    tokens = told["tokens"] or {"rows": [], "legend": ""}
+    own = {
+        **{f"report.{name}": value for name, value in told["report"].items()},
+        **{name: told[name] for name in ("words", "tone", "labels", "markdown", "next")},
+        "pooling": dict(told["lines"]).get("pooling"),
+        "cells": [row["cells"] for row in tokens["rows"]],
+        "legend": tokens["legend"],
+    }
+    missing = object()
+    yield from (name for name in own.keys() | said.keys() if own.get(name, missing) != said.get(name, missing))

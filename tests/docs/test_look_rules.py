@@ -1,0 +1,106 @@
+"""The page "Look at a checkpoint" says what the command says: the same structure, and every field of its report."""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headscope
+from headscope.examination.base.reading import read_checkpoint
+from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.shipped_structures import shipped_examination
+from headscope.facts.stored.location import Location
+from tests.docs.look_cases import Case, cases
+from tests.docs.look_page import differences, said_of
+from tests.headers_only import write
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HONEST = {
+    "repeated label": "several classes",
+    "placeholders": "in another order",
+    "structure": "not among those",
+    "remote code": "its own code",
+}
+"""Why the page may know less than the command, and a word of its sentence."""
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the site's build makes for the page."""
+    folder = tmp_path_factory.mktemp("look")
+    script = ROOT / "scripts" / "site_look.py"
+    ran = subprocess.run([sys.executable, str(script), str(folder)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return folder
+
+
+class Page:
+    """The page's own modules, run by Node.js: an answer for each folder."""
+
+    def __init__(self, store: Path) -> None:
+        modules = ROOT / "docs" / "js" / "look"
+        command = ["node", "--no-warnings", str(Path(__file__).with_name("look_rules.mjs")), str(modules), str(store)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def answer(self, folder: Path, wanted: int | None) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"folder": str(folder), "wanted": wanted}) + "\n")
+        self._process.stdin.flush()
+        found: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return found
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def page(store: Path) -> Iterator[Page]:
+    if shutil.which("node") is None:
+        pytest.skip("Node.js is not installed")
+    found = Page(store)
+    yield found
+    found.close()
+
+
+def knows(case: Case, folder: Path) -> bool:
+    """Whether the command finds the structure of a checkpoint among the shipped ones."""
+    request = Request(Location(str(folder)), num_labels=case.num_labels)
+    return shipped_examination(request, read_checkpoint(request, None), None) is not None
+
+
+def test_the_page_says_what_the_command_says_of_thousands_of_checkpoints(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or that it doesn't know: then either the command doesn't either, or the reason is one of few."""
+    monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    counts: Counter[str] = Counter()
+    wrong: list[str] = []
+    for case in cases(random.Random(0)):
+        folder = write(case.checkpoint, tmp_path / "model")
+        told = page.answer(folder, case.num_labels)
+        what = f"{case.what} {case.checkpoint.config.get('architectures')} {case.num_labels}"
+        is_known = knows(case, folder)
+        counts[f"{case.what}: {told.get('unknown', 'known')}{', known to the command' if is_known else ''}"] += 1
+        if "unknown" not in told and not is_known:
+            wrong.append(f"{what}: the page knows it and the command doesn't")
+        elif "unknown" not in told:
+            asked = {"num_labels": case.num_labels} if case.num_labels else {}
+            typed = f"FOLDER --num-labels {case.num_labels}" if asked else "FOLDER"
+            report = headscope.inspect(folder, cache=True, **asked)
+            wrong += [f"{what}: {name}" for name in differences(told, said_of(report, "FOLDER", typed))]
+        elif is_known and (case.what == "exact" or HONEST.get(told["unknown"], "?") not in told["sentence"]):
+            wrong.append(f"{what}: the command knows it and the page says {told}")
+    print(counts)
+    assert not wrong, wrong[:20]
+    assert sum(counts.values()) >= 2_000
+    assert sum(number for name, number in counts.items() if "known to the command" not in name) >= 500
