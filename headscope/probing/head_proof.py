@@ -53,7 +53,7 @@ class HeadProof:
     failure: str = ""
 
 
-def prove_head_apart(task: HeadProofTask) -> HeadProof:
+def prove_fit_apart(task: HeadProofTask) -> HeadProof:
     """The proof, made by a new process. A process that fails proves nothing; then the failure is that."""
     cache = {"HF_HUB_CACHE": task.cache_dir} if task.cache_dir else {}
     done = subprocess.run(
@@ -68,7 +68,7 @@ def prove_head_apart(task: HeadProofTask) -> HeadProof:
         return HeadProof(failure=f"the process that proves it failed: {last}")
 
 
-def prove_head_here(task: HeadProofTask) -> HeadProof:
+def prove_fit_here(task: HeadProofTask) -> HeadProof:
     """The proof, in this process."""
     try:
         scores = list(_scores_of_class(task) if task.layout is HeadLayout.OWN else _scores_of_module(task))
@@ -163,7 +163,7 @@ def _scores_of_module(task: HeadProofTask) -> Iterator[list[float]]:
 def _main() -> None:
     task = restore(HeadProofTask, json.load(sys.stdin))
     real, sys.stdout = sys.stdout, sys.stderr  # a library may print while it loads
-    proof = prove_head_here(task)
+    proof = prove_fit_here(task)
     print(json.dumps(store(proof)), file=real)
 
 

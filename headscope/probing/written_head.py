@@ -23,7 +23,7 @@ from headscope.facts.stored.location import Location
 from headscope.model.loading.inference import load_model, open_processor
 from headscope.model.quiet import quiet
 from headscope.probing.arrays import Array
-from headscope.probing.head_proof import HeadProofTask, prove_head_apart
+from headscope.probing.head_proof import HeadProofTask, prove_fit_apart
 from headscope.probing.hidden.opening import HALF_TOLERANCE, InputSource
 from headscope.probing.scoring.comparison import ScoredCandidate, rate
 from headscope.probing.scoring.scores import Trial, fit_all, predict_from_vectors
@@ -133,7 +133,7 @@ def write_head(
         else:
             task = _write_module(result, fitted, source, folder)
         sample = tuple(given[row] for row in fitted.rows)
-        proof = prove_head_apart(replace(task, rows=sample, cache_dir=str(source.place.hub.cache_dir or "")))
+        proof = prove_fit_apart(replace(task, rows=sample, cache_dir=str(source.place.hub.cache_dir or "")))
         written = WrittenHead(
             str(output), layout, fitted.vector, fitted.score, task.parameters, fitted.why_module, proof.rows,
             proof.difference, task.tolerance, proof.failure,

@@ -21,7 +21,7 @@ from headscope.cli.app import main
 from headscope.errors import HeadscopeError, UsageError
 from headscope.facts.probing.result import HeadLayout, Problem
 from headscope.probing import written_head
-from headscope.probing.head_proof import HeadProof, HeadProofTask, prove_head_apart
+from headscope.probing.head_proof import HeadProof, HeadProofTask, prove_fit_apart
 from headscope.probing.scoring.scores import RIDGES, STRENGTHS, fit_all, make_trial
 
 WORDS = {"pos": 20, "neg": 40, "mid": 60}
@@ -119,9 +119,9 @@ def test_what_is_not_proven_is_not_written(
         if key == "classifier.weight":
             del changed[key]
         save_file(changed, path, {"format": "pt"})
-        return prove_head_apart(task)
+        return prove_fit_apart(task)
 
-    monkeypatch.setattr(written_head, "prove_head_apart", tampered)
+    monkeypatch.setattr(written_head, "prove_fit_apart", tampered)
     source, data = tiny.save(tmp_path / "bert", "bert"), rows_file(tmp_path)
     columns = ["--text-column", "text", "--label-column", "label", "--folds", "3"]
     code = main(

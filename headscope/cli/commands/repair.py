@@ -80,7 +80,7 @@ def repair_command(
 
 
 def _value(text: str) -> Any:
-    """A setting as JSON, or else as text."""
+    """A setting as JSON, otherwise as text."""
     try:
         return json.loads(text)
     except ValueError:
