@@ -99,12 +99,13 @@ or tokens with {labels} named labels, and some that score texts with one. `same`
 those of the others that one variant explains. `no scores`: the engine refuses the class. `open`: no small copy can be
 made, the engine can't be started with it, or the scores can't be compared.
 
-| engine | version | run on | classes | same | other | explained | no scores | open |
+| engine | version | last run | classes | same | other | explained | no scores | open |
 |---|---|---|---|---|---|---|---|---|
 """
 _OTHER_HEADS = """
-Heads and inputs that differ. FNet in ONNX Runtime has its own head: below it, the Fourier transform of 768 numbers is some
-200 times less exact than one of 512 or 1,024 (`reproduce_onnx_runtime.py`), so that scores differ by 1e-4 of the largest.
+Heads and inputs that differ. ONNX Runtime runs FNet's head as it is; below it, its Fourier transform of 768 numbers is
+some 200 times less exact than one of 512 or 1,024 (`reproduce_onnx_runtime.py`), so scores differ by 1e-4 of the
+largest.
 
 | engine | class | computes | what differs |
 |---|---|---|---|
@@ -211,7 +212,7 @@ def _kind(name: str) -> str:
     """Which of the kinds a class was run as."""
     if name.endswith(ONE_LABEL):
         return "texts, one label"
-    return "texts" if "ForSequenceClassification" in name else "tokens"
+    return "tokens" if "ForTokenClassification" in name else "texts"
 
 
 def _counts(rows: list[dict[str, Any]]) -> tuple[int, ...]:
