@@ -94,7 +94,7 @@ def _stored(metadata: dict[Any, Any]) -> Iterator[tuple[str, Path, TensorHeader]
     described, planned = metadata.get("state_dict_metadata"), metadata.get("planner_data")
     for key, item in described.items() if isinstance(described, dict) else ():
         facts = _attributes(item)
-        if isinstance(key, str) and _is_shape(shape := facts.get("size")):
+        if isinstance(key, str) and is_shape(shape := facts.get("size")):
             path = _path_of(key, planned)
             yield key, path[:-1], TensorHeader(str(path[-1]), _dtype(facts), shape, WRITTEN)
 
@@ -152,12 +152,13 @@ def stored_parts(content: bytes, path: Path) -> dict[TensorHeader, list[StoredPa
 def _is_plain(part: StoredPart) -> bool:
     numbers = (part.at, part.length)
     return (
-        _is_shape(part.offsets) and _is_shape(part.sizes) and len(part.offsets) == len(part.sizes)
+        is_shape(part.offsets) and is_shape(part.sizes) and len(part.offsets) == len(part.sizes)
         and is_file_name(part.file) and all(type(number) is int and number >= 0 for number in numbers)
     )  # fmt: skip
 
 
-def _is_shape(value: Any) -> TypeGuard[tuple[int, ...]]:
+def is_shape(value: Any) -> TypeGuard[tuple[int, ...]]:
+    """Whether a value from a pickle is the shape of a tensor."""
     return isinstance(value, tuple) and all(type(size) is int and 0 <= size < 2**63 for size in value)
 
 

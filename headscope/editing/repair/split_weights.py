@@ -14,9 +14,9 @@ from headscope.checkpoints.formats.pickle.values import Opaque, PickledTensor
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import StartOf, locate_torch_value
 from headscope.checkpoints.states.deepspeed import MergeZero, rank_files
-from headscope.checkpoints.states.distributed import MergeDistributed, StoredPart, stored_parts
+from headscope.checkpoints.states.distributed import MergeDistributed, StoredPart, is_shape, stored_parts
 from headscope.checkpoints.states.training_file import CopyWeights, SaveInside, SavePickledModel
-from headscope.editing.writing import NewTensor
+from headscope.editing.writing import NewTensor, size_of_tensor
 from headscope.errors import Malformed, Unsupported
 from headscope.facts import TensorHeader
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _MOST_LEVELS = 100
 """Modules inside modules of a pickled model."""
+_REPEATED = 1_000_000
+"""Bytes by which a tensor whose numbers are repeated may be larger than its file."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ class _TorchFile:
         """A tensor, with the strides that it was stored with. Raises Malformed where its numbers can't be found."""
         import torch
 
+        kind = getattr(torch, item.dtype, None)
+        if isinstance(kind, torch.dtype) and math.prod(item.shape) * kind.itemsize > self.source.size + _REPEATED:
+            raise Malformed(f"a tensor in {self.source.name} is larger than the file", "save the file again")
         last = sum((size - 1) * stride for size, stride in zip(item.shape, item.strides, strict=True))
         flat = self.part(item, 0, 0 if 0 in item.shape else last + 1)
         return torch.as_strided(flat, item.shape, item.strides) if flat.numel() else flat.reshape(item.shape)
@@ -60,8 +65,10 @@ class _TorchFile:
             raise Malformed(f"the numbers of a tensor in {self.source.name} can't be found", "save the file again")
         if begin == end:
             return torch.empty(0, dtype=kind)
-        at = start + (item.offset + begin) * kind.itemsize
-        return torch.frombuffer(bytearray(self.source.read_at(at, (end - begin) * kind.itemsize)), dtype=kind)
+        at, length = start + (item.offset + begin) * kind.itemsize, (end - begin) * kind.itemsize
+        if at + length > self.source.size:
+            raise Malformed(f"{self.source.name} ends before a tensor that it holds", "copy or save it again")
+        return torch.frombuffer(bytearray(self.source.read_at(at, length)), dtype=kind)
 
 
 @dataclass
@@ -168,6 +175,8 @@ def _joined(folder: Path, header: TensorHeader, parts: Sequence[StoredPart]) -> 
     """A tensor from the parts in which it was saved. Raises Malformed where they don't cover it."""
     import torch
 
+    if size_of_tensor(header) > sum(part.length for part in parts):
+        raise Malformed(f"the files hold fewer numbers of {header.key} than .metadata describes", "copy them again")
     whole = torch.empty(header.shape, dtype=getattr(torch, header.dtype))
     covered = 0
     for part in parts:
@@ -198,12 +207,15 @@ def _zero(step: Path) -> dict[str, NewTensor]:
     states = [_optimizer(file) for file in optimizers]
     stage, ranks = states[0].get("zero_stage"), states[0].get("partition_count")
     stage = stage.arguments[0] if isinstance(stage, Opaque) and stage.arguments else stage  # a member of an enum
-    if type(stage) is not int or (max(ranks) if isinstance(ranks, list) else ranks) != len(states):
+    if type(stage) is not int or len(states) not in (ranks if isinstance(ranks, list) else [ranks]):
         raise Malformed(f"the files in {step.name} aren't those of one run: {len(states)} parts", "copy all of them")
-    groups = held.get("param_shapes") or []
+    listed = held.get("param_shapes")
+    groups = [_shapes(group) for group in listed] if isinstance(listed, list) else []
     name = "single_partition_of_fp32_groups" if stage <= _SHARDED_OPTIMIZER else "fp32_flat_groups"
     flat = [[(file, item) for item in _tensors(state.get(name), file)]
             for file, state in zip(optimizers, states, strict=True)]  # fmt: skip
+    if stage <= _SHARDED_OPTIMIZER and {len(pieces) for pieces in flat} != {len(groups)}:
+        raise Malformed(f"the files in {step.name} hold other groups of parameters than they list", "copy all of them")
     if stage <= _SHARDED_OPTIMIZER:
         columns = zip(groups, zip(*flat, strict=True), strict=True)
         found = {key: item for group, pieces in columns for key, item in _whole(group, pieces)}
@@ -214,6 +226,13 @@ def _zero(step: Path) -> dict[str, NewTensor]:
 
 _SHARDED_OPTIMIZER = 2
 """The highest stage of ZeRO that leaves the parameters of a process whole."""
+
+
+def _shapes(group: Any) -> dict[str, tuple[int, ...]]:
+    """The shapes of parameters by name. Raises Malformed for anything else."""
+    if not all(is_shape(shape) for _, shape in _entries(group)) or not isinstance(group, dict):
+        raise Malformed("the shapes of the parameters can't be read", "copy or save the checkpoint again")
+    return dict(_entries(group))
 
 
 def _optimizer(file: _TorchFile) -> dict[str, Any]:
@@ -281,7 +300,7 @@ def _beside(
     for key, item in _entries(module):
         if isinstance(item, PickledTensor) and key in (buffers or ()):
             yield key, _tensor(key, item, models[0])
-    for key, shape in _entries(held.get("frozen_param_shapes")):
+    for key, shape in _shapes(held.get("frozen_param_shapes") or {}).items():
         files = models if stage > _SHARDED_OPTIMIZER else models[:1]
         held_by = [(file, dict(_entries(file.value.get("frozen_param_fragments"))).get(key)) for file in files]
         parts = [(file, item) for file, item in held_by if isinstance(item, PickledTensor)]
@@ -289,6 +308,6 @@ def _beside(
             raise Malformed(f"the frozen parameter {key} is not in the files of every process", "copy all of them")
         yield key, _flat(key, shape, [([part], 0) for part in parts], math.prod(parts[0][1].shape))
     for key, other in _entries(held.get("shared_params")):
-        if other in found:
+        if isinstance(other, str) and other in found:
             first = found[other]
             yield key, NewTensor(TensorHeader(key, first.header.dtype, first.header.shape), first.numbers)
