@@ -171,7 +171,10 @@ def repos_of_faults() -> dict[str, Any]:
     claims = (10_000_000_000).to_bytes(8, "little") + b"{}"
     return {
         "o/hostile": {**good, "config.json": json.dumps({**json.loads(config), **hostile}).encode()},
-        **{f"o/{name}": good for name in ("status-401", "gated-401", "busy", "cut", "slow", "wrong-cors", "whole")},
+        **{
+            f"o/{name}": good
+            for name in ("status-401", "gated-401", "busy", "cut", "slow", "wrong-cors", "whole", "other-part")
+        },
         **{f"o/{name}": good for name in ("gated", "broken-server", "moves")},
         "o/ten-gigabytes": {**good, "model.safetensors": Hollow(claims, 10_000_000_000)},
         "o/not-json": {**good, "config.json": b"<!doctype html>"},
@@ -199,7 +202,7 @@ def fault(origin: str, method: str, path: str) -> Answer | None:
         return None
     if name == "moves" and "/api/models/" in path:
         return 200, {}, json.dumps({"sha": MOVED, "siblings": [{"rfilename": "config.json"}]}).encode()
-    if name in ("cut", "whole"):
+    if name in ("cut", "whole", "other-part"):
         return _ANSWERS[name] if origin == "cdn" and is_weights else None
     return _ANSWERS.get(name)
 
@@ -211,6 +214,7 @@ _ANSWERS: dict[str, Any] = {
     "broken-server": (500, {}, b""),
     "wrong-cors": (200, {"Access-Control-Allow-Origin": "https://elsewhere.example"}, b"{}"),
     "cut": (206, {"Content-Length": "65536", "Content-Range": "bytes 0-65535/438000", "Connection": "close"}, b"x"),
+    "other-part": (206, {"Content-Range": "bytes 5-9/438000"}, b"x" * 5),
     "whole": (200, {"Content-Length": "65536"}, b"x" * 65_536),
     "slow": None,
     "moves": None,
@@ -226,6 +230,7 @@ FAULTS = {
     "o/broken-server": ("status", "The Hub answered 500"),
     "o/wrong-cors": ("unreached", "no answer from"),
     "o/cut": ("cut", "The connection broke"),
+    "o/other-part": ("other part", "sent another part of model.safetensors"),
     "o/whole": ("whole", "wanted to send all of model.safetensors"),
     "o/slow": ("slow", "did not answer within 20 seconds"),
     "o/moves": ("commit", "changed while it was read"),

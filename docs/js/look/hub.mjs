@@ -115,8 +115,9 @@ async function ask(asked, url, { name, limit, from = null, mayLack = false }) {
   }
   const bytes = await bytesOf(response, limit, name, asked);
   asked.bytes += bytes.length;
-  const whole = /\/(\d+)$/.exec(response.headers.get("Content-Range") ?? "");
-  return { bytes, commit: response.headers.get("X-Repo-Commit"), size: whole ? Number(whole[1]) : null };
+  const part = /^bytes (\d+)-\d+\/(\d+)$/.exec(response.headers.get("Content-Range") ?? "");
+  if (part && Number(part[1]) !== from) throw new Unread("other part", `The server sent another part of ${name} than was requested.`);
+  return { bytes, commit: response.headers.get("X-Repo-Commit"), size: part ? Number(part[2]) : null };
 }
 
 async function bytesOf(response, limit, name, asked) {
