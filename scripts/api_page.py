@@ -16,8 +16,8 @@ from headscope.cli.app import EXPERIMENTAL
 
 FUNCTIONS = (
     "inspect", "diff_weights", "check", "verify", "verify_save", "verify_served", "parameter_groups", "compare",
-    "forward", "heads", "scan", "scan_batch", "probe", "code", "engines", "edit", "repair", "snapshot", "diagram", "explain",
-    "environment",
+    "forward", "heads", "scan", "scan_batch", "probe", "code", "engines", "edit", "repair", "snapshot", "diagram",
+    "explain", "environment",
 )  # fmt: skip
 _RESULTS = (
     "Examination",

@@ -67,7 +67,7 @@ def _run(*command: str, folder: Path = ROOT, **options: Any) -> str:
 def _build(folder: Path) -> dict[str, str]:
     """The digests of the sdist and the wheel, by name; what was in the folder before is removed."""
     folder.mkdir(exist_ok=True)
-    for old in folder.iterdir():
+    for old in (path for path in folder.iterdir() if path.is_file()):
         old.unlink()
     commit = subprocess.run(["git", "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False, cwd=ROOT)
     moment = {"SOURCE_DATE_EPOCH": commit.stdout.strip()} if commit.stdout.strip() else {}
@@ -100,7 +100,7 @@ class _Silent(SimpleHTTPRequestHandler):
 
 
 def _rehearse(built: dict[str, str]) -> int:
-    """Installs the wheel from an index on this machine, by its digest, and runs it; 1 where that fails."""
+    """Installs the wheel from an index on this machine, by its digest, and runs it. Raises SystemExit on failure."""
     (wheel,) = (name for name in built if name.endswith(".whl"))
     with tempfile.TemporaryDirectory() as place:
         index = Path(place) / "index" / "simple" / "headscope"

@@ -1,7 +1,7 @@
 """Writes docs/surface.txt, every name that people may rely on, or `--check`s it: a line removed there is a break.
 
-A line for each command, option, exit code, rule, field of a document, value of a field, and name of the Python package,
-with its arguments. `experimental` begins the lines of what a minor version may change.
+A line for each command, option, exit code, rule, field of a document, value of a field, error, and name of the Python
+package, with its arguments; defaults aren't listed. `experimental` begins the lines of what a minor version may change.
 """
 
 import inspect
@@ -65,11 +65,16 @@ def _fields() -> Iterator[str]:
 def _python() -> Iterator[str]:
     for name in dir(headscope):
         value = getattr(headscope, name)
-        if name in _OWN or not inspect.isfunction(value):
-            yield f"python headscope.{name}"
-            continue
-        for item in inspect.signature(value).parameters.values():
-            yield _marked(f"python headscope.{name} {item.name}", experimental=is_experimental(value))
+        is_new = inspect.isfunction(value) and is_experimental(value)
+        yield _marked(f"python headscope.{name}", experimental=is_new)
+        parameters = inspect.signature(value).parameters if inspect.isfunction(value) and name not in _OWN else {}
+        for item in parameters.values():
+            needed = "" if item.default is not item.empty else " (required)"
+            yield _marked(f"python headscope.{name} {item.name}{needed}", experimental=is_new)
+    errors = (name for name, value in vars(headscope.errors).items() if isinstance(value, type))
+    yield from (
+        f"python headscope.errors.{name}" for name in errors if issubclass(getattr(headscope.errors, name), Exception)
+    )
 
 
 if __name__ == "__main__":

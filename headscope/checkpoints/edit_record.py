@@ -52,7 +52,7 @@ def edit_notice(files: FileReader, manifest: CheckpointManifest) -> str:
         if not fits:
             return f"{EDIT_RECORD} says that it was edited from {origin}, but the record no longer fits the files"
         return f"edited from {origin}: {', '.join(_changes(record)) or 'config.json only'}"
-    except (HeadscopeError, TypeError, ValueError, KeyError, AttributeError):
+    except (HeadscopeError, TypeError, ValueError, KeyError, AttributeError, ArithmeticError):
         return ""
 
 

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints import EDIT_RECORD
 from headscope.editing.merging import folder_of_base, model_in
-from headscope.editing.proving import prove_in_process
+from headscope.editing.proving import answer_task, prove_in_process
 from headscope.editing.writing import (
     check_target,
     check_unchanged,
@@ -29,7 +28,6 @@ from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.examination.evidence.stored_tensors import open_stored_files
 from headscope.facts.counting import few_of
-from headscope.facts.plain import restore, store
 from headscope.facts.results.edit import EditProof, EditReport
 from headscope.facts.results.environment import tool_version
 from headscope.facts.results.report import find_missing
@@ -185,7 +183,7 @@ def prove_head_here(task: HeadTask) -> EditProof:
     reasons = {
         "PEFT doesn't load the head as the checkpoint has it": not (loads and complete),
         "another tensor of the adapter has changed": not kept,
-        f"scores differ by up to {largest:.3g}": largest > tolerance,
+        f"scores differ by up to {largest:.3g}": not largest <= tolerance,
     }
     return EditProof(
         loads=loads and complete,
@@ -212,10 +210,5 @@ def _with_adapter(task: HeadTask, folder: str, count: int) -> tuple[Any, Examine
     return model_with_adapter(model, Path(folder), examined.manifest.adapter.config), examined
 
 
-def _main() -> None:
-    task = restore(HeadTask, json.load(sys.stdin))
-    print(json.dumps(store(prove_head_here(task))))
-
-
 if __name__ == "__main__":
-    _main()
+    answer_task(HeadTask, prove_head_here)

@@ -247,6 +247,11 @@ def _plan(examined: Examined, request: Request, wish: EditWish) -> _Plan:
             (exact if is_exact else approximate).append(sentence)
     if "pad_token_id" in wish.settings:
         approximate.append("The padding token decides what is masked or read: scores of padded texts may change.")
+    if _activation(examined, wish) != examined.report.model.activation:
+        approximate.append(
+            f"Programs make probabilities with a {_activation(examined, wish)} instead of a "
+            f"{examined.report.model.activation}: probabilities, thresholds and the loss are other ones."
+        )
     config = edited_config(examined.manifest.config, labels or None, wish.settings)
     if config == examined.manifest.config and not labels:
         raise UsageError("no change was given", "name a change, such as --rename OLD=NEW")

@@ -27,18 +27,14 @@ def edited_tensor(
     dtype = dtype or tensor.dtype
     rows = tensor.movedim(axis, 0)
     places = torch.tensor([label.source or 0 for label in labels])
-    found = rows[places].to(dtype)
+    found = rows[places].double()  # rounded once, in the end
     draws: Iterator[torch.Tensor] = iter(() if fresh is None else fresh.movedim(axis, 0))
     for at, label in enumerate(labels):
         if label.source is None:
-            found[at] = _new_row(label, rows, draws).to(dtype)
+            found[at] = _new_row(label, rows, draws).double()
     shifts = torch.tensor([label.shift if takes_shift else 0.0 for label in labels], dtype=torch.float64)
-    if temperature != 1.0:
-        found = ((found.double() + _along_first(shifts, found)) / temperature).to(dtype)
-    elif bool(shifts.any()):
-        moved = (found.double() + _along_first(shifts, found)).to(dtype)
-        found = torch.where(_along_first(shifts, found) != 0, moved, found)
-    return found.movedim(0, axis).contiguous()
+    found = (found + _along_first(shifts, found)) / temperature
+    return found.to(dtype).movedim(0, axis).contiguous()
 
 
 def _along_first(values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

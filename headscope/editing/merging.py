@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints import EDIT_RECORD
-from headscope.editing.proving import prove_in_process
-from headscope.editing.writing import check_unchanged, copy_files, file_states, old_heads
+from headscope.editing.proving import answer_task, prove_in_process
+from headscope.editing.writing import INDEXES, check_unchanged, copy_files, file_states, old_heads
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.reading import in_local_folder
 from headscope.examination.base.request import Progress, Request
@@ -21,7 +19,6 @@ from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import CheckpointManifest
 from headscope.facts.counting import few_of
-from headscope.facts.plain import restore, store
 from headscope.facts.results.edit import AdapterMerge
 from headscope.facts.results.report import find_missing
 from headscope.facts.stored.adapter import describe_fault
@@ -147,7 +144,7 @@ def _copy_others(adapter: Path, base: Path, folder: Path, manifest: CheckpointMa
     for place in (base, adapter):
         names = tuple(file_states(place))
         weights = {file.name for file in manifest.files}
-        left_out = {*old_heads(names, manifest), *weights, *_OF_ADAPTER}
+        left_out = {*old_heads(names, manifest), *weights, *_OF_ADAPTER, *INDEXES}
         kept = [name for name in names if name not in left_out and not name.startswith("checkpoint-")]
         copy_files(place, folder, kept, link=False)
 
@@ -214,19 +211,17 @@ def _scores(request: Request, examined: Examined, task: MergeTask, rounding: flo
     probes = [build_probe(merged, examined.report.model.task, turn=turn, with_labels=False) for turn in range(_BATCHES)]
     with torch.inference_mode():
         pairs = [(unmerged(**probe.inputs).logits.float(), merged(**probe.inputs).logits.float()) for probe in probes]
-    scale = max(1.0, *(float(side.abs().max()) for pair in pairs for side in pair))
+    one, other = (torch.cat([pair[side].reshape(-1) for pair in pairs]) for side in (0, 1))
+    if not bool(one.isfinite().all() and other.isfinite().all()):
+        raise Unsupported("some scores are not finite numbers, so nothing is proven about them", "")
+    scale = max(1.0, float(one.abs().max()), float(other.abs().max()))
     single = torch.finfo(torch.float32).eps
     return {
-        "max_difference": max(float((one - other).abs().max()) for one, other in pairs),
+        "max_difference": float((one - other).abs().max()),
         "tolerance": scale * max(_SUMS * single, _ROUNDINGS * rounding if rounding > single else 0.0),
-        "inputs": sum(one.shape[0] for one, _ in pairs),
+        "inputs": sum(batch.shape[0] for batch, _ in pairs),
     }
 
 
-def _main() -> None:
-    task = restore(MergeTask, json.load(sys.stdin))
-    print(json.dumps(store(prove_merge_here(task))))
-
-
 if __name__ == "__main__":
-    _main()
+    answer_task(MergeTask, prove_merge_here)

@@ -9,7 +9,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,6 +34,7 @@ _ROUNDINGS = 8
 _SUMS = 64
 _PIECE = 16_000_000
 _Found = TypeVar("_Found")
+_Task = TypeVar("_Task")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +67,26 @@ def prove_apart(task: ProofTask) -> Proven:
     return found if isinstance(found, Proven) else Proven(EditProof(reason=found), task.tensors)
 
 
-def prove_in_process(module: str, task: object, kind: type[_Found]) -> _Found | str:
-    """What a module prints of type `kind` when it is run with a task as a new process, or why that failed."""
+def prove_in_process(module: str, task: object, kind: type[_Found], **environment: str) -> _Found | str:
+    """What a module answers of type `kind` when it is run with a task as a new process, or why that failed."""
     done = subprocess.run(
         [sys.executable, "-m", module],
         input=json.dumps(store(task)), capture_output=True, text=True, check=False,
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
+        env=os.environ | environment | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
     )  # fmt: skip
     try:
         return restore(kind, json.loads(done.stdout))
     except (ValueError, TypeError):
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         return f"the process that proves it failed: {last}"
+
+
+def answer_task(kind: type[_Task], prove: Callable[[_Task], object]) -> None:
+    """The other side: proves the task on standard input, and prints the proof. What else is printed goes to stderr."""
+    task, real = restore(kind, json.load(sys.stdin)), sys.stdout
+    with redirect_stdout(sys.stderr):  # a library, or code of the checkpoint, may print while it loads
+        proof = prove(task)
+    print(json.dumps(store(proof)), file=real)
 
 
 def prove_here(task: ProofTask) -> Proven:
@@ -326,10 +336,5 @@ def _on_texts(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.T
     yield torch.from_numpy(one.logits).float(), torch.from_numpy(two.logits).float()
 
 
-def _main() -> None:
-    task = restore(ProofTask, json.load(sys.stdin))
-    print(json.dumps(store(prove_here(task))))
-
-
 if __name__ == "__main__":
-    _main()
+    answer_task(ProofTask, prove_here)

@@ -6,18 +6,16 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
-import subprocess
-import sys
+import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.editing.proving import answer_task, prove_in_process
 from headscope.errors import HeadscopeError
 from headscope.facts.counting import few_of
-from headscope.facts.plain import restore, store
 from headscope.facts.probing.data import Input
 from headscope.facts.probing.result import HeadLayout
 
@@ -56,16 +54,8 @@ class HeadProof:
 def prove_fit_apart(task: HeadProofTask) -> HeadProof:
     """The proof, made by a new process. A process that fails proves nothing; then the failure is that."""
     cache = {"HF_HUB_CACHE": task.cache_dir} if task.cache_dir else {}
-    done = subprocess.run(
-        [sys.executable, "-m", "headscope.probing.head_proof"],
-        input=json.dumps(store(task)), capture_output=True, text=True, check=False,
-        env=os.environ | cache | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
-    )  # fmt: skip
-    try:
-        return restore(HeadProof, json.loads(done.stdout))
-    except (ValueError, TypeError):
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return HeadProof(failure=f"the process that proves it failed: {last}")
+    found = prove_in_process("headscope.probing.head_proof", task, HeadProof, **cache)
+    return found if isinstance(found, HeadProof) else HeadProof(failure=found)
 
 
 def prove_fit_here(task: HeadProofTask) -> HeadProof:
@@ -79,6 +69,8 @@ def prove_fit_here(task: HeadProofTask) -> HeadProof:
     if any(len(one) != len(other) for one, other in zip(scores, task.expected, strict=True)):
         return HeadProof(len(scores), failure="the written classifier gives another number of scores")
     pairs = [pair for row in zip(scores, task.expected, strict=True) for pair in zip(*row, strict=True)]
+    if not all(map(math.isfinite, itertools.chain(*scores))):
+        return HeadProof(len(scores), failure="a score is not a finite number")
     largest = max(abs(one - other) for one, other in pairs)
     failed = "" if largest <= task.tolerance else f"scores differ from the fitted ones by up to {largest:.3g}"
     return HeadProof(len(scores), largest, failed)
@@ -160,12 +152,5 @@ def _scores_of_module(task: HeadProofTask) -> Iterator[list[float]]:
                 yield model(**inputs)["logits"][0].tolist()
 
 
-def _main() -> None:
-    task = restore(HeadProofTask, json.load(sys.stdin))
-    real, sys.stdout = sys.stdout, sys.stderr  # a library may print while it loads
-    proof = prove_fit_here(task)
-    print(json.dumps(store(proof)), file=real)
-
-
 if __name__ == "__main__":
-    _main()
+    answer_task(HeadProofTask, prove_fit_here)

@@ -38,7 +38,10 @@ function labelsOf(face, classes) {
 
 // What stands behind `headscope inspect`.
 export function typedAs({ reference, revision }, wanted) {
-  return `${reference}${revision ? `@${revision}` : ""}${wanted === null ? "" : ` --num-labels ${wanted}`}`;
+  const name = `${reference}${revision ? `@${revision}` : ""}`;
+  // A revision may hold what a shell runs, and the command is there to be pasted.
+  const quoted = /^[A-Za-z0-9._/@=:+-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
+  return `${quoted}${wanted === null ? "" : ` --num-labels ${wanted}`}`;
 }
 
 // The document of `headscope inspect --json`, but for the versions that a browser lacks and what reading took.

@@ -61,6 +61,7 @@ def parameter_groups(
         least = 0 if name == "decay" else math.ulp(0.0)
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
             raise UsageError(f"{name} must be a positive number, not {value!r}", "give a number such as 2e-5")
+    from headscope.examination.memory.head_memory import beside_layers
     from headscope.examination.memory.live import inspect_module
     from headscope.examination.memory.module import unwrap
     from headscope.upstream.transformers import decayed_names
@@ -70,7 +71,7 @@ def parameter_groups(
     held = unwrapped.held if unwrapped.is_sharded else dict(unwrapped.module.named_parameters())
     decayed = decayed_names(unwrapped.module)
     groups: dict[tuple[str, bool], list[Any]] = {}
-    for name, kind in _kinds(report, held).items():
+    for name, kind in _kinds(report, held, beside_layers(unwrapped.module)).items():
         groups.setdefault((kind, name in decayed), []).append(held[name])
     rates = {_NEW: head_lr, _LOADED: base_lr, _ADAPTER: base_lr, _UNKNOWN: base_lr}
     return [
@@ -80,8 +81,8 @@ def parameter_groups(
     ]  # fmt: skip
 
 
-def _kinds(report: Report, held: Mapping[str, nn.Parameter]) -> dict[str, str]:
-    """The group of each parameter that trains.
+def _kinds(report: Report, held: Mapping[str, nn.Parameter], added: frozenset[str]) -> dict[str, str]:
+    """The group of each parameter that trains; `added` are those that PEFT put beside layers.
 
     Raises UsageError for none, Unsupported where the origin is not known.
     """
@@ -90,7 +91,7 @@ def _kinds(report: Report, held: Mapping[str, nn.Parameter]) -> dict[str, str]:
     trained = [name for name, item in held.items() if item.requires_grad and name not in idle]
     if not trained:
         raise UsageError("every parameter is frozen, so nothing would train", "set requires_grad of the head")
-    kinds = {name: _kind_of(status.get(name)) for name in trained}
+    kinds = {name: _kind_of(status.get(name), is_added=name in added) for name in trained}
     unknown = [name for name, kind in kinds.items() if kind == _UNKNOWN]
     in_base = {item.name for item in report.weights.parameters if item.in_base}
     if unknown and (not set(unknown) <= in_base or not report.weights.loaded):
@@ -102,8 +103,8 @@ def _kinds(report: Report, held: Mapping[str, nn.Parameter]) -> dict[str, str]:
     return kinds
 
 
-def _kind_of(status: ParameterStatus | None) -> str:
-    """The group of a status; a parameter that no load could give was added by PEFT."""
+def _kind_of(status: ParameterStatus | None, *, is_added: bool) -> str:
+    """The group of a status; a parameter that PEFT added (`is_added`) has none."""
     if status is None:
-        return _ADAPTER
+        return _ADAPTER if is_added else _UNKNOWN
     return _NEW if status in NEW_AT_LOAD else _UNKNOWN if status is ParameterStatus.UNKNOWN else _LOADED
