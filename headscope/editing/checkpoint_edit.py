@@ -107,6 +107,8 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         return _edited(request, output, wish, tell, _Origin(named))
     if output is None:
         raise UsageError("the merged checkpoint needs a place", "give -o DIR")
+    if wish.only_merges and (wish.texts or wish.link):
+        raise UsageError("a merge alone runs no texts and links no files", "leave out --text and --link")
     check_target(output, Path(request.reference))
     with staged(output) as folder:
         origin = _Origin(named, merge_into(folder, request, tell))

@@ -220,3 +220,33 @@ def test_an_adapter_gets_the_head_of_a_checkpoint(family: str, tmp_path: Path, m
         with pytest.raises(HeadscopeError):
             headscope.edit(source, tmp_path / "other", adapter_head=head, **options)
     assert not (tmp_path / "other").exists()
+
+
+def test_the_index_of_a_sharded_base_stays_behind(tmp_path: Path) -> None:
+    base = save_base(tmp_path / "base")
+    transformers.BertModel.from_pretrained(base).save_pretrained(base, max_shard_size="20KB")
+    assert (base / "model.safetensors.index.json").is_file()
+    adapter = save_adapter(base, tmp_path / "adapter", CONFIGS["lora"])
+    headscope.edit(adapter, tmp_path / "merged", merge_adapter=True)
+    named = tmp_path / "merged" / "model.safetensors.index.json"
+    stored = {path.name for path in (tmp_path / "merged").glob("*.safetensors")}
+    assert stored == (set(json.loads(named.read_text())["weight_map"].values()) if named.exists() else stored)
+    assert torch.allclose(logits(plain(tmp_path / "merged")), logits(unmerged(base, adapter)), atol=1e-4)
+
+
+def test_scores_that_are_not_numbers_prove_nothing(tmp_path: Path, base: Path) -> None:
+    adapter = save_adapter(base, tmp_path / "adapter", CONFIGS["lora"])
+    path = adapter / "adapter_model.safetensors"
+    state = safetensors.torch.load_file(path)
+    state["base_model.model.classifier.bias"][1] = torch.nan
+    safetensors.torch.save_file(state, path, {"format": "pt"})
+    with pytest.raises(Unsupported, match="not finite"):
+        headscope.edit(adapter, tmp_path / "merged", merge_adapter=True)
+    assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.parametrize("option", [{"texts": "a text"}, {"link": True}])
+def test_a_merge_alone_takes_no_option_without_effect(option: dict[str, Any], tmp_path: Path, base: Path) -> None:
+    adapter = save_adapter(base, tmp_path / "adapter", CONFIGS["lora"])
+    with pytest.raises(UsageError, match="a merge alone"):
+        headscope.edit(adapter, tmp_path / "merged", merge_adapter=True, **option)

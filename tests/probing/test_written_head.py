@@ -19,8 +19,9 @@ from sklearn.multiclass import OneVsRestClassifier
 import headscope
 from headscope.cli.app import main
 from headscope.errors import HeadscopeError, UsageError
+from headscope.facts.probing.data import Input
 from headscope.facts.probing.result import HeadLayout, Problem
-from headscope.probing import written_head
+from headscope.probing import head_proof, written_head
 from headscope.probing.head_proof import HeadProof, HeadProofTask, prove_fit_apart
 from headscope.probing.scoring.scores import RIDGES, STRENGTHS, fit_all, make_trial
 
@@ -171,3 +172,15 @@ def test_the_fit_is_that_of_scikit_learn(problem: Problem, classes: int, has_off
         near.append(np.abs(gap).max())
     assert min(near) < 2e-2  # one of the strengths
     assert sorted(near)[1] > 2 * min(near)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_score_that_is_no_number_proves_nothing(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's `max` passes over a NaN that isn't the first."""
+    scores = [[1.0, 2.0], [3.0, 4.0]]
+    scores[1][at] = float("nan")
+    monkeypatch.setattr(head_proof, "_scores_of_class", lambda task: iter(scores))
+    task = HeadProofTask(
+        str(tmp_path), HeadLayout.OWN, Input.TEXT, "classifier", (), (), expected=((1.0, 2.0), (3.0, 4.0)), tolerance=1
+    )
+    assert "not a finite number" in head_proof.prove_fit_here(task).failure
