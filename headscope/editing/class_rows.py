@@ -33,8 +33,10 @@ def edited_tensor(
         if label.source is None:
             found[at] = _new_row(label, rows, draws).double()
     shifts = torch.tensor([label.shift if takes_shift else 0.0 for label in labels], dtype=torch.float64)
-    found = (found + _along_first(shifts, found)) / temperature
-    return found.to(dtype).movedim(0, axis).contiguous()
+    computed = ((found + _along_first(shifts, found)) / temperature).to(dtype)
+    keeps = [keeps_bits(label, temperature=temperature, takes_shift=takes_shift) for label in labels]
+    found = torch.where(_along_first(torch.tensor(keeps), computed), rows[places].to(dtype), computed)
+    return found.movedim(0, axis).contiguous()
 
 
 def _along_first(values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
