@@ -92,7 +92,7 @@ def test_zero_gives_weights_buffers_frozen_and_shared_parameters(stage: int, tmp
 @pytest.mark.parametrize("stage", [2, 3])
 @pytest.mark.parametrize("count", [4, 12])
 def test_numbers_that_no_parameter_takes_are_refused(count: int, stage: int, tmp_path: Path) -> None:
-    with pytest.raises(Malformed, match="15 numbers|8 numbers"):
+    with pytest.raises(Malformed, match=r"15 numbers|8 numbers"):
         zero(tmp_path, stage, optimizer=lambda state, key: state | {key: [torch.arange(float(count))]})
 
 
