@@ -45,7 +45,8 @@ def repair(
     What is carried out is what the report prints: keys without the names of a wrapper, weights out of a file of a
     training run, parts of DeepSpeed or torch.distributed.checkpoint put together, an adapter merged, a configuration
     written. Pickles are read without running code. A separate process then reads both from disk: Transformers' loader
-    finds every key, and every tensor is that of the source, byte by byte. A result that isn't proven isn't written.
+    finds what the source holds, and every tensor is that of the source, byte by byte. A result that isn't proven isn't
+    written. With the code of a checkpoint, it is run only if you trust it.
 
     Args:
         reference: A local folder.
@@ -54,7 +55,8 @@ def repair(
         progress: Called with a short sentence before each step.
 
     Returns:
-        The states, what was given, and the proof. The verdict is `clean` where there is nothing to repair.
+        The states, what was given, and the proof. The verdict is `clean` where there is nothing to repair, and
+        `incomplete` where nothing is lost but a load isn't whole: a head without stored weights, say.
 
     Raises:
         UsageError: An option doesn't fit, or the output exists.
@@ -78,7 +80,7 @@ def repair(
         if not str(name).isidentifier():
             raise UsageError(f"{name!r} is not the name of a setting", "write settings={'lora_alpha': 16}")
     wish = RepairWish(
-        config=fspath(options.get("config") or ""),
+        config=_absolute(fspath(options.get("config") or "")),
         settings=settings,
         labels=read_labels(options.get("labels")),
         takes_defaults=options.get("defaults", False),
@@ -88,3 +90,9 @@ def repair(
     request = make_request(reference, {**options_of(ClassOptions, options), "offline": True})
     found = repair_checkpoint(request, Path(output), wish, progress or (lambda sentence: None))
     return RepairedCopy(**fields_of(found))
+
+
+def _absolute(reference: str) -> str:
+    """The path of a file or folder from wherever it is read; anything else as it is."""
+    path = Path(reference)
+    return str(path.absolute()) if reference and path.exists() else reference

@@ -211,7 +211,7 @@ def test_what_a_person_has_to_give_is_said(make: Callable[[Path], None], hint: s
 
 
 def test_bad_input_is_a_sentence(wrapped: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="needs no setting"):
+    with pytest.raises(UsageError, match="take it"):
         headscope.repair(wrapped, tmp_path / "new", settings={"lora_alpha": 3})
     with pytest.raises(UsageError, match="exists already"):
         headscope.repair(wrapped, wrapped)

@@ -15,18 +15,20 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.states.folders import TakeFolder
 from headscope.checkpoints.states.peft_keys import MergePeft
 from headscope.checkpoints.states.training_file import CopyWeights, SaveInside
 from headscope.checkpoints.states.wrapped_keys import RenameKeys
+from headscope.editing.repair.given import check_trust
 from headscope.editing.repair.split_weights import open_safetensors
-from headscope.editing.repair.steps import RepairStep, files_taken, repaired_tensors, states_in
-from headscope.editing.writing import file_states
+from headscope.editing.repair.steps import RepairStep, files_taken, kept_files, repaired_tensors, states_in
+from headscope.editing.writing import INDEXES, file_states
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.base.request import Request
 from headscope.facts.plain import restore, store
 from headscope.facts.results.repair import RepairProof
-from headscope.facts.stored.location import HubOptions, Location
+from headscope.facts.stored.location import HubOptions, Location, is_file_name
 
 if TYPE_CHECKING:
     import torch
@@ -79,10 +81,10 @@ def prove_repair(task: RepairTask) -> RepairProof:
             names = files_taken(action, list(file_states(step.folder)))
             pairs = ((step.folder / action.folder / name, result / name) for name in names)
             proof = replace(proof, files_equal=all(_same_file(*pair) for pair in pairs))
-        elif isinstance(action, MergePeft):
-            proof = _merged(proof, action, task)
         else:
-            proof = _tensors(proof, step, result)
+            kept = kept_files(step, list(file_states(step.folder)))
+            proof = replace(proof, files_equal=all(_same_file(step.folder / name, result / name) for name in kept))
+            proof = _merged(proof, action, task) if isinstance(action, MergePeft) else _tensors(proof, step, result)
         if task.is_last:
             proof = _loaded(proof, step, states_in(request, result))
     except HeadscopeError as err:
@@ -107,9 +109,10 @@ def _loaded(proof: RepairProof, step: RepairStep, after: RepairStep) -> RepairPr
         return replace(proof, loads=False)
     found = report.weights
     promised = step.report.repaired.weights if step.report and step.report.repaired else None
-    new, unused = (set(promised.new), set(promised.unused)) if promised else (set(), set(found.unused))
-    takes_all = step.report is None and not step.writes_config
-    is_as_promised = (takes_all or set(found.new) <= new) and set(found.unused) <= unused
+    new, unused = (promised.new, promised.unused) if promised else (found.new, found.unused)
+    if promised is None and (step.writes_config or step.report is not None):
+        new, unused = (), (() if step.writes_config else found.unused)
+    is_as_promised = set(found.new) <= {*new} and set(found.unused) <= {*unused}
     return replace(
         proof,
         loads=is_as_promised and not found.mismatched and found.loaded > 0,
@@ -121,7 +124,7 @@ def _loaded(proof: RepairProof, step: RepairStep, after: RepairStep) -> RepairPr
 def _tensors(proof: RepairProof, step: RepairStep, result: Path) -> RepairProof:
     """Every tensor of the result against the source, read again; and against what other libraries read there."""
     _, files, expected = repaired_tensors(step)
-    opened = [open_safetensors(path) for path in sorted(result.glob("model*.safetensors"))]
+    opened = [open_safetensors(result / name) for name in _weight_files(result)]
     written = {key: file for file in opened for key in file.keys()}  # noqa: SIM118 - not a dict
     equal = written.keys() == expected.keys()
     for key, item in expected.items() if equal else ():
@@ -132,6 +135,15 @@ def _tensors(proof: RepairProof, step: RepairStep, result: Path) -> RepairProof:
         read += 1
         equal = equal and key in written and _same_bytes(numbers, written[key].get_tensor(key))
     return replace(proof, tensors_equal=equal, compared=len(expected), read_by_libraries=read)
+
+
+def _weight_files(folder: Path) -> list[str]:
+    """The files that the loader takes weights from. Raises Malformed for an index that can't be read."""
+    index = folder / INDEXES[0]
+    if (folder / "model.safetensors").is_file() or not index.is_file():
+        return ["model.safetensors"]
+    named = parse_object(index.read_bytes(), index.name).get("weight_map")
+    return sorted({name for name in named.values() if is_file_name(name)} if isinstance(named, dict) else ())
 
 
 def _by_libraries(step: RepairStep) -> Iterator[tuple[str, torch.Tensor]]:
@@ -202,6 +214,7 @@ def _merged(proof: RepairProof, action: MergePeft, task: RepairTask) -> RepairPr
     from headscope.trace.batch.probe_batch import build_probe
     from headscope.trace.record.execution import run_unrecorded
 
+    check_trust(action, trusts=task.trust_remote_code)
     held: dict[str, Any] = {}
     try:
         with quiet():

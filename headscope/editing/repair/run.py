@@ -10,13 +10,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.states.folders import TakeFolder
 from headscope.checkpoints.states.peft_keys import MergePeft
+from headscope.editing.repair.given import (
+    CONFIG,
+    assumed_settings,
+    check_given,
+    check_taken,
+    config_of_adapter,
+    given_config,
+    given_options,
+    later_options,
+    taken_options,
+)
 from headscope.editing.repair.proof import RepairTask, prove_repair_apart
 from headscope.editing.repair.steps import (
     RepairStep,
     RepairWish,
     files_taken,
+    kept_files,
     repaired_tensors,
     replaced_files,
     states_in,
@@ -31,22 +44,17 @@ from headscope.editing.writing import (
     write_small_file,
     write_weights,
 )
-from headscope.errors import NotFound, Unsupported, UsageError
+from headscope.errors import Unsupported, UsageError
 from headscope.examination.base.without_config import WriteConfig
-from headscope.facts import StateKind
 from headscope.facts.results.environment import tool_version
 from headscope.facts.results.repair import RepairProof, RepairReport
-from headscope.facts.stored.location import Location
 
 if TYPE_CHECKING:
     from headscope.examination.base.request import Progress, Request
 
 REPAIR_RECORD = "headscope-repair.json"
-_CONFIG = "config.json"
 _MOST_STEPS = 5
 """A Trainer's output, a file of a training run without a configuration, the keys of an adapter, those of a wrapper."""
-_OPEN = (StateKind.NO_CONFIG, StateKind.PEFT_KEYS)
-"""States that leave something to the person."""
 
 
 def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Progress) -> RepairReport:
@@ -62,14 +70,16 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
     before = file_states(source)
     tell("looking for the states of the checkpoint")
     step = states_in(request, source)
-    _check_given(step, wish)
+    check_given(step, wish)
+    if step.states:
+        check_taken(wish, taken_options(step, wish) | later_options(step, wish))
     report = _report(request, output, step, wish)
     if wish.dry_run or not step.states:
         return report
     with staged(output) as work:
         report, result = _repaired(report, step, work, wish, tell)
+        check_unchanged(source, before)
         if report.proof.holds:
-            _check_used(report, wish)
             record = json.dumps(report.to_dict(), indent=2, ensure_ascii=False)
             write_small_file(result / REPAIR_RECORD, f"{record}\n")
             check_unchanged(source, before)
@@ -81,6 +91,7 @@ def _repaired(
     report: RepairReport, step: RepairStep, work: Path, wish: RepairWish, tell: Progress
 ) -> tuple[RepairReport, Path]:
     """The report after all steps, and the folder of the last one; a proof that fails ends them."""
+    taken: set[str] = set()
     for at in range(_MOST_STEPS):
         target = work / str(at)
         target.mkdir()
@@ -88,78 +99,45 @@ def _repaired(
         # What the steps in between write is nobody's, and nothing writes into a file that is there.
         left_out = _carry_out(step, target, replace(wish, link=wish.link or at > 0))
         after = states_in(step.request, target)
+        taken |= taken_options(step, wish)
+        if not after.states:
+            check_taken(wish, taken)
         tell("proving the result in a separate process")
         proof = prove_repair_apart(_task(step, after, wish))
-        report = _with_step(report, step, after, () if at else left_out, proof)
+        added = replace(report, left_out=() if at else left_out, assumed=assumed_settings(step, wish), proof=proof)
+        report = _with_step(report, step, after, added)
         if not report.proof.holds or not after.states:
             return report, target
-        _check_given(after, wish)
+        check_given(after, wish)
         step = after
     reason = f"after {_MOST_STEPS} steps it is still in a state: {step.states[0].sentence}"
     return replace(report, proof=replace(report.proof, reason=reason)), target
 
 
-def _check_given(step: RepairStep, wish: RepairWish) -> None:
-    """Raises Unsupported where a state has no repair here, or where one lacks what the checkpoint doesn't hold."""
-    for state in step.states:
-        repair = state.repair
-        action = repair.action if repair else None
-        seen = f"{state.sentence} {state.seen()}".strip()
-        if state.kind is StateKind.NO_CONFIG:
-            if not wish.config and not (action and (wish.settings or wish.takes_defaults)):
-                raise Unsupported(seen, _CONFIG_HINT + (_SETTINGS_HINT if action else ""))
-        elif action is None:
-            how = f"{repair.sentence} `{repair.code}`" if repair else "nothing on this machine can"
-            raise Unsupported(f"headscope can't carry out the repair of {state.rule}: {seen}", how)
-        elif isinstance(action, MergePeft) and not (wish.config or (action.rank and "lora_alpha" in wish.settings)):
-            hint = _ADAPTER_HINT + (_ALPHA_HINT if action.rank else "")
-            raise Unsupported(f"{seen} The file doesn't hold the settings of the adapter.", hint)
-
-
-_CONFIG_HINT = "give the configuration: --config FOLDER_OR_ID of a model of the same kind"
-_SETTINGS_HINT = (
-    "; or the settings of your training that no shape tells (`headscope inspect` lists them), as --set NAME=VALUE; or "
-    "--defaults if those of the class are right"
-)
-_ADAPTER_HINT = "give --config FOLDER, with the adapter_config.json of the training"
-_ALPHA_HINT = ", or --set lora_alpha=N; add --set use_rslora=true if you trained with it, and set lora_alpha to 0 if " \
-    "merge_adapter() ran before the save"  # fmt: skip
-
-
-def _check_used(report: RepairReport, wish: RepairWish) -> None:
-    """Raises UsageError for settings that no state needs."""
-    if report.given and not any(state.kind in _OPEN for state in report.states):
-        raise UsageError(f"{report.given[0]} is given, and the checkpoint needs no setting", "leave it out")
-
-
 def _report(request: Request, output: Path, step: RepairStep, wish: RepairWish) -> RepairReport:
-    given = [f"config={wish.config}"] if wish.config else []
-    given += [f"{name}={json.dumps(value)}" for name, value in wish.settings.items()]
-    given += [f"labels={','.join(wish.labels)}"] if wish.labels else []
-    given += ["defaults"] if wish.takes_defaults else []
     return RepairReport(
         tool_version=tool_version(),
         source=request.reference,
         output=str(output),
         model_class=step.report.model.class_name if step.report else "",
         states=step.states,
-        given=tuple(given),
+        given=tuple(given_options(wish).values()) if step.states else (),
+        assumed=assumed_settings(step, wish),
         left_out=(),
         proof=RepairProof(reason="a dry run proves nothing" if wish.dry_run else ""),
         is_dry_run=wish.dry_run,
     )
 
 
-def _with_step(
-    report: RepairReport, step: RepairStep, after: RepairStep, left_out: tuple[str, ...], proof: RepairProof
-) -> RepairReport:
-    """The report with one more step, whose proof doesn't cover up what one before found."""
-    old = report.proof
+def _with_step(report: RepairReport, step: RepairStep, after: RepairStep, added: RepairReport) -> RepairReport:
+    """The report with what one more step adds; its proof doesn't cover up what one before found."""
+    old, proof = report.proof, added.proof
     return replace(
         report,
         states=tuple(dict.fromkeys((*report.states, *step.states))),
         model_class=after.report.model.class_name if after.report else report.model_class,
-        left_out=(*report.left_out, *left_out),
+        assumed=report.assumed or added.assumed,
+        left_out=(*report.left_out, *added.left_out),
         proof=replace(
             proof,
             loads=_both(old.loads, proof.loads),
@@ -178,11 +156,12 @@ def _both(one: bool | None, other: bool | None) -> bool | None:
 
 
 def _task(step: RepairStep, after: RepairStep, wish: RepairWish) -> RepairTask:
+    adapters = [action for action in step.actions if isinstance(action, MergePeft)]
     return RepairTask(
         source=str(step.folder),
         result=str(after.folder),
         model_class=step.request.model_class,
-        config=wish.config,
+        config=config_of_adapter(adapters[0], wish) if adapters else "",
         settings=json.dumps(dict(wish.settings)),
         is_last=not after.states,
         trust_remote_code=step.request.trust_remote_code,
@@ -200,53 +179,42 @@ def _carry_out(step: RepairStep, target: Path, wish: RepairWish) -> tuple[str, .
         kept = files_taken(action, names)
         copy_files(step.folder / action.folder, target, kept, link=wish.link)
         return tuple(sorted({*names} - {f"{action.folder}/{name}" for name in kept}))
-    replaced = replaced_files(step, names)
-    copy_files(step.folder, target, [name for name in names if name not in replaced], link=wish.link)
+    kept = kept_files(step, names)
+    # A library that writes into the folder could write through a link, into the source.
+    copy_files(step.folder, target, kept, link=wish.link and not isinstance(action, MergePeft))
     if isinstance(action, MergePeft):
-        (target / _CONFIG).unlink()  # it is written again, and may be a link
-        load = action.code_to_load(str(step.folder.resolve()), wish.settings, wish.config)
+        load = action.code_to_load(str(step.folder.resolve()), wish.settings, config_of_adapter(action, wish))
         _run(f"{load}\n{action.code_to_save('.')}", target)
     else:
         manifest, files, tensors = repaired_tensors(step)
         write_weights(target, manifest, files, tensors)
-    return tuple(sorted(replaced & {*names}))
+    return tuple(sorted(replaced_files(step, names) & {*names}))
 
 
 def _write_config(step: RepairStep, target: Path, wish: RepairWish, names: list[str]) -> None:
-    copy_files(step.folder, target, names, link=wish.link)
     action = next(iter(step.actions), None)
+    copy_files(step.folder, target, names, link=wish.link and bool(wish.config))
     if wish.config:
-        write_small_file(target / _CONFIG, _given_config(wish.config))
+        config = given_config(wish.config, step.request)
     elif isinstance(action, WriteConfig):
         _run(action.code_with(wish.settings), target)
+        config = parse_object((target / CONFIG).read_bytes(), CONFIG)
         if action.file:
             (target / action.file).unlink()  # the code copied it to its new name
     if wish.labels:
-        found = json.loads((target / _CONFIG).read_text(encoding="utf-8"))
-        found["id2label"] = {str(at): name for at, name in enumerate(wish.labels)}
-        found["label2id"] = {name: at for at, name in enumerate(wish.labels)}
-        write_small_file(target / _CONFIG, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
-
-
-def _given_config(reference: str) -> str:
-    """The text of config.json in a folder, a file or a repository. Raises NotFound where there is none."""
-    from headscope.checkpoints import open_sidecar
-
-    path = Path(reference)
-    found = None if path.is_file() else open_sidecar(Location(reference))
-    if found is None and not path.is_file():
-        raise NotFound(f"{reference} has no {_CONFIG}", "give a folder with one, or a Hub ID")
-    if found is None:
-        return path.read_text(encoding="utf-8")
-    with found.reaching():
-        return found.storage.read_text(_CONFIG).decode("utf-8")
+        config["id2label"] = {str(at): name for at, name in enumerate(wish.labels)}
+        config["label2id"] = {name: at for at, name in enumerate(wish.labels)}
+    write_small_file(target / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
 def _run(code: str, folder: Path) -> None:
-    """Runs the code of a repair in a folder, from which nothing is imported. Raises Unsupported where it fails."""
+    """Runs the code of a repair in a folder, from which nothing is imported, without the Hub and without questions.
+
+    Raises Unsupported where it fails.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONSAFEPATH": "1"},
+        [sys.executable, "-c", code], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
     )  # fmt: skip
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from headscope.checkpoints.formats.bytes import ByteSource, LocalBytes
 from headscope.checkpoints.formats.pickle.values import Opaque, PickledTensor
@@ -150,7 +150,7 @@ def _of_module(file: _TorchFile) -> dict[str, NewTensor]:
 def _state(module: Any, prefix: str, levels: int) -> Iterator[tuple[str, PickledTensor]]:
     held = module.state if isinstance(module, Opaque) and isinstance(module.state, dict) else {}
     passing = held.get("_non_persistent_buffers_set")
-    left_out = passing.arguments[0] if isinstance(passing, Opaque) and passing.arguments else ()
+    left_out = _names(passing.arguments[0] if isinstance(passing, Opaque) and passing.arguments else ())
     for group in ("_parameters", "_buffers"):
         for name, item in _entries(held.get(group)):
             if isinstance(item, PickledTensor) and not (group == "_buffers" and name in left_out):
@@ -163,6 +163,12 @@ def _entries(value: Any) -> list[tuple[str, Any]]:
     return [(key, item) for key, item in value.items() if isinstance(key, str)] if isinstance(value, dict) else []
 
 
+def _names(value: Any) -> set[str]:
+    """The names in a collection; empty for anything else."""
+    items = value if isinstance(value, list | tuple | set | frozenset | dict) else ()
+    return {item for item in items if isinstance(item, str)}
+
+
 def _distributed(folder: Path, path: tuple[str | int, ...]) -> dict[str, NewTensor]:
     source = LocalBytes(folder / ".metadata", ".metadata")
     found = stored_parts(source.read_at(0, source.size), path)
@@ -172,24 +178,27 @@ def _distributed(folder: Path, path: tuple[str | int, ...]) -> dict[str, NewTens
 
 
 def _joined(folder: Path, header: TensorHeader, parts: Sequence[StoredPart]) -> torch.Tensor:
-    """A tensor from the parts in which it was saved. Raises Malformed where they don't cover it."""
+    """A tensor from the parts in which it was saved. Raises Malformed where they don't give each number once."""
     import torch
 
-    if size_of_tensor(header) > sum(part.length for part in parts):
+    files = {part.file: LocalBytes(folder / part.file, part.file) for part in parts}
+    if size_of_tensor(header) > sum(file.size for file in files.values()) + _REPEATED:
         raise Malformed(f"the files hold fewer numbers of {header.key} than .metadata describes", "copy them again")
-    whole = torch.empty(header.shape, dtype=getattr(torch, header.dtype))
-    covered = 0
+    whole = torch.zeros(header.shape, dtype=getattr(torch, header.dtype))
+    is_given = torch.zeros(header.shape, dtype=torch.bool)
     for part in parts:
-        file = LocalBytes(folder / part.file, part.file)
-        stored = _TorchFile.open(_Slice(part.file, part.length, file, part.at))
+        stored = _TorchFile.open(_Slice(part.file, part.length, files[part.file], part.at))
         numbers = stored.numbers(stored.value) if isinstance(stored.value, PickledTensor) else None
         place = tuple(slice(begin, begin + size) for begin, size in zip(part.offsets, part.sizes, strict=True))
-        if numbers is None or numbers.shape != part.sizes or whole[place].shape != part.sizes:
+        if len(place) != whole.ndim or numbers is None or {numbers.shape, whole[place].shape} != {part.sizes}:
             raise Malformed(f"{part.file} doesn't hold the part of {header.key} that .metadata describes", "")
-        whole[place] = numbers
-        covered += numbers.numel()
-    if covered != whole.numel():
-        raise Malformed(f".metadata describes {covered:,} of {whole.numel():,} numbers of {header.key}", "")
+        if numbers.dtype != whole.dtype:
+            raise Malformed(f"{part.file} holds {header.key} as {numbers.dtype}, .metadata says {whole.dtype}", "")
+        if is_given[place].any():
+            raise Malformed(f".metadata describes numbers of {header.key} twice", "save the checkpoint again")
+        whole[place], is_given[place] = numbers, True
+    if not is_given.all():
+        raise Malformed(f".metadata describes {int(is_given.sum()):,} of {whole.numel():,} numbers of {header.key}", "")
     return whole
 
 
@@ -203,13 +212,15 @@ def _zero(step: Path) -> dict[str, NewTensor]:
     https://github.com/deepspeedai/DeepSpeed/blob/v0.19.8/deepspeed/utils/zero_to_fp32.py
     """
     models, optimizers = ([_opened(step / name) for name in names] for names in rank_files(step))
-    held = models[0].value if models and isinstance(models[0].value, dict) else {}
+    held = [_dict_in(file) for file in models]
     states = [_optimizer(file) for file in optimizers]
+    if not held or not states:
+        raise Malformed(f"{step.name} lacks the files of the model or of the optimizer", "copy all of them")
     stage, ranks = states[0].get("zero_stage"), states[0].get("partition_count")
     stage = stage.arguments[0] if isinstance(stage, Opaque) and stage.arguments else stage  # a member of an enum
     if type(stage) is not int or len(states) not in (ranks if isinstance(ranks, list) else [ranks]):
         raise Malformed(f"the files in {step.name} aren't those of one run: {len(states)} parts", "copy all of them")
-    listed = held.get("param_shapes")
+    listed = held[0].get("param_shapes")
     groups = [_shapes(group) for group in listed] if isinstance(listed, list) else []
     name = "single_partition_of_fp32_groups" if stage <= _SHARDED_OPTIMIZER else "fp32_flat_groups"
     flat = [[(file, item) for item in _tensors(state.get(name), file)]
@@ -221,7 +232,7 @@ def _zero(step: Path) -> dict[str, NewTensor]:
         found = {key: item for group, pieces in columns for key, item in _whole(group, pieces)}
     else:
         found = dict(_sharded({key: shape for group in groups for key, shape in group.items()}, flat))
-    return found | dict(_beside(models, stage, found))
+    return found | dict(_beside(list(zip(models, held, strict=True)), stage, found))
 
 
 _SHARDED_OPTIMIZER = 2
@@ -236,15 +247,26 @@ def _shapes(group: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _optimizer(file: _TorchFile) -> dict[str, Any]:
-    held = file.value.get("optimizer_state_dict") if isinstance(file.value, dict) else None
+    held = _dict_in(file).get("optimizer_state_dict")
     if not isinstance(held, dict):
         raise Malformed(f"{file.source.name} holds no state of ZeRO's optimizer", "copy or save the checkpoint again")
     return held
 
 
+def _dict_in(file: _TorchFile) -> dict[Any, Any]:
+    if not isinstance(file.value, dict):
+        raise Malformed(f"{file.source.name} doesn't hold what DeepSpeed writes", "copy or save the checkpoint again")
+    return file.value
+
+
+def _is_flat(item: Any) -> TypeGuard[PickledTensor]:
+    """Whether the numbers of a tensor are one behind the other in its file."""
+    return isinstance(item, PickledTensor) and item.begin is not None
+
+
 def _tensors(value: Any, file: _TorchFile) -> list[PickledTensor]:
     items = value if isinstance(value, list) else []
-    if not items or not all(isinstance(item, PickledTensor) and len(item.shape) == 1 for item in items):
+    if not items or not all(_is_flat(item) and len(item.shape) == 1 for item in items):
         raise Unsupported(f"{file.source.name} holds no flat weights of ZeRO 1, 2 or 3", "use DeepSpeed's own script")
     return items
 
@@ -255,6 +277,25 @@ def _whole(shapes: Mapping[str, Any], pieces: _Pieces) -> Iterator[tuple[str, Ne
     for key, shape in shapes.items():
         yield key, _flat(key, shape, [(pieces, at)], math.prod(shape))
         at += math.prod(shape)
+    unit = _ALIGNMENT * len(pieces)
+    if -(-at // unit) != -(-_length(pieces) // unit):
+        raise _other_length(at, pieces)
+
+
+_ALIGNMENT = 2
+"""To a multiple of this and the number of processes, ZeRO 1 and 2 pad a group."""
+
+
+def _length(pieces: _Pieces) -> int:
+    return sum(math.prod(item.shape) for _, item in pieces)
+
+
+def _other_length(count: int, pieces: _Pieces) -> Malformed:
+    return Malformed(
+        f"the shapes of the parameters take {count:,} numbers, and {pieces[0][0].source.name} gives"
+        f" {_length(pieces):,}",
+        "copy or save the checkpoint again",
+    )
 
 
 def _sharded(shapes: Mapping[str, Any], ranks: Sequence[_Pieces]) -> Iterator[tuple[str, NewTensor]]:
@@ -264,6 +305,9 @@ def _sharded(shapes: Mapping[str, Any], ranks: Sequence[_Pieces]) -> Iterator[tu
         share = -(-math.prod(shape) // len(ranks))
         yield key, _flat(key, shape, [(pieces, at) for pieces in ranks], share)
         at += share
+    for pieces in ranks:
+        if at != _length(pieces):
+            raise _other_length(at, pieces)
 
 
 def _flat(key: str, shape: Any, places: Sequence[tuple[_Pieces, int]], count: int) -> NewTensor:
@@ -285,25 +329,26 @@ def _flat(key: str, shape: Any, places: Sequence[tuple[_Pieces, int]], count: in
 def _range(pieces: _Pieces, begin: int, end: int) -> Iterator[torch.Tensor]:
     at = 0
     for file, item in pieces:
-        first, last = max(begin - at, 0), min(end - at, item.shape[0])
+        count = math.prod(item.shape)
+        first, last = max(begin - at, 0), min(end - at, count)
         if first < last:
             yield file.part(item, first, last)
-        at += item.shape[0]
+        at += count
 
 
 def _beside(
-    models: Sequence[_TorchFile], stage: int, found: Mapping[str, NewTensor]
+    models: Sequence[tuple[_TorchFile, Mapping[str, Any]]], stage: int, found: Mapping[str, NewTensor]
 ) -> Iterator[tuple[str, NewTensor]]:
     """What the optimizer doesn't hold: buffers, frozen parameters, and second names of parameters."""
-    held = models[0].value
-    module, buffers = held.get("module"), held.get("buffer_names")
-    for key, item in _entries(module):
-        if isinstance(item, PickledTensor) and key in (buffers or ()):
-            yield key, _tensor(key, item, models[0])
+    file, held = models[0]
+    buffers = _names(held.get("buffer_names"))
+    for key, item in _entries(held.get("module")):
+        if isinstance(item, PickledTensor) and key in buffers:
+            yield key, _tensor(key, item, file)
     for key, shape in _shapes(held.get("frozen_param_shapes") or {}).items():
         files = models if stage > _SHARDED_OPTIMIZER else models[:1]
-        held_by = [(file, dict(_entries(file.value.get("frozen_param_fragments"))).get(key)) for file in files]
-        parts = [(file, item) for file, item in held_by if isinstance(item, PickledTensor)]
+        held_by = [(file, dict(_entries(of_rank.get("frozen_param_fragments"))).get(key)) for file, of_rank in files]
+        parts = [(file, item) for file, item in held_by if _is_flat(item)]
         if len(parts) < len(files):
             raise Malformed(f"the frozen parameter {key} is not in the files of every process", "copy all of them")
         yield key, _flat(key, shape, [([part], 0) for part in parts], math.prod(parts[0][1].shape))

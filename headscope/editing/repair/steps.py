@@ -153,6 +153,13 @@ def replaced_files(step: RepairStep, names: Sequence[str]) -> set[str]:
     return set()
 
 
+def kept_files(step: RepairStep, names: Sequence[str]) -> list[str]:
+    """The files of a folder that a step takes over under their names, as they are."""
+    written = {"config.json", "generation_config.json"} if isinstance(step.actions[0], MergePeft) else set()
+    replaced = replaced_files(step, names) | written
+    return [name for name in names if name not in replaced]
+
+
 def _of_deepspeed(folder: str, names: Sequence[str]) -> Iterator[str]:
     root = PurePath(folder).parent
     beside = {str(root / "latest"), str(root / "zero_to_fp32.py")} if folder else set()

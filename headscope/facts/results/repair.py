@@ -13,10 +13,12 @@ STABILITY = "experimental"
 
 
 class RepairVerdict(StrEnum):
-    """`proven`: written, and every proof held; `planned`: a dry run; `refused`: not written, a proof failed; `clean`:
-    there is nothing to repair, and nothing was written."""
+    """`proven`: written, and every proof held; `incomplete`: so too, but the class has parameters without stored
+    weights or doesn't take every tensor; `planned`: a dry run; `refused`: not written, a proof failed; `clean`: there
+    is nothing to repair, and nothing was written."""
 
     PROVEN = "proven"
+    INCOMPLETE = "incomplete"
     PLANNED = "planned"
     REFUSED = "refused"
     CLEAN = "clean"
@@ -27,7 +29,9 @@ class RepairProof:
     """What separate processes found when they read the source and the result from disk; null: not looked at."""
 
     loads: bool | None = None
-    """Whether Transformers' loader finds every key that the repair promises, and no other is missing or unused."""
+    """Whether Transformers' loader takes tensors of the result, none of another shape, and all that a report on the
+    source promises; a configuration that was written has to take every tensor and leave no parameter without one. What
+    a load lacks otherwise is in `new` and `unused`."""
     tensors_equal: bool | None = None
     """Whether every tensor is that of the source, byte by byte, under the change of names; null for merged adapters
     alone."""
@@ -37,15 +41,15 @@ class RepairProof:
     """Of these, how many PyTorch or safetensors read from the source too; the others only headscope reads without
     running code."""
     files_equal: bool | None = None
-    """Whether the files that the repair takes over are equal byte by byte; null where it takes none."""
+    """Whether the files that the repair takes over are equal byte by byte."""
     scores_equal: bool | None = None
     """Whether a merged model gives the scores of the model with its adapter; null where nothing is merged."""
     max_difference: float | None = None
     """The largest difference of these scores."""
     new: tuple[str, ...] = ()
-    """Parameters of the class without stored weights: the source has none either."""
+    """Parameters of the class without stored weights: the source has none under their names either."""
     unused: tuple[str, ...] = ()
-    """Stored tensors that the class doesn't take: they aren't the model's."""
+    """Tensors of the result that the class doesn't take."""
     reason: str = ""
     """What failed; empty if nothing did."""
 
@@ -71,6 +75,8 @@ class RepairReport:
     """The states that were repaired, in order."""
     given: tuple[str, ...]
     """Settings that the checkpoint doesn't hold and that were given for the repair."""
+    assumed: tuple[str, ...]
+    """Settings of a written configuration that no shape tells and nobody gave, with the class's defaults."""
     left_out: tuple[str, ...]
     """Files of the source whose content the repair wrote in another form, or that only its training needs."""
     proof: RepairProof
@@ -87,7 +93,9 @@ class RepairReport:
             return RepairVerdict.CLEAN
         if self.is_dry_run:
             return RepairVerdict.PLANNED
-        return RepairVerdict.PROVEN if self.proof.holds else RepairVerdict.REFUSED
+        if not self.proof.holds:
+            return RepairVerdict.REFUSED
+        return RepairVerdict.INCOMPLETE if self.proof.new or self.proof.unused else RepairVerdict.PROVEN
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""

@@ -7,16 +7,17 @@ from typing import assert_never
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.facts.counting import counted, list_of
-from headscope.facts.results.repair import RepairReport, RepairVerdict
+from headscope.facts.counting import counted, list_of, verb
+from headscope.facts.results.repair import RepairProof, RepairReport, RepairVerdict
 from headscope.render.text.console import STRONG, TONE, Tone
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label
 
 _MARGIN = 14
-_SHOWN = 6
+_SHOWN, _MOST_ASSUMED = 6, 30
 _TONES = {
     RepairVerdict.PROVEN: Tone.GOOD,
+    RepairVerdict.INCOMPLETE: Tone.WARNING,
     RepairVerdict.PLANNED: Tone.NOTE,
     RepairVerdict.REFUSED: Tone.ERROR,
     RepairVerdict.CLEAN: Tone.GOOD,
@@ -33,6 +34,8 @@ def _sentence(report: RepairReport) -> str:
     match report.verdict:
         case RepairVerdict.PROVEN:
             return f"Proven: {rules} repaired; {report.output} is written"
+        case RepairVerdict.INCOMPLETE:
+            return f"{rules} repaired and nothing lost, but {_lacking(report.proof)}; {report.output} is written"
         case RepairVerdict.PLANNED:
             return f"Dry run: {rules} would be repaired; nothing was written or proven"
         case RepairVerdict.REFUSED:
@@ -40,6 +43,13 @@ def _sentence(report: RepairReport) -> str:
         case RepairVerdict.CLEAN:
             return "Nothing to repair: the checkpoint is in none of the states HS802 to HS812; nothing was written"
     assert_never(report.verdict)
+
+
+def _lacking(proof: RepairProof) -> str:
+    """What a load of the result lacks."""
+    new = f"{list_of(proof.new, _SHOWN)} {verb(len(proof.new), 'has', 'have')} no stored weights" if proof.new else ""
+    unused = f"the class doesn't take {list_of(proof.unused, _SHOWN)}" if proof.unused else ""
+    return " and ".join(part for part in (new, unused) if part)
 
 
 def repair_screen(report: RepairReport) -> RenderableType:
@@ -54,6 +64,8 @@ def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
         yield state.rule, f"{state.sentence} {state.seen()}".strip()
     if report.given:
         yield "given", list_of(report.given, _SHOWN)
+    if report.assumed:
+        yield "assumed", f"{list_of(report.assumed, _MOST_ASSUMED)}: defaults of the class, which no shape tells"
     if report.left_out:
         yield (
             "left out",
@@ -61,7 +73,7 @@ def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
         )
     if report.states and not report.is_dry_run:
         yield "proof", "; ".join(_proof(report)) or report.proof.reason
-    if report.verdict is RepairVerdict.PROVEN:
+    if report.verdict in (RepairVerdict.PROVEN, RepairVerdict.INCOMPLETE):
         yield "next", f"headscope check {shlex.quote(report.output)}"
 
 
@@ -77,10 +89,6 @@ def _proof(report: RepairReport) -> Iterator[str]:
     if proof.scores_equal is not None:
         within = f", within {proof.max_difference:.2g}" if proof.max_difference is not None else ""
         yield f"the merged model gives the scores of before{within}: {_word(proof.scores_equal)}"
-    if proof.new:
-        yield f"without stored weights, as before: {list_of(proof.new, _SHOWN)}"
-    if proof.unused:
-        yield f"not the model's: {list_of(proof.unused, _SHOWN)}"
 
 
 def _word(holds: bool) -> str:

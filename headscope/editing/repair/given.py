@@ -1,0 +1,151 @@
+"""What a person gives for a repair: whether it is enough, and which step takes what."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.checkpoints.formats.config_file import parse_object
+from headscope.checkpoints.states.peft_keys import MergePeft
+from headscope.errors import NotFound, Unsupported, UsageError
+from headscope.examination.base.without_config import WriteConfig
+from headscope.facts import StateKind
+from headscope.facts.counting import list_of
+from headscope.facts.stored.location import Location
+
+if TYPE_CHECKING:
+    from headscope.editing.repair.steps import RepairStep, RepairWish
+    from headscope.examination.base.request import Request
+
+CONFIG = "config.json"
+_CONFIG_HINT = "give the configuration: --config FOLDER_OR_ID of a model of the same kind"
+_ADAPTER_HINT = "give --config FOLDER, with the adapter_config.json of the training"
+_ALPHA_HINT = ", or --set lora_alpha=N; add --set use_rslora=true if you trained with it, and set lora_alpha to 0 if " \
+    "merge_adapter() ran before the save"  # fmt: skip
+_MOST_NAMED = 30
+
+
+def given_options(wish: RepairWish) -> dict[str, str]:
+    """What was given, as a report shows it, by the option."""
+    found = {"--config": f"config={wish.config}"} if wish.config else {}
+    found |= {f"--set {name}": f"{name}={json.dumps(value)}" for name, value in wish.settings.items()}
+    found |= {"--labels": f"labels={','.join(wish.labels)}"} if wish.labels else {}
+    return found | ({"--defaults": "defaults"} if wish.takes_defaults else {})
+
+
+def taken_options(step: RepairStep, wish: RepairWish) -> set[str]:
+    """The options that a step takes."""
+    settings = {f"--set {name}" for name in wish.settings}
+    found: set[str] = set()
+    for state in step.states:
+        action = state.repair.action if state.repair else None
+        if state.kind is StateKind.NO_CONFIG:
+            found |= {"--labels", *({"--config"} if wish.config else {"--defaults", *settings})}
+        elif isinstance(action, MergePeft):
+            found |= {"--config"} if config_of_adapter(action, wish) else settings
+    return found
+
+
+def later_options(step: RepairStep, wish: RepairWish) -> set[str]:
+    """The options that may be for a state which comes to light only behind a step."""
+    if step.report is not None or (step.writes_config and not wish.config):
+        return set()
+    if step.writes_config:
+        return {f"--set {name}" for name in wish.settings if "lora_alpha" in wish.settings}
+    return {*given_options(wish)}
+
+
+def check_taken(wish: RepairWish, taken: set[str]) -> None:
+    """Raises UsageError for an option that no step takes."""
+    for option, shown in given_options(wish).items():
+        if option not in taken:
+            raise UsageError(f"{shown} is given, and the repair doesn't take it", f"leave out {option}")
+
+
+def config_of_adapter(action: MergePeft, wish: RepairWish) -> str:
+    """The folder with PEFT's configuration; "" where settings take its place."""
+    return "" if action.rank and "lora_alpha" in wish.settings else wish.config
+
+
+def assumed_settings(step: RepairStep, wish: RepairWish) -> tuple[str, ...]:
+    """The settings that a step takes from the defaults of the class."""
+    actions = [] if wish.config else [action for action in step.actions if isinstance(action, WriteConfig)]
+    return tuple(f"{name}={json.dumps(value)}" for action in actions for name, value in _open(action, wish).items())
+
+
+def _open(action: WriteConfig, wish: RepairWish) -> dict[str, Any]:
+    """The settings that no shape tells and that weren't given."""
+    return {name: value for name, value in action.assumed if name not in wish.settings}
+
+
+def check_given(step: RepairStep, wish: RepairWish) -> None:
+    """Raises Unsupported where a state has no repair here, or where one lacks what the checkpoint doesn't hold.
+
+    Raises UsageError for a name that is no setting, and what `given_config` raises.
+    """
+    for state in step.states:
+        repair = state.repair
+        action = repair.action if repair else None
+        seen = f"{state.sentence} {state.seen()}".strip()
+        if state.kind is StateKind.NO_CONFIG:
+            _check_config(step.request, action, wish, seen)
+        elif action is None:
+            how = f"{repair.sentence} `{repair.code}`" if repair else "nothing on this machine can"
+            raise Unsupported(f"headscope can't carry out the repair of {state.rule}: {seen}", how)
+        elif isinstance(action, MergePeft):
+            check_trust(action, trusts=step.request.trust_remote_code)
+            if not (config_of_adapter(action, wish) or (action.rank and "lora_alpha" in wish.settings)):
+                hint = _ADAPTER_HINT + (_ALPHA_HINT if action.rank else "")
+                raise Unsupported(f"{seen} The file doesn't hold the settings of the adapter.", hint)
+
+
+def check_trust(action: MergePeft, *, trusts: bool) -> None:
+    """Raises Unsupported for a merge that runs code of the checkpoint which nobody trusted."""
+    if action.trust and not trusts:
+        raise Unsupported(
+            "the merge would run the code that config.json names in auto_map",
+            "add --trust-remote-code if you trust it",
+        )
+
+
+def _check_config(request: Request, action: object, wish: RepairWish, seen: str) -> None:
+    if wish.config:
+        given_config(wish.config, request)
+        return
+    if not isinstance(action, WriteConfig):
+        raise Unsupported(seen, _CONFIG_HINT)
+    known = _names_of(action)
+    for name in wish.settings:
+        if name not in known:
+            raise UsageError(f"{name} is no setting of {action.config_class}", f"it has {list_of(sorted(known), 100)}")
+    lacking = _open(action, wish)
+    if not wish.takes_defaults and (lacking or not wish.settings):
+        named = f" {list_of(list(lacking), _MOST_NAMED)}" if lacking else ""
+        hint = f"; or the settings of your training that no shape tells{named}, as --set NAME=VALUE; or --defaults if "
+        raise Unsupported(seen, f"{_CONFIG_HINT}{hint}those of the class are right")
+
+
+def _names_of(action: WriteConfig) -> set[str]:
+    """The settings that a configuration has."""
+    import transformers
+
+    named = getattr(transformers, action.config_class)().to_dict()
+    return {*named, *dict(action.fields), *dict(action.assumed)}
+
+
+def given_config(reference: str, request: Request) -> dict[str, Any]:
+    """The config.json of a folder, a file or a repository in the local cache.
+
+    Raises NotFound where there is none, Malformed for anything but an object of JSON.
+    """
+    from headscope.checkpoints import open_sidecar
+
+    path = Path(reference)
+    if path.is_file():
+        return parse_object(path.read_bytes(), CONFIG)
+    found = open_sidecar(Location(reference, hub=request.location.hub))
+    if found is None:
+        raise NotFound(f"there is no {reference} here or in the local cache", "give a folder with a config.json")
+    with found.reaching():
+        return parse_object(found.storage.read_text(CONFIG), CONFIG)
