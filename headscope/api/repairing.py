@@ -93,6 +93,6 @@ def repair(
 
 
 def _absolute(reference: str) -> str:
-    """The path of a file or folder from wherever it is read; anything else as it is."""
+    """The path of a file or folder from wherever it is read; another reference as it is."""
     path = Path(reference)
     return str(path.absolute()) if reference and path.exists() else reference

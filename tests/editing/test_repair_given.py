@@ -154,7 +154,7 @@ def test_every_open_setting_is_given_or_accepted(bare: Path, tmp_path: Path) -> 
     def planned(**options: Any) -> headscope.RepairedCopy:
         return headscope.repair(bare, tmp_path / "new", dry_run=True, **options)
 
-    with pytest.raises(UsageError, match="hiden_act is no setting of BertConfig"):
+    with pytest.raises(UsageError, match="hiden_act is not a setting of BertConfig"):
         planned(settings={"hiden_act": "relu", "num_attention_heads": 2}, defaults=True)
     with pytest.raises(Unsupported) as caught:
         planned(settings={"num_attention_heads": 2})

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints.formats.config_file import parse_object
+from headscope.checkpoints.manifest import CONFIG
 from headscope.checkpoints.states.peft_keys import MergePeft
 from headscope.errors import NotFound, Unsupported, UsageError
 from headscope.examination.base.without_config import WriteConfig
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from headscope.editing.repair.steps import RepairStep, RepairWish
     from headscope.examination.base.request import Request
 
-CONFIG = "config.json"
+
 _CONFIG_HINT = "give the configuration: --config FOLDER_OR_ID of a model of the same kind"
 _ADAPTER_HINT = "give --config FOLDER, with the adapter_config.json of the training"
 _ALPHA_HINT = ", or --set lora_alpha=N; add --set use_rslora=true if you trained with it, and set lora_alpha to 0 if " \
@@ -82,7 +83,7 @@ def _open(action: WriteConfig, wish: RepairWish) -> dict[str, Any]:
 def check_given(step: RepairStep, wish: RepairWish) -> None:
     """Raises Unsupported where a state has no repair here, or where one lacks what the checkpoint doesn't hold.
 
-    Raises UsageError for a name that is no setting, and what `given_config` raises.
+    Raises UsageError for an unknown setting, and what `given_config` raises.
     """
     for state in step.states:
         repair = state.repair
@@ -118,7 +119,9 @@ def _check_config(request: Request, action: object, wish: RepairWish, seen: str)
     known = _names_of(action)
     for name in wish.settings:
         if name not in known:
-            raise UsageError(f"{name} is no setting of {action.config_class}", f"it has {list_of(sorted(known), 100)}")
+            raise UsageError(
+                f"{name} is not a setting of {action.config_class}", f"it has {list_of(sorted(known), 100)}"
+            )
     lacking = _open(action, wish)
     if not wish.takes_defaults and (lacking or not wish.settings):
         named = f" {list_of(list(lacking), _MOST_NAMED)}" if lacking else ""

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headscope.checkpoints.formats.config_file import parse_object
+from headscope.checkpoints.manifest import CONFIG
 from headscope.checkpoints.states.folders import TakeFolder
 from headscope.checkpoints.states.peft_keys import MergePeft
 from headscope.editing.repair.given import (
-    CONFIG,
     assumed_settings,
     check_given,
     check_taken,
