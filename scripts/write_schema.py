@@ -29,7 +29,6 @@ from headscope.facts.plain import derived_names, json_name
 from headscope.facts.probing.result import ProbeResult
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.comparison import Comparison
-from headscope.facts.results.disk_usage import DiskUsage
 from headscope.facts.results.edit import EditReport
 from headscope.facts.results.engines import EnginesReport
 from headscope.facts.results.environment import Surroundings
@@ -38,6 +37,7 @@ from headscope.facts.results.repair import RepairReport
 from headscope.facts.results.scan import SCAN_SCHEMA, Cause, ScanRow, ScanSummary
 from headscope.facts.results.served import ServedReport
 from headscope.facts.results.verification import VerifyResult
+from headscope.facts.stored.disk_usage import DiskUsage
 from headscope.render.text.document import OF_THE_DIFF
 
 Schema = dict[str, Any]

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _BATCH = 16
 _FEWEST = 20
 """Texts of each part: of fewer, no figure says anything."""
+_SOFTMAX, _SIGMOID = "softmax", "sigmoid"
 _SEVERAL = (LabelKind.LISTS, LabelKind.COLUMNS)
 _SINGLE = (LabelKind.INTEGERS, LabelKind.TEXTS, LabelKind.BOOLEANS)
 
@@ -98,7 +99,7 @@ def _is_softmax(model: ModelFacts, kind: FitKind) -> bool:
     """Whether the scores are those of a softmax. Raises Unsupported for scores that can't be fitted."""
     if model.activation not in ("softmax", "sigmoid"):
         raise Unsupported(f"the model's scores aren't probabilities ({model.activation}), so nothing can be fitted", "")
-    is_softmax = model.activation == "softmax"
+    is_softmax = model.activation == _SOFTMAX
     if is_softmax and kind is FitKind.THRESHOLDS and model.num_labels != 2:
         raise Unsupported(
             f"a threshold decides between two classes, and the softmax is over {model.num_labels}",
@@ -135,7 +136,7 @@ class _Flagged:
 def _is_alone(data: DataFacts, model: ModelFacts) -> bool:
     """Whether the one class of a sigmoid is there or not, as 0 and 1 or as false and true."""
     is_flag = data.kind is LabelKind.BOOLEANS or {item.label for item in data.classes} <= {"0", "1"}
-    return model.activation == "sigmoid" and model.num_labels == 1 and data.kind not in _SEVERAL and is_flag
+    return model.activation == _SIGMOID and model.num_labels == 1 and data.kind not in _SEVERAL and is_flag
 
 
 def _places(data: DataFacts, model: ModelFacts, *, is_softmax: bool) -> Mapping[str, int]:

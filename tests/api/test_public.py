@@ -69,6 +69,7 @@ def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
         "forward",
         "heads",
         "inspect",
+        "parameter_groups",
         "probe",
         "repair",
         "scan",
@@ -80,7 +81,14 @@ def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
     ]
     assert sorted(FUNCTIONS) == functions
     results = {str(inspect.signature(function).return_annotation) for function in FUNCTIONS.values()}
-    assert results <= {*headscope.__all__, *facts.__all__, "str", "Iterator[ScanRow]", "dict[str, list[Any]]"}
+    assert results <= {
+        *headscope.__all__,
+        *facts.__all__,
+        "str",
+        "Iterator[ScanRow]",
+        "dict[str, list[Any]]",
+        "list[dict[str, Any]]",
+    }
     assert dir(headscope) == sorted(headscope.__all__)
     assert headscope.errors is errors
     assert headscope.facts is facts

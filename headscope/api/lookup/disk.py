@@ -19,7 +19,7 @@ from headscope.examination.base.cache import (
 from headscope.examination.base.shipped import PLACE, shipped_entries
 from headscope.facts import Gap
 from headscope.facts.counting import counted, few_of
-from headscope.facts.results.disk_usage import DiskUsage, EntryKind, ShippedStore
+from headscope.facts.stored.disk_usage import DiskUsage, EntryKind, ShippedStore
 
 _KINDS = {"remembered": "reports", "ruleevidence": "evidence", "basenumbers": "numbers", "key": "key"}
 _OTHERS = "others"

@@ -98,7 +98,7 @@ def check_given(step: RepairStep, wish: RepairWish) -> None:
             check_trust(action, trusts=step.request.trust_remote_code)
             if not (config_of_adapter(action, wish) or (action.rank and "lora_alpha" in wish.settings)):
                 hint = _ADAPTER_HINT + (_ALPHA_HINT if action.rank else "")
-                raise Unsupported(f"{seen} The file doesn't hold the settings of the adapter.", hint)
+                raise Unsupported(f"{seen} The file doesn't hold the settings of the adapter", hint)
 
 
 def check_trust(action: MergePeft, *, trusts: bool) -> None:

@@ -9,9 +9,9 @@ from headscope.facts import SCHEMA_VERSION, CheckpointManifest, Report
 from headscope.facts.exports.export import Inventoried
 from headscope.facts.plain import to_dict, to_json_value
 from headscope.facts.results.check import CheckResult, verdict_on_all
-from headscope.facts.results.disk_usage import DiskUsage
 from headscope.facts.results.environment import Surroundings, tool_version
 from headscope.facts.results.scan import ScanSummary
+from headscope.facts.stored.disk_usage import DiskUsage
 from headscope.facts.stored.states import whole_hint
 
 Document = dict[str, Any]

@@ -21,9 +21,9 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.results.check import Verdict
-from headscope.facts.results.disk_usage import DiskUsage, EntryKind, ShippedStore
 from headscope.facts.results.environment import OtherPackages, Settings, Surroundings
 from headscope.facts.results.scan import ScanRow, Tally
+from headscope.facts.stored.disk_usage import DiskUsage, EntryKind, ShippedStore
 from headscope.render.screens.inspect import inspect_document
 from headscope.render.text.document import (
     Document,

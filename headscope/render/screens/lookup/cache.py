@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts.counting import counted
-from headscope.facts.results.disk_usage import DiskUsage
+from headscope.facts.stored.disk_usage import DiskUsage
 from headscope.render.text.console import QUIET, STRONG, TONE, Tone
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label, safe
