@@ -21,7 +21,7 @@ def bare(model: Any, **rest: Any) -> Made:
     config = model.config
     heads = next(name for name in ("num_attention_heads", "n_heads", "n_head") if name in config.to_dict())
     pad = ("--set", "pad_token_id=0") if config.model_type == "gpt2" else ()
-    return Made(model, filled=_HEADS, given=("--set", f"{heads}=4", *pad), **rest)
+    return Made(model, filled=_HEADS, given=("--set", f"{heads}=4", *pad, "--defaults"), **rest)
 
 
 def _accelerated(family: str, code: str, save: Any, **rest: Any) -> None:
