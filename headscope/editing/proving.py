@@ -177,7 +177,7 @@ def _with_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> E
     one = before.movedim(item.axis, 0)[[source for _, source in kept]]
     other = after.movedim(item.axis, 0)[[at for at, _ in kept]]
     is_as_said = after.shape == item.shape_after and str(after.dtype) == f"torch.{item.dtype_after}"
-    return replace(item, kept_rows_equal=is_as_said and _same_bytes(one.to(other.dtype), other))
+    return replace(item, kept_rows_equal=is_as_said and same_bytes(one.to(other.dtype), other))
 
 
 def _numbers(side: _Side, key: str) -> torch.Tensor:
@@ -187,12 +187,13 @@ def _numbers(side: _Side, key: str) -> torch.Tensor:
     return side.stored.whole(header)
 
 
-def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of any shape have the same shape, number format and bytes."""
     import torch
 
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    flat = (item.contiguous().reshape(-1).view(torch.uint8) for item in (one, other))
+    flat = (item.detach().contiguous().reshape(-1).view(torch.uint8) for item in (one, other))
     return torch.equal(*flat)
 
 
@@ -210,7 +211,7 @@ def _others_equal(task: ProofTask, old: _Side, new: _Side) -> bool:
         if old.stored.path_of(header.file).samefile(new.stored.path_of(other.file)):
             continue
         if old.stored.is_pickled:
-            if not _same_bytes(old.stored.whole(header), new.stored.whole(other)):
+            if not same_bytes(old.stored.whole(header), new.stored.whole(other)):
                 return False
         elif any(
             one != two

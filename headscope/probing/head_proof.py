@@ -20,7 +20,7 @@ from headscope.facts.probing.data import Input
 from headscope.facts.probing.result import HeadLayout
 
 if TYPE_CHECKING:
-    from headscope.examination.checkpoint.examining import Examined
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,35 +86,27 @@ def _scores_of_class(task: HeadProofTask) -> Iterator[list[float]]:
 
     from headscope.examination.base.request import Request
     from headscope.examination.checkpoint.examining import examine
+    from headscope.examination.checkpoint.loading import choose_class
     from headscope.facts.stored.location import HubOptions, Location
     from headscope.probing.hidden.features import run_batch
     from headscope.probing.hidden.opening import InputSource, open_reader
     from headscope.probing.plan import TASK_OF
 
     place = Location(task.folder, hub=HubOptions(offline=True))
-    examined = examine("probe", Request(place, task=TASK_OF[task.input].value), None)
+    request = Request(place, task=TASK_OF[task.input].value)
+    examined = examine("probe", request, None)
     weights, model = examined.report.weights, examined.report.model
     lost = [*weights.new, *(item.parameter for item in weights.mismatched), *weights.unused]
     if lost:
         raise _NotWritten(f"Transformers' loader finds new or unused weights: {few_of(lost)}", "")
     if task.labels and tuple(model.labels) != task.labels:
         raise _NotWritten("the labels are not those of the data", "")
-    choice = _choice_of(examined)
+    choice = examined.choice or choose_class(request, examined.manifest)
     _compare_others(task, choice, place)
     reader = open_reader(InputSource(choice, place, input=task.input), "cpu", "float32", task.rows)
     with torch.inference_mode():
         for row in task.rows:
             yield run_batch(reader, [row]).scores[0].tolist()
-
-
-def _choice_of(examined: Examined) -> Any:
-    from headscope.examination.base.request import Request
-    from headscope.examination.checkpoint.loading import choose_class
-    from headscope.facts.stored.location import Location
-
-    if examined.choice is not None:
-        return examined.choice
-    return choose_class(Request(Location(examined.manifest.reference)), examined.manifest)
 
 
 def _compare_others(task: HeadProofTask, choice: Any, place: Any) -> None:

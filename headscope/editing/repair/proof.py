@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -20,13 +17,13 @@ from headscope.checkpoints.states.folders import TakeFolder
 from headscope.checkpoints.states.peft_keys import MergePeft
 from headscope.checkpoints.states.training_file import CopyWeights, SaveInside
 from headscope.checkpoints.states.wrapped_keys import RenameKeys
+from headscope.editing.proving import answer_task, prove_in_process, same_bytes
 from headscope.editing.repair.given import check_trust
 from headscope.editing.repair.split_weights import open_safetensors
 from headscope.editing.repair.steps import RepairStep, files_taken, kept_files, repaired_tensors, states_in
 from headscope.editing.writing import INDEXES, file_states
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.base.request import Request
-from headscope.facts.plain import restore, store
 from headscope.facts.results.repair import RepairProof
 from headscope.facts.stored.location import HubOptions, Location, is_file_name
 
@@ -55,16 +52,8 @@ class RepairTask:
 
 def prove_repair_apart(task: RepairTask) -> RepairProof:
     """The proof, made by a new process. A process that fails proves nothing; then the reason is that."""
-    done = subprocess.run(
-        [sys.executable, "-m", "headscope.editing.repair.proof"],
-        input=json.dumps(store(task)), capture_output=True, text=True, check=False,
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
-    )  # fmt: skip
-    try:
-        return restore(RepairProof, json.loads(done.stdout))
-    except (ValueError, TypeError):
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return RepairProof(reason=f"the process that proves it failed: {last}")
+    found = prove_in_process("headscope.editing.repair.proof", task, RepairProof)
+    return found if isinstance(found, RepairProof) else RepairProof(reason=found)
 
 
 def prove_repair(task: RepairTask) -> RepairProof:
@@ -129,11 +118,11 @@ def _tensors(proof: RepairProof, step: RepairStep, result: Path) -> RepairProof:
     equal = written.keys() == expected.keys()
     for key, item in expected.items() if equal else ():
         numbers = files.whole(item.header) if item.numbers is None else item.numbers()
-        equal = equal and _same_bytes(numbers, written[key].get_tensor(key))
+        equal = equal and same_bytes(numbers, written[key].get_tensor(key))
     read = 0
     for key, numbers in _by_libraries(step) if equal else ():
         read += 1
-        equal = equal and key in written and _same_bytes(numbers, written[key].get_tensor(key))
+        equal = equal and key in written and same_bytes(numbers, written[key].get_tensor(key))
     return replace(proof, tensors_equal=equal, compared=len(expected), read_by_libraries=read)
 
 
@@ -174,15 +163,6 @@ def _read_by_torch(path: Path, inside: Iterable[str | int]) -> Iterator[tuple[st
     for part in inside:
         held = held[part]
     yield from ((key, item) for key, item in held.items() if torch.is_tensor(item))
-
-
-def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    import torch
-
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    flat = (item.detach().contiguous().reshape(-1).view(torch.uint8) for item in (one, other))
-    return torch.equal(*flat)
 
 
 def _all_there(source: Path, result: Path) -> bool:
@@ -237,10 +217,5 @@ def _merged(proof: RepairProof, action: MergePeft, task: RepairTask) -> RepairPr
     return replace(proof, scores_equal=is_equal, max_difference=difference)
 
 
-def _main() -> None:
-    task = restore(RepairTask, json.load(sys.stdin))
-    print(json.dumps(store(prove_repair(task))))
-
-
 if __name__ == "__main__":
-    _main()
+    answer_task(RepairTask, prove_repair)
