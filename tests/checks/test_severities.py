@@ -103,4 +103,4 @@ def test_the_page_and_the_topics_show_the_table() -> None:
     for identifier, asked in RULES.items():
         assert find_topics((identifier,))[0].severities == asked.severities
         named = [" or ".join(asked.severities.of(profile)) or "nothing" for profile in Profile]
-        assert f"| [{identifier}](#{identifier.lower()}) | {asked.title} | {' | '.join(named)} |" in page
+        assert f"| [{identifier}](#{identifier.lower()}) | {asked.name} | {asked.title} | {' | '.join(named)} |" in page

@@ -363,8 +363,8 @@ def _losses(scores: Array, targets: Array, *, is_softmax: bool) -> Array:
 
 
 def _ridge(given: Matrices, fold: Fold, trial: Trial, near: Array | None, *, has_offset: bool) -> _Part:
-    model, inner = _chosen_ridge(given, fold, trial, has_offset=has_offset)
-    found = model(given.test)[:, 0]
+    predict, inner = _chosen_ridge(given, fold, trial, has_offset=has_offset)
+    found = predict(given.test)[:, 0]
     return _Part(found, (found - trial.labels[fold.test]) ** 2, inner, near)
 
 
