@@ -105,7 +105,7 @@ def test_a_result_whose_head_has_another_name_is_not_called_whole(model: Any, tm
     model.config.save_pretrained(folder)
     state = {key.replace("classifier", "own_head"): value for key, value in model.state_dict().items()}
     torch.save({"state_dict": state, "epoch": 3, "pytorch-lightning_version": "2.5"}, folder / "last.ckpt")
-    assert main(["repair", str(folder), "-o", str(new), "-q"]) == 0
+    assert main(["repair", str(folder), "-o", str(new), "-q"]) == 1
     first = capsys.readouterr().out
     assert "Proven" not in first and "classifier.weight" in first and "own_head.weight" in first
     found = json.loads((new / "headscope-repair.json").read_text())

@@ -52,6 +52,7 @@ RECIPES = {
     "infinity-bert": Recipe("Bert"),
     "infinity-bert-one-label": Recipe("Bert", ("score",)),
     "mlserver-bert": Recipe("Bert"),
+    "llama-cpp-bert-one-label": Recipe("Bert", ("score",)),
 }
 
 

@@ -76,7 +76,8 @@ def repair_command(
         lambda: repair_verdict(found) if result.quiet else repair_screen(found),
         found.to_dict,
     )
-    return ExitCode.FINDINGS if found.verdict is RepairVerdict.REFUSED else ExitCode.OK
+    is_whole = found.verdict is not RepairVerdict.REFUSED and not found.proof.new
+    return ExitCode.OK if is_whole else ExitCode.FINDINGS
 
 
 def _value(text: str) -> Any:
