@@ -2,7 +2,7 @@
 
     python scripts/release.py SBOM_TOOL [--rehearse]
 
-Everything is built twice, and both have to be the same byte for byte. SBOM_TOOL is the program `cyclonedx-py`; the SBOM
+Everything is built twice by the pinned build backend, and both have to be the same byte for byte. SBOM_TOOL is the program `cyclonedx-py`; the SBOM
 names the versions of constraints.txt that the wheel needs. With `--rehearse`, the wheel is then installed from an index
 on this machine, with the digests of SHA256SUMS, into a separate environment, and run there. Exits with 1 if anything
 isn't as it should be. Publishing is the workflow's task.
@@ -71,7 +71,7 @@ def _build(folder: Path) -> dict[str, str]:
         old.unlink()
     commit = subprocess.run(["git", "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False, cwd=ROOT)
     moment = {"SOURCE_DATE_EPOCH": commit.stdout.strip()} if commit.stdout.strip() else {}
-    _run(sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT), env=os.environ | moment)
+    _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT), env=os.environ | moment)
     return {path.name: _digest(path) for path in sorted(folder.iterdir())}
 
 

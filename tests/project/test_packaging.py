@@ -25,7 +25,7 @@ needed = import_module("refresh_constraints").needed
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist, and the wheel that is built from the sdist; the build backend is fetched."""
     folder = tmp_path_factory.mktemp("dist")
-    build = run([sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)])
+    build = run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)])
     assert build.returncode == 0, build.stdout + build.stderr
     return folder
 
@@ -46,7 +46,7 @@ def member(wheel: zipfile.ZipFile, name: str) -> str:
 
 
 def test_another_build_is_the_same_byte_for_byte(built: Path, tmp_path: Path) -> None:
-    build = run([sys.executable, "-m", "build", "--outdir", str(tmp_path), str(ROOT)])
+    build = run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)])
     assert build.returncode == 0, build.stdout + build.stderr
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in built.iterdir()}
     assert all((built / path.name).read_bytes() == path.read_bytes() for path in tmp_path.iterdir())

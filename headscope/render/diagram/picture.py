@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from headscope.facts import GapTopic, Head, HeadParameter, ParameterStatus, Pooling, Report, Stage
+from headscope.facts import CheckpointKind, GapTopic, Head, HeadParameter, ParameterStatus, Pooling, Report, Stage
 from headscope.facts.counting import counted
 from headscope.facts.heads.head import HIDDEN_STATES
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
@@ -131,6 +131,8 @@ def picture_of(report: Report) -> Picture:
     """The picture of `report`'s head; what could not be determined is drawn as that, and as nothing else."""
     verdict = tell_verdict(report)
     nodes = (*_gap_nodes(report), _base_node(report), *_head_nodes(report))
+    if _has_no_checkpoint(report):
+        nodes = tuple(map(_without_statuses, nodes))
     return Picture(
         title=safe(report.model.class_name),
         subtitle=safe(", ".join(_origin_words(report))),
@@ -141,6 +143,25 @@ def picture_of(report: Report) -> Picture:
         notices=tuple(safe(text) for text in (*report.checkpoint.notices, *report.notes)),
         tree=tree_of(report, report.head) if report.head is not None else None,
     )
+
+
+def _has_no_checkpoint(report: Report) -> bool:
+    """Whether there is nothing that the weights could be compared with: no status of theirs says anything."""
+    is_alone = report.checkpoint.kind in (CheckpointKind.MEMORY, CheckpointKind.CLASS)
+    statuses = {item.status for item in report.weights.parameters if not item.is_buffer}
+    return is_alone and not report.not_determined and statuses <= {ParameterStatus.UNKNOWN}
+
+
+def _without_statuses(node: PictureNode) -> PictureNode:
+    """A node whose weights have no status and no color."""
+
+    def plain(weight: Weight) -> Weight:
+        is_unknown = weight.tint is Tint.UNKNOWN
+        return replace(weight, word="not compared", tint=Tint.PLAIN) if is_unknown else weight
+
+    weights = tuple(map(plain, node.weights))
+    lines = ("no checkpoint to compare it with",) if node.kind is BoxKind.BASE else node.lines
+    return replace(node, weights=weights, lines=lines, tint=Tint.PLAIN if node.tint is Tint.UNKNOWN else node.tint)
 
 
 def _origin_words(report: Report) -> Iterator[str]:
