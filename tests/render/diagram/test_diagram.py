@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from reports import REPORTS, bert, gpt2, one_part
 
-from headscope.facts import Gap, ParameterStatus, Pooling, PoolingKind, Positions, Report, Task, Where
+from headscope.facts import CheckpointKind, Gap, ParameterStatus, Pooling, PoolingKind, Positions, Report, Task, Where
 from headscope.render.diagram import PAINTERS, diagram_text
 from headscope.render.diagram.picture import BoxKind, Tint, picture_of
 from headscope.render.screens.inspect import inspect_screen
@@ -347,6 +347,28 @@ def test_a_weight_of_unknown_status_is_not_said_to_lack_a_key() -> None:
     text = diagram_text(with_head(bert(), parameters=unknown), "html")
     assert "classifier.weight 3x768, float32, from where" in text
     assert "no checkpoint key" not in text
+
+
+@pytest.mark.parametrize("kind", [CheckpointKind.MEMORY, CheckpointKind.CLASS, CheckpointKind.LOCAL])
+def test_weights_without_a_checkpoint_have_no_status_and_no_color(kind: CheckpointKind) -> None:
+    read, head = bert(), a_head(bert())
+    unknown = tuple(replace(item, status=ParameterStatus.UNKNOWN, checkpoint_keys=()) for item in head.parameters)
+    stored = tuple(replace(item, status=ParameterStatus.UNKNOWN) for item in read.weights.parameters)
+    report = with_head(
+        replace(
+            read,
+            checkpoint=replace(read.checkpoint, kind=kind),
+            weights=replace(read.weights, parameters=stored),
+            not_determined=(),
+        ),
+        parameters=unknown,
+    )
+    nodes = picture_of(report).nodes
+    live = {weight.tint for node in nodes for weight in node.weights if weight.tint is not Tint.UNUSED}
+    words = diagram_text(report, "svg")
+    assert (live == {Tint.PLAIN}) is (kind is not CheckpointKind.LOCAL)
+    assert ("tensors unknown" in words) is (kind is CheckpointKind.LOCAL)
+    assert ("no checkpoint to compare it with" in words) is (kind is not CheckpointKind.LOCAL)
 
 
 # ---- the parsers of others
