@@ -169,7 +169,7 @@ def edit(
         dtype=_dtype(options),
         order_from=_order_data(options),
         fit=_fit_wish(options),
-        seed=options.get("seed", 0),
+        seed=_seed(options),
         texts=() if texts is None else (texts,) if isinstance(texts, str) else tuple(texts),
         link=options.get("link", False),
         in_place=options.get("in_place", False),
@@ -180,7 +180,7 @@ def edit(
     if head is not None:
         from headscope.editing.adapter_head import write_adapter_head
 
-        if folder is None or wish != EditWish(dry_run=wish.dry_run):
+        if folder is None or wish != EditWish(dry_run=wish.dry_run) or options.get("model_class") is not None:
             raise UsageError("an adapter gets a head in a new folder, without another change", "give -o DIR alone")
         return Edited(**fields_of(write_adapter_head(request, folder, head, tell, dry_run=wish.dry_run)))
     return Edited(**fields_of(edit_checkpoint(request, folder, wish, tell)))
@@ -215,11 +215,28 @@ def _order_data(options: Mapping[str, Any]) -> DataRequest | None:
     return None if file is None else DataRequest(file, _columns(options, "label_column"), split=options.get("split"))
 
 
+_OF_FITS = {"limit": 2000, "device": "cpu"}
+"""What a fit takes if nothing is said."""
+_SEEDS = 2**63
+
+
+def _seed(options: Mapping[str, Any]) -> int:
+    found = options.get("seed", 0)
+    if type(found) is not int or not 0 <= found < _SEEDS:
+        raise UsageError(f"{found!r} is not a seed", f"give a whole number from 0 to {_SEEDS - 1}")
+    return found
+
+
 def _fit_wish(options: Mapping[str, Any]) -> FitWish | None:
     """What to fit to which texts. Raises UsageError for half a wish."""
     from headscope.editing.wish import FitWish
 
     kind, file = options.get("fit"), read_path(options.get("data"), "data")
+    alone = {"text_column", "split", "label_column", "limit", "device"}
+    alone -= {"split", "label_column"} if options.get("order_from") is not None else set()
+    idle = sorted(name for name in alone if options.get(name) not in (None, _OF_FITS.get(name)))
+    if kind is None and file is None and idle:
+        raise UsageError(f"{idle[0]} has no effect without a fit", "add --fit temperature and --data FILE")
     if (kind is None) != (file is None):
         raise UsageError("a fit needs what is fitted and labeled texts", "add --fit temperature and --data FILE")
     if kind is None or file is None:

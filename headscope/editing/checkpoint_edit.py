@@ -15,7 +15,7 @@ from headscope.editing.config_changes import card_with_edit, changed_fields, edi
 from headscope.editing.labeled_scores import fit_to_texts, order_of_data
 from headscope.editing.merging import merge_into
 from headscope.editing.plan import plan_labels
-from headscope.editing.promises import approximate_promises, exact_promises, of_number_format
+from headscope.editing.promises import of_function, of_number_format, promises
 from headscope.editing.proving import ProofTask, prove_apart
 from headscope.editing.wish import EditWish
 from headscope.editing.writing import (
@@ -38,6 +38,7 @@ from headscope.examination.evidence.stored_tensors import StoredFiles, open_stor
 from headscope.facts import CheckpointKind, WeightsFormat
 from headscope.facts.counting import counted, few_of
 from headscope.facts.results.edit import (
+    PROBLEM_TYPES,
     AdapterMerge,
     EditedLabel,
     EditedTensor,
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 
 _CARD, _CONFIG = "README.md", "config.json"
 _SOFTMAX = "softmax"
+_FUNCTIONS = dict(zip(PROBLEM_TYPES, ("none", _SOFTMAX, "sigmoid"), strict=True))
+"""The function on the scores, by problem type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,20 +243,16 @@ def _plan(examined: Examined, request: Request, wish: EditWish) -> _Plan:
         labels = plan_labels(report.model.labels, wish.changes, is_softmax=is_softmax)
         tensors = class_tensors(examined, request)
         labels = _with_places_for_shifts(labels, tensors, wish)
-        exact = list(exact_promises(labels, wish, is_softmax, len(report.model.labels)))
-        approximate = list(approximate_promises(labels, wish, is_softmax, len(report.model.labels)))
-        for before in sorted(
-            {item.header.dtype for item in tensors} - {wish.dtype or item.header.dtype for item in tensors}
-        ):
+        formats = {wish.dtype or item.header.dtype for item in tensors}
+        exact, approximate = promises(labels, wish, formats, is_softmax=is_softmax, before=len(report.model.labels))
+        for before in sorted({item.header.dtype for item in tensors} - formats):
             is_exact, sentence = of_number_format(before, wish.dtype)
             (exact if is_exact else approximate).append(sentence)
     if "pad_token_id" in wish.settings:
+        _check_token(examined, wish.settings["pad_token_id"])
         approximate.append("The padding token decides what is masked or read: scores of padded texts may change.")
-    if _activation(examined, wish) != examined.report.model.activation:
-        approximate.append(
-            f"Programs make probabilities with a {_activation(examined, wish)} instead of a "
-            f"{examined.report.model.activation}: probabilities, thresholds and the loss are other ones."
-        )
+    function = of_function(report.model.activation, _activation(examined, wish, len(labels)))
+    approximate += [function] if function else []
     config = edited_config(examined.manifest.config, labels or None, wish.settings)
     if config == examined.manifest.config and not labels:
         raise UsageError("no change was given", "name a change, such as --rename OLD=NEW")
@@ -274,12 +273,20 @@ def _fitted(examined: Examined, request: Request, wish: EditWish, tell: Progress
     return wish.with_fit(found.temperature, {item.label: item.probability for item in found.thresholds}), found
 
 
-def _activation(examined: Examined, wish: EditWish) -> str:
-    """The function on the scores after the edit."""
-    kind = wish.settings.get("problem_type")
-    if kind == "multi_label_classification":
-        return "sigmoid"
-    return _SOFTMAX if kind == "single_label_classification" else examined.report.model.activation
+def _check_token(examined: Examined, token: int) -> None:
+    """Raises UsageError for a token that the model has no embedding of."""
+    size = examined.built.embedding_rows or examined.built.vocab_size
+    if size is not None and token >= size:
+        raise UsageError(f"token {token:,} is not in the vocabulary of {size:,} tokens", "give the ID of a token")
+
+
+def _activation(examined: Examined, wish: EditWish, count: int = 0) -> str:
+    """The function on the scores after the edit, of `count` classes if their number changes."""
+    model, kind = examined.report.model, wish.settings.get("problem_type")
+    if kind is not None:
+        return _FUNCTIONS[kind]
+    is_one = model.num_labels == 1 and count > 1 and model.reads_problem_type
+    return _SOFTMAX if is_one and not examined.manifest.config.get("problem_type") else model.activation
 
 
 def _with_places_for_shifts(

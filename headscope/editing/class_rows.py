@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from headscope.errors import Unsupported
 from headscope.facts.results.edit import EditedLabel, LabelOrigin
 
 
@@ -22,7 +23,8 @@ def edited_tensor(
     """`tensor`, [..., classes before, ...], with the classes of `labels` on `axis`, in its own dtype or in another.
 
     Rows that are kept or copied are equal bit by bit, unless a temperature or, for a bias (`takes_shift`), a shift
-    changes them. `fresh` holds the rows of random classes, in their order.
+    changes them. `fresh` holds the rows of random classes, in their order. Raises Unsupported where the dtype can't
+    hold the numbers, or rounds a change away.
     """
     dtype = dtype or tensor.dtype
     rows = tensor.movedim(axis, 0)
@@ -33,10 +35,35 @@ def edited_tensor(
         if label.source is None:
             found[at] = _new_row(label, rows, draws).double()
     shifts = torch.tensor([label.shift if takes_shift else 0.0 for label in labels], dtype=torch.float64)
-    computed = ((found + _along_first(shifts, found)) / temperature).to(dtype)
+    exact = (found + _along_first(shifts, found)) / temperature
+    computed = exact.to(dtype)
+    _check_held(labels, found, exact, computed)
     keeps = [keeps_bits(label, temperature=temperature, takes_shift=takes_shift) for label in labels]
     found = torch.where(_along_first(torch.tensor(keeps), computed), rows[places].to(dtype), computed)
     return found.movedim(0, axis).contiguous()
+
+
+_LARGEST_LOSS = 0.5
+"""The largest share of a change that rounding may take: with more, another change is stored than the one asked for."""
+_ROUNDINGS = 4
+"""How much rounding is normal, in units of the format; numbers that are too small for it lose more."""
+
+
+def _check_held(labels: Sequence[EditedLabel], old: torch.Tensor, exact: torch.Tensor, stored: torch.Tensor) -> None:
+    """Raises Unsupported where the stored rows aren't the exact ones, or lose the change from the old ones."""
+    loss, size, change = (item.reshape(len(labels), -1).norm(dim=1) for item in (stored - exact, exact, exact - old))
+    held = loss <= size * (_ROUNDINGS * torch.finfo(stored.dtype).eps)
+    kept = (loss <= change * _LARGEST_LOSS) | (change == 0)
+    unknown = ~size.isfinite()  # numbers that were none before
+    for label, is_held, is_kept in zip(labels, held | unknown, kept | unknown, strict=True):
+        name = str(stored.dtype).removeprefix("torch.")
+        if not is_held:
+            raise Unsupported(f"the numbers of {label.name} are too large or too small for {name}", _FINER)
+        if not is_kept:
+            raise Unsupported(f"the change of {label.name} is lost in the rounding of {name}", _FINER)
+
+
+_FINER = "store the last layer with --dtype float32, or choose another number"
 
 
 def _along_first(values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from headscope.errors import UsageError, did_you_mean
 from headscope.facts.counting import few_of
@@ -39,6 +39,7 @@ class LabelChanges:
 
 
 _Rows = dict[str, EditedLabel]
+_Value = TypeVar("_Value")
 
 
 def plan_labels(before: Sequence[str], changes: LabelChanges, *, is_softmax: bool) -> tuple[EditedLabel, ...]:
@@ -88,8 +89,9 @@ def _dropped(rows: _Rows, changes: LabelChanges) -> _Rows:
 
 def _merged(rows: _Rows, changes: LabelChanges) -> _Rows:
     for name, parts in changes.merge.items():
-        if len(set(parts)) < 2:
-            raise UsageError(f"{name} is merged from fewer than two classes", "write --merge A+B=C")
+        if len(set(parts)) < max(2, len(parts)):
+            what = "fewer than two classes" if len(parts) < 2 else "a class twice"
+            raise UsageError(f"{name} is merged from {what}", "write --merge A+B=C with different classes")
         for part in parts:
             _check_known(part, rows)
         if name in rows and name not in parts:
@@ -206,7 +208,24 @@ _FORMS = {"--rename": "OLD=NEW", "--merge": "A+B=C", "--threshold": "NAME=0.3", 
 def read_merges(given: Iterable[str] | None) -> dict[str, tuple[str, ...]] | None:
     """`A+B=C` texts: the merged classes by the new name."""
     pairs = read_pairs(given, "--merge")
-    return None if pairs is None else {name: tuple(parts.split("+")) for parts, name in pairs.items()}
+    if pairs is None:
+        return None
+    return _by_name(((name, tuple(parts.split("+"))) for parts, name in pairs.items()), "--merge")
+
+
+def read_additions(given: Iterable[str] | None) -> dict[str, str] | None:
+    """`NAME` or `NAME=INIT` texts: how to fill the row of each new class. Raises UsageError for another filling."""
+    return None if given is None else _by_name(map(_read_addition, given), "--add")
+
+
+def _by_name(pairs: Iterable[tuple[str, _Value]], option: str) -> dict[str, _Value]:
+    """The pairs by their names. Raises UsageError for a name that comes twice."""
+    found: dict[str, _Value] = {}
+    for name, value in pairs:
+        if name in found:
+            raise UsageError(f"{option} makes {name} twice", "give every class a different name")
+        found[name] = value
+    return found
 
 
 def read_numbers(pairs: Mapping[str, Any], option: str) -> dict[str, float]:
@@ -222,13 +241,15 @@ def read_numbers(pairs: Mapping[str, Any], option: str) -> dict[str, float]:
     return found
 
 
-def read_addition(text: str) -> tuple[str, str]:
-    """`NAME` or `NAME=INIT` as a name and how to fill its row; an `=` may be part of the name."""
+def _read_addition(text: str) -> tuple[str, str]:
     name, sign, like = text.partition(f"={_COPY}")
     if sign:
         return name, f"{_COPY}{like}"
     name, sign, init = text.rpartition("=")
-    return (name, init) if sign and init in _INITS else (text, "zero")
+    if sign and init not in _INITS:
+        hint = "write zero, mean, random or copy:NAME; a name with = in it is given with zero, as A=B=zero"
+        raise UsageError(f"--add {text!r}: {init!r} is not a way to fill a new row", hint)
+    return (name, init) if sign else (text, "zero")
 
 
 def read_changes_file(path: Path) -> dict[str, Any]:

@@ -2,32 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from headscope.editing.wish import EditWish
 from headscope.facts.counting import counted, few_of
+from headscope.facts.heads.tasks import Activation
 from headscope.facts.results.edit import EditedLabel, LabelOrigin
 
+_HALVES = {"float16", "bfloat16"}
 
-def exact_promises(labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool, before: int) -> Iterator[str]:
-    """What holds up to rounding."""
+
+def promises(
+    labels: Sequence[EditedLabel], wish: EditWish, formats: Iterable[str], *, is_softmax: bool, before: int
+) -> tuple[list[str], list[str]]:
+    """What holds up to rounding, and what doesn't hold exactly or isn't known.
+
+    In half precision, numbers that are computed are rounded so much that nothing about them is exact. `formats` are
+    those that the last layer is stored in after the edit, `before` is the number of classes before it.
+    """
+    exact = list(_exact_promises(labels, wish, is_softmax, before))
+    approximate = list(_approximate_promises(labels, wish, is_softmax, before))
+    coarse = sorted(_HALVES.intersection(formats))
+    rounded = [words for words, is_computed in exact if is_computed and coarse]
+    if rounded:
+        approximate[:0] = [
+            *rounded,
+            f"The last layer is stored as {' and '.join(coarse)}, which rounds what is computed: of nearly equal "
+            "scores, another can win. --dtype float32 rounds less.",
+        ]
+    return [words for words, is_computed in exact if not (is_computed and coarse)], approximate
+
+
+def _exact_promises(
+    labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool, before: int
+) -> Iterator[tuple[str, bool]]:
+    """Each sentence, and whether its numbers are computed, not copied."""
+    is_scaled = wish.temperature != 1.0
     kept = [label for label in labels if label.origin is LabelOrigin.KEPT and not label.shift]
     scaled = f", divided by {wish.temperature:g}" if wish.temperature != 1.0 else ""
     if kept:
-        yield f"The logits of {counted(len(kept), 'kept class', 'kept classes')} are those of before{scaled}."
+        yield (
+            f"The logits of {counted(len(kept), 'kept class', 'kept classes')} are those of before{scaled}.",
+            is_scaled,
+        )
     for label in labels:
         if label.origin is LabelOrigin.COPIED and not label.shift:
-            yield f"{label.name} begins with the logit of {label.name_before}{scaled}."
+            yield f"{label.name} begins with the logit of {label.name_before}{scaled}.", is_scaled
         amount = wish.changes.bias.get(label.name)
         if amount:
-            yield f"{amount:+g} is added to the logit of {label.name}."
+            yield f"{amount:+g} is added to the logit of {label.name}.", True
     for label, limit in _exact_thresholds(labels, wish, is_softmax, before):
         if is_softmax:
-            yield f"{label.name} wins exactly where its probability was above {limit:g}."
+            yield f"{label.name} wins exactly where its probability was above {limit:g}.", True
         else:
-            yield f"{label.name} is above 0.5 exactly where the sigmoid of its logit was above {limit:g}."
+            yield f"{label.name} is above 0.5 exactly where the sigmoid of its logit was above {limit:g}.", True
     if wish.temperature != 1.0 and len(kept) == len(labels) == before:
-        yield "The class with the highest score is the same for every input."
+        yield "The class with the highest score is the same for every input.", True
 
 
 def _exact_thresholds(
@@ -46,7 +76,9 @@ def _exact_thresholds(
     return found if not is_softmax or (is_binary and is_alone) else []
 
 
-def approximate_promises(labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool, before: int) -> Iterator[str]:
+def _approximate_promises(
+    labels: Sequence[EditedLabel], wish: EditWish, is_softmax: bool, before: int
+) -> Iterator[str]:
     """What doesn't hold exactly, or isn't known."""
     new = [label for label in labels if label.origin in (LabelOrigin.ZERO, LabelOrigin.MEAN, LabelOrigin.RANDOM)]
     if new:
@@ -62,6 +94,24 @@ def approximate_promises(labels: Sequence[EditedLabel], wish: EditWish, is_softm
             )
     if is_softmax and wish.changes.threshold and not _exact_thresholds(labels, wish, is_softmax, before):
         yield "A threshold shifts the logit: with other changes or classes, it isn't exactly where the class is chosen."
+
+
+def of_function(before: str, after: str) -> str:
+    """A sentence on programs that put another function on the scores; "" for the same."""
+    if before == after:
+        return ""
+    one, other = (_FUNCTIONS.get(name, f"what is {name}") for name in (before, after))
+    return (
+        f"Programs take the scores as those of {other}, no longer of {one}: probabilities, thresholds and the loss are "
+        "other ones."
+    )
+
+
+_FUNCTIONS = {
+    Activation.SOFTMAX.value: "a softmax",
+    Activation.SIGMOID.value: "a sigmoid for each class",
+    Activation.NONE.value: "a regression",
+}
 
 
 def of_number_format(before: str, after: str) -> tuple[bool, str]:

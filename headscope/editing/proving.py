@@ -231,6 +231,9 @@ def _scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
     pairs = [*_on_hidden_states(task, old, new), *_on_texts(task, old, new)]
     if not pairs:
         return {"reason": "no scores could be compared"}
+    for side, words in enumerate(("the checkpoint", "the result")):
+        if not all(pair[side].isfinite().all() for pair in pairs):
+            return {"scores_equal": False, "reason": f"{words} gives scores that aren't numbers (NaN or infinite)"}
     count = len(old.examined.report.model.labels)
     if any(one.shape[1] != count or two.shape[1] != len(task.labels) for one, two in pairs):
         return {"reason": "the head doesn't give one score for each class"}
@@ -243,7 +246,7 @@ def _scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
     is_alive = len(before) > 1 and bool((before.std(0) > 0).any())
     random = tuple(label.name for label in task.labels if label.origin is LabelOrigin.RANDOM)
     return {
-        "scores_equal": bool(after.isfinite().all()) and largest <= tolerance and is_alive,
+        "scores_equal": largest <= tolerance and is_alive,
         "max_difference": largest,
         "tolerance": tolerance,
         "inputs": len(before),

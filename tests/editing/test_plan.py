@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from headscope.editing.class_rows import edited_tensor, promised_scores
-from headscope.editing.plan import LabelChanges, plan_labels, read_addition, read_changes_file, read_merges, read_pairs
-from headscope.errors import UsageError
-from headscope.facts.results.edit import EditedLabel
+from headscope.editing.plan import LabelChanges, plan_labels, read_additions, read_changes_file, read_merges, read_pairs
+from headscope.errors import Unsupported, UsageError
+from headscope.facts.results.edit import EditedLabel, LabelOrigin
 
 
 def edited_head(
@@ -92,12 +92,41 @@ def test_merged_classes_of_a_sigmoid_have_no_shift() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("new", ("new", "zero")), ("new=mean", ("new", "mean")), ("a=b", ("a=b", "zero")),
+        ("new", ("new", "zero")), ("new=mean", ("new", "mean")), ("a=b=zero", ("a=b", "zero")),
         ("a=b=copy:c=d", ("a=b", "copy:c=d")), ("x=copy:y", ("x", "copy:y")), ("=mean", ("", "mean")),
     ],
 )  # fmt: skip
 def test_additions_are_read(text: str, expected: tuple[str, str]) -> None:
-    assert read_addition(text) == expected
+    assert read_additions([text]) == dict([expected])
+
+
+@pytest.mark.parametrize("given", [["x", "x=mean"], ["x=Mean"], ["a=b"]])
+def test_a_class_that_is_added_twice_or_with_an_unknown_filling_is_refused(given: list[str]) -> None:
+    with pytest.raises(UsageError):
+        read_additions(given)
+
+
+def test_two_merges_into_one_name_and_a_class_that_is_merged_twice_are_refused() -> None:
+    with pytest.raises(UsageError, match="makes x twice"):
+        read_merges(["a+b=x", "c+d=x"])
+    with pytest.raises(UsageError, match="a class twice"):
+        plan_labels(["a", "b"], LabelChanges(merge={"x": ["a", "a", "b"]}), is_softmax=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "temperature", "shift"),
+    [
+        (torch.bfloat16, 1.0, 0.0002), (torch.bfloat16, 1.001, 0.0), (torch.float16, 1e6, 0.0),
+        (torch.float32, 1e42, 0.0), (torch.float32, 1.0, 1e39), (torch.float16, 1.0, 70000.0),
+    ],
+)  # fmt: skip
+def test_a_change_that_the_number_format_loses_is_refused(dtype: torch.dtype, temperature: float, shift: float) -> None:
+    bias = torch.tensor([0.5, -0.25, 0.125]).to(dtype)
+    labels = [EditedLabel(name, LabelOrigin.KEPT, at, name, shift=shift) for at, name in enumerate("abc")]
+    with pytest.raises(Unsupported, match=r"too large or too small|is lost"):
+        edited_tensor(bias, 0, labels, temperature=temperature, takes_shift=True)
+    kept = edited_tensor(bias, 0, labels, temperature=2.0 if temperature != 1.0 else 1.0, takes_shift=False)
+    assert kept.dtype == dtype
 
 
 def test_pairs_and_merges_are_read() -> None:

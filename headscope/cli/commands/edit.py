@@ -175,14 +175,14 @@ def edit_command(  # noqa: PLR0917  Typer passes every option by name
 
 
 def _label_keywords(given: LabelChangeOptions) -> dict[str, Any]:
-    from headscope.editing.plan import read_addition, read_merges, read_pairs
+    from headscope.editing.plan import read_additions, read_merges, read_pairs
 
     return {
         "rename": read_pairs(given.rename, "--rename"),
         "drop": given.drop,
         "keep": given.keep,
         "merge": read_merges(given.merge),
-        "add": None if given.add is None else dict(map(read_addition, given.add)),
+        "add": read_additions(given.add),
         "order": given.order,
         "order_from": given.order_from,
         "labels": given.labels,
