@@ -64,7 +64,7 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
     request = replace(request, model_class=model.class_name, num_labels=model.num_labels)
     examined = examine("inspect", request, tell)
     folder, base = _check(request, examined, given)
-    check_target(output, folder)
+    check_target(output, folder, base, Path(source.reference))
     parameters = _parameters(examined, given)
     states = file_states(folder)
     report = EditReport(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from headscope.checkpoints import EDIT_RECORD, digests_of, open_sidecar, read_ma
 from headscope.editing.class_axis import ClassTensor, class_tensors
 from headscope.editing.config_changes import card_with_edit, changed_fields, edited_config
 from headscope.editing.labeled_scores import fit_to_texts, order_of_data
-from headscope.editing.merging import merge_into
+from headscope.editing.merging import base_to_merge, merge_into
 from headscope.editing.plan import plan_labels
 from headscope.editing.promises import of_function, of_number_format, promises
 from headscope.editing.proving import ProofTask, prove_apart
@@ -21,6 +21,7 @@ from headscope.editing.wish import EditWish
 from headscope.editing.writing import (
     INDEXES,
     NewTensor,
+    check_path,
     check_target,
     check_unchanged,
     copy_files,
@@ -112,9 +113,11 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         raise UsageError("the merged checkpoint needs a place", "give -o DIR")
     if wish.only_merges and (wish.texts or wish.link):
         raise UsageError("a merge alone runs no texts and links no files", "leave out --text and --link")
-    check_target(output, Path(request.reference))
+    examined = examine("inspect", request, tell)
+    base = base_to_merge(request, examined)
+    check_target(output, Path(request.reference), base)
     with staged(output) as folder:
-        origin = _Origin(named, merge_into(folder, request, tell))
+        origin = _Origin(named, merge_into(folder, request, examined, base, tell))
         plain = replace(request, location=Location(str(folder), hub=request.location.hub), model_class=None)
         if not wish.only_merges:
             return _edited(plain, output, wish, tell, origin)
@@ -206,6 +209,7 @@ def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origi
 
 def backup_of(source: Path) -> Path:
     """Where a checkpoint that is edited in place is kept. Raises UsageError where that is taken."""
+    check_path(source)
     backup = source.with_name(f"{source.name}.before-edit")
     if backup.exists():
         raise UsageError(f"{backup} exists already", "move the older backup away")
@@ -220,6 +224,7 @@ def _folder_of(request: Request, examined: Examined) -> Path:
             "give the folder of a whole checkpoint",
         )
     folder = Path(loadable(request, manifest).reference)
+    folder = folder.resolve() if folder.name in ("", "..") else folder
     if not folder.is_dir() or request.location.subfolder or request.location.variant or manifest.repaired is not None:
         raise Unsupported(
             f"{request.reference} is not the folder of a whole checkpoint on this machine",
@@ -254,11 +259,21 @@ def _plan(examined: Examined, request: Request, wish: EditWish) -> _Plan:
     function = of_function(report.model.activation, _activation(examined, wish, len(labels)))
     approximate += [function] if function else []
     config = edited_config(examined.manifest.config, labels or None, wish.settings)
-    if config == examined.manifest.config and not labels:
+    _check_unicode(examined.manifest.config, config)
+    if config == examined.manifest.config and not (labels or wish.merge_adapter):
         raise UsageError("no change was given", "name a change, such as --rename OLD=NEW")
-    if not labels:
+    if not (labels or wish.merge_adapter):
         exact.append("No weight changes.")
     return _Plan(labels, tensors, config, tuple(exact), tuple(approximate))
+
+
+def _check_unicode(*configs: Mapping[str, Any]) -> None:
+    """Raises UsageError for a name of a class, or another text, that no file holds."""
+    try:
+        json.dumps(configs, ensure_ascii=False).encode()
+    except UnicodeEncodeError as err:
+        found = err.object[err.start : err.end]
+        raise UsageError(f"{found!r} in config.json is not valid Unicode", "give the class another name") from None
 
 
 def _fitted(examined: Examined, request: Request, wish: EditWish, tell: Progress) -> tuple[EditWish, EditFit | None]:

@@ -64,11 +64,9 @@ class MergeProof:
         return None not in (self.max_difference, self.tolerance) and self.max_difference <= self.tolerance  # type: ignore[operator]
 
 
-def merge_into(folder: Path, request: Request, tell: Progress) -> AdapterMerge:
-    """Writes the merged checkpoint into `folder`. Raises UsageError for no adapter, Unsupported for one that can't be
-    merged or whose result isn't proven, NotFound if a source changes meanwhile."""
-    examined = examine("inspect", request, tell)
-    base = _check(request, examined)
+def merge_into(folder: Path, request: Request, examined: Examined, base: Path, tell: Progress) -> AdapterMerge:
+    """Writes the merged checkpoint into `folder`. Raises Unsupported for a result that isn't proven, NotFound if a
+    source changes meanwhile."""
     adapter = Path(request.reference)
     states = [(place, file_states(place)) for place in (adapter, base)]
     tell("merging the adapter into its base model")
@@ -90,7 +88,7 @@ def merge_into(folder: Path, request: Request, tell: Progress) -> AdapterMerge:
     return AdapterMerge(facts.method, str(base), facts.saved, proof.max_difference, proof.tolerance, proof.inputs)
 
 
-def _check(request: Request, examined: Examined) -> Path:
+def base_to_merge(request: Request, examined: Examined) -> Path:
     """The folder of the base model. Raises where the adapter can't be merged, with the reason."""
     report, manifest = examined.report, examined.manifest
     adapter = report.adapter

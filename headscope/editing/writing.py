@@ -48,14 +48,26 @@ class NewTensor:
     numbers: Callable[[], torch.Tensor] | None = None
 
 
-def check_target(output: Path, source: Path) -> None:
-    """Raises UsageError for a folder that can't become the result."""
-    if output.is_symlink() or (output.exists() and (not output.is_dir() or any(output.iterdir()))):
+def check_target(output: Path, *read: Path) -> None:
+    """Raises UsageError for a folder that can't become the result; `read` are all folders that are read."""
+    for path in (output, *read):
+        check_path(path)
+    is_taken = output.exists() and (not output.is_dir() or any(output.iterdir()))
+    if is_taken or output.is_symlink() or output.resolve() == Path.cwd():
         raise UsageError(f"{output} exists already", "give a folder that doesn't exist, or an empty one")
     if not output.parent.is_dir():
         raise UsageError(f"there is no folder {output.parent}", "make the folder first")
-    if source.resolve() == output.resolve() or source.resolve() in output.resolve().parents:
-        raise UsageError(f"{output} is inside the checkpoint", "give a folder beside it")
+    inside = next((folder for folder in read if output.resolve().is_relative_to(folder.resolve())), None)
+    if inside is not None:
+        raise UsageError(f"{output} is inside {inside}, which is read", "give a folder beside it")
+
+
+def check_path(path: Path) -> None:
+    """Raises UsageError for a path that no record can name."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"the path {str(path)!r} is not valid UTF-8", "give another name") from None
 
 
 @contextmanager

@@ -317,6 +317,38 @@ def test_an_output_that_exists_or_is_inside_is_refused(bert: Path, tmp_path: Pat
     assert (tmp_path / "new" / "mine.txt").read_text() == "mine" and not (bert / "inside").exists()
 
 
+def test_the_folder_that_the_command_runs_in_is_no_target_and_is_edited_in_place(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(UsageError, match="exists already"):
+        headscope.edit(bert, ".", drop="bad")
+    shutil.copytree(bert, tmp_path / "mine")
+    monkeypatch.chdir(tmp_path / "mine")
+    assert headscope.edit(".", in_place=True, drop="bad").verdict.value == "proven"
+    assert {path.name for path in tmp_path.iterdir()} == {"empty", "mine", "mine.before-edit"}
+    assert logits(tmp_path / "mine").shape[-1] == 2 and logits(tmp_path / "mine.before-edit").shape[-1] == 3
+
+
+def test_what_no_file_can_name_is_refused_before_work(bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not valid UTF-8"):
+        headscope.edit(bert, tmp_path / os.fsdecode(b"real\xff"), drop="bad")
+    with pytest.raises(UsageError, match="not valid Unicode"):
+        headscope.edit(bert, tmp_path / "new", rename={"bad": os.fsdecode(b"b\xff")})
+    source = Path(shutil.copytree(bert, tmp_path / "old"))
+    config = source / "config.json"
+    config.write_text(config.read_text().replace("fair", "\\ud800"))
+    with pytest.raises(UsageError, match="not valid Unicode"):
+        headscope.edit(source, tmp_path / "new", drop="bad")
+    moved = source.rename(tmp_path / os.fsdecode(b"old\xff"))
+    config = moved / "config.json"
+    config.write_text(config.read_text().replace("\\ud800", "fair"))
+    with pytest.raises(UsageError, match="not valid UTF-8"):
+        headscope.edit(moved, in_place=True, drop="bad")
+    assert [path.name for path in tmp_path.iterdir()] == [moved.name]
+
+
 def test_a_head_that_the_checkpoint_does_not_give_is_refused(tmp_path: Path) -> None:
     torch.manual_seed(0)
     transformers.BertModel(transformers.BertConfig(**TEXT)).save_pretrained(tmp_path / "base")

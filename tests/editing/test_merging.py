@@ -222,6 +222,30 @@ def test_an_adapter_gets_the_head_of_a_checkpoint(family: str, tmp_path: Path, m
     assert not (tmp_path / "other").exists()
 
 
+def test_a_target_inside_any_folder_that_is_read_is_refused(tmp_path: Path, base: Path) -> None:
+    bare = save_adapter(base, tmp_path / "bare", peft.LoraConfig(target_modules=["query"], r=2))
+    adapter = save_adapter(base, tmp_path / "adapter", CONFIGS["lora"])
+    head = tmp_path / "head"
+    transformers.BertForSequenceClassification.from_pretrained(base, num_labels=3).save_pretrained(head)
+    given: tuple[tuple[Path, Path, dict[str, Any]], ...] = (
+        (adapter, base, {"merge_adapter": True}), (bare, base, {"adapter_head": head}),
+        (bare, head, {"adapter_head": head}),
+    )  # fmt: skip
+    for source, read, options in given:
+        before = merging.file_states(read)
+        with pytest.raises(UsageError, match="which is read"):
+            headscope.edit(source, read / "x", **options)
+        assert merging.file_states(read) == before and not (read / "x").exists()
+
+
+def test_a_merge_is_a_change_where_the_base_has_the_setting_already(tmp_path: Path, base: Path) -> None:
+    adapter = save_adapter(base, tmp_path / "adapter", CONFIGS["lora"])
+    pad = json.loads((base / "config.json").read_text())["pad_token_id"]
+    found = headscope.edit(adapter, tmp_path / "merged", merge_adapter=True, pad_token_id=pad)
+    assert found.verdict.value == "proven" and not (found.settings or found.exact)
+    assert (tmp_path / "merged").is_dir()
+
+
 def test_the_index_of_a_sharded_base_stays_behind(tmp_path: Path) -> None:
     base = save_base(tmp_path / "base")
     transformers.BertModel.from_pretrained(base).save_pretrained(base, max_shard_size="20KB")

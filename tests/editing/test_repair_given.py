@@ -165,8 +165,11 @@ def test_every_open_setting_is_given_or_accepted(bare: Path, tmp_path: Path) -> 
 
 
 def test_an_option_that_no_step_takes_ends_the_repair_before_it_begins(
-    bare: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bare: Path, adapter: Path, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clean = tmp_path / "clean"
+    model.save_pretrained(clean)
+
     def fails(*given: Any) -> None:
         raise AssertionError("work began")
 
@@ -179,11 +182,27 @@ def test_an_option_that_no_step_takes_ends_the_repair_before_it_begins(
         (adapter, {"settings": alpha, "defaults": True}, "defaults"),
         (adapter, {"settings": alpha, "config": str(adapter)}, "config"),
         (adapter, {"settings": {"use_rslora": True}, "config": str(adapter)}, "use_rslora"),
+        (clean, {"defaults": True}, "defaults"),
+        (clean, {"labels": "x"}, "labels"),
     ]
     for folder, options, named in refused:
         for dry_run in (True, False):
             with pytest.raises(UsageError, match=f"^{named}.* is given, and the repair doesn't take it"):
                 headscope.repair(folder, tmp_path / "new", dry_run=dry_run, **options)
+
+
+@pytest.mark.parametrize("name", ["r", "target_modules", "modules_to_save"])
+def test_a_setting_that_the_file_tells_is_not_given(name: str, adapter: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"^{name} is read from the file"):
+        headscope.repair(
+            adapter, tmp_path / "new", settings={"lora_alpha": 16, name: 7}, trust_remote_code=True, dry_run=True
+        )
+
+
+def test_the_folder_of_a_given_configuration_holds_no_result(adapter: Path, bare: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="which is read"):
+        headscope.repair(bare, adapter / "x", config=adapter)
+    assert not (adapter / "x").exists()
 
 
 @pytest.mark.parametrize("content", [b"{", b"[1]", b'{"a": "\xff"}', b'"text"'])

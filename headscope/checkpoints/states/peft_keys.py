@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Any
+from typing import Any, ClassVar
 
 from headscope.checkpoints.states.place import repair_by
 from headscope.facts import CheckpointManifest, CheckpointState, Repair, StateKind, TensorHeader, WeightsFormat
@@ -114,6 +114,8 @@ class MergePeft:
     targets: tuple[str, ...]
     saved: tuple[str, ...]
     is_dora: bool
+    read_settings: ClassVar = frozenset({"r", "target_modules", "modules_to_save"})
+    """What the file itself tells of the LoraConfig."""
 
     def code(self) -> str:
         """See `RepairAction`."""

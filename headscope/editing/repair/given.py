@@ -95,6 +95,8 @@ def check_given(step: RepairStep, wish: RepairWish) -> None:
             how = f"{repair.sentence} `{repair.code}`" if repair else "nothing on this machine can"
             raise Unsupported(f"headscope can't carry out the repair of {state.rule}: {seen}", how)
         elif isinstance(action, MergePeft):
+            for name in action.read_settings & wish.settings.keys():
+                raise UsageError(f"{name} is read from the file's keys and shapes", f"leave out --set {name}")
             check_trust(action, trusts=step.request.trust_remote_code)
             if not (config_of_adapter(action, wish) or (action.rank and "lora_alpha" in wish.settings)):
                 hint = _ADAPTER_HINT + (_ALPHA_HINT if action.rank else "")

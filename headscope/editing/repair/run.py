@@ -66,13 +66,12 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
     source = Path(request.reference)
     if not source.is_dir():
         raise UsageError(f"{request.reference} is not a folder", "give the folder of a checkpoint on this machine")
-    check_target(output, source)
+    check_target(output, source, *([Path(wish.config)] if wish.config else ()))
     before = file_states(source)
     tell("looking for the states of the checkpoint")
     step = states_in(request, source)
     check_given(step, wish)
-    if step.states:
-        check_taken(wish, taken_options(step, wish) | later_options(step, wish))
+    check_taken(wish, taken_options(step, wish) | later_options(step, wish))
     report = _report(request, output, step, wish)
     if wish.dry_run or not step.states:
         return report
