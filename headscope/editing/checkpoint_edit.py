@@ -103,6 +103,8 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     named, request = request.reference, in_local_folder(request)
     if wish.in_place and (wish.merge_adapter or request.reference != named):
         raise UsageError("an adapter and a folder of the Hub's cache stay as they are", "give -o DIR")
+    if wish.in_place:
+        backup_of(Path(named))
     if not wish.merge_adapter:
         return _edited(request, output, wish, tell, _Origin(named))
     if output is None:

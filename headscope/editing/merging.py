@@ -67,13 +67,16 @@ class MergeProof:
 def merge_into(folder: Path, request: Request, tell: Progress) -> AdapterMerge:
     """Writes the merged checkpoint into `folder`. Raises UsageError for no adapter, Unsupported for one that can't be
     merged or whose result isn't proven, NotFound if a source changes meanwhile."""
+    from headscope.model.quiet import quiet
+
     examined = examine("inspect", request, tell)
     base = _check(request, examined)
     adapter = Path(request.reference)
     states = [(place, file_states(place)) for place in (adapter, base)]
     tell("merging the adapter into its base model")
-    merged = _merged(request, examined, base)
-    merged.save_pretrained(folder)
+    with quiet():
+        merged = _merged(request, examined, base)
+        merged.save_pretrained(folder)
     _copy_others(adapter, base, folder, examined.manifest)
     del merged
     tell("proving the merge in a separate process")

@@ -20,6 +20,7 @@ from headscope.facts.results.edit import (
     FitMetric,
     LabelOrigin,
 )
+from headscope.model.classes.labels import are_placeholders
 from headscope.render.text.console import STRONG, TONE, Tone
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label, safe
@@ -84,6 +85,14 @@ def _facts(report: EditReport) -> Iterator[tuple[str, str]]:
     yield "checkpoint", f"{report.source}: {report.model_class}"
     if report.merge is not None:
         yield "adapter", _merge(report.merge)
+    if report.merge is not None and not report.labels:
+        yield "classes", list_of(report.labels_before, _MOST_ROWS)
+    if report.merge is not None and not report.labels and are_placeholders(report.labels_before):
+        yield (
+            "",
+            f"an adapter holds no names of classes: give them with --rename {report.labels_before[0]}=NAME in this "
+            f"call, or later: headscope edit {shlex.quote(report.output)} -o DIR --rename ...",
+        )
     yield from zip(("classes", *[""] * _MOST_ROWS), _classes(report), strict=False)
     for at, tensor in enumerate(report.tensors):
         yield (
