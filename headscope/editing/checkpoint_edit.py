@@ -161,6 +161,7 @@ def _edited(request: Request, output: Path | None, wish: EditWish, tell: Progres
             _add_record(folder, report)
             check_unchanged(source, states)
             put_in_place(folder, target, backup)
+            report = replace(report, backup="" if backup is None else str(backup))
     return report
 
 
@@ -204,7 +205,9 @@ def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origi
 
 
 def backup_of(source: Path) -> Path:
-    """Where a checkpoint that is edited in place is kept. Raises UsageError where that is taken."""
+    """Where a checkpoint that is edited in place is kept. Raises UsageError where that is taken, or has no name."""
+    if source.name in {"", ".."}:
+        raise UsageError(f"{source} is not the name of a folder", "give the folder by its name")
     backup = source.with_name(f"{source.name}.before-edit")
     if backup.exists():
         raise UsageError(f"{backup} exists already", "move the older backup away")

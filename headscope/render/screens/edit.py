@@ -115,6 +115,9 @@ def _facts(report: EditReport) -> Iterator[tuple[str, str]]:
     if report.left_out:
         files = list_of(report.left_out, 4)
         yield "left out", f"{files}: what else holds weights would still hold the old head"
+    if report.backup:
+        new, old = shlex.quote(report.output), shlex.quote(report.backup)
+        yield "backup", f"{report.backup} is the checkpoint as it was; to go back: rm -r {new} && mv {old} {new}"
     if report.verdict is EditVerdict.PROVEN:
         yield "next", f"headscope check {shlex.quote(report.output)}"
 
