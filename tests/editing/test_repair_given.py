@@ -164,7 +164,7 @@ def test_every_open_setting_is_given_or_accepted(bare: Path, tmp_path: Path) -> 
     )
     with pytest.raises(UsageError) as of_file:
         headscope.repair(bare / "model.safetensors", tmp_path / "new")
-    assert of_file.value.hint == "put it into a folder of its own, and give the folder"
+    assert of_file.value.hint == "put it into a separate folder, and give that folder"
     assert planned(settings={"num_attention_heads": 2, "hidden_act": "relu"}).assumed == ()
     assert planned(settings={"num_attention_heads": 2}, defaults=True).assumed == ('hidden_act="gelu"',)
     assert planned(config=tmp_path / "config.json").assumed == ()
