@@ -216,7 +216,7 @@ def _order_data(options: Mapping[str, Any]) -> DataRequest | None:
 
 
 _OF_FITS = {"limit": 2000, "device": "cpu"}
-"""What a fit takes if nothing is said."""
+"""What a fit takes by default."""
 _SEEDS = 2**63
 
 

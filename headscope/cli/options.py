@@ -103,6 +103,7 @@ TrustRemoteCode = Annotated[
     bool, option("--trust-remote-code", "Allow model code that comes with the checkpoint to run.", panel=_WHAT)
 ]
 Json = Annotated[bool, option("--json", "Short for --format json.", panel=_OUTPUT)]
+JsonAlone = Annotated[bool, option("--json", "Write the report as JSON.", panel=_OUTPUT)]
 OutputFile = Annotated[
     Path | None,
     option("-o --output", "Write to FILE atomically; use - for stdout.", "FILE", panel=_OUTPUT, callback=_file),

@@ -74,7 +74,11 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
         model_class=model.class_name,
         labels_before=model.labels,
         exact=(f"PEFT loads {few_of(parameters)} as {head} has them.",),
-        approximate=(f"An adapter holds no names of classes: load its base with num_labels={model.num_labels}.",),
+        approximate=(
+            f"An adapter holds no names of classes: load its base with num_labels={model.num_labels}.",
+            "The head means something only for the hidden states that it was trained on: which base and adapter these "
+            "came from isn't compared.",
+        ),
         proof=EditProof(reason="a dry run proves nothing" if dry_run else ""),
         head_from=head,
         is_dry_run=dry_run,

@@ -107,6 +107,8 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     named, request = request.reference, in_local_folder(request)
     if wish.in_place and (wish.merge_adapter or request.reference != named):
         raise UsageError("an adapter and a folder of the Hub's cache stay as they are", "give -o DIR")
+    if wish.in_place:
+        backup_of(Path(named))
     if not wish.merge_adapter:
         return _edited(request, output, wish, tell, _Origin(named))
     if output is None:
@@ -165,6 +167,7 @@ def _edited(request: Request, output: Path | None, wish: EditWish, tell: Progres
             _add_record(folder, report)
             check_unchanged(source, states)
             put_in_place(folder, target, backup)
+            report = replace(report, backup="" if backup is None else str(backup))
     return report
 
 
@@ -210,6 +213,7 @@ def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origi
 def backup_of(source: Path) -> Path:
     """Where a checkpoint that is edited in place is kept. Raises UsageError where that is taken."""
     check_path(source)
+    source = source.resolve() if source.name in ("", "..") else source
     backup = source.with_name(f"{source.name}.before-edit")
     if backup.exists():
         raise UsageError(f"{backup} exists already", "move the older backup away")

@@ -53,7 +53,8 @@ def fitted_temperature(texts: ScoredTexts) -> float:
     if not _LEAST * _EDGE < found < _MOST / _EDGE:
         why = "every text is predicted rightly" if found < 1 else "the scores say nothing about the labels"
         raise UsageError(
-            f"no temperature between {_LEAST:g} and {_MOST:g} fits best: {why}", "give more or other texts"
+            f"no temperature between {_LEAST:g} and {_MOST:g} fits best: {why}",
+            "give more or other texts; the model may be untrained, or the labels of the data not its classes",
         )
     return found
 

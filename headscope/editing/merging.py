@@ -67,11 +67,14 @@ class MergeProof:
 def merge_into(folder: Path, request: Request, examined: Examined, base: Path, tell: Progress) -> AdapterMerge:
     """Writes the merged checkpoint into `folder`. Raises Unsupported for a result that isn't proven, NotFound if a
     source changes meanwhile."""
+    from headscope.model.quiet import quiet
+
     adapter = Path(request.reference)
     states = [(place, file_states(place)) for place in (adapter, base)]
     tell("merging the adapter into its base model")
-    merged = _merged(request, examined, base)
-    merged.save_pretrained(folder)
+    with quiet():
+        merged = _merged(request, examined, base)
+        merged.save_pretrained(folder)
     _copy_others(adapter, base, folder, examined.manifest)
     del merged
     tell("proving the merge in a separate process")

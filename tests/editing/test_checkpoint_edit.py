@@ -260,14 +260,20 @@ def test_a_dry_run_writes_nothing(bert: Path, tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out and not list(tmp_path.iterdir())
 
 
-def test_in_place_keeps_the_checkpoint_as_a_backup(tmp_path: Path) -> None:
+def test_in_place_keeps_the_checkpoint_as_a_backup(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = saved("BertForSequenceClassification", tmp_path / "model")
     before = logits(source)
-    headscope.edit(source, in_place=True, drop="bad")
+    assert main(["edit", str(source), "--in-place", "--drop", "bad"]) == 0
+    kept = f"{source}.before-edit"
+    words = f"backup {kept} is the checkpoint as it was; to go back: rm -r {source} && mv {kept} {source}"
+    assert words in " ".join(capsys.readouterr().out.split())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "model.before-edit"]
     torch.testing.assert_close(logits(tmp_path / "model.before-edit"), before)
     torch.testing.assert_close(logits(source), before[:, 1:], rtol=1e-4, atol=1e-5)
-    with pytest.raises(UsageError, match="before-edit"):
+    monkeypatch.setattr(checkpoint_edit, "examine", None)  # nothing is read before that is said
+    with pytest.raises(UsageError, match="before-edit exists already"):
         headscope.edit(source, in_place=True, rename={"fair": "x"})
 
 

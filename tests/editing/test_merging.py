@@ -1,6 +1,8 @@
 """`edit --merge-adapter` on adapters that PEFT saved: PEFT's own load, and its merge, are the oracles."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +137,16 @@ def test_the_command_merges_and_then_renames(
     torch.testing.assert_close(logits(plain(new)), before[:, [0, 2]], rtol=1e-3, atol=1e-4)
     assert plain(new).config.id2label == {0: "a", 1: "c"}
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_the_screen_names_the_classes_and_libraries_are_silent(lora: Path, tmp_path: Path) -> None:
+    """As its own process: the runner of the tests catches warnings before they reach stderr."""
+    command = ["-m", "headscope", "edit", str(lora), "--merge-adapter", "-o", str(tmp_path / "new")]
+    ran = subprocess.run([sys.executable, "-W", "always", *command], capture_output=True, text=True, check=True)
+    assert "Warning" not in ran.stderr, ran.stderr
+    words = " ".join(ran.stdout.split())
+    assert "classes LABEL_0, LABEL_1, LABEL_2 an adapter holds no names of classes" in words
+    assert "--rename LABEL_0=NAME in this call, or later: headscope edit " in words
 
 
 def test_a_dry_run_merges_and_leaves_nothing(lora: Path, tmp_path: Path) -> None:

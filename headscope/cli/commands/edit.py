@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headscope.cli.commands.check import Split, TextColumns
-from headscope.cli.options import Json, ModelClass, Pages, Quiet, TrustRemoteCode, option
+from headscope.cli.options import JsonAlone, ModelClass, Pages, Quiet, TrustRemoteCode, option
 from headscope.cli.output import write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
@@ -139,12 +139,17 @@ class ResultOptions:
     text: Annotated[
         Several, option("--text", "A text that the proof runs through both models.", "TEXT", panel=_RESULT)
     ] = None
-    json: Json = False
+    json: JsonAlone = False
     quiet: Quiet = False
 
 
 def edit_command(  # noqa: PLR0917  Typer passes every option by name
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a checkpoint.", show_default=False)],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="The folder of a checkpoint, or a Hub ID in the local cache.", show_default=False
+        ),
+    ],
     labels: LabelChangeOptions,
     scores: ScoreChangeOptions,
     fit: FitOptions,

@@ -126,9 +126,11 @@ def _check_config(request: Request, action: object, wish: RepairWish, seen: str)
             )
     lacking = _open(action, wish)
     if not wish.takes_defaults and (lacking or not wish.settings):
-        named = f" {list_of(list(lacking), _MOST_NAMED)}" if lacking else ""
-        hint = f"; or the settings of your training that no shape tells{named}, as --set NAME=VALUE; or --defaults if "
-        raise Unsupported(seen, f"{_CONFIG_HINT}{hint}those of the class are right")
+        hint, defaults = f"{_CONFIG_HINT}; or, as --set NAME=VALUE, the settings that no shape tells", ""
+        if lacking:
+            hint += f": {list_of(list(lacking), _MOST_NAMED)}"
+            defaults = ": " + list_of([f"{name}={json.dumps(value)}" for name, value in lacking.items()], _MOST_NAMED)
+        raise Unsupported(seen, f"{hint}; or --defaults if those of the class are right{defaults}")
 
 
 def _names_of(action: WriteConfig) -> set[str]:

@@ -65,7 +65,9 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
     """
     source = Path(request.reference)
     if not source.is_dir():
-        raise UsageError(f"{request.reference} is not a folder", "give the folder of a checkpoint on this machine")
+        is_file = Path(request.reference).is_file()
+        hint = "put it into a separate folder, and give that folder" if is_file else "give a folder on this machine"
+        raise UsageError(f"{request.reference} is not a folder", hint)
     check_target(output, source, *([Path(wish.config)] if wish.config else ()))
     before = file_states(source)
     tell("looking for the states of the checkpoint")

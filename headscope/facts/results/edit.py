@@ -284,6 +284,8 @@ class EditReport:
     """The checkpoint whose head was written into an adapter; empty without `--adapter-head`."""
     is_dry_run: bool = False
     """Whether nothing was to be written."""
+    backup: str = ""
+    """The folder with the checkpoint as it was; empty without `--in-place`."""
     command: str = "edit"
     schema_version: str = SCHEMA_VERSION
 

@@ -1,5 +1,6 @@
 """What the screen of `probe` says below the scores: rows of a word and its text, the most important ones or all."""
 
+import shlex
 from collections.abc import Iterator
 
 from headscope.facts.counting import counted, few_of, told_gaps
@@ -11,10 +12,11 @@ from headscope.facts.probing.result import (
     OpinionKind,
     ProbeResult,
     Problem,
+    Standing,
     Start,
     StartingLoss,
 )
-from headscope.render.probing.words import beats_constant, candidate_words, input_words
+from headscope.render.probing.words import beats_constant, candidate_words, chance, input_words
 from headscope.render.text.safe import safe
 
 FactRow = tuple[str, str]
@@ -42,6 +44,7 @@ def first_facts(result: ProbeResult) -> Iterator[FactRow]:
     first, others = result.notes[:1], result.notes[1:]
     yield from (("note", safe(note)) for note in (*first, "; ".join(others)) if note)
     yield from _open(result)
+    yield from _next(result)
 
 
 _SHORT = {
@@ -77,6 +80,7 @@ def detailed_facts(result: ProbeResult) -> Iterator[FactRow]:
     yield from _open(result)
     for gap in result.left_out:
         yield "left out", f"{safe(gap.topic)}: {safe(gap.reason)}"
+    yield from _next(result)
 
 
 def _texts_fact(result: ProbeResult) -> FactRow:
@@ -103,6 +107,22 @@ def _written(result: ProbeResult) -> Iterator[FactRow]:
     )
     if found.why_module:
         yield "", f"not in the class's own parameters: {safe(found.why_module)}"
+    versus, best = result.against(found.vector), result.candidate(result.best)
+    if versus is not None and versus.verdict is Standing.BETTER:
+        yield (
+            "",
+            f"not the best vector: the {candidate_words(best, input_words(result))} is significantly better, "
+            f"{best.mean:.3f} against {result.candidate(found.vector).mean:.3f} (p = {chance(versus.p_value)}). "
+            "`--code -o FILE` writes a module that trains a classifier on it",
+        )
+
+
+def _next(result: ProbeResult) -> Iterator[FactRow]:
+    """The command that looks at what was written."""
+    found = result.written
+    if found is not None and not found.failure:
+        is_own, place = found.layout is HeadLayout.OWN, shlex.quote(found.folder)
+        yield "next", safe(f"headscope check {place} --for inference" if is_own else f"python {place}/classifier.py")
 
 
 def _on_head(result: ProbeResult) -> Iterator[FactRow]:

@@ -20,6 +20,7 @@ from headscope.facts.results.edit import (
     FitMetric,
     LabelOrigin,
 )
+from headscope.model.classes.labels import are_placeholders
 from headscope.render.text.console import STRONG, TONE, Tone
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label, safe
@@ -84,6 +85,14 @@ def _facts(report: EditReport) -> Iterator[tuple[str, str]]:
     yield "checkpoint", f"{report.source}: {report.model_class}"
     if report.merge is not None:
         yield "adapter", _merge(report.merge)
+    if report.merge is not None and not report.labels:
+        yield "classes", list_of(report.labels_before, _MOST_ROWS)
+    if report.merge is not None and not report.labels and are_placeholders(report.labels_before):
+        yield (
+            "",
+            f"an adapter holds no names of classes: give them with --rename {report.labels_before[0]}=NAME in this "
+            f"call, or later: headscope edit {shlex.quote(report.output)} -o DIR --rename ...",
+        )
     yield from zip(("classes", *[""] * _MOST_ROWS), _classes(report), strict=False)
     for at, tensor in enumerate(report.tensors):
         yield (
@@ -106,6 +115,9 @@ def _facts(report: EditReport) -> Iterator[tuple[str, str]]:
     if report.left_out:
         files = list_of(report.left_out, 4)
         yield "left out", f"{files}: what else holds weights would still hold the old head"
+    if report.backup:
+        new, old = shlex.quote(report.output), shlex.quote(report.backup)
+        yield "backup", f"{report.backup} is the checkpoint as it was; to go back: rm -r {new} && mv {old} {new}"
     if report.verdict is EditVerdict.PROVEN:
         yield "next", f"headscope check {shlex.quote(report.output)}"
 

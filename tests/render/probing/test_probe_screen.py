@@ -10,18 +10,21 @@ from headscope.facts.probing.result import (
     Baseline,
     BaselineKind,
     Candidate,
+    HeadLayout,
     Metric,
     Opinion,
     OpinionKind,
     ProbeFirst,
     ProbeResult,
     Problem,
+    Score,
     Selected,
     Standing,
     Start,
     StartingLoss,
     Vector,
     Versus,
+    WrittenHead,
 )
 from headscope.facts.stored.checkpoint import Gap
 from headscope.render.probing.screen import probe_screen
@@ -229,3 +232,25 @@ def test_a_long_row_of_the_table_continues_below_its_last_column() -> None:
     row = next(at for at, line in enumerate(lines) if "input of the head" in line)
     assert lines[row + 1].startswith(" " * lines[row].index("input"))
     assert lines[row + 1].strip()
+
+
+@pytest.mark.parametrize(
+    ("vector", "layout", "versus", "said", "following"),
+    [
+        ("head", HeadLayout.OWN, REAL, True, "headscope check 'my head' --for inference"),
+        ("head", HeadLayout.OWN, replace(REAL, verdict=Standing.UNDECIDED), False, "headscope check 'my head' --for"),
+        ("masked_mean-11", HeadLayout.MODULE, REAL, False, "python 'my head'/classifier.py"),
+    ],
+)
+def test_a_written_head_says_whether_another_vector_is_better(
+    vector: str, layout: HeadLayout, versus: Versus, said: bool, following: str
+) -> None:
+    written = WrittenHead("my head", layout, vector, Score(Metric.ACCURACY, 0.874, 0.86, 0.89), ("classifier.weight",))
+    result = replace(RESULT, written=written, versus=(versus, BEATS_WORDS))
+    warned = "mean over tokens of layer 11 is significantly better, 0.912 against 0.874 (p = 0.002). `--code -o FILE`"
+    for details in (False, True):
+        words = " ".join(plain_text(probe_screen(result, details=details)).split())
+        assert (warned in words) is said
+        assert f"next {following}" in words
+        failed = replace(result, written=replace(written, failure="it differs"))
+        assert "next" not in plain_text(probe_screen(failed, details=details)).split()

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from headscope.cli.options import Json, Source, option
+from headscope.cli.options import JsonAlone, Source, option
 from headscope.cli.output import check_output, write_stdout
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
@@ -14,7 +14,7 @@ SnapshotFile = Annotated[Path, option("-o --output", "The file to write.", "FILE
 Silent = Annotated[bool, option("-q --quiet", "Print nothing and show no progress.")]
 
 
-def snapshot_command(source: Source, output: SnapshotFile, json: Json = False, quiet: Silent = False) -> int:
+def snapshot_command(source: Source, output: SnapshotFile, json: JsonAlone = False, quiet: Silent = False) -> int:
     """Save the config and tensor headers in one small file that every command accepts as MODEL."""
     if str(output) == "-":
         raise UsageError("-o -: a snapshot is written atomically, which stdout can't guarantee", "name a file")
