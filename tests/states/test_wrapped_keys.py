@@ -17,6 +17,9 @@ from headscope.facts import Severity, StateKind
 from tests.families import FAMILIES
 from tests.saving import save_sharded_safetensors, save_sharded_torch
 
+_SMALL = {
+    "vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+}  # fmt: skip
 _LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
 
 
@@ -161,3 +164,18 @@ def test_fsdp_and_checkpointed_parts_are_known_by_the_names_that_torch_uses() ->
     from headscope.checkpoints.states.wrapped_keys import ANYWHERE
 
     assert {_CHECKPOINT_PREFIX, FSDP_PREFIX, "_orig_mod."} == set(ANYWHERE)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "net."])
+@pytest.mark.parametrize("stray", ["classifier.weight", "bert.pooler.dense.weight", "pooler.dense.weight"])
+def test_no_repair_is_named_that_gives_a_parameter_two_tensors(tmp_path: Path, prefix: str, stray: str) -> None:
+    torch.manual_seed(0)
+    cls = transformers.BertForSequenceClassification
+    model = cls(transformers.BertConfig(**_SMALL, **_LABELS))
+    state = {f"{prefix}{key}": value for key, value in model.state_dict().items()}
+    model.config.save_pretrained(tmp_path)
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    assert [item.rule for item in headscope.inspect(tmp_path).checkpoint.states] == ["HS802"]
+    torch.save(state | {stray: torch.randn(3 if stray.startswith("c") else 16, 16)}, tmp_path / "pytorch_model.bin")
+    report = headscope.inspect(tmp_path)
+    assert report.checkpoint.states == () and report.weights.new

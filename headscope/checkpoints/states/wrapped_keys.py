@@ -47,11 +47,9 @@ class Rekeying:
         return f"{words} and {prefix}" if words else prefix
 
 
-def rekeyed(manifest: CheckpointManifest, change: Rekeying) -> CheckpointManifest | None:
-    """The manifest with its keys changed; None where two tensors would get one key."""
-    tensors = renamed_tensors(manifest.tensors, change)
-    if len({tensor.key for tensor in tensors}) < len(tensors):
-        return None
+def rekeyed(manifest: CheckpointManifest, change: Rekeying) -> CheckpointManifest:
+    """The manifest with its keys changed; of two tensors that would get one key, the first."""
+    tensors = tuple({tensor.key: tensor for tensor in reversed(renamed_tensors(manifest.tensors, change))}.values())
     shared = tuple(tuple(map(change, group)) for group in manifest.shared)
     return replace(manifest, tensors=tensors, shared=shared)
 

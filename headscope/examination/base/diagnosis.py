@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError
-from headscope.facts import CheckpointManifest, CheckpointState, WeightDiff
+from headscope.facts import CheckpointManifest, CheckpointState, ParameterStatus, WeightDiff
 
 if TYPE_CHECKING:
     from headscope.model.classes.model_request import Choice
@@ -70,18 +70,34 @@ def _loaded(choice: Choice, manifest: CheckpointManifest) -> WeightDiff | None:
 def _with_keys_repaired(
     choice: Choice, manifest: CheckpointManifest, diff: WeightDiff, known: Diagnosis
 ) -> Diagnosis | None:
-    """The diagnosis where keys that are changed in memory load more than the stored ones; None where none do."""
+    """The diagnosis where keys that are changed in memory load more than the stored ones.
+
+    None where none do, and where the best change gives one parameter two tensors: which is meant is not known.
+    """
     from headscope.checkpoints.states.wrapped_keys import find_rekeyings, rekeyed, state_of_wrapped_keys
 
     tried = []
     for change in find_rekeyings(manifest, diff):
         changed = rekeyed(manifest, change)
-        found = _loaded(choice, changed) if changed is not None else None
+        found = _loaded(choice, changed)
         if found is not None and found.loaded > diff.loaded:
-            tried.append((change, found))
+            is_clear = len(changed.tensors) == len(manifest.tensors) and not _given_twice(changed, found)
+            tried.append((found.loaded, is_clear, -len(tried), change, found))
     if not tried:
         return None
-    change, best = max(tried, key=lambda pair: pair[1].loaded)
+    _, is_clear, _, change, best = max(tried, key=lambda item: item[:3])
+    if not is_clear:
+        return None
     words = f"{known.change} and {change.in_words()}" if known.change else change.in_words()
     before = [state.rule for state in known.states]
     return Diagnosis((*known.states, state_of_wrapped_keys(manifest, change, before)), words, best)
+
+
+def _given_twice(manifest: CheckpointManifest, diff: WeightDiff) -> bool:
+    """Whether the loader leaves out a tensor without a word, for another one of the same parameter."""
+    keys = {item.name: item.checkpoint_keys for item in diff.parameters if item.status is ParameterStatus.LOADED}
+    used = {key for several in keys.values() for key in several}
+    left = {item.key for item in manifest.tensors} - used - set(diff.unused)
+    return any(
+        key in keys or key.partition(".")[2] in keys or any(name.endswith(f".{key}") for name in keys) for key in left
+    )
