@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,10 @@ _ROUNDINGS = 8
 """How often the rounding of merged weights may add up in a score, in units of the stored format."""
 _SUMS = 2048
 """The same for sums in single precision through all layers, in another order."""
-_OF_ADAPTER = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "config.json", EDIT_RECORD)
+_OF_TRAINING = (
+    "adapter_config.json", "adapter_model.*", "training_args.bin", "trainer_state.json", "optimizer.*", "scheduler.*",
+    "scaler.pt", "rng_state*.pth",
+)  # fmt: skip
 _BATCHES = 2
 
 
@@ -140,13 +144,19 @@ def model_in(request: Request, examined: Examined, base: Path, dtype: torch.dtyp
     return load_model(choice, place, torch.device("cpu"), dtype)
 
 
+def _is_of_training(name: str) -> bool:
+    """Whether a file belongs to an adapter or to a training that goes on, in whatever folder of the source."""
+    last = name.rpartition("/")[2]
+    return name.startswith("checkpoint-") or any(fnmatch(last, pattern) for pattern in _OF_TRAINING)
+
+
 def _copy_others(adapter: Path, base: Path, folder: Path, manifest: CheckpointManifest) -> None:
     """The tokenizer, the card and other files: those of the base, and over them those of the adapter."""
     for place in (base, adapter):
         names = tuple(file_states(place))
         weights = {file.name for file in manifest.files}
-        left_out = {*old_heads(names, manifest), *weights, *_OF_ADAPTER, *INDEXES}
-        kept = [name for name in names if name not in left_out and not name.startswith("checkpoint-")]
+        left_out = {*old_heads(names, manifest), *weights, *INDEXES, "config.json", EDIT_RECORD}
+        kept = [name for name in names if name not in left_out and not _is_of_training(name)]
         copy_files(place, folder, kept, link=False)
 
 

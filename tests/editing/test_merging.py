@@ -1,6 +1,7 @@
 """`edit --merge-adapter` on adapters that PEFT saved: PEFT's own load, and its merge, are the oracles."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -268,6 +269,20 @@ def test_the_index_of_a_sharded_base_stays_behind(tmp_path: Path) -> None:
     stored = {path.name for path in (tmp_path / "merged").glob("*.safetensors")}
     assert stored == (set(json.loads(named.read_text())["weight_map"].values()) if named.exists() else stored)
     assert torch.allclose(logits(plain(tmp_path / "merged")), logits(unmerged(base, adapter)), atol=1e-4)
+
+
+def test_files_of_training_and_of_other_adapters_stay_behind(base: Path, lora: Path, tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    shutil.copytree(lora, adapter)
+    shutil.copytree(lora, adapter / "second")
+    for name in ("training_args.bin", "trainer_state.json", "scheduler.pt", "rng_state_0.pth", "notes.txt"):
+        (adapter / name).write_bytes(b"{}")
+    (adapter / "1_Pooling").mkdir()
+    (adapter / "1_Pooling" / "config.json").write_bytes(b"{}")
+    headscope.edit(adapter, tmp_path / "merged", merge_adapter=True)
+    found = {path.relative_to(tmp_path / "merged").as_posix() for path in (tmp_path / "merged").rglob("*.*")}
+    assert {"notes.txt", "1_Pooling/config.json", "config.json"} <= found
+    assert not [name for name in found if name.rpartition("/")[2].startswith(("adapter_", "train", "sched", "rng_"))]
 
 
 def test_scores_that_are_not_numbers_prove_nothing(tmp_path: Path, base: Path) -> None:
