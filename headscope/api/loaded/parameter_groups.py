@@ -30,7 +30,8 @@ def parameter_groups(
     new pooler), `loaded`, `adapter` for what PEFT added beside loaded layers, `unknown` for parameters of a loaded base
     model whose origin is not known, such as a resized embedding. Weight decay is left out where `Trainer` leaves it
     out: biases and normalizations, in groups of `, no decay`. Frozen parameters, and parameters of the head that the
-    logits don't depend on, are in no group.
+    logits don't depend on, are in no group. What was changed after the load, even by `reset_parameters()`, counts as
+    loaded: numbers don't say whether they were trained or drawn.
 
     Args:
         model: The model in memory, wrapped or not. It stays untouched.
