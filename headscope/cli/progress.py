@@ -1,6 +1,7 @@
 """A status line on stderr for what takes over a second; silent where nobody watches."""
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -20,14 +21,32 @@ Tell = Callable[[str], None]
 @contextmanager
 def telling_progress(quiet: bool) -> Iterator[Tell]:
     """A function to tell each step to; the steps are shown from the second second on, if anybody watches."""
-    if quiet or not is_watched():
-        yield _silence
+    with ended_by_sigterm():
+        if quiet or not is_watched():
+            yield _silence
+            return
+        line = _StatusLine()
+        try:
+            yield line.tell
+        finally:
+            line.close()
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """A scheduler's SIGTERM ends what runs as any other exit does: workers stop, unfinished folders are removed."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield
         return
-    line = _StatusLine()
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
-        yield line.tell
+        yield
     finally:
-        line.close()
+        signal.signal(signal.SIGTERM, before)
 
 
 def _silence(step: str) -> None:

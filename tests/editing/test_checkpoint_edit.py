@@ -434,6 +434,17 @@ def test_a_killed_edit_leaves_source_and_no_result(bert: Path, tmp_path: Path) -
     assert headscope.edit(bert, tmp_path / "new", drop="bad").verdict.value == "proven"
 
 
+def test_an_edit_that_is_told_to_end_leaves_no_folder(bert: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headscope", "edit", str(bert), "-o", str(tmp_path / "new"), "--drop", "bad"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not list(tmp_path.glob(".new.*")) and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_target_that_cannot_be_written_is_a_sentence(bert: Path, tmp_path: Path, monkeypatch: Any) -> None:
     def full(*given: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device")

@@ -2,9 +2,7 @@
 
 import gc
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +29,7 @@ from headscope.cli.options import (
     option,
 )
 from headscope.cli.output import check_output, print_screen, tell_written, write_file, write_stderr, write_stdout
-from headscope.cli.progress import is_watched
+from headscope.cli.progress import ended_by_sigterm, is_watched
 from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -220,7 +218,7 @@ def scan_command(
     given = hub.keywords() | {name: value for name, value in vars(work).items() if value is not None}
     given |= {name: value for name, value in vars(rules).items() if value is not None}
     executor, stdout = given.pop("executor"), RowsOnStdout()
-    with _ended_by_sigterm(), _progress(table.quiet or _rows_on_screen(table)) as done:
+    with ended_by_sigterm(), _progress(table.quiet or _rows_on_screen(table)) as done:
         write = None if table.place else stdout.write
         place = ScanOutput(table.place, write, table.resume, table.only_new, progress=done, executor=executor)
         found = run_scan(read, place, **given)
@@ -234,23 +232,6 @@ def scan_command(
         return code
     write_stderr("The reader of stdout closed it, so the scan ended early; name a file with -o.\n")
     return code or ExitCode.UNDETERMINED
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """A scheduler's SIGTERM ends the workers and removes what they share, as any other exit does."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
-        yield
-        return
-
-    def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class RowsOnStdout:

@@ -9,6 +9,7 @@ from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointManifest, CheckpointState, ParameterStatus, WeightDiff
 
 if TYPE_CHECKING:
+    from headscope.checkpoints.states.wrapped_keys import Rekeying
     from headscope.model.classes.model_request import Choice
     from headscope.model.loading.loader import Loaded
 
@@ -76,16 +77,16 @@ def _with_keys_repaired(
     """
     from headscope.checkpoints.states.wrapped_keys import find_rekeyings, rekeyed, state_of_wrapped_keys
 
-    tried = []
+    tried: list[tuple[tuple[int, bool, int], Rekeying, WeightDiff]] = []
     for change in find_rekeyings(manifest, diff):
         changed = rekeyed(manifest, change)
         found = _loaded(choice, changed)
         if found is not None and found.loaded > diff.loaded:
             is_clear = len(changed.tensors) == len(manifest.tensors) and not _given_twice(changed, found)
-            tried.append((found.loaded, is_clear, -len(tried), change, found))
+            tried.append(((found.loaded, is_clear, -len(tried)), change, found))
     if not tried:
         return None
-    _, is_clear, _, change, best = max(tried, key=lambda item: item[:3])
+    (_, is_clear, _), change, best = max(tried, key=lambda item: item[0])
     if not is_clear:
         return None
     words = f"{known.change} and {change.in_words()}" if known.change else change.in_words()
