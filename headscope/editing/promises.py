@@ -23,6 +23,7 @@ def promises(
     exact = list(_exact_promises(labels, wish, is_softmax, before))
     approximate = list(_approximate_promises(labels, wish, is_softmax, before))
     coarse = sorted(_HALVES.intersection(formats))
+    exact = [(words, is_computed or wish.dtype in coarse) for words, is_computed in exact]
     rounded = [words for words, is_computed in exact if is_computed and coarse]
     if rounded:
         approximate[:0] = [
