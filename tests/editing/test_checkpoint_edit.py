@@ -265,6 +265,7 @@ def test_in_place_keeps_the_checkpoint_as_a_backup(
 ) -> None:
     source = saved("BertForSequenceClassification", tmp_path / "model")
     before = logits(source)
+    monkeypatch.setenv("COLUMNS", "2000")  # no path is broken into lines
     assert main(["edit", str(source), "--in-place", "--drop", "bad"]) == 0
     kept = f"{source}.before-edit"
     words = f"backup {kept} is the checkpoint as it was; to go back: rm -r {source} && mv {kept} {source}"

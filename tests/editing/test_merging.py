@@ -1,6 +1,7 @@
 """`edit --merge-adapter` on adapters that PEFT saved: PEFT's own load, and its merge, are the oracles."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -142,12 +143,16 @@ def test_the_command_merges_and_then_renames(
 
 def test_the_screen_names_the_classes_and_libraries_are_silent(lora: Path, tmp_path: Path) -> None:
     """As its own process: the runner of the tests catches warnings before they reach stderr."""
-    command = ["-m", "headscope", "edit", str(lora), "--merge-adapter", "-o", str(tmp_path / "new")]
-    ran = subprocess.run([sys.executable, "-W", "always", *command], capture_output=True, text=True, check=True)
+    python = [sys.executable, "-W", "always", "-m", "headscope"]
+    command = [*python, "edit", str(lora), "--merge-adapter", "-o", str(tmp_path / "new")]
+    wide = os.environ | {"COLUMNS": "2000"}  # no path is broken into lines
+    ran = subprocess.run(
+        [sys.executable, "-W", "always", *command], capture_output=True, text=True, check=True, env=wide
+    )
     assert "Warning" not in ran.stderr, ran.stderr
     words = " ".join(ran.stdout.split())
     assert "classes LABEL_0, LABEL_1, LABEL_2 an adapter holds no names of classes" in words
-    assert "--rename LABEL_0=NAME in this call, or later: headscope edit " in words
+    assert f"--rename LABEL_0=NAME in this call, or later: headscope edit {tmp_path / 'new'} -o DIR --rename" in words
 
 
 def test_a_dry_run_merges_and_leaves_nothing(lora: Path, tmp_path: Path) -> None:
