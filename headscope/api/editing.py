@@ -215,12 +215,13 @@ def _order_data(options: Mapping[str, Any]) -> DataRequest | None:
     return None if file is None else DataRequest(file, _columns(options, "label_column"), split=options.get("split"))
 
 
-_OF_FITS = {"limit": 2000, "device": "cpu"}
+_OF_FITS: dict[str, Any] = {"limit": 2000, "device": "cpu"}
 """What a fit takes by default."""
 _SEEDS = 2**63
 
 
 def _seed(options: Mapping[str, Any]) -> int:
+    """The seed. Raises UsageError for what no generator takes."""
     found = options.get("seed", 0)
     if type(found) is not int or not 0 <= found < _SEEDS:
         raise UsageError(f"{found!r} is not a seed", f"give a whole number from 0 to {_SEEDS - 1}")
@@ -243,11 +244,12 @@ def _fit_wish(options: Mapping[str, Any]) -> FitWish | None:
         return None
     if kind not in [item.value for item in FitKind]:
         raise UsageError(f"{kind!r} can't be fitted", f"fits: {', '.join(FitKind)}")
-    if options.get("limit", 2000) < 1:
-        raise UsageError(f"a limit of {options['limit']} texts leaves none", "give at least 40")
+    given = {**_OF_FITS, **options}
+    if given["limit"] < 1:
+        raise UsageError(f"a limit of {given['limit']} texts leaves none", "give at least 40")
     data = DataRequest(
         file, _columns(options, "label_column"), _columns(options, "text_column"), options.get("split"),
-        options.get("limit", 2000), options.get("device", "cpu"),
+        given["limit"], given["device"],
     )  # fmt: skip
     return FitWish(FitKind(kind), data)
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 _CARD, _CONFIG = "README.md", "config.json"
 _SOFTMAX = "softmax"
-_FUNCTIONS = dict(zip(PROBLEM_TYPES, ("none", _SOFTMAX, "sigmoid"), strict=True))
+_BY_PROBLEM_TYPE = dict(zip(PROBLEM_TYPES, ("none", _SOFTMAX, "sigmoid"), strict=True))
 """The function on the scores, by problem type."""
 
 
@@ -213,11 +213,16 @@ def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origi
 def backup_of(source: Path) -> Path:
     """Where a checkpoint that is edited in place is kept. Raises UsageError where that is taken."""
     check_path(source)
-    source = source.resolve() if source.name in ("", "..") else source
-    backup = source.with_name(f"{source.name}.before-edit")
+    named = _with_name(source)
+    backup = named.with_name(f"{named.name}.before-edit")
     if backup.exists():
         raise UsageError(f"{backup} exists already", "move the older backup away")
     return backup
+
+
+def _with_name(folder: Path) -> Path:
+    """The folder by a path that ends in its name, which `.` and `..` don't."""
+    return folder.resolve() if folder.name in ("", "..") else folder
 
 
 def _folder_of(request: Request, examined: Examined) -> Path:
@@ -227,8 +232,7 @@ def _folder_of(request: Request, examined: Examined) -> Path:
             f"{request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there is nothing to edit",
             "give the folder of a whole checkpoint",
         )
-    folder = Path(loadable(request, manifest).reference)
-    folder = folder.resolve() if folder.name in ("", "..") else folder
+    folder = _with_name(Path(loadable(request, manifest).reference))
     if not folder.is_dir() or request.location.subfolder or request.location.variant or manifest.repaired is not None:
         raise Unsupported(
             f"{request.reference} is not the folder of a whole checkpoint on this machine",
@@ -303,7 +307,7 @@ def _activation(examined: Examined, wish: EditWish, count: int = 0) -> str:
     """The function on the scores after the edit, of `count` classes if their number changes."""
     model, kind = examined.report.model, wish.settings.get("problem_type")
     if kind is not None:
-        return _FUNCTIONS[kind]
+        return _BY_PROBLEM_TYPE[kind]
     is_one = model.num_labels == 1 and count > 1 and model.reads_problem_type
     return _SOFTMAX if is_one and not examined.manifest.config.get("problem_type") else model.activation
 

@@ -20,18 +20,17 @@ def promises(
     In half precision, numbers that are computed are rounded so much that nothing about them is exact. `formats` are
     those that the last layer is stored in after the edit, `before` is the number of classes before it.
     """
-    exact = list(_exact_promises(labels, wish, is_softmax, before))
+    told = list(_exact_promises(labels, wish, is_softmax, before))
     approximate = list(_approximate_promises(labels, wish, is_softmax, before))
     coarse = sorted(_HALVES.intersection(formats))
-    exact = [(words, is_computed or wish.dtype in coarse) for words, is_computed in exact]
-    rounded = [words for words, is_computed in exact if is_computed and coarse]
+    rounded = [words for words, is_computed in told if coarse and (is_computed or wish.dtype in coarse)]
     if rounded:
         approximate[:0] = [
             *rounded,
             f"The last layer is stored as {' and '.join(coarse)}, which rounds what is computed: of nearly equal "
             "scores, another can win. --dtype float32 rounds less.",
         ]
-    return [words for words, is_computed in exact if not (is_computed and coarse)], approximate
+    return [words for words, _ in told if words not in rounded], approximate
 
 
 def _exact_promises(
@@ -40,7 +39,7 @@ def _exact_promises(
     """Each sentence, and whether its numbers are computed, not copied."""
     is_scaled = wish.temperature != 1.0
     kept = [label for label in labels if label.origin is LabelOrigin.KEPT and not label.shift]
-    scaled = f", divided by {wish.temperature:g}" if wish.temperature != 1.0 else ""
+    scaled = f", divided by {wish.temperature:g}" if is_scaled else ""
     if kept:
         yield (
             f"The logits of {counted(len(kept), 'kept class', 'kept classes')} are those of before{scaled}.",
@@ -57,7 +56,7 @@ def _exact_promises(
             yield f"{label.name} wins exactly where its probability was above {limit:g}.", True
         else:
             yield f"{label.name} is above 0.5 exactly where the sigmoid of its logit was above {limit:g}.", True
-    if wish.temperature != 1.0 and len(kept) == len(labels) == before:
+    if is_scaled and len(kept) == len(labels) == before:
         yield "The class with the highest score is the same for every input.", True
 
 
@@ -117,7 +116,7 @@ _FUNCTIONS = {
 
 def of_number_format(before: str, after: str) -> tuple[bool, str]:
     """Whether the last layer has the same numbers in another format, and a sentence on it."""
-    is_exact = after == "float32" and before in ("float16", "bfloat16")
+    is_exact = after == "float32" and before in _HALVES
     words = f"The last layer is stored as {after}, not as {before}"
     if is_exact:
         return True, f"{words}: the same numbers. A load in {before}, as config.json may say, rounds new ones again."

@@ -49,9 +49,11 @@ class Rekeying:
 
 def rekeyed(manifest: CheckpointManifest, change: Rekeying) -> CheckpointManifest:
     """The manifest with its keys changed; of two tensors that would get one key, the first."""
-    tensors = tuple({tensor.key: tensor for tensor in reversed(renamed_tensors(manifest.tensors, change))}.values())
+    first: dict[str, TensorHeader] = {}
+    for tensor in renamed_tensors(manifest.tensors, change):
+        first.setdefault(tensor.key, tensor)
     shared = tuple(tuple(map(change, group)) for group in manifest.shared)
-    return replace(manifest, tensors=tensors, shared=shared)
+    return replace(manifest, tensors=tuple(first.values()), shared=shared)
 
 
 def renamed_tensors(tensors: Iterable[TensorHeader], change: Rekeying) -> tuple[TensorHeader, ...]:

@@ -65,8 +65,8 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
     """
     source = Path(request.reference)
     if not source.is_dir():
-        is_file = Path(request.reference).is_file()
-        hint = "put it into a separate folder, and give that folder" if is_file else "give a folder on this machine"
+        into = "put it into a separate folder, and give that folder"
+        hint = into if source.is_file() else "give a folder on this machine"
         raise UsageError(f"{request.reference} is not a folder", hint)
     check_target(output, source, *([Path(wish.config)] if wish.config else ()))
     before = file_states(source)

@@ -86,13 +86,7 @@ def _facts(report: EditReport) -> Iterator[tuple[str, str]]:
     if report.merge is not None:
         yield "adapter", _merge(report.merge)
     if report.merge is not None and not report.labels:
-        yield "classes", list_of(report.labels_before, _MOST_ROWS)
-    if report.merge is not None and not report.labels and are_placeholders(report.labels_before):
-        yield (
-            "",
-            f"an adapter holds no names of classes: give them with --rename {report.labels_before[0]}=NAME in this "
-            f"call, or later: headscope edit {shlex.quote(report.output)} -o DIR --rename ...",
-        )
+        yield from _merged_classes(report)
     yield from zip(("classes", *[""] * _MOST_ROWS), _classes(report), strict=False)
     for at, tensor in enumerate(report.tensors):
         yield (
@@ -120,6 +114,17 @@ def _facts(report: EditReport) -> Iterator[tuple[str, str]]:
         yield "backup", f"{report.backup} is the checkpoint as it was; to go back: rm -r {new} && mv {old} {new}"
     if report.verdict is EditVerdict.PROVEN:
         yield "next", f"headscope check {shlex.quote(report.output)}"
+
+
+def _merged_classes(report: EditReport) -> Iterator[tuple[str, str]]:
+    """The classes of an adapter that was merged without another change."""
+    yield "classes", list_of(report.labels_before, _MOST_ROWS)
+    if are_placeholders(report.labels_before):
+        yield (
+            "",
+            f"an adapter holds no names of classes: give them with --rename {report.labels_before[0]}=NAME in this "
+            f"call, or later: headscope edit {shlex.quote(report.output)} -o DIR --rename ...",
+        )
 
 
 def _fit(fit: EditFit) -> Iterator[str]:
