@@ -146,9 +146,7 @@ def test_the_screen_names_the_classes_and_libraries_are_silent(lora: Path, tmp_p
     python = [sys.executable, "-W", "always", "-m", "headscope"]
     command = [*python, "edit", str(lora), "--merge-adapter", "-o", str(tmp_path / "new")]
     wide = os.environ | {"COLUMNS": "2000"}  # no path is broken into lines
-    ran = subprocess.run(
-        [sys.executable, "-W", "always", *command], capture_output=True, text=True, check=True, env=wide
-    )
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=wide)
     assert "Warning" not in ran.stderr, ran.stderr
     words = " ".join(ran.stdout.split())
     assert "classes LABEL_0, LABEL_1, LABEL_2 an adapter holds no names of classes" in words
