@@ -40,6 +40,7 @@ def ended_by_sigterm() -> Iterator[None]:
         return
 
     def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second one must not cut the removal
         raise SystemExit(128 + number)
 
     before = signal.signal(signal.SIGTERM, end)

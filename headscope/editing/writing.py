@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -76,11 +76,9 @@ def staged(output: Path) -> Iterator[Path]:
 
     Raises WriteFailed where the system refuses to write.
     """
+    folder = output.parent / f".{output.name}.{secrets.token_urlsafe(6)}"
     try:
-        folder = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
-    except OSError as err:
-        raise _failed(output, err) from err
-    try:
+        folder.mkdir(0o700)  # inside the try: a signal may come as soon as it is there
         yield folder
     except OSError as err:
         raise _failed(output, err) from err
@@ -97,7 +95,7 @@ def put_in_place(folder: Path, output: Path, backup: Path | None) -> None:
     """Makes a folder the result by renaming it; what is there is kept as `backup`, or is an empty folder."""
     mask = os.umask(0)
     os.umask(mask)
-    folder.chmod(0o777 & ~mask)  # mkdtemp gives it to its owner alone
+    folder.chmod(0o777 & ~mask)  # `staged` gives it to its owner alone
     for path in (*folder.rglob("*"), folder):  # files that a library wrote too
         _sync(path)
     if backup is not None:

@@ -446,6 +446,20 @@ def test_an_edit_that_is_told_to_end_leaves_no_folder(bert: Path, tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+def test_an_end_right_after_the_folder_was_made_removes_it(bert: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    make = os.mkdir
+
+    def make_and_end(path: Any, *given: Any, **options: Any) -> None:
+        make(path, *given, **options)
+        if Path(path).parent == tmp_path:
+            raise SystemExit(143)
+
+    monkeypatch.setattr(os, "mkdir", make_and_end)
+    with pytest.raises(SystemExit):
+        headscope.edit(bert, tmp_path / "new", drop="bad")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_target_that_cannot_be_written_is_a_sentence(bert: Path, tmp_path: Path, monkeypatch: Any) -> None:
     def full(*given: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device")
