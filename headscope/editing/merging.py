@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints import EDIT_RECORD
+from headscope.checkpoints.states.folders import OF_A_RUN, OPTIMIZER
 from headscope.editing.proving import answer_task, prove_in_process
 from headscope.editing.writing import INDEXES, check_unchanged, copy_files, file_states, old_heads
 from headscope.errors import HeadscopeError, Unsupported, UsageError
@@ -34,8 +35,7 @@ _ROUNDINGS = 8
 _SUMS = 2048
 """The same for sums in single precision through all layers, in another order."""
 _OF_TRAINING = (
-    "adapter_config.json", "adapter_model.*", "training_args.bin", "trainer_state.json", "optimizer.*", "scheduler.*",
-    "scaler.pt", "rng_state*.pth",
+    "adapter_config.json", "adapter_model.*", "training_args.bin", "trainer_state.json", OPTIMIZER, *OF_A_RUN,
 )  # fmt: skip
 _BATCHES = 2
 

@@ -10,6 +10,7 @@ import torch
 import transformers
 
 import headscope
+from headscope.errors import Unsupported
 from headscope.facts import Severity, StateKind
 from tests.families import FAMILIES
 
@@ -113,3 +114,65 @@ def test_a_class_with_code_of_its_own_is_built_from_that_code(tmp_path: Path, mo
     assert type(loaded).__name__ == "OwnForSequenceClassification"
     found, merged = loaded.state_dict(), model.merge_and_unload().state_dict()
     assert all(torch.allclose(found[name], value, atol=1e-5) for name, value in merged.items())
+
+
+def _saved(folder: Path, state: dict[str, torch.Tensor], model: Any) -> Path:
+    model.base_model.model.config.save_pretrained(folder)
+    torch.save(state, folder / "pytorch_model.bin")
+    return folder
+
+
+_HEAD = "base_model.model.classifier.modules_to_save.default"
+_POOLER = "base_model.model.bert.pooler.dense"
+_QUERY = "base_model.model.bert.encoder.layer.0.attention.self.query"
+
+
+@pytest.mark.parametrize(
+    ("stray", "like", "named"),
+    [
+        ("classifier.weight", f"{_HEAD}.weight", "classifier.weight"),
+        ("base_model.model.classifier.bias", f"{_HEAD}.bias", "classifier.bias"),
+        (f"module.{_POOLER}.bias", f"{_POOLER}.bias", "pooler.dense.bias"),
+        ("bert.pooler.dense.bias", f"{_POOLER}.bias", "bert.pooler.dense.bias"),
+        (f"{_QUERY}.weight", f"{_QUERY}.base_layer.weight", "query.weight"),
+        (f"module.{_QUERY}.lora_A.default.weight", f"{_QUERY}.lora_A.default.weight", "query.lora_A.default.weight"),
+    ],
+)
+def test_no_merge_is_named_that_gives_a_parameter_two_tensors(
+    stray: str, like: str, named: str, tmp_path: Path
+) -> None:
+    model = _wrapped(8)
+    state = model.state_dict()
+    folder = _saved(tmp_path / "model", state | {stray: torch.randn_like(state[like])}, model)
+    report = headscope.inspect(folder)
+    (found,) = report.checkpoint.states
+    assert found.rule == "HS803" and found.repair is None and report.repaired is None
+    assert f"{named}; which one is meant is not known" in found.seen()
+    with pytest.raises(Unsupported, match="two tensors stand for"):
+        headscope.repair(folder, tmp_path / "new", settings={"lora_alpha": 8})
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert any(item.severity is Severity.ERROR for item in headscope.check(folder, "inference").findings)
+
+
+def test_of_several_adapters_in_one_file_none_is_chosen(tmp_path: Path) -> None:
+    model = _wrapped(8)
+    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["query", "value"])
+    model.add_adapter("second", config)
+    folder = _saved(tmp_path / "model", model.state_dict(), model)
+    (found,) = headscope.inspect(folder).checkpoint.states
+    assert found.repair is None and "2 adapters: default, second; which one is used" in found.seen()
+
+
+def test_an_adapter_of_another_name_is_merged(tmp_path: Path) -> None:
+    family = FAMILIES["bert"]
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=8, target_modules=["query"])
+    model = peft.get_peft_model(family.build(family.classifier, **_LABELS), config, adapter_name="mine")
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter)
+    folder = _saved(tmp_path / "model", model.state_dict(), model)
+    done = headscope.repair(folder, tmp_path / "new", settings={"lora_alpha": 8})
+    assert done.verdict.value == "proven"
+    loaded = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "new").state_dict()
+    merged = model.merge_and_unload().state_dict()
+    assert all(torch.allclose(loaded[name], value, atol=1e-5) for name, value in merged.items())

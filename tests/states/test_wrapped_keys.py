@@ -13,6 +13,7 @@ from torch import nn
 
 import headscope
 from headscope.checkpoints.states.wrapped_keys import Rekeying
+from headscope.errors import Unsupported
 from headscope.facts import Severity, StateKind
 from tests.families import FAMILIES
 from tests.saving import save_sharded_safetensors, save_sharded_torch
@@ -178,4 +179,10 @@ def test_no_repair_is_named_that_gives_a_parameter_two_tensors(tmp_path: Path, p
     assert [item.rule for item in headscope.inspect(tmp_path).checkpoint.states] == ["HS802"]
     torch.save(state | {stray: torch.randn(3 if stray.startswith("c") else 16, 16)}, tmp_path / "pytorch_model.bin")
     report = headscope.inspect(tmp_path)
-    assert report.checkpoint.states == () and report.weights.new
+    (found,) = report.checkpoint.states
+    assert found.rule == "HS802" and found.repair is None and report.repaired is None and report.weights.new
+    assert re.search(rf"two tensors stand for \S*{re.escape(stray)}; which one is meant is not known", found.seen())
+    with pytest.raises(Unsupported, match="two tensors stand for") as raised:
+        headscope.repair(tmp_path, tmp_path.parent / "repaired")
+    assert "without the tensors that are not meant" in raised.value.hint
+    assert not (tmp_path.parent / "repaired").exists()

@@ -16,12 +16,18 @@ _CONFIG = "config.json"
 _LARGEST = 1e18
 
 
+OPTIMIZER = "optimizer.*"
+"""What a training run keeps of each weight, in its shape."""
+OF_A_RUN = ("scheduler.*", "scaler.pt", "rng_state*.pth")
+"""What else only a training run that goes on reads."""
+
+
 @dataclass(frozen=True, slots=True)
 class TakeFolder(ReadyAction):
     """Takes one checkpoint out of the folder, without what only a training that goes on needs."""
 
     folder: str
-    without: tuple[str, ...] = ("optimizer.pt", "scheduler.pt", "rng_state*.pth")
+    without: tuple[str, ...] = (OPTIMIZER, *OF_A_RUN)
 
     def code(self) -> str:
         """See `RepairAction`."""

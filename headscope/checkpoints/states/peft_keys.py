@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, ClassVar
@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 from headscope.checkpoints.states.place import repair_by
 from headscope.facts import CheckpointManifest, CheckpointState, Repair, StateKind, TensorHeader, WeightsFormat
 from headscope.facts.counting import counted, few_of
+from headscope.facts.stored.weights import names_given_twice
 
 PREFIX = "base_model.model."
 _LORA = re.compile(r"\.(lora_\w+)\.")
 _LAYER = re.compile(r"\.base_layer\.")
 _REPLACED = re.compile(r"\.original_module\.")
 _SAVED = re.compile(r"^(.+)\.modules_to_save\.\w+\.")
+_ADAPTER = re.compile(r"\.lora_(?:A|B|embedding_A|embedding_B|magnitude_vector)\.(\w+)|\.modules_to_save\.(\w+)\.")
 _INSIDE = re.compile(r"\.(base_layer|modules_to_save\.\w+)(?=\.)")
 _AUTO = re.compile(r"AutoModelFor[A-Za-z]{1,60}")
 _USUAL = "AutoModelForSequenceClassification"
@@ -26,11 +28,10 @@ def find_peft_keys(manifest: CheckpointManifest) -> CheckpointManifest | None:
     changed = _changed([tensor.key for tensor in manifest.tensors])
     if not any(_is_change(tensor.key, changed) for tensor in manifest.tensors):
         return None
-    kept = {
-        _plain(item.key): replace(item, key=_plain(item.key))
-        for item in manifest.tensors
-        if not _is_change(item.key, changed) and not _REPLACED.search(item.key)
-    }
+    kept: dict[str, TensorHeader] = {}
+    for item in manifest.tensors:
+        if not _is_change(item.key, changed) and not _REPLACED.search(item.key):
+            kept.setdefault(_plain(item.key), replace(item, key=_plain(item.key)))
     return replace(manifest, tensors=tuple(kept.values()), shared=())
 
 
@@ -65,14 +66,33 @@ def state_of_peft_keys(manifest: CheckpointManifest, class_name: str) -> Checkpo
         f"{counted(len(ranks) or len(changed), 'layer')} ({few_of(targets)}) with {kind} beside the weights"
     )
     evidence += [f"PEFT saved {few_of(saved)} whole"] if saved else []
+    adapters = list(dict.fromkeys(_adapters(keys)))
+    unclear = [f"it holds {len(adapters)} adapters: {few_of(adapters)}; which one is used is not in the file"]
+    unclear = unclear if len(adapters) > 1 else of_two_tensors(_given_twice(keys))
     return CheckpointState(
         StateKind.PEFT_KEYS,
         tool="PEFT",
         sentence="The file is the state dict of a PEFT model, with the adapter still beside the base model's weights: "
         "from_pretrained does not recognize the keys.",
-        evidence=tuple(evidence),
-        repair=_repair(manifest, class_name, ranks, targets, saved),
+        evidence=(*evidence, *unclear),
+        repair=None if unclear else _repair(manifest, class_name, ranks, targets, saved),
     )
+
+
+def _given_twice(keys: Sequence[str]) -> tuple[str, ...]:
+    """The parameters of the base model, or of a layer as PEFT has it, that several keys stand for."""
+    names = [_plain(key) for key in keys if not _REPLACED.search(key)]
+    return names_given_twice(names)
+
+
+def of_two_tensors(names: Sequence[str]) -> list[str]:
+    """The evidence that a file has two tensors for each of these parameters; empty for none."""
+    return [f"two tensors stand for {few_of(names)}; which one is meant is not known"] if names else []
+
+
+def _adapters(keys: Iterable[str]) -> Iterator[str]:
+    """The names that PEFT gave to the adapters."""
+    return (match[1] or match[2] for key in keys if (match := _ADAPTER.search(key)))
 
 
 def _ranks(tensors: tuple[TensorHeader, ...]) -> list[int]:
@@ -114,6 +134,8 @@ class MergePeft:
     targets: tuple[str, ...]
     saved: tuple[str, ...]
     is_dora: bool
+    adapter: str = "default"
+    """PEFT's name for it."""
     read_settings: ClassVar = frozenset({"r", "target_modules", "modules_to_save"})
     """What the file itself tells of the LoraConfig."""
 
@@ -132,12 +154,13 @@ class MergePeft:
         build = f"{cls}.from_config" if cls.startswith("Auto") else cls
         load = "torch.load(path, map_location='cpu', weights_only=True)" if self.is_torch else "load_file(path)"
         needed, configured = self._config(settings, config)
+        named = "" if self.adapter == "default" else f", adapter_name={self.adapter!r}"
         return (
             f"{'import torch' if self.is_torch else 'from safetensors.torch import load_file'}\n"
             f"from peft import {needed}get_peft_model\n"
             f"from transformers import AutoConfig, {cls}\n"
             f"{configured}\n"
-            f"model = get_peft_model({build}(AutoConfig.from_pretrained({folder!r}{trust}){trust}), config)\n"
+            f"model = get_peft_model({build}(AutoConfig.from_pretrained({folder!r}{trust}){trust}), config{named})\n"
             "state = {}\n"
             f"for path in {[str(PurePath(folder, name)) for name in self.files]!r}:\n"
             f"    state |= {load}\n"
@@ -178,6 +201,7 @@ def _repair(
         remote or class_name, bool(remote), tuple(file.name for file in manifest.files),
         manifest.format is WeightsFormat.TORCH, Counter(ranks).most_common(1)[0][0] if ranks else 0, tuple(targets),
         tuple(saved), any(".lora_magnitude_vector." in item.key for item in manifest.tensors),
+        next(_adapters(item.key for item in manifest.tensors), "default"),
     )  # fmt: skip
     sentence = _LORA_SENTENCE if ranks else _OTHER_SENTENCE
     return repair_by(f"If you trust the model code of the checkpoint, m{sentence[1:]}" if remote else sentence, action)

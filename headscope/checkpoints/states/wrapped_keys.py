@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from headscope.checkpoints.states.peft_keys import PREFIX
+from headscope.checkpoints.states.peft_keys import PREFIX, of_two_tensors
 from headscope.checkpoints.states.place import ReadyAction, repair_by
 from headscope.facts import CheckpointManifest, ParameterStatus, TensorHeader, WeightDiff, WeightsFormat
 from headscope.facts.counting import counted, verb
@@ -134,9 +134,12 @@ def _prefixes(keys: Iterable[str]) -> list[str]:
 
 
 def state_of_wrapped_keys(
-    manifest: CheckpointManifest, change: Rekeying, before: Sequence[str] = ()
+    manifest: CheckpointManifest, change: Rekeying, before: Sequence[str] = (), twice: Sequence[str] = ()
 ) -> CheckpointState:
-    """The state of a checkpoint whose keys a change makes those of the model; the repairs of `before` come first."""
+    """The state of a checkpoint whose keys a change makes those of the model; the repairs of `before` come first.
+
+    There is no repair where the change gives two tensors to the parameters in `twice`.
+    """
     tools = tuple(dict.fromkeys(_tools(change)))
     whose = " inside ".join(tools)
     return CheckpointState(
@@ -144,8 +147,8 @@ def state_of_wrapped_keys(
         tool="; ".join(tools),
         sentence=f"The weights were saved from inside a wrapper ({whose}), whose names are in the keys: "
         "from_pretrained does not recognize them.",
-        evidence=tuple(_evidence([tensor.key for tensor in manifest.tensors], change)),
-        repair=_repair(manifest, change, before),
+        evidence=(*_evidence([tensor.key for tensor in manifest.tensors], change), *of_two_tensors(twice)),
+        repair=None if twice else _repair(manifest, change, before),
     )
 
 

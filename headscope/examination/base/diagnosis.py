@@ -55,8 +55,9 @@ def _of_peft(choice: Choice, manifest: CheckpointManifest, diff: WeightDiff, kno
     found = _loaded(choice, merged) if merged is not None else None
     if found is None or found.loaded <= diff.loaded:
         return None
-    states = (*known.states, state_of_peft_keys(manifest, choice.cls.__name__))
-    return Diagnosis(states, _done(states), found)
+    state = state_of_peft_keys(manifest, choice.cls.__name__)
+    states = (*known.states, state)
+    return Diagnosis(states) if state.repair is None else Diagnosis(states, _done(states), found)
 
 
 def _loaded(choice: Choice, manifest: CheckpointManifest) -> WeightDiff | None:
@@ -73,32 +74,34 @@ def _with_keys_repaired(
 ) -> Diagnosis | None:
     """The diagnosis where keys that are changed in memory load more than the stored ones.
 
-    None where none do, and where the best change gives one parameter two tensors: which is meant is not known.
+    None where none do. There is no repair where the best change gives one parameter two tensors.
     """
     from headscope.checkpoints.states.wrapped_keys import find_rekeyings, rekeyed, state_of_wrapped_keys
+    from headscope.facts.stored.weights import names_given_twice
 
-    tried: list[tuple[tuple[int, bool, int], Rekeying, WeightDiff]] = []
+    tried: list[tuple[tuple[int, bool, int], Rekeying, WeightDiff, tuple[str, ...]]] = []
     for change in find_rekeyings(manifest, diff):
         changed = rekeyed(manifest, change)
         found = _loaded(choice, changed)
         if found is not None and found.loaded > diff.loaded:
-            is_clear = len(changed.tensors) == len(manifest.tensors) and not _given_twice(changed, found)
-            tried.append(((found.loaded, is_clear, -len(tried)), change, found))
+            twice = names_given_twice(change(item.key) for item in manifest.tensors) or _left_out(changed, found)
+            tried.append(((found.loaded, not twice, -len(tried)), change, found, twice))
     if not tried:
         return None
-    (_, is_clear, _), change, best = max(tried, key=lambda item: item[0])
-    if not is_clear:
-        return None
+    _, change, best, twice = max(tried, key=lambda item: item[0])
     words = f"{known.change} and {change.in_words()}" if known.change else change.in_words()
     before = [state.rule for state in known.states]
-    return Diagnosis((*known.states, state_of_wrapped_keys(manifest, change, before)), words, best)
+    states = (*known.states, state_of_wrapped_keys(manifest, change, before, twice))
+    return Diagnosis(states) if twice else Diagnosis(states, words, best)
 
 
-def _given_twice(manifest: CheckpointManifest, diff: WeightDiff) -> bool:
-    """Whether the loader leaves out a tensor without a word, for another one of the same parameter."""
+def _left_out(manifest: CheckpointManifest, diff: WeightDiff) -> tuple[str, ...]:
+    """The tensors that the loader leaves out without a word, for another one of the same parameter."""
     keys = {item.name: item.checkpoint_keys for item in diff.parameters if item.status is ParameterStatus.LOADED}
     used = {key for several in keys.values() for key in several}
     left = {item.key for item in manifest.tensors} - used - set(diff.unused)
-    return any(
-        key in keys or key.partition(".")[2] in keys or any(name.endswith(f".{key}") for name in keys) for key in left
+    return tuple(
+        key
+        for key in sorted(left)
+        if key in keys or key.partition(".")[2] in keys or any(name.endswith(f".{key}") for name in keys)
     )

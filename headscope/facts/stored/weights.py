@@ -1,6 +1,8 @@
 """Which parameters the checkpoint gave, and which it did not."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -63,6 +65,11 @@ def modern_name(key: str) -> str:
         if key.endswith(old):
             return key.removesuffix(old) + new
     return key
+
+
+def names_given_twice(names: Iterable[str]) -> tuple[str, ...]:
+    """The names that come more than once, in their order."""
+    return tuple(name for name, count in Counter(names).items() if count > 1)
 
 
 def stored_classes(stored: tuple[int, ...], built: tuple[int, ...], num_labels: int) -> int | None:
