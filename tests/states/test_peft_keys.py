@@ -154,13 +154,25 @@ def test_no_merge_is_named_that_gives_a_parameter_two_tensors(
     assert any(item.severity is Severity.ERROR for item in headscope.check(folder, "inference").findings)
 
 
-def test_of_several_adapters_in_one_file_none_is_chosen(tmp_path: Path) -> None:
-    model = _wrapped(8)
-    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["query", "value"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        peft.LoraConfig(r=4, lora_alpha=8, target_modules=["query", "value"]),
+        peft.IA3Config(target_modules=["query"], feedforward_modules=[]),
+        peft.LoHaConfig(r=4, target_modules=["query"]),
+    ],
+)
+def test_of_several_adapters_in_one_file_none_is_chosen(config: Any, tmp_path: Path) -> None:
+    family = FAMILIES["bert"]
+    model = peft.get_peft_model(family.build(family.classifier, **_LABELS), config)
     model.add_adapter("second", config)
     folder = _saved(tmp_path / "model", model.state_dict(), model)
     (found,) = headscope.inspect(folder).checkpoint.states
     assert found.repair is None and "2 adapters: default, second; which one is used" in found.seen()
+    config.target_modules = ["query"]
+    alone = peft.get_peft_model(family.build(family.classifier, **_LABELS), config)
+    (found,) = headscope.inspect(_saved(tmp_path / "alone", alone.state_dict(), alone)).checkpoint.states
+    assert found.repair is not None
 
 
 def test_an_adapter_of_another_name_is_merged(tmp_path: Path) -> None:

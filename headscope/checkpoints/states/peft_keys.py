@@ -18,6 +18,7 @@ _LAYER = re.compile(r"\.base_layer\.")
 _REPLACED = re.compile(r"\.original_module\.")
 _SAVED = re.compile(r"^(.+)\.modules_to_save\.\w+\.")
 _ADAPTER = re.compile(r"\.lora_(?:A|B|embedding_A|embedding_B|magnitude_vector)\.(\w+)|\.modules_to_save\.(\w+)\.")
+_TENSORS = ("weight", "bias")
 _INSIDE = re.compile(r"\.(base_layer|modules_to_save\.\w+)(?=\.)")
 _AUTO = re.compile(r"AutoModelFor[A-Za-z]{1,60}")
 _USUAL = "AutoModelForSequenceClassification"
@@ -45,8 +46,13 @@ def _is_change(key: str, changed: Container[str]) -> bool:
     if _LORA.search(key):
         return True
     parts = key.split(".")
-    layer = next((at for at in range(len(parts) - 1, 0, -1) if ".".join(parts[:at]) in changed), None)
-    return layer is not None and parts[layer] != "base_layer"
+    layer = _layer_in(parts, changed)
+    return bool(layer) and parts[layer] != "base_layer"
+
+
+def _layer_in(parts: Sequence[str], changed: Container[str]) -> int:
+    """How many parts of a key name a changed layer; 0 where none do."""
+    return next((at for at in range(len(parts) - 1, 0, -1) if ".".join(parts[:at]) in changed), 0)
 
 
 def _plain(key: str) -> str:
@@ -59,14 +65,14 @@ def state_of_peft_keys(manifest: CheckpointManifest, class_name: str) -> Checkpo
     keys = [tensor.key for tensor in manifest.tensors]
     beginning = sum(PREFIX in key for key in keys)
     changed, saved = _changed(keys), sorted(set(_saved_modules(keys)))
-    ranks, targets = _ranks(manifest.tensors), _targets(keys, changed)
+    layers = {key.partition(".lora_A.")[0] for key in keys if ".lora_A." in key} or changed
+    ranks = _ranks(manifest.tensors)
+    targets = sorted({layer.rpartition(".")[2] for layer in layers})
     kind = "low-rank changes" if ranks else f"changes ({few_of(_parts(keys, changed))})"
     evidence = [f"{beginning:,} of {counted(len(keys), 'key')} contain {PREFIX!r}"] if beginning else []
-    evidence.append(
-        f"{counted(len(ranks) or len(changed), 'layer')} ({few_of(targets)}) with {kind} beside the weights"
-    )
+    evidence.append(f"{counted(len(layers), 'layer')} ({few_of(targets)}) with {kind} beside the weights")
     evidence += [f"PEFT saved {few_of(saved)} whole"] if saved else []
-    adapters = list(dict.fromkeys(_adapters(keys)))
+    adapters = list(dict.fromkeys(_adapters(keys, changed)))
     unclear = [f"it holds {len(adapters)} adapters: {few_of(adapters)}; which one is used is not in the file"]
     unclear = unclear if len(adapters) > 1 else of_two_tensors(_given_twice(keys))
     return CheckpointState(
@@ -90,19 +96,19 @@ def of_two_tensors(names: Sequence[str]) -> list[str]:
     return [f"two tensors stand for {few_of(names)}; which one is meant is not known"] if names else []
 
 
-def _adapters(keys: Iterable[str]) -> Iterator[str]:
-    """The names that PEFT gave to the adapters."""
-    return (match[1] or match[2] for key in keys if (match := _ADAPTER.search(key)))
+def _adapters(keys: Iterable[str], changed: Container[str]) -> Iterator[str]:
+    """The names that PEFT gave to the adapters: `query.lora_A.NAME.weight`, `query.ia3_l.NAME`."""
+    for key in keys:
+        match, parts = _ADAPTER.search(key), key.split(".")
+        layer = _layer_in(parts, changed)
+        if match:
+            yield match[1] or match[2]
+        elif layer and parts[layer] != "base_layer" and parts[layer + 1 :] and parts[layer + 1] not in _TENSORS:
+            yield parts[layer + 1]
 
 
 def _ranks(tensors: tuple[TensorHeader, ...]) -> list[int]:
     return [min(tensor.shape) for tensor in tensors if ".lora_A." in tensor.key and tensor.shape]
-
-
-def _targets(keys: list[str], changed: Iterable[str]) -> list[str]:
-    """The names of the layers that the adapter changes."""
-    found = [key.partition(".lora_A.")[0] for key in keys if ".lora_A." in key] or changed
-    return sorted({layer.rpartition(".")[2] for layer in found})
 
 
 def _parts(keys: list[str], changed: Container[str]) -> list[str]:
@@ -196,12 +202,12 @@ class MergePeft:
 def _repair(
     manifest: CheckpointManifest, class_name: str, ranks: list[int], targets: list[str], saved: list[str]
 ) -> Repair:
-    remote = _remote_class(manifest.config)
+    remote, keys = _remote_class(manifest.config), [item.key for item in manifest.tensors]
     action = MergePeft(
         remote or class_name, bool(remote), tuple(file.name for file in manifest.files),
         manifest.format is WeightsFormat.TORCH, Counter(ranks).most_common(1)[0][0] if ranks else 0, tuple(targets),
         tuple(saved), any(".lora_magnitude_vector." in item.key for item in manifest.tensors),
-        next(_adapters(item.key for item in manifest.tensors), "default"),
+        next(_adapters(keys, _changed(keys)), "default"),
     )  # fmt: skip
     sentence = _LORA_SENTENCE if ranks else _OTHER_SENTENCE
     return repair_by(f"If you trust the model code of the checkpoint, m{sentence[1:]}" if remote else sentence, action)

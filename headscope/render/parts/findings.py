@@ -1,5 +1,6 @@
 """A finding on a screen: what is wrong, then what to do; a repair in a sentence and in code."""
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from rich.text import Text
 
 from headscope.facts import CheckpointKind, Finding, Repaired, Report, Severity
 from headscope.facts.counting import counted, few_of
+from headscope.facts.stored.checkpoint import CheckpointFacts
 from headscope.render.parts.explain import rule_name
 from headscope.render.text.console import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.render.text.fold import fold_keys
@@ -104,13 +106,23 @@ class NextSteps:
 def next_of_inspect(report: Report, words: str, *, details: bool) -> tuple[tuple[str, str], ...]:
     """What to run after `headscope inspect WORDS`."""
     profile = report.profile.value if report.profile is not None else "training"
-    steps = [] if details else [(f"headscope inspect {words} --details", "all weights, the loss, the checkpoint")]
+    steps = list(_repair_of(report.checkpoint))
+    steps += [] if details else [(f"headscope inspect {words} --details", "all weights, the loss, the checkpoint")]
     steps += [(f"headscope explain {item.id}", "what it means, and what to do") for item in _gravest(report)]
     if report.checkpoint.kind is CheckpointKind.CLASS:
         steps.append((f"headscope inspect MODEL --model-class {report.model.class_name}", "a checkpoint in this class"))
     else:
         steps.append((f"headscope check {words} --for {profile}", "every rule, and an exit code"))
     return tuple(steps[:2])
+
+
+def _repair_of(checkpoint: CheckpointFacts) -> Iterator[tuple[str, str]]:
+    """The command that repairs a folder in one of the states that `headscope repair` knows."""
+    repairs = [state.repair for state in checkpoint.states if state.repair is not None]
+    actions = [repair.action for repair in repairs if repair.action is not None]
+    if actions and checkpoint.kind is CheckpointKind.LOCAL:
+        options = "".join(dict.fromkeys(action.options() for action in actions))
+        yield f"headscope repair {shlex.quote(checkpoint.reference)} -o DIR{options}", "a repaired copy, proven"
 
 
 def _gravest(report: Report) -> tuple[Finding, ...]:
