@@ -34,7 +34,7 @@ def base_of(adapter: CheckpointManifest) -> tuple[str, str | None]:
         raise Malformed(
             f"the adapter {adapter.reference} doesn't name its base model (base_model_name_or_path is "
             f"{str(base)[:40]!r})",
-            f"name it: headscope inspect BASE --adapter {adapter.reference}",
+            _base_hint(adapter),
         )
     return base, revision if isinstance(revision, str) and revision else None
 
@@ -48,7 +48,12 @@ def without_base(adapter: CheckpointManifest, base: str, reason: HeadscopeError)
     message += ", ...)" if len(whole) > _NAMES else ")"
     base = base if len(base) <= _LONGEST else f"{base[:_LONGEST]}..."
     kind = Malformed if isinstance(reason, UsageError) else type(reason)
-    return kind(message, f"give the base model: headscope inspect BASE --adapter {adapter.reference}")
+    return kind(message, _base_hint(adapter))
+
+
+def _base_hint(adapter: CheckpointManifest) -> str:
+    named = "name its folder as base_model_name_or_path in adapter_config.json"
+    return f"give the base model: headscope inspect BASE --adapter {adapter.reference}; or {named}"
 
 
 def joined_manifest(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointManifest:
