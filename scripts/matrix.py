@@ -1,9 +1,10 @@
-"""Runs a part of the tests on other versions of Transformers and of the Hub's client, and writes the table in the docs.
+"""Runs a part of the tests on other Pythons and on other versions of the libraries, and writes the table in the docs.
 
-`python scripts/matrix.py [VERSION ...] [--heads]` makes an environment below `.matrix/` for each version (again only
-where it is absent), which takes PyTorch and the tools for tests from the environment that runs this script. Only a run
-of all versions writes the table. With `--heads` it keeps what `headscope heads --json` says there in `docs/versions/`,
-instead of the tests; `scripts/write_changes.py` makes `docs/changes.md` of it.
+`python scripts/matrix.py [NAME ...] [--heads]` makes an environment below `.matrix/` for each row (again only where it
+is absent). Where only Transformers, PEFT or the Hub's client differ, it takes the rest from the environment that runs
+this script; with another Python or PyTorch it is whole. A name is that of a row, such as `5.0.0` or `python3.13`. Only
+a run of all rows writes the table. With `--heads` it keeps what `headscope heads --json` says there in
+`docs/versions/`, instead of the tests; `scripts/write_changes.py` makes `docs/changes.md` of it.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
-import venv
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,70 +28,140 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "versions.md"
 KEPT = ROOT / "docs" / "versions"
-VERSIONS = ("5.0.0", "5.5.4", "5.10.4", metadata.version("transformers"))
-"""Transformers: the oldest that is supported, two between, the one that everything else is tested on."""
-CLIENTS = {"5.0.0": "1.3.0"}
-"""The Hub's client beside a version, where it isn't the newest that this Transformers admits: the oldest of all."""
+NEWEST = metadata.version("transformers")
+"""The Transformers that everything else is tested on."""
 TESTS = (
     "tests/upstream", "tests/model/loading/test_loading_against_transformers.py", "tests/model/test_model_request.py",
-    "tests/trace/pooling/test_families.py", "tests/trace/record/test_running.py", "tests/test_known_checkpoints.py",
-    "tests/checkpoints/hub/test_hub.py",
+    "tests/model/loading/test_adapter_shapes_against_peft.py", "tests/trace/pooling/test_families.py",
+    "tests/trace/record/test_running.py", "tests/test_known_checkpoints.py", "tests/checkpoints/hub/test_hub.py",
+    "tests/states",
 )  # fmt: skip
 _COUNTS = re.compile(r"\d+ (?:passed|failed|skipped|errors?)\b")
 _OPENING = "<!-- written by scripts/matrix.py -->"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What one environment held, and how the tests ended in it."""
+class Combination:
+    """What differs from the environment that runs this script; "" for what is the same."""
 
-    transformers: str
-    huggingface_hub: str
-    torch: str
-    python: str
+    transformers: str = NEWEST
+    huggingface_hub: str = ""
+    peft: str = ""
+    torch: str = ""
+    python: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its folder below `.matrix/`."""
+        given = [f"{name}{getattr(self, name)}" for name in ("peft", "torch", "python") if getattr(self, name)]
+        return "-".join(given) or self.transformers
+
+    def pins(self) -> tuple[str, ...]:
+        """The requirements for pip."""
+        wanted = {name: getattr(self, name) for name in ("transformers", "huggingface_hub", "peft", "torch")}
+        return tuple(f"{name}=={version}" for name, version in wanted.items() if version)
+
+
+COMBINATIONS = (
+    Combination("5.0.0", huggingface_hub="1.3.0"), Combination("5.5.4"), Combination("5.10.4"), Combination(),
+    Combination(peft="0.18.0"), Combination(torch="2.6.0"), Combination(torch="2.15.0"), Combination(python="3.12"),
+    Combination(python="3.13"), Combination(python="3.14"),
+)  # fmt: skip
+"""The oldest of each that is supported, what is between, and the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one environment held, and how the tests ended in it; `failed` holds their names."""
+
+    versions: Mapping[str, str]
     said: str
     passed: bool
+    failed: tuple[str, ...] = ()
+
+
+_COLUMNS = ("transformers", "huggingface_hub", "peft", "torch")
 
 
 def main() -> int:
     """Writes the table, or keeps the heads; 1 where pytest did not end with 0."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("versions", nargs="*")
+    parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--heads", action="store_true")
     options = parser.parse_args()
     rows = []
-    for version in dict.fromkeys(options.versions or VERSIONS):
-        python = _environment(version)
-        if options.heads:
-            _keep_heads(python, version)
-            print(f"Transformers {version}: kept", flush=True)
+    for item in COMBINATIONS:
+        if options.names and item.name not in options.names:
             continue
-        rows.append(_tested(python))
-        print(f"Transformers {version}: {rows[-1].said}", flush=True)
-    if rows and not options.versions:
+        python = _environment(item)
+        if options.heads:
+            if python is not None and item == Combination(item.transformers, item.huggingface_hub):
+                _keep_heads(python, item.transformers)
+                print(f"{item.name}: kept", flush=True)
+            continue
+        rows.append(_tested(python) if python is not None else _not_run(item))
+        print(f"{item.name}: {rows[-1].said}", *rows[-1].failed, sep="\n  ", flush=True)
+    if rows and not options.names:
         _write_table(rows)
     return int(not all(row.passed for row in rows))
 
 
-def _environment(version: str) -> Path:
-    """The interpreter of an environment with that Transformers."""
-    folder = ROOT / ".matrix" / version
+def _environment(item: Combination) -> Path | None:
+    """The interpreter of its environment; None where this machine has no such Python."""
+    folder = ROOT / ".matrix" / item.name
     python = folder / "bin" / "python"
     if not (folder / ".done").exists():
-        venv.create(folder, clear=True, with_pip=True)
-        own = subprocess.run(
-            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-            capture_output=True, text=True, check=True,
-        ).stdout.strip()  # fmt: skip
-        # Behind its own packages, those of this environment: PyTorch is large, and the same everywhere.
-        Path(own, "zz_shared.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-        wanted = [f"transformers=={version}"]
-        wanted += [f"huggingface_hub=={CLIENTS[version]}"] if version in CLIENTS else []
-        subprocess.run([python, "-m", "pip", "install", "-q", "--ignore-installed", "--no-deps", wanted[0]], check=True)
-        needed = [item for item in _requirements(python) if item.startswith(("huggingface", "tokenizers"))]
-        subprocess.run([python, "-m", "pip", "install", "-q", *needed, *wanted[1:]], check=True)
+        interpreter = _interpreter(item.python)
+        if interpreter is None:
+            return None
+        subprocess.run([interpreter, "-m", "venv", "--clear", folder], check=True)
+        if item.torch or item.python:
+            _fill(python, item)
+        else:
+            _fill_beside(python, item)
         (folder / ".done").touch()
     return python
+
+
+def _interpreter(version: str) -> str | None:
+    """The Python of a version: on the path, or one of pyenv's."""
+    if not version:
+        return sys.executable
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    places = [*sorted(root.glob(f"{version}.*/bin/python")), *filter(None, [shutil.which(f"python{version}")])]
+    return str(places[0]) if places else None
+
+
+def _fill(python: Path, item: Combination) -> None:
+    """Installs everything, as constraints.txt pins it, but for what the combination says."""
+    pins = item.pins()
+    given = {pin.partition("==")[0].replace("_", "-") for pin in pins}
+    kept = [
+        line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if line.partition("==")[0] not in given
+    ]  # fmt: skip
+    constraints = python.parents[1] / "constraints.txt"
+    constraints.write_text("\n".join([*kept, *pins]) + "\n", encoding="utf-8")
+    install = [python, "-m", "pip", "install", "-q", "-c", constraints]
+    subprocess.run([*install, "torch"], check=True)
+    subprocess.run([*install, "-e", f"{ROOT}[dev]"], check=True)
+
+
+def _fill_beside(python: Path, item: Combination) -> None:
+    own = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    # Behind its own packages, those of this environment: PyTorch is large, and the same everywhere.
+    Path(own, "zz_shared.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    wanted, *others = item.pins()
+    subprocess.run([python, "-m", "pip", "install", "-q", "--ignore-installed", "--no-deps", wanted], check=True)
+    needed = [line for line in _requirements(python) if line.startswith(("huggingface", "tokenizers"))]
+    peft = [pin for pin in others if pin.startswith("peft")]
+    if peft:
+        subprocess.run([python, "-m", "pip", "install", "-q", "--ignore-installed", "--no-deps", *peft], check=True)
+    others = [pin for pin in others if pin not in peft]
+    subprocess.run([python, "-m", "pip", "install", "-q", *needed, *others], check=True)
 
 
 def _requirements(python: Path) -> list[str]:
@@ -102,10 +175,19 @@ def _tested(python: Path) -> Row:
     done = subprocess.run(command, cwd=ROOT, env=_settings(), capture_output=True, text=True, check=False)
     if done.returncode:
         sys.stderr.write(done.stdout[-6000:] + done.stderr[-2000:])
-    last = (done.stdout.splitlines() or ["no output"])[-1]
-    said = ", ".join(_COUNTS.findall(last)) or last
-    transformers, client, torch = (_version(python, name) for name in ("transformers", "huggingface_hub", "torch"))
-    return Row(transformers, client, torch, platform.python_version(), said, done.returncode == 0)
+    lines = done.stdout.splitlines() or ["no output"]
+    said = ", ".join(_COUNTS.findall(lines[-1])) or lines[-1]
+    failed = tuple(line.split()[1] for line in lines if line.startswith(("FAILED ", "ERROR ")))
+    code = "import platform; print(platform.python_version())"
+    own = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    versions = {name: _version(python, name) for name in _COLUMNS} | {"python": own}
+    return Row(versions, said, done.returncode == 0, failed)
+
+
+def _not_run(item: Combination) -> Row:
+    """A row of which nothing is known; it doesn't fail the run."""
+    versions = {name: getattr(item, name) for name in (*_COLUMNS, "python")}
+    return Row(versions, f"not run: no Python {item.python} there", passed=True)
 
 
 def _settings() -> dict[str, str]:
@@ -150,13 +232,15 @@ def _kept(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _write_table(rows: list[Row]) -> None:
     """The table below the mark of the page."""
+    names = (*_COLUMNS, "python")
     lines = [
-        "| Transformers | huggingface_hub | PyTorch | Python | contract and truth tests |",
-        "|---|---|---|---|---|",
+        f"Run on {datetime.now(UTC):%Y-%m-%d}, headscope {metadata.version('headscope')}, {platform.system()} on "
+        f"{platform.machine()}. Left empty is what was not there.",
+        "",
+        "| Transformers | huggingface_hub | PEFT | PyTorch | Python | contract and truth tests |",
+        "|---|---|---|---|---|---|",
     ]
-    lines += [
-        f"| {row.transformers} | {row.huggingface_hub} | {row.torch} | {row.python} | {row.said} |" for row in rows
-    ]
+    lines += [f"| {' | '.join(row.versions[name] for name in names)} | {row.said} |" for row in rows]
     before = PAGE.read_text(encoding="utf-8").partition(_OPENING)[0]
     PAGE.write_text(f"{before}{_OPENING}\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
 

@@ -106,7 +106,7 @@ def test_the_order_of_a_class_label_wins(bert: Path, tmp_path: Path) -> None:
     found = headscope.edit(bert, tmp_path / "new", order_from=tmp_path / "data.parquet", label_column="label")
     assert [item.name for item in found.labels] == ["good", "bad", "fair"] and found.verdict.value == "proven"
     result = headscope.check(
-        tmp_path / "new", "training", data=tmp_path / "data.parquet", label_column="label", select="HS726"
+        tmp_path / "new", "training", data=tmp_path / "data.parquet", label_column="label", select="HS006"
     )
     assert not result.findings  # the rule on orders agrees
 

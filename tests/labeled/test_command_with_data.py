@@ -30,14 +30,14 @@ def test_the_screen_shows_the_data_and_the_finding(
     monkeypatch.setenv("COLUMNS", "80")
     assert run(file, "--label-column", "label") == ExitCode.OK
     shown = capsys.readouterr().out
-    assert "warning     HS721 " in shown
+    assert "warning     HS001 " in shown
     assert "3 rows; 3 labels: MIXED 1, NEGATIVE 1, POSITIVE 1" in " ".join(shown.split())
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
 def test_an_id_out_of_range_fails(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(file, "--label-column", "stars") == ExitCode.FINDINGS
-    assert "HS723" in capsys.readouterr().out
+    assert "HS003" in capsys.readouterr().out
 
 
 def test_the_json_follows_the_schema_for_one_model_and_for_two(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,7 +55,7 @@ def declared(folder: Path, cells: list[Any], names: tuple[str, ...]) -> Path:
 
 
 def checked(module: Any, data: Path, profile: Any = "training", column: Any = "label", **options: Any) -> Any:
-    return headscope.check(module, profile, select="HS72,HS73", data=data, label_column=column, **options)
+    return headscope.check(module, profile, select="HS0", data=data, label_column=column, **options)
 
 
 def found(result: Any) -> dict[str, str]:
@@ -104,36 +104,36 @@ def test_healthy_data_raise_no_alarm(
 def test_declared_names_in_the_models_order_raise_no_alarm(tmp_path: Path) -> None:
     result = checked(model(), declared(tmp_path, [0, 1, 2, 2], NAMES))
     assert result.findings == ()
-    assert "HS726" in result.asked
+    assert "HS006" in result.asked
 
 
 FAULTS: list[tuple[str, Any, list[Any], dict[str, str], tuple[str, ...]]] = [
-    ("an unknown name", model(), [*NAMES, "mixed", "mixed"], {"HS721": "error"}, ("'mixed' (2 rows)",)),
-    ("four names for three placeholders", model(PLACEHOLDERS), [*"abcd"], {"HS721": "error"}, ("4 classes",)),
-    ("a class without rows", model(), ["negative", "positive"] * 3, {"HS722": "warning"}, ("neutral", "1 class of 3")),
-    ("two names for three placeholders", model(PLACEHOLDERS), ["a", "b"] * 3, {"HS722": "warning"}, ("2 classes",)),
-    ("an id too high", model(), [0, 1, 2, 3], {"HS723": "error"}, ("0 to 2", "'3' (1 row)", "num_labels=4")),
-    ("ids from 1", model(), [1, 2, 3] * 3, {"HS722": "warning", "HS723": "error"}, ("subtract 1",)),
-    ("an id of -1", model(), [0, 1, 2, -1], {"HS723": "error"}, ("'-1' (1 row)",)),
-    ("lists of four for three classes", model(**MULTI), [[0, 1, 0, 1], [1, 0, 1, 0]], {"HS723": "error", "HS722": ""},
+    ("an unknown name", model(), [*NAMES, "mixed", "mixed"], {"HS001": "error"}, ("'mixed' (2 rows)",)),
+    ("four names for three placeholders", model(PLACEHOLDERS), [*"abcd"], {"HS001": "error"}, ("4 classes",)),
+    ("a class without rows", model(), ["negative", "positive"] * 3, {"HS002": "warning"}, ("neutral", "1 class of 3")),
+    ("two names for three placeholders", model(PLACEHOLDERS), ["a", "b"] * 3, {"HS002": "warning"}, ("2 classes",)),
+    ("an id too high", model(), [0, 1, 2, 3], {"HS003": "error"}, ("0 to 2", "'3' (1 row)", "num_labels=4")),
+    ("ids from 1", model(), [1, 2, 3] * 3, {"HS002": "warning", "HS003": "error"}, ("subtract 1",)),
+    ("an id of -1", model(), [0, 1, 2, -1], {"HS003": "error"}, ("'-1' (1 row)",)),
+    ("lists of four for three classes", model(**MULTI), [[0, 1, 0, 1], [1, 0, 1, 0]], {"HS003": "error", "HS002": ""},
      ("4 entries",)),
-    ("fractions", model(), [0.5, 1.5, 2.0], {"HS724": "error"}, ("from 0.5 to 2",)),
-    ("whole floats", model(), [0.0, 1.0, 2.0], {"HS724": "warning"}, ("1.0",)),
-    ("names for regression", model(("score",), **REGRESSION), ["a", "b"], {"HS724": "error"}, ("num_labels=2",)),
-    ("one label where there are several", model(**MULTI), list(NAMES), {"HS724": "error"}, ("one label for each row",)),
-    ("several labels, nothing said", model(), [[0, 1], [2]], {"HS724": "warning"}, ("problem_type is not set",)),
-    ("several labels for one", model(problem_type="single_label_classification"), [[0, 1], [2]], {"HS724": "error"},
+    ("fractions", model(), [0.5, 1.5, 2.0], {"HS004": "error"}, ("from 0.5 to 2",)),
+    ("whole floats", model(), [0.0, 1.0, 2.0], {"HS004": "warning"}, ("1.0",)),
+    ("names for regression", model(("score",), **REGRESSION), ["a", "b"], {"HS004": "error"}, ("num_labels=2",)),
+    ("one label where there are several", model(**MULTI), list(NAMES), {"HS004": "error"}, ("one label for each row",)),
+    ("several labels, nothing said", model(), [[0, 1], [2]], {"HS004": "warning"}, ("problem_type is not set",)),
+    ("several labels for one", model(problem_type="single_label_classification"), [[0, 1], [2]], {"HS004": "error"},
      ("several labels for a row",)),
-    ("labels of rows for tokens", model(kind=BertForTokenClassification), list(NAMES), {"HS724": "error"},
+    ("labels of rows for tokens", model(kind=BertForTokenClassification), list(NAMES), {"HS004": "error"},
      ("scores each token",)),
-    ("other case", model(), ["Negative", "NEUTRAL", "positive"], {"HS725": "warning"}, ("'Negative' is 'negative'",)),
-    ("short names", model(), ["neg", "neu", "pos"], {"HS725": "warning"}, ("'pos' is 'positive'",)),
-    ("spaces", model(("not spam", "spam")), ["not_spam ", "spam"], {"HS725": "warning"}, ("'not_spam ' is",)),
-    ("ham", model(("not_spam", "spam")), ["ham", "spam"], {"HS725": "warning"}, ("'ham' is 'not_spam'",)),
-    ("digits as names", model(PLACEHOLDERS), ["0", "1", "2"], {"HS725": "warning"}, ("'0' is 'LABEL_0'",)),
-    ("numbers as other names", model(("2", "0", "1")), [0, 1, 2], {"HS726": "warning"}, ("0: '2' by id, '0' by name",)),
-    ("unbalanced", model(), [0] * 200 + [1] * 10 + [2] * 10, {"HS727": "note"}, ("'0' has 200 rows, '1' 10",)),
-    ("missing", model(), [0, 1, 2, None, None], {"HS728": "warning"}, ("2 of 5 rows have no label",)),
+    ("other case", model(), ["Negative", "NEUTRAL", "positive"], {"HS005": "warning"}, ("'Negative' is 'negative'",)),
+    ("short names", model(), ["neg", "neu", "pos"], {"HS005": "warning"}, ("'pos' is 'positive'",)),
+    ("spaces", model(("not spam", "spam")), ["not_spam ", "spam"], {"HS005": "warning"}, ("'not_spam ' is",)),
+    ("ham", model(("not_spam", "spam")), ["ham", "spam"], {"HS005": "warning"}, ("'ham' is 'not_spam'",)),
+    ("digits as names", model(PLACEHOLDERS), ["0", "1", "2"], {"HS005": "warning"}, ("'0' is 'LABEL_0'",)),
+    ("numbers as other names", model(("2", "0", "1")), [0, 1, 2], {"HS006": "warning"}, ("0: '2' by id, '0' by name",)),
+    ("unbalanced", model(), [0] * 200 + [1] * 10 + [2] * 10, {"HS007": "note"}, ("'0' has 200 rows, '1' 10",)),
+    ("missing", model(), [0, 1, 2, None, None], {"HS008": "warning"}, ("2 of 5 rows have no label",)),
 ]  # fmt: skip
 
 
@@ -163,8 +163,8 @@ def test_a_declared_order_that_is_another_is_named(
     tmp_path: Path, names: tuple[str, ...], moved: tuple[str, ...], profile: str
 ) -> None:
     result = checked(model(), declared(tmp_path, [0, 1, 2] * 3, names), profile)
-    assert found(result)["HS726"] == "error"
-    finding = next(item for item in result.findings if item.id == "HS726")
+    assert found(result)["HS006"] == "error"
+    finding = next(item for item in result.findings if item.id == "HS006")
     assert all(words in finding.message for words in moved)
     space: dict[str, Any] = {"model": model()}
     exec(finding.code, space)
@@ -173,18 +173,18 @@ def test_a_declared_order_that_is_another_is_named(
 
 def test_declared_names_that_the_model_lacks_and_that_have_rows_are_unknown(tmp_path: Path) -> None:
     result = checked(model(), declared(tmp_path, [0, 1, 2, 3], (*NAMES, "mixed")))
-    assert found(result) == {"HS721": "error", "HS723": "error"}
+    assert found(result) == {"HS001": "error", "HS003": "error"}
 
 
 def test_data_in_inference_weigh_less(tmp_path: Path) -> None:
     assert found(checked(model(), write(tmp_path, [*NAMES[:2], "mixed"]), "inference")) == {
-        "HS721": "warning",
-        "HS722": "note",
+        "HS001": "warning",
+        "HS002": "note",
     }
 
 
 def test_data_of_other_classes_only_are_an_error_even_in_inference(tmp_path: Path) -> None:
-    assert found(checked(model(), write(tmp_path, ["ham", "spam"]), "inference")) == {"HS721": "error"}
+    assert found(checked(model(), write(tmp_path, ["ham", "spam"]), "inference")) == {"HS001": "error"}
 
 
 def test_long_names_are_shown_by_their_beginning(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_long_names_are_shown_by_their_beginning(tmp_path: Path) -> None:
 
 
 def test_rules_without_data_are_not_asked(tmp_path: Path) -> None:
-    result = headscope.check(model(), select="HS7")
+    result = headscope.check(model(), select="HS0")
     assert result.asked == ()
     assert all("(--data)" in gap.reason for gap in result.not_applicable)
     assert result.data is None
@@ -207,7 +207,7 @@ def test_rules_without_data_are_not_asked(tmp_path: Path) -> None:
 def test_what_has_no_order_is_not_asked_for_one(tmp_path: Path) -> None:
     for cells, words in ((list(NAMES), "they are names, not ids"), ([0, 1, 2], "have no names to compare")):
         result = checked(model(), write(tmp_path, cells))
-        reason = next(gap.reason for gap in result.not_applicable if gap.rule == "HS726")
+        reason = next(gap.reason for gap in result.not_applicable if gap.rule == "HS006")
         assert words in reason
 
 
@@ -226,7 +226,7 @@ def test_columns_of_0_and_1_are_compared_by_their_names(tmp_path: Path) -> None:
         ("rude", 1, Fit.NAME),
         ("toxic", 0, Fit.NAME),
     ]
-    assert found(checked(model(("toxic", "kind"), **MULTI), path, column=["rude", "toxic"]))["HS721"] == "error"
+    assert found(checked(model(("toxic", "kind"), **MULTI), path, column=["rude", "toxic"]))["HS001"] == "error"
 
 
 def test_counts_stand_in_the_json(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_several_classes_of_one_spelling_fit_no_name() -> None:
 
 def test_severity_is_part_of_the_selection(tmp_path: Path) -> None:
     data = write(tmp_path, ["Negative", "neutral", "positive"])
-    result = headscope.check(model(), select="HS725", fail_on=Severity.WARNING, data=data, label_column="label")
+    result = headscope.check(model(), select="HS005", fail_on=Severity.WARNING, data=data, label_column="label")
     assert result.verdict is Verdict.FAILED
 
 

@@ -38,7 +38,7 @@ def numbered(tmp_path: Path) -> Path:
 
 def predicted(folder: Path, data: Path, rows: int = 64, **options: Any) -> Any:
     options = {"label_column": "label", "text_column": "text"} | options
-    return headscope.check(folder, "inference", select="HS73,HS729", data=data, predict=rows, **options)
+    return headscope.check(folder, "inference", select="HS01,HS009", data=data, predict=rows, **options)
 
 
 def facts(result: Any) -> Predictions:
@@ -91,7 +91,7 @@ def test_names_in_another_order_are_told_class_by_class(
     result = predicted(save(good, tmp_path / "model", wrong), named)
     assert facts(result).order is Order.PERMUTED
     assert {pair.label: pair.fits for pair in facts(result).pairs} == dict(zip(NAMES, wrong, strict=True))
-    assert [item.id for item in result.findings] == ["HS729"]
+    assert [item.id for item in result.findings] == ["HS009"]
     assert result.verdict is Verdict.FAILED
 
 
@@ -114,7 +114,7 @@ def test_classes_without_names_are_found(good: BertForSequenceClassification, na
         ("neutral", "LABEL_1"),
         ("positive", "LABEL_2"),
     ]
-    assert [item.id for item in result.findings] == ["HS731"]
+    assert [item.id for item in result.findings] == ["HS011"]
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -124,7 +124,7 @@ def test_a_model_that_learned_nothing_is_never_called_permuted(seed: int, tmp_pa
     data = write_csv(tmp_path / "rows.csv", rows)
     result = predicted(save(untrained(labels, seed), tmp_path / "model"), data)
     assert facts(result).order in (Order.NEITHER, Order.NOT_DETERMINED)
-    assert "HS729" not in {item.id for item in result.findings}
+    assert "HS009" not in {item.id for item in result.findings}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -162,7 +162,7 @@ def test_a_new_head_predicts_nothing(tmp_path: Path, named: Path) -> None:
     folder = save(model, tmp_path / "model")
     model.bert.save_pretrained(folder)
     result = headscope.check(
-        folder, "training", select="HS729", num_labels=3, labels=NAMES, data=named, label_column="label",
+        folder, "training", select="HS009", num_labels=3, labels=NAMES, data=named, label_column="label",
         text_column="text", predict=16, task="sequence-classification",
     )  # fmt: skip
     assert result.data is not None and result.data.predictions is None

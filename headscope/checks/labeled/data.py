@@ -31,7 +31,7 @@ def _comparable(subject: Subject) -> DataFacts:
         raise NotApplicable("the model computes numbers, which have no classes (regression)")
     misfit = misfit_of(data, model)
     if misfit is not None and not misfit.is_soft:
-        raise NotApplicable("the labels are of another kind than the model's (HS724)")
+        raise NotApplicable("the labels are of another kind than the model's (HS004)")
     return data
 
 
@@ -56,14 +56,14 @@ def _with_rows(items: Iterable[DataClass]) -> str:
     return list_of((f"{shortened(item.label)!r} ({counted(item.rows, 'row')})" for item in items), LISTED)
 
 
-@rule("HS721", "data-classes-unknown", "The data has classes that the model lacks", needs=_DATA)
+@rule("HS001", "data-classes-unknown", "The data has classes that the model lacks", needs=_DATA)
 def data_classes_unknown(this: Rule, subject: Subject) -> Findings:
     """Labels of the data that no class of the model means."""
     data, model = _comparable(subject), subject.report.model
     severity = severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING)
     classes = named_classes(data)
     if is_by_id(data, model):
-        return  # HS723 looks at ids
+        return  # HS003 looks at ids
     if not _is_named(subject):
         if len(classes) > model.num_labels and any(item.model_class is None for item in classes):
             yield this.find(
@@ -84,7 +84,7 @@ def data_classes_unknown(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS722", "data-classes-absent", "The data lacks classes of the model", needs=_DATA)
+@rule("HS002", "data-classes-absent", "The data lacks classes of the model", needs=_DATA)
 def data_classes_absent(this: Rule, subject: Subject) -> Findings:
     """Classes of the model without a row."""
     data, model = _comparable(subject), subject.report.model
@@ -115,7 +115,7 @@ def _labels(model: ModelFacts) -> Sequence[str]:
     return model.labels or tuple(str(number) for number in range(model.num_labels))
 
 
-@rule("HS723", "data-ids-out-of-range", "Labels are outside the range of the classes", needs=_DATA)
+@rule("HS003", "data-ids-out-of-range", "Labels are outside the range of the classes", needs=_DATA)
 def data_ids_out_of_range(this: Rule, subject: Subject) -> Findings:
     """Class ids that the model has not: the loss raises, on a GPU without naming the cause."""
     data, model = _comparable(subject), subject.report.model
@@ -143,7 +143,7 @@ def data_ids_out_of_range(this: Rule, subject: Subject) -> Findings:
     )
 
 
-@rule("HS724", "data-label-kind", "The labels don't fit the problem type", needs=_DATA)
+@rule("HS004", "data-label-kind", "The labels don't fit the problem type", needs=_DATA)
 def data_label_kind(this: Rule, subject: Subject) -> Findings:
     """Numbers where classes are expected, one label where there are several, and the other way round."""
     misfit = misfit_of(given_data(subject), subject.report.model)
@@ -151,7 +151,7 @@ def data_label_kind(this: Rule, subject: Subject) -> Findings:
         yield this.find(Severity.WARNING if misfit.is_soft else Severity.ERROR, misfit.message, misfit.remedy)
 
 
-@rule("HS725", "data-names-differ", "Labels are spelled differently", needs=_DATA)
+@rule("HS005", "data-names-differ", "Labels are spelled differently", needs=_DATA)
 def data_names_differ(this: Rule, subject: Subject) -> Findings:
     """Names of the data that are the model's except for case, spaces, punctuation, or a well-known other word."""
     data, model = _comparable(subject), subject.report.model
@@ -175,7 +175,7 @@ def data_names_differ(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS726", "data-order", "The data and the model number their classes differently", needs=_DATA)
+@rule("HS006", "data-order", "The data and the model number their classes differently", needs=_DATA)
 def data_order(this: Rule, subject: Subject) -> Findings:
     """The order of the names that the data declares against id2label."""
     data, model = _comparable(subject), subject.report.model
@@ -243,7 +243,7 @@ def _by_digits(this: Rule, data: DataFacts, model: ModelFacts) -> Findings:
     )
 
 
-@rule("HS727", "data-unbalanced", "The classes are unbalanced", needs=_DATA)
+@rule("HS007", "data-unbalanced", "The classes are unbalanced", needs=_DATA)
 def data_unbalanced(this: Rule, subject: Subject) -> Findings:
     """A class with many times more rows than another."""
     data = _comparable(subject)
@@ -259,7 +259,7 @@ def data_unbalanced(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS728", "data-labels-missing", "Rows have no label", needs=_DATA)
+@rule("HS008", "data-labels-missing", "Rows have no label", needs=_DATA)
 def data_labels_missing(this: Rule, subject: Subject) -> Findings:
     """Empty cells, null and NaN in the column of labels."""
     data = given_data(subject)

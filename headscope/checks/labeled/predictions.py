@@ -14,7 +14,7 @@ _PERMUTED = (
 )
 
 
-@rule("HS729", "predictions-permuted", "The predictions fit another order of the classes", needs=_PREDICTED)
+@rule("HS009", "predictions-permuted", "The predictions fit another order of the classes", needs=_PREDICTED)
 def predictions_permuted(this: Rule, subject: Subject) -> Findings:
     """A model whose scores are right under another order than the data's."""
     found = _predictions(subject)
@@ -26,7 +26,7 @@ def predictions_permuted(this: Rule, subject: Subject) -> Findings:
         yield this.find(Severity.ERROR, f"{named}. {_measured(subject, found.rows)}", _PERMUTED)
 
 
-@rule("HS730", "predictions-chance", "The predictions are no better than chance",
+@rule("HS010", "predictions-chance", "The predictions are no better than chance",
       needs=_PREDICTED)  # fmt: skip
 def predictions_chance(this: Rule, subject: Subject) -> Findings:
     """Scores that fit no order of the classes."""
@@ -41,7 +41,7 @@ def predictions_chance(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS731", "predictions-name-classes", "Predictions show which class is which",
+@rule("HS011", "predictions-name-classes", "Predictions show which class is which",
       needs=_PREDICTED)  # fmt: skip
 def predictions_name_classes(this: Rule, subject: Subject) -> Findings:
     """Classes without names, each predicted for one label of the data."""

@@ -82,9 +82,9 @@ def _unsuited_labels(data: DataFacts, model: ModelFacts) -> str:
         is_number = data.kind in (LabelKind.INTEGERS, LabelKind.NUMBERS) and model.num_labels == 1
         return "" if is_number else "the labels are not one number for each row"
     if _is_flags(data) != (model.problem_type == "multi_label_classification"):
-        return "the labels don't fit the problem type (HS724)"
+        return "the labels don't fit the problem type (HS004)"
     if not _has_order(data) and not model.labels_are_placeholders:
-        return "no label of the data is a class of the model (HS721)"
+        return "no label of the data is a class of the model (HS001)"
     return "" if model.num_labels > 1 else "the model has one class"
 
 

@@ -54,7 +54,7 @@ def _lines(*labels: object) -> bytes:
 _HASHES = b"".join(b'{"label": %d}\n' % (number * ((1 << 61) - 1)) for number in range(30_000))
 CASES = (
     Case("labels named with control characters", _checked("rows.jsonl", _lines(_EVIL, _EVIL, "NEGATIVE")), (0,),
-         ("HS721",)),
+         ("HS001",)),
     Case("a column named with control characters", _checked("rows.csv", f"{_EVIL},b\n1,2\n".encode()), (2,),
          ("no column 'label'",)),
     Case("a wanted column named with control characters",
