@@ -88,7 +88,7 @@ docs-look: docs
 
 check: lint types floors docs-check docs test-all
 
-## matrix: the contract and truth tests on other versions of Transformers and of the Hub's client
+## matrix: the contract and truth tests on other Pythons and on other versions of PyTorch, Transformers, PEFT and the Hub's client
 matrix: $(VENV)/.dev
 	$(BIN)/python scripts/matrix.py
 
