@@ -21,6 +21,7 @@ from headscope.facts import PaddingEffect, PoolingKind, Task, Where
 from headscope.facts.counting import counted
 from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.heads.tasks import TEXT_TASKS
+from headscope.render.diagram.layout import NARROW
 from headscope.render.diagram.svg import svg_text
 from headscope.render.head.stages import operation_of, source_of
 from headscope.render.screens.lookup.heads import operations_of
@@ -45,6 +46,7 @@ def atlas_pages(docs: Path) -> tuple[dict[str, str], dict[str, str]]:
             side = atlas.padding_sides.get(entries[0].model_type, "")
             picture = entry_picture(entries[0], atlas.transformers, side)
             pictures[f"{FOLDER}/{name}.svg"] = svg_text(picture)
+            pictures[f"{FOLDER}/{name}.narrow.svg"] = svg_text(picture, NARROW)
     return pages, pictures
 
 
@@ -298,7 +300,7 @@ def _thumbnails(chosen: dict[str, Sequence[HeadEntry]], oldest: dict[str, Any]) 
         drawn = next((entry for entry in group if entry.class_name == name and name in _KNOWN_BEST), shown)
         assert drawn.head is not None
         told = escape(_alternative(drawn, drawn.head))
-        picture = f'<img src="{FOLDER}/{drawn.class_name}.svg" alt="{told}" loading="lazy">'
+        picture = f'<img src="{FOLDER}/{drawn.class_name}.narrow.svg" alt="{told}" loading="lazy">'
         broken = drawn.class_name.replace("For", "<wbr>For", 1)
         caption = f'<a href="#{shown.class_name}">{broken}</a>, {counted(len(group), "class", "classes")}'
         figures.append(f"<figure>{picture}<figcaption>{caption}</figcaption></figure>")

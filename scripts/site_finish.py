@@ -10,6 +10,7 @@ from site_policy import HUB, PAGE, with_policy
 SOCIAL = "images/social.png"
 _DARK_RULE = re.compile(r"@media \(prefers-color-scheme: dark\) \{ (svg \{ [^}]*\}) \}\n?")
 _IMAGE = re.compile(r'<img\b[^>]*\bsrc="([^"]+\.svg)"[^>]*>')
+_ENDING = re.compile(r"(\.light|\.dark)?\.svg$")
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 _DESCRIPTION = re.compile(r'<meta name="description" content="([^"]*)">')
 _STYLE = re.compile(r'<link rel="stylesheet" href="([^"]*)assets/')
@@ -34,7 +35,7 @@ def finish(site: Path, name: str, address: str, hub: Iterable[str] = HUB) -> Non
 
     `hub` is where the page that looks at checkpoints finds the Hub.
     """
-    themed = {path: _themed(path) for path in sorted(site.rglob("*.svg"))}
+    themed = {path.resolve(): _themed(path) for path in sorted(site.rglob("*.svg"))}
     for path in sorted(site.rglob("*.html")):
         page = path.read_text(encoding="utf-8")
         page = _with_themes(page, path.parent, themed)
@@ -67,16 +68,32 @@ def _with_themes(page: str, folder: Path, themed: dict[Path, bool]) -> str:
 
 
 def _both(image: str, picture: Path, themed: dict[Path, bool]) -> str:
-    """An image in both themes; the style sheet shows one of them."""
+    """An image in both themes; the style sheet shows one of them. A phone shows its narrow form, where it has one."""
+    has_narrow = picture.with_name(narrow_name(picture.name)).resolve() in themed
     if not themed.get(picture.resolve()):
-        return image
-    return "".join(_linked(image.replace('.svg"', f'.{theme}.svg"', 1), theme) for theme in ("light", "dark"))
+        return _with_narrow(image) if has_narrow else image
+    return "".join(
+        _linked(image.replace('.svg"', f'.{theme}.svg"', 1), theme, has_narrow=has_narrow)
+        for theme in ("light", "dark")
+    )
 
 
-def _linked(image: str, theme: str) -> str:
+def _linked(image: str, theme: str, *, has_narrow: bool) -> str:
     """An image that opens alone, where it can be enlarged."""
     found = _IMAGE.search(image)
-    return f'<a class="only-{theme}" href="{found[1]}">{image}</a>' if found else image
+    shown = _with_narrow(image) if has_narrow else image
+    return f'<a class="only-{theme}" href="{found[1]}">{shown}</a>' if found else image
+
+
+def _with_narrow(image: str) -> str:
+    found = _IMAGE.search(image)
+    source = f'<source media="(max-width: 45em)" srcset="{narrow_name(found[1])}">' if found else ""
+    return f"<picture>{source}{image}</picture>"
+
+
+def narrow_name(name: str) -> str:
+    """The name of a picture's form for phones: `bert.narrow.dark.svg` for `bert.dark.svg`."""
+    return _ENDING.sub(lambda ending: f".narrow{ending[0]}", name)
 
 
 def _preview(page: str, name: str, address: str, place: str) -> Iterator[str]:

@@ -19,7 +19,11 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from site_finish import in_theme
+from site_finish import in_theme, narrow_name
+
+from headscope.render.diagram.layout import NARROW
+from headscope.render.diagram.picture import picture_of
+from headscope.render.diagram.svg import svg_text
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FOLDER = DOCS / "images"
@@ -41,9 +45,14 @@ def main(arguments: list[str]) -> int:
     """Writes the pictures; with `--check` shows the differences instead and returns 1 where there are any."""
     with tempfile.TemporaryDirectory() as empty:
         os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": empty, "HF_HUB_CACHE": empty}
-        fresh = {name: _picture(*wanted) for name, wanted in PICTURES.items()}
-        fresh |= {"social.svg": _social(fresh["bert-base-uncased.svg"]), "screen.svg": _screen()}
-        fresh |= {name: _picture_of_module(*wanted) for name, wanted in MODULES.items()}
+        reports = {name: _report(*wanted) for name, wanted in PICTURES.items()}
+        reports |= {name: _report_of_module(*wanted) for name, wanted in MODULES.items()}
+        fresh = {}
+        for name, report in reports.items():
+            picture = picture_of(report)
+            fresh |= {name: svg_text(picture), narrow_name(name): svg_text(picture, NARROW)}
+        fresh |= {"social.svg": _social(fresh["bert-base-uncased.svg"])}
+        fresh |= {"screen.svg": _screen(_COLUMNS), narrow_name("screen.svg"): _screen(_FEW_COLUMNS)}
     if "--check" in arguments:
         differences = [line for name, text in fresh.items() for line in _difference(name, text)]
         differences += [] if _is_made_from(fresh["social.svg"]) else [_OLDER]
@@ -62,7 +71,7 @@ def main(arguments: list[str]) -> int:
 
 
 _COMMAND = "roberta-base --num-labels 3 --offline"
-_COLUMNS = 80
+_COLUMNS, _FEW_COLUMNS = 80, 46
 _TERMINAL = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" role="img">
 <title>headscope inspect roberta-base --num-labels 3</title>
 <style>
@@ -90,7 +99,7 @@ font-size: {char_height}px; line-height: {line_height}px
 """Rich's own, but for its font: that comes from a server, which GitHub doesn't ask, so the reader's own is used."""
 
 
-def _screen() -> str:
+def _screen(columns: int) -> str:
     """A terminal with the screen of `inspect`; dark, as terminals are on light pages and on dark ones."""
     from rich.console import Console
     from rich.text import Text
@@ -99,7 +108,7 @@ def _screen() -> str:
     from headscope.render.screens.inspect import inspect_screen
 
     console = Console(
-        file=io.StringIO(), record=True, force_terminal=True, color_system="truecolor", width=_COLUMNS, highlight=False,
+        file=io.StringIO(), record=True, force_terminal=True, color_system="truecolor", width=columns, highlight=False,
         markup=False, emoji=False, legacy_windows=False,
     )  # fmt: skip
     console.print(Text.assemble(("$ ", "bold green"), f"headscope inspect {_COMMAND}"))
@@ -141,11 +150,10 @@ def _source_chunk(svg: str) -> bytes:
     return struct.pack(">I", len(body) - len(b"tEXt")) + body + struct.pack(">I", zlib.crc32(body))
 
 
-def _picture(checkpoint: str, labels: int) -> str:
+def _report(checkpoint: str, labels: int) -> Any:
     from headscope import api
-    from headscope.render.diagram import diagram_text
 
-    return diagram_text(api.inspect(checkpoint, num_labels=labels, offline=True), "svg")
+    return api.inspect(checkpoint, num_labels=labels, offline=True)
 
 
 _SOCIAL = """<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="630" viewBox="0 0 1200 630">
@@ -172,18 +180,17 @@ def _social(picture: str) -> str:
     return _SOCIAL.format(picture=placed)
 
 
-def _picture_of_module(name: str, arguments: dict[str, str]) -> str:
-    """The head of a module that the block with its class makes."""
+def _report_of_module(name: str, arguments: dict[str, str]) -> Any:
+    """The report on a module that the block with its class makes."""
     from headscope import api
 
     blocks = _BLOCK.findall((DOCS / "questions.md").read_text(encoding="utf-8"))
     code = next(block for block in blocks if f"class {name}(" in block)
     made: dict[str, Any] = {"__name__": "example"}
-    from headscope.render.diagram import diagram_text
 
     exec(compile(code, "example.py", "exec"), made)
     model = made[name](made["encoder"], num_labels=3, **arguments)
-    return diagram_text(api.inspect(model, example_inputs=made["inputs"]), "svg")
+    return api.inspect(model, example_inputs=made["inputs"])
 
 
 def _difference(name: str, fresh: str) -> list[str]:

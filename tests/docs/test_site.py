@@ -148,6 +148,8 @@ def test_every_class_of_the_atlas_has_a_page_with_its_picture(site: Path) -> Non
         if entry["head"]:
             assert f'src="{name}.light.svg"' in page
             assert (site / "atlas" / f"{name}.dark.svg").exists()
+            assert f'srcset="{name}.narrow.light.svg"' in page
+            assert (site / "atlas" / f"{name}.narrow.light.svg").exists()
             assert all(field in page for field in entry["depends_on"])
         assert not re.findall(r"</?(?:s|eos|cls|unk|pad)>", page, re.IGNORECASE), name  # a token is text
 

@@ -57,6 +57,8 @@ def _cut_to_fit(piece: str, width: float, size: float) -> Iterator[str]:
 
 
 WIDTH = 720
+NARROW = 360
+"""The width for a phone: the text keeps its size, and lines break earlier."""
 MARGIN = 16
 PADDING = 12
 LINE = 19
@@ -143,12 +145,12 @@ class Scene:
     wires: tuple[Wire, ...]
 
 
-def lay_out(picture: Picture) -> Scene:
-    """The scene of `picture`, WIDTH wide and as high as it needs."""
+def lay_out(picture: Picture, scene_width: int = WIDTH) -> Scene:
+    """The scene of `picture`, as wide as it is told and as high as it needs."""
     order = {node.id: number for number, node in enumerate(picture.nodes)}
     lanes = lanes_of(picture.edges, order)
-    width = WIDTH - 2 * MARGIN - LANE * (max(lanes.values(), default=-1) + 1)
-    heading, y = _heading(picture)
+    width = scene_width - 2 * MARGIN - LANE * (max(lanes.values(), default=-1) + 1)
+    heading, y = _heading(picture, scene_width - 2 * MARGIN)
     straight = {(edge.source, edge.target) for edge in picture.edges}
     panels: list[Panel] = []
     for node in picture.nodes:
@@ -158,7 +160,7 @@ def lay_out(picture: Picture) -> Scene:
         y += panels[-1].height
     by_id = {panel.node.id: panel for panel in panels}
     wires = tuple(_wires(picture.edges, by_id, lanes, order))
-    return Scene(WIDTH, y + MARGIN, heading, tuple(panels), wires)
+    return Scene(scene_width, y + MARGIN, heading, tuple(panels), wires)
 
 
 def lanes_of(edges: Sequence[Edge], order: dict[str, int]) -> dict[str, int]:
@@ -176,7 +178,7 @@ def lanes_of(edges: Sequence[Edge], order: dict[str, int]) -> dict[str, int]:
     return lanes
 
 
-def _heading(picture: Picture) -> tuple[tuple[Words, ...], float]:
+def _heading(picture: Picture, width: float) -> tuple[tuple[Words, ...], float]:
     words: list[Words] = []
     y = float(MARGIN)
     for text, style, size in (
@@ -184,7 +186,7 @@ def _heading(picture: Picture) -> tuple[tuple[Words, ...], float]:
         (picture.subtitle, "quiet", SIZE),
         (picture.verdict, f"verdict {picture.tone.value}", SIZE),
     ):
-        for line in wrap_text(text, WIDTH - 2 * MARGIN, size):
+        for line in wrap_text(text, width, size):
             y += size + 6
             words.append(Words(line, MARGIN, y, style, size))
     return tuple(words), y + ROOM / 2

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 
-from headscope.render.diagram.layout import Panel, PlacedCell, Scene, Wire, Words, lay_out, style_of
+from headscope.render.diagram.layout import WIDTH, Panel, PlacedCell, Scene, Wire, Words, lay_out, style_of
 from headscope.render.diagram.markup import DARK, LIGHT, Palette, element, escaped, lines, opening_tag
 from headscope.render.diagram.picture import BoxKind, Picture, PictureNode, Tint
 from headscope.render.text.tokens import row_text
@@ -33,7 +33,7 @@ text {{ font-family: {FONT}; fill: var(--plain-text); white-space: pre }}
 _ARROW = 5
 
 
-def svg_text(picture: Picture) -> str:
+def svg_text(picture: Picture, width: int = WIDTH) -> str:
     """The SVG document."""
     about = (
         element("title", escaped(f"Classification head of {picture.title}"), id="title"),
@@ -41,17 +41,17 @@ def svg_text(picture: Picture) -> str:
         element("style", f"\n{_colors()}{drawing_rules()}"),
     )
     role = {"role": "img", "aria-labelledby": "title desc"}
-    return _drawn(picture, role, about, lambda panel: _group(panel, id=panel.node.id)) + "\n"
+    scene = lay_out(picture, width)
+    return _drawn(scene, role, about, lambda panel: _group(panel, id=panel.node.id)) + "\n"
 
 
 def part_element(picture: Picture) -> str:
     """The `<svg>` as a part of a page that may hold others: without ids, its style is that of the page."""
     role = {"role": "img", "aria-label": f"Classification head of {picture.title}. {_description(picture)}"}
-    return _drawn(picture, role, (), _group)
+    return _drawn(lay_out(picture), role, (), _group)
 
 
-def _drawn(picture: Picture, role: Mapping[str, str], about: Iterable[str], panel_of: Callable[[Panel], str]) -> str:
-    scene = lay_out(picture)
+def _drawn(scene: Scene, role: Mapping[str, str], about: Iterable[str], panel_of: Callable[[Panel], str]) -> str:
     size = {"width": scene.width, "height": scene.height, "viewBox": f"0 0 {scene.width:.0f} {scene.height:.0f}"}
     return lines(
         (

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from headscope.render.diagram import diagram_text, markup
-from headscope.render.diagram.layout import WIDTH, Panel, lay_out, text_width, wrap_text
+from headscope.render.diagram.layout import NARROW, WIDTH, Panel, lay_out, text_width, wrap_text
 from headscope.render.diagram.picture import Picture, Tint, picture_of
 from headscope.render.text.tokens import cell_text
 from tests.render.diagram.pictures import PICTURES
@@ -23,8 +23,11 @@ def svg_of(name: str) -> ET.Element:
     return ET.fromstring(diagram_text(PICTURES[name](), "svg"))
 
 
-def panels_of(name: str) -> tuple[Panel, ...]:
-    return lay_out(picture_of(PICTURES[name]())).panels
+def panels_of(name: str, width: int) -> tuple[Panel, ...]:
+    return lay_out(picture_of(PICTURES[name]()), width).panels
+
+
+both_widths = pytest.mark.parametrize("width", [WIDTH, NARROW])
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -38,9 +41,10 @@ def test_no_box_stands_on_another_or_leaves_the_picture(name: str) -> None:
     assert all(x >= 0 and x + wide <= WIDTH and y + tall <= height for x, y, wide, tall in places)
 
 
+@both_widths
 @pytest.mark.parametrize("name", PICTURES)
-def test_text_stays_inside_its_box_and_lines_stand_apart(name: str) -> None:
-    for panel in panels_of(name):
+def test_text_stays_inside_its_box_and_lines_stand_apart(name: str, width: int) -> None:
+    for panel in panels_of(name, width):
         for words in panel.words:
             left = words.x - words.width if words.at_end else words.x
             assert left >= panel.x
@@ -51,19 +55,21 @@ def test_text_stays_inside_its_box_and_lines_stand_apart(name: str) -> None:
             assert cell.y + cell.height < panel.y + panel.height
 
 
+@both_widths
 @pytest.mark.parametrize("name", PICTURES)
-def test_no_two_lines_of_a_box_cover_each_other(name: str) -> None:
-    for panel in panels_of(name):
+def test_no_two_lines_of_a_box_cover_each_other(name: str, width: int) -> None:
+    for panel in panels_of(name, width):
         spans = [(w.y, w.x - w.width if w.at_end else w.x, w.width, w.text) for w in panel.words]
-        for number, (y, x, width, text) in enumerate(spans):
+        for number, (y, x, wide, text) in enumerate(spans):
             for other_y, other_x, other_width, other in spans[number + 1 :]:
-                apart = abs(y - other_y) >= 15 or x + width <= other_x + 0.01 or other_x + other_width <= x + 0.01
+                apart = abs(y - other_y) >= 15 or x + wide <= other_x + 0.01 or other_x + other_width <= x + 0.01
                 assert apart, f"{text!r} and {other!r}"
 
 
+@both_widths
 @pytest.mark.parametrize("name", PICTURES)
-def test_no_name_is_cut(name: str) -> None:
-    for panel in panels_of(name):
+def test_no_name_is_cut(name: str, width: int) -> None:
+    for panel in panels_of(name, width):
         shown = "".join("".join(words.text.split()) for words in panel.words)
         for weight in panel.node.weights:
             assert "".join(weight.name.split()) in shown
@@ -72,13 +78,14 @@ def test_no_name_is_cut(name: str) -> None:
                 assert "".join(cell_text(cell).split()) in shown
 
 
+@both_widths
 @pytest.mark.parametrize("name", PICTURES)
-def test_wires_end_at_the_boxes_they_join(name: str) -> None:
+def test_wires_end_at_the_boxes_they_join(name: str, width: int) -> None:
     picture: Picture = picture_of(PICTURES[name]())
-    scene = lay_out(picture)
+    scene = lay_out(picture, width)
     assert len(scene.wires) == len(picture.edges)
     for wire in scene.wires:
-        assert all(0 < x < WIDTH and 0 < y < scene.height for x, y in wire.points)
+        assert all(0 < x < width and 0 < y < scene.height for x, y in wire.points)
 
 
 def test_an_svg_says_what_it_is_to_those_who_do_not_see_it() -> None:
