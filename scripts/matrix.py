@@ -136,6 +136,7 @@ def _fill(python: Path, item: Combination) -> None:
     """Installs everything, as constraints.txt pins it, but for what the combination says."""
     pins = item.pins()
     given = {pin.partition("==")[0].replace("_", "-") for pin in pins}
+    given |= {"sympy"} if item.torch else set()  # an old PyTorch asks for one version of it
     kept = [
         line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
         if line.partition("==")[0] not in given
