@@ -178,7 +178,7 @@ def test_rules_are_chosen_by_id_beginning_or_name() -> None:
     [
         ({"wanted": ["HS999"]}, "no such rule: HS999", "did you mean HS"),
         ({"wanted": ["head-knew"]}, "no such rule: head-knew", "did you mean head-new?"),
-        ({"wanted": ["qqqqqq"]}, "no such rule: qqqqqq", "rules: HS101, HS102, HS103"),
+        ({"wanted": ["qqqqqq"]}, "no such rule: qqqqqq", "rules: HS001, HS002, HS003"),
         ({"wanted": ["H"]}, "no such rule: H", ""),
         ({"wanted": [""]}, "no such rule: ", ""),
         ({"wanted": ["XHS1"]}, "no such rule: XHS1", ""),
