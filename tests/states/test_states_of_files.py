@@ -284,11 +284,9 @@ def test_metadata_that_python_3_13_wrote_is_read(model: Model, tmp_path: Path) -
     model.config.save_pretrained(tmp_path)
     distributed(tmp_path, dict(model.state_dict()))
     content = (tmp_path / ".metadata").read_bytes()
-    short = bytes([0x8C, len("pathlib")]) + b"pathlib"
-    assert content.count(short) == 1
-    (tmp_path / ".metadata").write_bytes(
-        content.replace(short, bytes([0x8C, len("pathlib._local")]) + b"pathlib._local")
-    )
+    short, new = (bytes([0x8C, len(name)]) + name for name in (b"pathlib", b"pathlib._local"))
+    assert content.count(short) + content.count(new) == 1  # Python 3.13 itself has written the new one
+    (tmp_path / ".metadata").write_bytes(content.replace(short, new))
     assert headscope.inspect(str(tmp_path), offline=True).repaired.weights.loaded == 41
     with patch("headscope.editing.repair.run.prove_repair_apart", prove_repair):
         assert headscope.repair(tmp_path, tmp_path.with_name("new")).verdict.value == "proven"
