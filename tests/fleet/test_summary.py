@@ -29,6 +29,7 @@ EVIL = "\x1b[2J<script>alert(1)</script>@someone | `code` **bold** [link](javasc
 def rows_of_many() -> list[ScanRow]:
     """600 rows of 14 classes, the same in every run."""
     draw = random.Random(7)
+    rules = sorted(rule for rule in RULES if rule > "HS1")[:14]
     classes = [f"Family{letter}ForSequenceClassification" for letter in "ABCDEFGHIJKLM"]
     classes += ["Wav2Vec2ConformerForSequenceClassification"] * 4
     found = []
@@ -41,7 +42,7 @@ def rows_of_many() -> list[ScanRow]:
                 profile="training" if number % 4 else "inference",
                 class_name=draw.choice(classes),
                 pooling_kind=draw.choice(["first_token", "masked_mean", "last_non_pad_token"]),
-                findings=tuple(draw.sample(sorted(RULES)[:14], draw.choice([0, 1, 2]))),
+                findings=tuple(draw.sample(rules, draw.choice([0, 1, 2]))),
                 not_determined=draw.choice(list(Cause)).value if verdict is Verdict.NOT_DETERMINED else None,
                 bytes_read=70_000,
                 requests=4,

@@ -46,7 +46,7 @@ def repaired_checkpoint_passes(folder: Path) -> None:
 def distributed(folder: Path, state: dict[str, Any]) -> None:
     import torch.distributed.checkpoint as dcp
 
-    dcp.save(state, checkpoint_id=folder, no_dist=True)
+    dcp.save(state, checkpoint_id=folder)
 
 
 @pytest.mark.parametrize("inside", ["", "pytorch_model_fsdp_0"])

@@ -97,7 +97,7 @@ def distributed(model: dict[str, bytes]) -> dict[str, bytes]:
     import torch.distributed.checkpoint as dcp
 
     with tempfile.TemporaryDirectory() as folder:
-        dcp.save({"model": {"classifier.weight": torch.ones(2, 32)}}, checkpoint_id=folder, no_dist=True)
+        dcp.save({"model": {"classifier.weight": torch.ones(2, 32)}}, checkpoint_id=folder)
         return {f"pytorch_model_fsdp_0/{name}": content for name, content in files_of(Path(folder)).items()}
 
 

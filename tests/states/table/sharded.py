@@ -9,6 +9,7 @@ import torch
 from states.table.entry import Made, entry
 from states.table.processes import run
 from states.table.small import classifier, configured, stepped
+from torch.distributed.checkpoint.stateful import Stateful
 
 _FSDP = "FSDP (torch.distributed.checkpoint)"
 
@@ -16,7 +17,7 @@ _FSDP = "FSDP (torch.distributed.checkpoint)"
 def _saved_by_dcp(folder: Path, state: Mapping[str, Any]) -> None:
     import torch.distributed.checkpoint as dcp
 
-    dcp.save(dict(state), checkpoint_id=folder, no_dist=True)
+    dcp.save(dict(state), checkpoint_id=folder)
 
 
 @entry(
@@ -32,7 +33,7 @@ def _plain(folder: Path) -> Made:
     return Made(model)
 
 
-class _App(torch.distributed.checkpoint.stateful.Stateful):
+class _App(Stateful):
     """Model and optimizer as one thing that saves itself, as PyTorch's tutorial has it."""
 
     def __init__(self, model: Any, optimizer: Any) -> None:
