@@ -143,7 +143,7 @@ def _fill(python: Path, item: Combination) -> None:
     ]  # fmt: skip
     constraints = python.parents[1] / "constraints.txt"
     constraints.write_text("\n".join([*kept, *pins]) + "\n", encoding="utf-8")
-    install = [python, "-m", "pip", "install", "-q", "-c", constraints]
+    install = [str(python), "-m", "pip", "install", "-q", "-c", str(constraints)]
     subprocess.run([*install, "torch"], check=True)
     subprocess.run([*install, "-e", f"{ROOT}[dev]"], check=True)
 

@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": empty, "HF_HUB_CACHE": empty}
         reports = {name: _report(*wanted) for name, wanted in PICTURES.items()}
         reports |= {name: _report_of_module(*wanted) for name, wanted in MODULES.items()}
-        fresh = {}
+        fresh: dict[str, str] = {}
         for name, report in reports.items():
             picture = picture_of(report)
             fresh |= {name: svg_text(picture), narrow_name(name): svg_text(picture, NARROW)}

@@ -146,7 +146,7 @@ class Scene:
 
 
 def lay_out(picture: Picture, scene_width: int = WIDTH) -> Scene:
-    """The scene of `picture`, as wide as it is told and as high as it needs."""
+    """The scene of `picture`, `scene_width` wide and as high as it needs."""
     order = {node.id: number for number, node in enumerate(picture.nodes)}
     lanes = lanes_of(picture.edges, order)
     width = scene_width - 2 * MARGIN - LANE * (max(lanes.values(), default=-1) + 1)
