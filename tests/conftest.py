@@ -107,7 +107,7 @@ def unexpected_skips(skipped: list[tuple[str, str]]) -> list[tuple[str, str]]:
     With HEADSCOPE_LIBRARIES set, as by `make test-libraries`, the packages of its first part are no excuse.
     """
     text = _EXPECTED.read_text(encoding="utf-8")
-    lines = (text.partition("\n# programs")[2] if os.environ.get("HEADSCOPE_LIBRARIES") else text).splitlines()
+    lines = (text.partition("\n# value heads")[2] if os.environ.get("HEADSCOPE_LIBRARIES") else text).splitlines()
     allowed = [line.partition(" | ")[::2] for line in lines if line and not line.startswith("#")]
     return [
         (name, reason)

@@ -3,7 +3,6 @@
 The first of each kind; every row with `make states`, which takes minutes, and which whoever changes a recognizer runs.
 """
 
-import importlib.util
 import os
 from itertools import groupby
 from pathlib import Path
@@ -25,15 +24,14 @@ def rows() -> list[Entry]:
     """Every row, or the first of each kind that the installed libraries can make."""
     if os.environ.get("HEADSCOPE_EVERY_STATE"):
         return list(ENTRIES)
-    made = [row for row in ENTRIES if all(importlib.util.find_spec(name) for name in row.needs)]
+    made = [row for row in ENTRIES if not row.lacks()]
     return [next(some) for _, some in groupby(sorted(made, key=lambda row: row.kind), key=lambda row: row.kind)]
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.kind}: {row.name}") for row in rows()])
 def test_the_state_is_named_and_its_repair_brings_the_weights_back(row: Entry, tmp_path: Path) -> None:
-    for name in row.needs:
-        if importlib.util.find_spec(name) is None:
-            pytest.skip(f"{name} is not installed")
+    if row.lacks():
+        pytest.skip(f"{row.lacks()} is not installed")
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     seen = observe(row, folder)

@@ -338,8 +338,8 @@ def test_sentence_transformers_chains_modules_that_pass_a_dictionary(tmp_path: P
     made = library.CrossEncoder(str(tmp_path), device="cpu")
     assert sentence_surface.is_cross_encoder(made)
     assert isinstance(sentence_surface.classifier_inside(made), BertForSequenceClassification)
-    assert sentence_surface.activation_of(made) == "Identity"
-    assert sentence_surface.padding_side_of(made) in {"left", "right"}
+    assert sentence_surface.activation_of_encoder(made) == "Identity"
+    assert sentence_surface.padding_side_of_encoder(made) in {"left", "right"}
     inputs = {"input_ids": torch.ones(1, 3, dtype=torch.long)}
     assert list(sentence_surface.scores_of(made(inputs))) == ["scores"]
 
@@ -360,7 +360,7 @@ def test_lightning_defines_no_forward() -> None:
     assert not lightning_surface.has_forward(made)
 
 
-def test_trl_puts_the_value_third() -> None:
+def test_the_value_head_of_trl_comes_third() -> None:
     pytest.importorskip("trl")
     heads = pytest.importorskip("trl.experimental.ppo")
     config = AutoConfig.for_model("gpt2", n_embd=8, n_head=1, n_layer=1, vocab_size=20)

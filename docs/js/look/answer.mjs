@@ -26,6 +26,7 @@ export async function answerOn(read, wanted, words, load) {
     labels: face.labels || labelLine(labels),
     tokens: face.tokens,
     svg: face.svg.join("\n"),
+    narrow: face.narrow?.join("\n"),
     markdown: markdownOf(face, read, labels, words),
     next: face.next.map(([command, purpose]) => [command.replace(words.marks.command, model), purpose]),
   };

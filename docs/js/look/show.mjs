@@ -68,14 +68,20 @@ function findingsOf(findings) {
   return [element("h3", {}, "Findings"), element("ul", { class: "look-findings" }, ...items)];
 }
 
-// The picture as an image: whatever is in it, nothing in it runs. The style sheet shows that of the page's theme.
+// The picture as an image: whatever is in it, nothing in it runs. The style sheet shows that of the page's theme; a
+// phone shows the narrow one, if there is one.
 function pictureOf(answer, words) {
   if (!answer.report.head) return [];
+  const label = `The head of ${answer.report.model.class}: ${answer.report.head.stages.map((stage) => stage.operation).join(", ")}`;
   const images = ["light", "dark"].map((theme) => {
-    const text = answer.svg.replace("<style></style>", () => `<style>${words.style[theme]}\n${words.style.rules}</style>`);
-    const address = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
-    const label = `The head of ${answer.report.model.class}: ${answer.report.head.stages.map((stage) => stage.operation).join(", ")}`;
-    return element("a", { class: `only-${theme}`, href: address, target: "_blank", rel: "noopener" }, element("img", { src: address, alt: label }));
+    const addressOf = (svg) => {
+      const text = svg.replace("<style></style>", () => `<style>${words.style[theme]}\n${words.style.rules}</style>`);
+      return URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
+    };
+    const address = addressOf(answer.svg);
+    const narrow = answer.narrow ? [element("source", { media: "(max-width: 45em)", srcset: addressOf(answer.narrow) })] : [];
+    const image = element("picture", {}, ...narrow, element("img", { src: address, alt: label, ...(narrow.length ? {} : { class: "look-wide" }) }));
+    return element("a", { class: `only-${theme}`, href: address, target: "_blank", rel: "noopener" }, image);
   });
   return [element("h3", {}, "From the hidden states to the scores"), element("div", { class: "look-picture", tabindex: "0", role: "region", "aria-label": `Picture of the head of ${answer.report.checkpoint.reference}` }, ...images)];
 }

@@ -1,6 +1,5 @@
 """Runs the rows that this environment can make and keeps what was seen: `python -m states.table [PART OF A NAME]`."""
 
-import importlib.util
 import os
 import sys
 import tempfile
@@ -20,7 +19,7 @@ def main(arguments: list[str]) -> int:
     wrong = 0
     for row in ENTRIES:
         wanted = not arguments or any(part in f"{row.kind}: {row.name}" for part in arguments)
-        if wanted and all(importlib.util.find_spec(name) for name in row.needs):
+        if wanted and not row.lacks():
             wrong += not _kept(row)
     return wrong
 

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Entry:
-    """A row: `make` saves into an empty folder with the libraries `needs`, as `code` says in short.
+    """A row: `make` saves into an empty folder with the libraries that it `needs`, as `code` says in short.
 
     `rules` are those of the states that headscope names, `tool` is what it has to call the first of them, and `exits`
     are the exit codes of `inspect` and `check`. `repaired` says whether a repair runs here, or why it does not.
@@ -46,6 +49,22 @@ class Entry:
     repaired: bool | str = True
     findings: tuple[str, ...] = ()
     said: tuple[str, ...] = field(default=())
+
+    def lacks(self) -> str:
+        """What it needs, such as `torch>=2.7`, and is not installed; "" if nothing."""
+        return next((text for text in self.needs if not _is_there(Requirement(text))), "")
+
+
+def _is_there(needed: Requirement) -> bool:
+    try:
+        return needed.specifier.contains(version(distribution_of(needed.name)), prereleases=True)
+    except PackageNotFoundError:
+        return False
+
+
+def distribution_of(name: str) -> str:
+    """The distribution that brings a module."""
+    return {"sklearn": "scikit-learn", "megatron": "megatron-core"}.get(name, name)
 
 
 ENTRIES: list[Entry] = []

@@ -16,7 +16,8 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from states.table.entry import Entry, Made
+from packaging.requirements import Requirement
+from states.table.entry import Entry, Made, distribution_of
 
 from headscope.cli import main
 from headscope.editing.repair.proof import prove_repair
@@ -47,6 +48,7 @@ def observe(row: Entry, folder: Path) -> Seen:
     place = folder / made.at
     (inspected, report), (checked, judged) = _run("inspect", place), _run("check", place)
     states = _states(report)
+    names = (Requirement(text).name for text in row.needs)
     seen = {
         "inspect": inspected,
         "check": checked,
@@ -55,7 +57,7 @@ def observe(row: Entry, folder: Path) -> Seen:
         "tool": states[0]["tool"] if states else "",
         "findings": tuple(item["id"] for result in judged.get("results", ()) for item in result["findings"]),
         "text": json.dumps([report, judged]),
-        "versions": tuple(f"{name} {version(_PACKAGES.get(name, name))}" for name in row.needs),
+        "versions": tuple(f"{name} {version(distribution_of(name))}" for name in names),
     }
     repaired = ""
     if row.repaired is True and row.rules:
@@ -65,9 +67,6 @@ def observe(row: Entry, folder: Path) -> Seen:
     elif row.exits == (0, 0) and made.model is not None:
         repaired = _loads(place, made, None)
     return Seen(**seen, repaired=repaired)
-
-
-_PACKAGES = {"sklearn": "scikit-learn", "megatron": "megatron-core"}
 
 
 def _run(command: str, place: Path) -> tuple[int, Document]:

@@ -131,7 +131,7 @@ _by_processes(
     1,
     "bert by accelerate with its FSDP2 plugin, one file",
     "accelerate.utils.save_fsdp_model(plugin, accelerator, model, folder), state_dict_type='FULL_STATE_DICT'",
-    needs=("torch", "accelerate"),
+    needs=("torch>=2.7", "accelerate"),  # before, one process can't split on a CPU
     kind="HS807",
     exits=(3, 1),
     tool="",
