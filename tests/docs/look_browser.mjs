@@ -72,10 +72,12 @@ for (const step of plan) {
   }
   if (step.wide) {
     told.wider = {};
+    told.scrolls = {};
     for (const width of step.wide) {
       await page.setViewportSize({ width, height: 900 });
       await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
       told.wider[width] = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      told.scrolls[width] = await page.evaluate(() => Math.max(0, ...[...document.querySelectorAll(".look-picture")].map((one) => one.scrollWidth - one.clientWidth)));
       if (step.picture) await page.screenshot({ path: `${step.picture}-${width}.png`, fullPage: true });
     }
   }

@@ -301,6 +301,7 @@ def test_the_page_is_readable_at_every_width(project: Path, theme: str) -> None:
         told = used(project, hub, steps)
     assert [(one["name"], one["axe"]) for one in told if one["axe"]] == []
     assert [(one["name"], one["wider"]) for one in told if max(one["wider"].values()) > 0] == []
+    assert [(one["name"], one["scrolls"]) for one in told if max(one["scrolls"].values()) > 0] == [], "pictures fit"
 
 
 def test_dropped_files_are_read_where_they_are(project: Path, tmp_path: Path) -> None:

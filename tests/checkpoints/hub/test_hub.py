@@ -381,4 +381,6 @@ def test_verify_reads_the_head_of_a_repository_by_range(
     found, read, names = json.loads(ran.stdout.splitlines()[-1])
     assert found == verdict
     assert "cls.seq_relationship.weight" in names
-    assert 0 < read < hub.weight_bytes() < max(map(len, files.values())) / 2
+    assert 0 < read < hub.weight_bytes()
+    if "cls.predictions.decoder.weight" not in names:  # Transformers 5.0 doesn't tie it, where a file holds it twice
+        assert hub.weight_bytes() < max(map(len, files.values())) / 2
