@@ -180,7 +180,8 @@ def _judge(this: Rule, subject: Subject) -> Findings:
             continue
         message = f"{state.sentence} {state.seen()}".strip()
         repair = state.repair
-        yield this.find(Severity.ERROR, message, repair.advice() if repair else "", code=repair.code if repair else "")
+        advice, code = (repair.advice(), repair.code) if repair else (state.remedy, "")
+        yield this.find(Severity.ERROR, message, advice, code=code)
 
 
 for kind, (name, title) in _TITLES.items():

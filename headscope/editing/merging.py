@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints import EDIT_RECORD
-from headscope.checkpoints.states.folders import OF_A_RUN, OPTIMIZER
+from headscope.checkpoints.states.folders import OPTIMIZER, RESUME_FILES
 from headscope.editing.proving import answer_task, prove_in_process
 from headscope.editing.writing import INDEXES, check_unchanged, copy_files, file_states, old_heads
 from headscope.errors import HeadscopeError, Unsupported, UsageError
@@ -35,7 +35,7 @@ _ROUNDINGS = 8
 _SUMS = 2048
 """The same for sums in single precision through all layers, in another order."""
 _OF_TRAINING = (
-    "adapter_config.json", "adapter_model.*", "training_args.bin", "trainer_state.json", OPTIMIZER, *OF_A_RUN,
+    "adapter_config.json", "adapter_model.*", "training_args.bin", "trainer_state.json", *OPTIMIZER, *RESUME_FILES,
 )  # fmt: skip
 _BATCHES = 2
 
@@ -147,7 +147,7 @@ def model_in(request: Request, examined: Examined, base: Path, dtype: torch.dtyp
 def _is_of_training(name: str) -> bool:
     """Whether a file belongs to an adapter or to a training that goes on, in whatever folder of the source."""
     last = name.rpartition("/")[2]
-    return name.startswith("checkpoint-") or any(fnmatch(last, pattern) for pattern in _OF_TRAINING)
+    return name.startswith("checkpoint-") or any(fnmatchcase(last, pattern) for pattern in _OF_TRAINING)
 
 
 def _copy_others(adapter: Path, base: Path, folder: Path, manifest: CheckpointManifest) -> None:

@@ -10,12 +10,12 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from fnmatch import fnmatch
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
-from headscope.checkpoints.states.folders import OF_A_RUN
+from headscope.checkpoints.states.folders import RESUME_FILES
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import CheckpointManifest, TensorHeader, WeightsFormat
 
@@ -30,7 +30,7 @@ _DTYPES = {torch_name: (name, bits) for name, (torch_name, bits) in SAFETENSORS.
 _EXPORTS = (".onnx", ".onnx_data", ".gguf", ".h5", ".msgpack", ".ot", ".tflite", ".mlmodel")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 """What may hold the old head: exported models anywhere, and weights beside those that Transformers loads."""
-_NOT_WEIGHTS = ("training_args.bin", *OF_A_RUN)
+_NOT_WEIGHTS = ("training_args.bin", *RESUME_FILES)
 _OF_TOOLS = (".git", ".cache")
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _ALIGNMENT = 8
@@ -153,7 +153,7 @@ def old_heads(names: Sequence[str], manifest: CheckpointManifest) -> tuple[str, 
         name
         for name in names
         if name not in weights
-        and not any(fnmatch(name, pattern) for pattern in _NOT_WEIGHTS)
+        and not any(fnmatchcase(name, pattern) for pattern in _NOT_WEIGHTS)
         and (name.endswith(_EXPORTS) or ("/" not in name and name.endswith(_WEIGHTS)) or name in other_indexes)
     )
 

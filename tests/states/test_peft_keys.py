@@ -147,7 +147,7 @@ def test_no_merge_is_named_that_gives_a_parameter_two_tensors(
     report = headscope.inspect(folder)
     (found,) = report.checkpoint.states
     assert found.rule == "HS803" and found.repair is None and report.repaired is None
-    assert f"{named}; which one is meant is not known" in found.seen()
+    assert f"{named}; the file doesn't say which one is meant" in found.seen()
     with pytest.raises(Unsupported, match="two tensors stand for"):
         headscope.repair(folder, tmp_path / "new", settings={"lora_alpha": 8})
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -162,25 +162,28 @@ def test_no_merge_is_named_that_gives_a_parameter_two_tensors(
         peft.LoHaConfig(r=4, target_modules=["query"]),
     ],
 )
-def test_of_several_adapters_in_one_file_none_is_chosen(config: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [("default", "second"), ("en-1", "en-2")])
+def test_of_several_adapters_in_one_file_none_is_chosen(config: Any, names: tuple[str, str], tmp_path: Path) -> None:
     family = FAMILIES["bert"]
-    model = peft.get_peft_model(family.build(family.classifier, **_LABELS), config)
-    model.add_adapter("second", config)
+    model = peft.get_peft_model(family.build(family.classifier, **_LABELS), config, adapter_name=names[0])
+    model.add_adapter(names[1], config)
     folder = _saved(tmp_path / "model", model.state_dict(), model)
     (found,) = headscope.inspect(folder).checkpoint.states
-    assert found.repair is None and "2 adapters: default, second; which one is used" in found.seen()
+    assert found.repair is None and f"2 adapters: {', '.join(names)}; the file doesn't say" in found.seen()
+    assert found.remedy in {item.remedy for item in headscope.check(folder).findings}
     config.target_modules = ["query"]
     alone = peft.get_peft_model(family.build(family.classifier, **_LABELS), config)
     (found,) = headscope.inspect(_saved(tmp_path / "alone", alone.state_dict(), alone)).checkpoint.states
     assert found.repair is not None
 
 
-def test_an_adapter_of_another_name_is_merged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["mine", "my-adapter", "weight"])
+def test_an_adapter_of_another_name_is_merged(name: str, tmp_path: Path) -> None:
     family = FAMILIES["bert"]
     config = peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=8, target_modules=["query"])
-    model = peft.get_peft_model(family.build(family.classifier, **_LABELS), config, adapter_name="mine")
-    for name, parameter in model.named_parameters():
-        if "lora_" in name:
+    model = peft.get_peft_model(family.build(family.classifier, **_LABELS), config, adapter_name=name)
+    for key, parameter in model.named_parameters():
+        if "lora_" in key:
             torch.nn.init.normal_(parameter)
     folder = _saved(tmp_path / "model", model.state_dict(), model)
     done = headscope.repair(folder, tmp_path / "new", settings={"lora_alpha": 8})
@@ -188,3 +191,18 @@ def test_an_adapter_of_another_name_is_merged(tmp_path: Path) -> None:
     loaded = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "new").state_dict()
     merged = model.merge_and_unload().state_dict()
     assert all(torch.allclose(loaded[name], value, atol=1e-5) for name, value in merged.items())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_an_adapter_without_a_name_in_its_keys_has_no_repair(bias: bool, tmp_path: Path) -> None:
+    """As `get_peft_model_state_dict` writes them, beside the base model's weights."""
+    family = FAMILIES["bert"]
+    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["query"], lora_bias=bias)
+    model = peft.get_peft_model(family.build(family.classifier, **_LABELS), config)
+    state = {key.replace(".default", ""): value for key, value in model.state_dict().items()}
+    folder = _saved(tmp_path / "model", state, model)
+    (found,) = headscope.inspect(folder).checkpoint.states
+    assert found.repair is None and "the keys of the adapter lack its name" in found.seen()
+    with pytest.raises(Unsupported, match="HS803") as raised:
+        headscope.repair(folder, tmp_path / "new", settings={"lora_alpha": 8})
+    assert raised.value.hint == found.remedy

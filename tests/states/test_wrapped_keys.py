@@ -15,6 +15,7 @@ import headscope
 from headscope.checkpoints.states.wrapped_keys import Rekeying
 from headscope.errors import Unsupported
 from headscope.facts import Severity, StateKind
+from headscope.render.parts.findings import next_of_inspect
 from tests.families import FAMILIES
 from tests.saving import save_sharded_safetensors, save_sharded_torch
 
@@ -181,8 +182,50 @@ def test_no_repair_is_named_that_gives_a_parameter_two_tensors(tmp_path: Path, p
     report = headscope.inspect(tmp_path)
     (found,) = report.checkpoint.states
     assert found.rule == "HS802" and found.repair is None and report.repaired is None and report.weights.new
-    assert re.search(rf"two tensors stand for \S*{re.escape(stray)}; which one is meant is not known", found.seen())
+    told = rf"two tensors stand for \S*{re.escape(stray)}; the file doesn't say which one is meant"
+    assert re.search(told, found.seen())
     with pytest.raises(Unsupported, match="two tensors stand for") as raised:
         headscope.repair(tmp_path, tmp_path.parent / "repaired")
     assert "without the tensors that are not meant" in raised.value.hint
     assert not (tmp_path.parent / "repaired").exists()
+
+
+def _next(place: Path, words: str) -> list[str]:
+    report = headscope.inspect(place)
+    assert report.checkpoint.states
+    return [
+        command for command, _ in next_of_inspect(report, words, details=True) if command.startswith("headscope repair")
+    ]
+
+
+def test_the_next_step_is_a_repair_that_headscope_carries_out(tmp_path: Path) -> None:
+    cls = transformers.BertForSequenceClassification
+    model = cls(transformers.BertConfig(**_SMALL, **_LABELS))
+    folder = tmp_path / "model"
+    model.config.save_pretrained(folder)
+    state = {f"module.{key}": value for key, value in model.state_dict().items()}
+    torch.save({"model_state_dict": state}, folder / "pytorch_model.bin")
+    name = str(folder)
+    assert _next(folder, name) == [f"headscope repair {name} -o DIR"]
+    assert headscope.repair(folder, tmp_path / "repaired").verdict.value == "proven"
+    assert _next(folder, f"{name} --subfolder in") == []
+    assert _next(folder / "pytorch_model.bin", f"{name}/pytorch_model.bin") == []
+
+
+def test_behind_a_state_that_is_not_clear_no_repair_is_carried_out(tmp_path: Path) -> None:
+    """The reading after the first repair, which is known, stays in the report."""
+    cls = transformers.BertForSequenceClassification
+    model = cls(transformers.BertConfig(**_SMALL, **_LABELS))
+    folder = tmp_path / "model"
+    model.config.save_pretrained(folder)
+    state = {f"module.{key}": value for key, value in model.state_dict().items()}
+    torch.save({"model_state_dict": state | {"classifier.weight": torch.randn(3, 16)}}, folder / "pytorch_model.bin")
+    report = headscope.inspect(folder)
+    assert [(item.rule, bool(item.repair)) for item in report.checkpoint.states] == [("HS807", True), ("HS802", False)]
+    assert report.repaired is not None and "HS807" in report.repaired.change
+    assert _next(folder, str(folder)) == []
+    remedies = {item.id: item.remedy for item in headscope.check(folder).findings}
+    assert "headscope repair" not in remedies["HS807"]
+    assert "without the tensors that are not meant" in remedies["HS802"]
+    with pytest.raises(Unsupported, match="HS802"):
+        headscope.repair(folder, tmp_path / "repaired")

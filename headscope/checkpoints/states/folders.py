@@ -16,10 +16,10 @@ _CONFIG = "config.json"
 _LARGEST = 1e18
 
 
-OPTIMIZER = "optimizer.*"
+OPTIMIZER = ("optimizer.pt", "optimizer.bin")
 """What a training run keeps of each weight, in its shape."""
-OF_A_RUN = ("scheduler.*", "scaler.pt", "rng_state*.pth")
-"""What else only a training run that goes on reads."""
+RESUME_FILES = ("scheduler.pt", "scheduler.bin", "scaler.pt", "rng_state*.pth")
+"""Other files that only a resumed training reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class TakeFolder(ReadyAction):
     """Takes one checkpoint out of the folder, without what only a training that goes on needs."""
 
     folder: str
-    without: tuple[str, ...] = (OPTIMIZER, *OF_A_RUN)
+    without: tuple[str, ...] = (*OPTIMIZER, *RESUME_FILES)
 
     def code(self) -> str:
         """See `RepairAction`."""

@@ -16,10 +16,11 @@ PREFIX = "base_model.model."
 _LORA = re.compile(r"\.(lora_\w+)\.")
 _LAYER = re.compile(r"\.base_layer\.")
 _REPLACED = re.compile(r"\.original_module\.")
-_SAVED = re.compile(r"^(.+)\.modules_to_save\.\w+\.")
-_ADAPTER = re.compile(r"\.lora_(?:A|B|embedding_A|embedding_B|magnitude_vector)\.(\w+)|\.modules_to_save\.(\w+)\.")
+_SAVED = re.compile(r"^(.+)\.modules_to_save\.[^.]+\.")
+_ADAPTER = re.compile(r"\.(?:lora_(?:A|B|embedding_A|embedding_B|magnitude_vector)|modules_to_save)(?:\.|$)")
 _TENSORS = ("weight", "bias")
-_INSIDE = re.compile(r"\.(base_layer|modules_to_save\.\w+)(?=\.)")
+_INSIDE = re.compile(r"\.(base_layer|modules_to_save\.[^.]+)(?=\.)")
+REMEDY_OF_TWO_TENSORS = "Save the checkpoint again without the tensors that are not meant."
 _AUTO = re.compile(r"AutoModelFor[A-Za-z]{1,60}")
 _USUAL = "AutoModelForSequenceClassification"
 
@@ -73,16 +74,33 @@ def state_of_peft_keys(manifest: CheckpointManifest, class_name: str) -> Checkpo
     evidence.append(f"{counted(len(layers), 'layer')} ({few_of(targets)}) with {kind} beside the weights")
     evidence += [f"PEFT saved {few_of(saved)} whole"] if saved else []
     adapters = list(dict.fromkeys(_adapters(keys, changed)))
-    unclear = [f"it holds {len(adapters)} adapters: {few_of(adapters)}; which one is used is not in the file"]
-    unclear = unclear if len(adapters) > 1 else of_two_tensors(_given_twice(keys))
+    unclear, remedy = _unclear(keys, adapters)
+    adapter = next(iter(adapters), "default")
     return CheckpointState(
         StateKind.PEFT_KEYS,
         tool="PEFT",
         sentence="The file is the state dict of a PEFT model, with the adapter still beside the base model's weights: "
         "from_pretrained does not recognize the keys.",
         evidence=(*evidence, *unclear),
-        repair=None if unclear else _repair(manifest, class_name, ranks, targets, saved),
+        repair=None if unclear else _repair(manifest, class_name, ranks, targets=targets, saved=saved, adapter=adapter),
+        remedy=remedy,
     )
+
+
+def _unclear(keys: Sequence[str], adapters: Sequence[str]) -> tuple[list[str], str]:
+    """Why a file has no repair, and what to do about it; both empty where it has one."""
+    if "" in adapters:
+        return ["the keys of the adapter lack its name"], _REMEDY_OF_NO_NAME
+    if len(adapters) > 1:
+        told = f"it holds {len(adapters)} adapters: {few_of(adapters)}; the file doesn't say which one is used"
+        return [told], "Load the model with one adapter, and save it again."
+    twice = of_two_tensors(_given_twice(keys))
+    return twice, REMEDY_OF_TWO_TENSORS if twice else ""
+
+
+_REMEDY_OF_NO_NAME = (
+    "Rename them to what the state dict of a PEFT model has (lora_A.default.weight), or save the model again."
+)
 
 
 def _given_twice(keys: Sequence[str]) -> tuple[str, ...]:
@@ -93,18 +111,23 @@ def _given_twice(keys: Sequence[str]) -> tuple[str, ...]:
 
 def of_two_tensors(names: Sequence[str]) -> list[str]:
     """The evidence that a file has two tensors for each of these parameters; empty for none."""
-    return [f"two tensors stand for {few_of(names)}; which one is meant is not known"] if names else []
+    return [f"two tensors stand for {few_of(names)}; the file doesn't say which one is meant"] if names else []
 
 
 def _adapters(keys: Iterable[str], changed: Container[str]) -> Iterator[str]:
-    """The names that PEFT gave to the adapters: `query.lora_A.NAME.weight`, `query.ia3_l.NAME`."""
+    """The names that PEFT gave to the adapters: `query.lora_A.NAME.weight`, `query.ia3_l.NAME`; "" for none."""
     for key in keys:
         match, parts = _ADAPTER.search(key), key.split(".")
         layer = _layer_in(parts, changed)
         if match:
-            yield match[1] or match[2]
-        elif layer and parts[layer] != "base_layer" and parts[layer + 1 :] and parts[layer + 1] not in _TENSORS:
-            yield parts[layer + 1]
+            yield _name_in(key[match.end() :].split("."))
+        elif layer and parts[layer] not in ("base_layer", *_TENSORS):
+            yield _name_in(parts[layer + 1 :])
+
+
+def _name_in(rest: Sequence[str]) -> str:
+    """The adapter's name at the beginning of what follows in a key; "" where only the tensor's follows."""
+    return "" if not rest or (len(rest) == 1 and rest[0] in ("", *_TENSORS)) else rest[0]
 
 
 def _ranks(tensors: tuple[TensorHeader, ...]) -> list[int]:
@@ -200,14 +223,15 @@ class MergePeft:
 
 
 def _repair(
-    manifest: CheckpointManifest, class_name: str, ranks: list[int], targets: list[str], saved: list[str]
-) -> Repair:
-    remote, keys = _remote_class(manifest.config), [item.key for item in manifest.tensors]
+    manifest: CheckpointManifest, class_name: str, ranks: list[int], *, targets: list[str], saved: list[str],
+    adapter: str,
+) -> Repair:  # fmt: skip
+    remote = _remote_class(manifest.config)
     action = MergePeft(
         remote or class_name, bool(remote), tuple(file.name for file in manifest.files),
         manifest.format is WeightsFormat.TORCH, Counter(ranks).most_common(1)[0][0] if ranks else 0, tuple(targets),
         tuple(saved), any(".lora_magnitude_vector." in item.key for item in manifest.tensors),
-        next(_adapters(keys, _changed(keys)), "default"),
+        adapter,
     )  # fmt: skip
     sentence = _LORA_SENTENCE if ranks else _OTHER_SENTENCE
     return repair_by(f"If you trust the model code of the checkpoint, m{sentence[1:]}" if remote else sentence, action)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from headscope.checkpoints.states.peft_keys import PREFIX, of_two_tensors
+from headscope.checkpoints.states.peft_keys import PREFIX, REMEDY_OF_TWO_TENSORS, of_two_tensors
 from headscope.checkpoints.states.place import ReadyAction, repair_by
 from headscope.facts import CheckpointManifest, ParameterStatus, TensorHeader, WeightDiff, WeightsFormat
 from headscope.facts.counting import counted, verb
@@ -149,6 +149,7 @@ def state_of_wrapped_keys(
         "from_pretrained does not recognize them.",
         evidence=(*_evidence([tensor.key for tensor in manifest.tensors], change), *of_two_tensors(twice)),
         repair=None if twice else _repair(manifest, change, before),
+        remedy=REMEDY_OF_TWO_TENSORS if twice else "",
     )
 
 

@@ -24,8 +24,6 @@ _CONFIG_HINT = "give the configuration: --config FOLDER_OR_ID of a model of the 
 _ADAPTER_HINT = "give --config FOLDER, with the adapter_config.json of the training"
 _ALPHA_HINT = ", or --set lora_alpha=N; add --set use_rslora=true if you trained with it, and set lora_alpha to 0 if " \
     "merge_adapter() ran before the save"  # fmt: skip
-_OF_KEYS = (StateKind.WRAPPED_KEYS, StateKind.PEFT_KEYS)
-_TWICE_HINT = "save the checkpoint again without the tensors that are not meant"
 _MOST_NAMED = 30
 
 
@@ -87,15 +85,14 @@ def check_given(step: RepairStep, wish: RepairWish) -> None:
 
     Raises UsageError for an unknown setting, and what `given_config` raises.
     """
-    for state in step.states:
+    for state in sorted(step.states, key=lambda state: state.repair is not None):
         repair = state.repair
         action = repair.action if repair else None
         seen = f"{state.sentence} {state.seen()}".strip()
         if state.kind is StateKind.NO_CONFIG:
             _check_config(step.request, action, wish, seen)
         elif action is None:
-            nobody = _TWICE_HINT if state.kind in _OF_KEYS else "nothing on this machine can"
-            how = f"{repair.sentence} `{repair.code}`" if repair else nobody
+            how = f"{repair.sentence} `{repair.code}`" if repair else state.remedy or "nothing on this machine can"
             raise Unsupported(f"headscope can't carry out the repair of {state.rule}: {seen}", how)
         elif isinstance(action, MergePeft):
             for name in action.read_settings & wish.settings.keys():

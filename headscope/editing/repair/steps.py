@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatch
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -176,4 +176,4 @@ def _is_of_dcp(path: PurePath) -> bool:
 def files_taken(action: TakeFolder, names: Sequence[str]) -> list[str]:
     """The files of the chosen folder that are taken, by their names there."""
     inside = [name.removeprefix(f"{action.folder}/") for name in names if name.startswith(f"{action.folder}/")]
-    return [name for name in inside if not any(fnmatch(name, pattern) for pattern in action.without)]
+    return [name for name in inside if not any(fnmatchcase(name, pattern) for pattern in action.without)]

@@ -98,7 +98,9 @@ def _repaired(diagnosis: Diagnosis, trace: HeadTrace | None) -> Repaired | None:
     if diagnosis.weights is None:
         return None
     head = join_head(trace, diagnosis.weights).parameters if trace is not None else ()
-    return Repaired(tuple(state.rule for state in diagnosis.states), diagnosis.change, diagnosis.weights, head)
+    return Repaired(
+        tuple(state.rule for state in diagnosis.states if state.repair), diagnosis.change, diagnosis.weights, head
+    )
 
 
 def _mismatch_notes(diff: WeightDiff) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError
@@ -56,8 +56,16 @@ def _of_peft(choice: Choice, manifest: CheckpointManifest, diff: WeightDiff, kno
     if found is None or found.loaded <= diff.loaded:
         return None
     state = state_of_peft_keys(manifest, choice.cls.__name__)
+    if state.repair is None:
+        return _unclear(known, state)
     states = (*known.states, state)
-    return Diagnosis(states) if state.repair is None else Diagnosis(states, _done(states), found)
+    return Diagnosis(states, _done(states), found)
+
+
+def _unclear(known: Diagnosis, state: CheckpointState) -> Diagnosis:
+    """What was known, and a state without a repair: what the others need is left to a person."""
+    before = (replace(item, repair=item.repair and replace(item.repair, action=None)) for item in known.states)
+    return Diagnosis((*before, state), known.change, known.weights)
 
 
 def _loaded(choice: Choice, manifest: CheckpointManifest) -> WeightDiff | None:
@@ -91,8 +99,8 @@ def _with_keys_repaired(
     _, change, best, twice = max(tried, key=lambda item: item[0])
     words = f"{known.change} and {change.in_words()}" if known.change else change.in_words()
     before = [state.rule for state in known.states]
-    states = (*known.states, state_of_wrapped_keys(manifest, change, before, twice))
-    return Diagnosis(states) if twice else Diagnosis(states, words, best)
+    state = state_of_wrapped_keys(manifest, change, before, twice)
+    return _unclear(known, state) if twice else Diagnosis((*known.states, state), words, best)
 
 
 def _left_out(manifest: CheckpointManifest, diff: WeightDiff) -> tuple[str, ...]:

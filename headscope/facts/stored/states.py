@@ -91,7 +91,9 @@ class CheckpointState:
     evidence: tuple[str, ...]
     """What headscope saw."""
     repair: Repair | None = None
-    """What repairs the checkpoint; null if nothing on this machine can."""
+    """What repairs the checkpoint; null if nothing on this machine can, or if the files don't say what is meant."""
+    remedy: str = ""
+    """What to do where there is no repair, if that is known."""
     rule: str = ""
     """The rule that reports it."""
 

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -106,7 +107,7 @@ class NextSteps:
 def next_of_inspect(report: Report, words: str, *, details: bool) -> tuple[tuple[str, str], ...]:
     """What to run after `headscope inspect WORDS`."""
     profile = report.profile.value if report.profile is not None else "training"
-    steps = list(_repair_of(report.checkpoint))
+    steps = list(_repair_of(report.checkpoint, words))
     steps += [] if details else [(f"headscope inspect {words} --details", "all weights, the loss, the checkpoint")]
     steps += [(f"headscope explain {item.id}", "what it means, and what to do") for item in _gravest(report)]
     if report.checkpoint.kind is CheckpointKind.CLASS:
@@ -116,13 +117,18 @@ def next_of_inspect(report: Report, words: str, *, details: bool) -> tuple[tuple
     return tuple(steps[:2])
 
 
-def _repair_of(checkpoint: CheckpointFacts) -> Iterator[tuple[str, str]]:
-    """The command that repairs a folder in one of the states that `headscope repair` knows."""
-    repairs = [state.repair for state in checkpoint.states if state.repair is not None]
-    actions = [repair.action for repair in repairs if repair.action is not None]
-    if actions and checkpoint.kind is CheckpointKind.LOCAL:
-        options = "".join(dict.fromkeys(action.options() for action in actions))
-        yield f"headscope repair {shlex.quote(checkpoint.reference)} -o DIR{options}", "a repaired copy, proven"
+_OF_FILES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+"""The suffixes of what is most likely a file, for which `headscope repair` asks for its folder."""
+
+
+def _repair_of(checkpoint: CheckpointFacts, words: str) -> Iterator[tuple[str, str]]:
+    """The command that repairs a folder, where `headscope repair` knows what to do about all of its states."""
+    actions = [state.repair.action if state.repair else None for state in checkpoint.states]
+    options = dict.fromkeys(action.options() for action in actions if action is not None)
+    is_folder = checkpoint.kind is CheckpointKind.LOCAL and PurePath(checkpoint.reference).suffix not in _OF_FILES
+    if actions and None not in actions and is_folder and "--subfolder" not in shlex.split(words):
+        command = f"headscope repair {shlex.quote(checkpoint.reference)} -o DIR{''.join(options)}"
+        yield command, "write a repaired copy and prove it"
 
 
 def _gravest(report: Report) -> tuple[Finding, ...]:
