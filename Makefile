@@ -43,7 +43,7 @@ $(LIBRARIES)/.ready: pyproject.toml constraints.txt constraints-libraries.txt
 test-libraries: $(LIBRARIES)/.ready
 	CI=true HEADSCOPE_LIBRARIES=1 $(LIBRARIES)/bin/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		$$(sed -n '/^# packages/,/^$$/s/ |.*//p' tests/expected_skips.txt | sort -u)
-	PYTHONPATH=$(LIBRARIES)/older $(LIBRARIES)/bin/python -m pytest -q -k value_head \
+	CI=true HEADSCOPE_LIBRARIES=older PYTHONPATH=$(LIBRARIES)/older $(LIBRARIES)/bin/python -m pytest -q -k value_head \
 		$$(sed -n '/^# value/,/^$$/s/ |.*//p' tests/expected_skips.txt | sort -u)
 
 ## states: every row of the table in docs/states.md, made by the libraries that are installed

@@ -25,6 +25,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "versions.md"
 KEPT = ROOT / "docs" / "versions"
@@ -84,6 +86,7 @@ class Row:
     said: str
     passed: bool
     failed: tuple[str, ...] = ()
+    was_run: bool = True
 
 
 _COLUMNS = ("transformers", "huggingface_hub", "peft", "torch")
@@ -95,6 +98,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--heads", action="store_true")
     options = parser.parse_args()
+    known = [item.name for item in COMBINATIONS]
+    if not {*options.names} <= {*known}:
+        parser.error(f"the rows are {', '.join(known)}")
     rows = {}
     for item in COMBINATIONS:
         if options.names and item.name not in options.names:
@@ -106,7 +112,7 @@ def main() -> int:
                 print(f"{item.name}: kept", flush=True)
             continue
         tests = (*TESTS, STATES) if item.is_whole else TESTS
-        row = rows[item.name] = _tested(python, tests) if python is not None else _not_run(item)
+        row = rows[item.name] = _tested(python, tests) if python is not None else _without_python(item)
         print(f"{item.name}: {row.said}", *row.failed, sep="\n  ", flush=True)
         _write_table(rows)
     return int(not all(row.passed for row in rows.values()))
@@ -141,11 +147,11 @@ def _interpreter(version: str) -> str | None:
 def _fill(python: Path, item: Combination) -> None:
     """Installs everything, as constraints.txt pins it, but for what the combination says."""
     pins = item.pins()
-    given = {pin.partition("==")[0].replace("_", "-") for pin in pins}
+    given = {canonicalize_name(pin.partition("==")[0]) for pin in pins}
     given |= {"sympy"} if item.torch else set()  # an old PyTorch asks for one version of it
     kept = [
         line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-        if line.partition("==")[0] not in given
+        if canonicalize_name(line.partition("==")[0]) not in given
     ]  # fmt: skip
     constraints = python.parents[1] / "constraints.txt"
     constraints.write_text("\n".join([*kept, *pins]) + "\n", encoding="utf-8")
@@ -184,17 +190,22 @@ def _tested(python: Path, tests: Sequence[str]) -> Row:
         sys.stderr.write(done.stdout[-6000:] + done.stderr[-2000:])
     lines = done.stdout.splitlines() or ["no output"]
     said = ", ".join(_COUNTS.findall(lines[-1])) or lines[-1]
-    failed = tuple(line.split()[1] for line in lines if line.startswith(("FAILED ", "ERROR ")))
+    summary = done.stdout.partition("short test summary info")[2].splitlines()
+    failed = tuple(line.partition(" - ")[0] for line in summary if line.startswith(("FAILED ", "ERROR ")))
     code = "import platform; print(platform.python_version())"
     own = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     versions = {name: _version(python, name) for name in _COLUMNS} | {"python": own}
     return Row(versions, said, done.returncode == 0, failed)
 
 
-def _not_run(item: Combination, reason: str = "no such Python there") -> Row:
-    """A row of which nothing is known; it doesn't fail the run."""
+def _without_python(item: Combination) -> Row:
+    """A row whose interpreter is not installed; it fails a run that has to have all."""
+    return _not_run(item, f"Python {item.python} was not installed", passed=not os.environ.get("CI"))
+
+
+def _not_run(item: Combination, reason: str, *, passed: bool = True) -> Row:
     versions = {name: getattr(item, name) for name in (*_COLUMNS, "python")}
-    return Row(versions, f"not run: {reason}", passed=True)
+    return Row(versions, f"not run: {reason}", passed, was_run=False)
 
 
 def _settings() -> dict[str, str]:
@@ -241,7 +252,7 @@ def _write_table(rows: Mapping[str, Row]) -> None:
     """The table below the mark of the page: these rows as of today, the others as they were."""
     before, _, table = PAGE.read_text(encoding="utf-8").partition(_OPENING)
     kept = {line.split("|")[1].strip(" `"): line for line in table.splitlines() if line.startswith("| `")}
-    kept |= {name: _line(name, row) for name, row in rows.items()}
+    kept |= {name: _line(name, row) for name, row in rows.items() if row.was_run or name not in kept}
     lines = [
         "| row | Transformers | huggingface_hub | PEFT | PyTorch | Python | contract and truth tests | on |",
         "|---|---|---|---|---|---|---|---|",
@@ -252,7 +263,9 @@ def _write_table(rows: Mapping[str, Row]) -> None:
 
 def _line(name: str, row: Row) -> str:
     versions = (row.versions[column] for column in (*_COLUMNS, "python"))
-    return f"| {' | '.join((f'`{name}`', *versions, row.said, f'{datetime.now(UTC):%Y-%m-%d}'))} |"
+    return (
+        f"| {' | '.join((f'`{name}`', *versions, row.said, f'{datetime.now(UTC):%Y-%m-%d}' if row.was_run else ''))} |"
+    )
 
 
 if __name__ == "__main__":

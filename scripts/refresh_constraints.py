@@ -14,9 +14,10 @@ import difflib
 import json
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from collections.abc import Iterable, Iterator
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, distribution, version
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,9 @@ def newer_versions(text: str) -> Iterator[str]:
     """Each pin of `text` for which pip would take another version today, as `name 1.0 -> 1.1`."""
     pins = (Requirement(line) for line in text.splitlines() if line and not line.startswith("#"))
     pinned: dict[str, str] = {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in pins}
-    for name, version in sorted(_resolved_today().items()):
-        if name in pinned and Version(pinned[name]).public != Version(version).public:
-            yield f"{name} {pinned[name]} -> {version}"
+    for name, newest in sorted(_resolved_today().items()):
+        if name in pinned and Version(pinned[name]).public != Version(newest).public:
+            yield f"{name} {pinned[name]} -> {newest}"
 
 
 def _resolved_today() -> dict[str, str]:
@@ -87,7 +88,15 @@ def _resolved_today() -> dict[str, str]:
 
 
 def hashed_requirements() -> str:
-    """Each pin with the SHA-256 of the file that pip takes for it here."""
+    """Each pin with the SHA-256 of the file that pip takes for it here.
+
+    Raises RuntimeError on another machine, or with another PyTorch, than the file is for.
+    """
+    build = version("torch")
+    if sysconfig.get_platform() != "linux-x86_64" or not build.endswith("+cpu"):
+        raise RuntimeError(
+            f"{HASHED.name} is for Linux on x86-64 and PyTorch's build for CPUs; this PyTorch is {build}"
+        )
     lines = []
     for item in _planned("--no-deps", "-r", str(CONSTRAINTS)):
         digest = item["download_info"]["archive_info"]["hashes"]["sha256"]
@@ -112,7 +121,7 @@ def other_python() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the file; with `--check` compares it with what is installed and with what the index offers."""
+    """Writes the files; with `--check` compares it with what is installed and with what the index offers."""
     if other_python():
         print(other_python())
         return 1

@@ -1,6 +1,7 @@
 """constraints.txt: that it is what is installed and tested here, and that the script which writes it sees changes."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -62,9 +65,23 @@ def test_a_stale_file_fails_the_check(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(script, "CONSTRAINTS", tmp_path / "constraints.txt")
+    monkeypatch.setattr(script, "HASHED", tmp_path / "requirements.txt")
+    monkeypatch.setattr(script, "hashed_requirements", lambda: "rich==1.0 --hash=sha256:0\n")
     monkeypatch.setattr(script, "newer_versions", lambda _: iter(()))
     script.CONSTRAINTS.write_text(TEXT.replace(f"rich=={version('rich')}", "rich==1.0"), encoding="utf-8")
     assert script.main(["--check"]) == 1
     assert "-rich==1.0" in capsys.readouterr().out
     assert script.main([]) == 0
     assert script.CONSTRAINTS.read_text(encoding="utf-8") == TEXT
+    assert script.HASHED.read_text(encoding="utf-8").startswith("rich==1.0")
+
+
+def test_the_files_with_digests_are_those_of_the_pins() -> None:
+    lines = [line for line in script.HASHED.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    pins = {canonicalize_name(pin.name): str(pin.specifier) for pin in map(Requirement, TEXT.splitlines()[1:])}
+    found = {}
+    for line in lines:
+        pin, _, digest = line.partition(" --hash=sha256:")
+        assert re.fullmatch(r"[0-9a-f]{64}", digest), line
+        found[canonicalize_name(Requirement(pin).name)] = f"=={Version(pin.partition('==')[2]).public}"
+    assert found == pins

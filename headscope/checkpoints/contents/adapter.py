@@ -52,7 +52,7 @@ def without_base(adapter: CheckpointManifest, base: str, reason: HeadscopeError)
 
 
 def _base_hint(adapter: CheckpointManifest) -> str:
-    named = "name its folder as base_model_name_or_path in adapter_config.json"
+    named = "set base_model_name_or_path in adapter_config.json to the base model's folder"
     return f"give the base model: headscope inspect BASE --adapter {adapter.reference}; or {named}"
 
 

@@ -9,6 +9,7 @@ import pytest
 from headscope.render.diagram import diagram_text, markup
 from headscope.render.diagram.layout import NARROW, WIDTH, Panel, lay_out, text_width, wrap_text
 from headscope.render.diagram.picture import Picture, Tint, picture_of
+from headscope.render.diagram.svg import svg_text
 from headscope.render.text.tokens import cell_text
 from tests.render.diagram.pictures import PICTURES
 
@@ -30,15 +31,18 @@ def panels_of(name: str, width: int) -> tuple[Panel, ...]:
 both_widths = pytest.mark.parametrize("width", [WIDTH, NARROW])
 
 
+@both_widths
 @pytest.mark.parametrize("name", PICTURES)
-def test_no_box_stands_on_another_or_leaves_the_picture(name: str) -> None:
-    root = svg_of(name)
+def test_no_box_stands_on_another_or_leaves_the_picture(name: str, width: int) -> None:
+    picture = picture_of(PICTURES[name]())
+    root = ET.fromstring(svg_text(picture, width))
     height = float(root.attrib["height"])
     boxes = [group.find(f"{SVG}rect").attrib for group in root.iter(f"{SVG}g")]
     places = [tuple(float(box[key]) for key in ("x", "y", "width", "height")) for box in boxes]
     for (_, y, _, tall), (_, below, _, _) in pairwise(places):
         assert y + tall < below
-    assert all(x >= 0 and x + wide <= WIDTH and y + tall <= height for x, y, wide, tall in places)
+    assert all(x >= 0 and x + wide <= width and y + tall <= height for x, y, wide, tall in places)
+    assert all(words.x + words.width <= width for words in lay_out(picture, width).heading)
 
 
 @both_widths
