@@ -148,7 +148,7 @@ def _fill(python: Path, item: Combination) -> None:
     """Installs everything, as constraints.txt pins it, but for what the combination says."""
     pins = item.pins()
     given = {canonicalize_name(pin.partition("==")[0]) for pin in pins}
-    given |= {"sympy"} if item.torch else set()  # an old PyTorch asks for one version of it
+    given |= {canonicalize_name("sympy")} if item.torch else set()  # an old PyTorch asks for one version of it
     kept = [
         line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
         if canonicalize_name(line.partition("==")[0]) not in given
@@ -252,7 +252,11 @@ def _write_table(rows: Mapping[str, Row]) -> None:
     """The table below the mark of the page: these rows as of today, the others as they were."""
     before, _, table = PAGE.read_text(encoding="utf-8").partition(_OPENING)
     kept = {line.split("|")[1].strip(" `"): line for line in table.splitlines() if line.startswith("| `")}
-    kept |= {name: _line(name, row) for name, row in rows.items() if row.was_run or name not in kept}
+    kept |= {
+        name: _line(name, row)
+        for name, row in rows.items()
+        if row.was_run or "| not run: " in kept.get(name, "| not run: ")
+    }
     lines = [
         "| row | Transformers | huggingface_hub | PEFT | PyTorch | Python | contract and truth tests | on |",
         "|---|---|---|---|---|---|---|---|",
