@@ -252,11 +252,8 @@ def _write_table(rows: Mapping[str, Row]) -> None:
     """The table below the mark of the page: these rows as of today, the others as they were."""
     before, _, table = PAGE.read_text(encoding="utf-8").partition(_OPENING)
     kept = {line.split("|")[1].strip(" `"): line for line in table.splitlines() if line.startswith("| `")}
-    kept |= {
-        name: _line(name, row)
-        for name, row in rows.items()
-        if row.was_run or "| not run: " in kept.get(name, "| not run: ")
-    }
+    was_run = {name for name, line in kept.items() if "| not run: " not in line}
+    kept |= {name: _line(name, row) for name, row in rows.items() if row.was_run or name not in was_run}
     lines = [
         "| row | Transformers | huggingface_hub | PEFT | PyTorch | Python | contract and truth tests | on |",
         "|---|---|---|---|---|---|---|---|",
@@ -267,9 +264,8 @@ def _write_table(rows: Mapping[str, Row]) -> None:
 
 def _line(name: str, row: Row) -> str:
     versions = (row.versions[column] for column in (*_COLUMNS, "python"))
-    return (
-        f"| {' | '.join((f'`{name}`', *versions, row.said, f'{datetime.now(UTC):%Y-%m-%d}' if row.was_run else ''))} |"
-    )
+    day = f"{datetime.now(UTC):%Y-%m-%d}" if row.was_run else ""
+    return f"| {' | '.join((f'`{name}`', *versions, row.said, day))} |"
 
 
 if __name__ == "__main__":

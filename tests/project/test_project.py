@@ -371,3 +371,25 @@ def test_no_job_that_publishes_runs_code_of_the_repository() -> None:
     writing = [job for job in release["jobs"].values() if "write" in job["permissions"].values()]
     assert len(writing) == 3
     assert not [step for job in writing for step in job["steps"] if "checkout" in step.get("uses", "")]
+
+
+def test_a_row_of_the_matrix_keeps_its_day_until_it_is_run_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    matrix = importlib.import_module("matrix")
+    page = tmp_path / "versions.md"
+    page.write_text(f"above\n\n{matrix._OPENING}\n", encoding="utf-8")
+    monkeypatch.setattr(matrix, "PAGE", page)
+    versions = dict.fromkeys((*matrix._COLUMNS, "python"), "1")
+    first, second = (item.name for item in matrix.COMBINATIONS[:2])
+    matrix._write_table({first: matrix.Row(versions, "7 passed", passed=True)})
+    matrix._write_table({second: matrix.Row(versions, "1 failed", passed=False)})
+    unknown = matrix.Row(versions, "not run: no Python", passed=True, was_run=False)
+    matrix._write_table({first: unknown, matrix.COMBINATIONS[2].name: unknown})
+    above, table = page.read_text(encoding="utf-8").split(matrix._OPENING)
+    lines = table.splitlines()[4:]
+    assert above == "above\n\n" and len(lines) == len(matrix.COMBINATIONS)
+    told = [line.split(" | ")[-2] for line in lines[:4]]
+    assert told == ["7 passed", "1 failed", "not run: no Python", "not run: not asked for"]
+    assert [bool(re.search(r"\| \d{4}-\d\d-\d\d \|$", line)) for line in lines[:4]] == [True, True, False, False]
