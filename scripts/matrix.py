@@ -147,8 +147,8 @@ def _interpreter(version: str) -> str | None:
 def _fill(python: Path, item: Combination) -> None:
     """Installs everything, as constraints.txt pins it, but for what the combination says."""
     pins = item.pins()
-    given = {canonicalize_name(pin.partition("==")[0]) for pin in pins}
-    given |= {canonicalize_name("sympy")} if item.torch else set()  # an old PyTorch asks for one version of it
+    own = ["sympy"] if item.torch else []  # an old PyTorch asks for one version of it
+    given = {canonicalize_name(name) for name in (*own, *(pin.partition("==")[0] for pin in pins))}
     kept = [
         line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
         if canonicalize_name(line.partition("==")[0]) not in given

@@ -42,7 +42,7 @@ from headscope.facts.results.environment import package_version, tool_version
 from headscope.facts.stored.location import Location
 from headscope.model.classes.labels import placeholders
 from headscope.render.diagram.layout import NARROW, WIDTH
-from headscope.render.diagram.picture import picture_of
+from headscope.render.diagram.picture import Picture, picture_of
 from headscope.render.diagram.svg import color_variables, drawing_rules, svg_text
 from headscope.render.parts.findings import next_of_inspect
 from headscope.render.parts.report_facts import (
@@ -283,6 +283,7 @@ def _face(report: Report, *, is_default: bool) -> dict[str, Any]:
     if is_named and _NAME.format(0) in told:
         markdown = "\n".join("| labels |" if line.startswith("| labels |") else line for line in markdown.split("\n"))
         told = ""
+    picture = _picture(report)
     face = {
         "report": document,
         "default": labels if is_default else [],
@@ -291,8 +292,8 @@ def _face(report: Report, *, is_default: bool) -> dict[str, Any]:
         "lines": lines,
         "labels": told,
         "tokens": _tokens(report),
-        "svg": _drawing(report, WIDTH),
-        "narrow": _drawing(report, NARROW),
+        "svg": _drawing(picture, WIDTH),
+        "narrow": _drawing(picture, NARROW),
         "markdown": markdown.split("\n"),
         "next": [list(step) for step in next_of_inspect(report, COMMAND, details=False)],
     }
@@ -352,11 +353,16 @@ def _tokens(report: Report) -> dict[str, Any] | None:
     return {"rows": shown, "legend": legend_of(rows)}
 
 
-def _drawing(report: Report, width: int) -> list[str]:
-    """The picture without the names of the classes, which are beside it, and without its style, which all share."""
+def _picture(report: Report) -> Picture:
+    """The picture without the names of the classes, which are beside it."""
     unnamed = replace(report, model=replace(report.model, labels=()))
     subtitle = f"{report.checkpoint.model_type}, Transformers {report.environment.transformers}"
-    text = svg_text(replace(picture_of(unnamed), subtitle=subtitle), width)
+    return replace(picture_of(unnamed), subtitle=subtitle)
+
+
+def _drawing(picture: Picture, width: int) -> list[str]:
+    """The lines of a picture without its style, which all share."""
+    text = svg_text(picture, width)
     before, _, rest = text.partition("<style>")
     return f"{before}<style></style>{rest.partition('</style>')[2]}".split("\n")
 

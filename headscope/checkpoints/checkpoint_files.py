@@ -13,10 +13,11 @@ from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import torch_places
-from headscope.checkpoints.local import WEIGHT_SUFFIXES, Folder
+from headscope.checkpoints.local import Folder
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.errors import NotFound
 from headscope.facts import TensorHeader
+from headscope.facts.stored.checkpoint import WEIGHT_SUFFIXES
 from headscope.facts.stored.location import Location
 
 TOKENIZER_CONFIG = "tokenizer_config.json"

@@ -13,8 +13,6 @@ from headscope.checkpoints.unusual import PlaceSurroundings, in_a_state, with_st
 from headscope.errors import Malformed, NotFound, Unsupported
 from headscope.facts import CheckpointKind, CheckpointManifest
 
-WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx")
-
 
 class Folder:
     """A folder as a storage; shards are read beside the index and nowhere else."""

@@ -8,11 +8,12 @@ from pathlib import Path
 from headscope.checkpoints.contents.adapter import base_of, is_adapter, joined_manifest, without_base
 from headscope.checkpoints.formats.bytes import LocalBytes
 from headscope.checkpoints.formats.torch_file import refusing_once
-from headscope.checkpoints.local import WEIGHT_SUFFIXES, read_folder, read_weight_path
+from headscope.checkpoints.local import read_folder, read_weight_path
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.checkpoints.snapshot import LARGEST_SNAPSHOT, read_snapshot
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import CheckpointManifest
+from headscope.facts.stored.checkpoint import WEIGHT_SUFFIXES
 from headscope.facts.stored.location import Location
 
 

@@ -198,13 +198,17 @@ def _next(place: Path, words: str) -> list[str]:
     ]
 
 
-def test_the_next_step_is_a_repair_that_headscope_carries_out(tmp_path: Path) -> None:
-    cls = transformers.BertForSequenceClassification
-    model = cls(transformers.BertConfig(**_SMALL, **_LABELS))
-    folder = tmp_path / "model"
+def _in_training_file(folder: Path, **stray: torch.Tensor) -> Path:
+    """A checkpoint whose weights are inside a file of a training run, with the keys of DDP; `stray` have their own."""
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**_SMALL, **_LABELS))
     model.config.save_pretrained(folder)
     state = {f"module.{key}": value for key, value in model.state_dict().items()}
-    torch.save({"model_state_dict": state}, folder / "pytorch_model.bin")
+    torch.save({"model_state_dict": state | stray}, folder / "pytorch_model.bin")
+    return folder
+
+
+def test_the_next_step_is_a_repair_that_headscope_carries_out(tmp_path: Path) -> None:
+    folder = _in_training_file(tmp_path / "model")
     name = str(folder)
     assert _next(folder, name) == [f"headscope repair {name} -o DIR"]
     assert headscope.repair(folder, tmp_path / "repaired").verdict.value == "proven"
@@ -214,12 +218,7 @@ def test_the_next_step_is_a_repair_that_headscope_carries_out(tmp_path: Path) ->
 
 def test_behind_a_state_that_is_not_clear_no_repair_is_carried_out(tmp_path: Path) -> None:
     """The reading after the first repair, which is known, stays in the report."""
-    cls = transformers.BertForSequenceClassification
-    model = cls(transformers.BertConfig(**_SMALL, **_LABELS))
-    folder = tmp_path / "model"
-    model.config.save_pretrained(folder)
-    state = {f"module.{key}": value for key, value in model.state_dict().items()}
-    torch.save({"model_state_dict": state | {"classifier.weight": torch.randn(3, 16)}}, folder / "pytorch_model.bin")
+    folder = _in_training_file(tmp_path / "model", **{"classifier.weight": torch.randn(3, 16)})
     report = headscope.inspect(folder)
     assert [(item.rule, bool(item.repair)) for item in report.checkpoint.states] == [("HS807", True), ("HS802", False)]
     assert report.repaired is not None and "HS807" in report.repaired.change

@@ -56,14 +56,13 @@ def _of_peft(choice: Choice, manifest: CheckpointManifest, diff: WeightDiff, kno
     if found is None or found.loaded <= diff.loaded:
         return None
     state = state_of_peft_keys(manifest, choice.cls.__name__)
-    if state.repair is None:
-        return _unclear(known, state)
-    states = (*known.states, state)
-    return Diagnosis(states, _done(states), found)
+    return _joined(known, state, _done((*known.states, state)), found)
 
 
-def _unclear(known: Diagnosis, state: CheckpointState) -> Diagnosis:
-    """What was known, and a state without a repair: what the others need is left to a person."""
+def _joined(known: Diagnosis, state: CheckpointState, change: str, weights: WeightDiff) -> Diagnosis:
+    """What was known, and a further state; behind one without a repair, what the others need is left to a person."""
+    if state.repair is not None:
+        return Diagnosis((*known.states, state), change, weights)
     before = (replace(item, repair=item.repair and replace(item.repair, action=None)) for item in known.states)
     return Diagnosis((*before, state), known.change, known.weights)
 
@@ -99,8 +98,7 @@ def _with_keys_repaired(
     _, change, best, twice = max(tried, key=lambda item: item[0])
     words = f"{known.change} and {change.in_words()}" if known.change else change.in_words()
     before = [state.rule for state in known.states]
-    state = state_of_wrapped_keys(manifest, change, before, twice)
-    return _unclear(known, state) if twice else Diagnosis((*known.states, state), words, best)
+    return _joined(known, state_of_wrapped_keys(manifest, change, before, twice), words, best)
 
 
 def _left_out(manifest: CheckpointManifest, diff: WeightDiff) -> tuple[str, ...]:

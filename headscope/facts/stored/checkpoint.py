@@ -35,6 +35,10 @@ class WeightsFormat(StrEnum):
     NONE = "none"
 
 
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx")
+"""The suffixes of what may be given as a single weight file."""
+
+
 class GapTopic(StrEnum):
     """What a gap is on, where a screen or a rule depends on it; any other text may be the topic of a gap too."""
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from headscope.facts import CheckpointKind, Finding, Repaired, Report, Severity
 from headscope.facts.counting import counted, few_of
-from headscope.facts.stored.checkpoint import CheckpointFacts
+from headscope.facts.stored.checkpoint import WEIGHT_SUFFIXES, CheckpointFacts
 from headscope.render.parts.explain import rule_name
 from headscope.render.text.console import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.render.text.fold import fold_keys
@@ -117,15 +117,14 @@ def next_of_inspect(report: Report, words: str, *, details: bool) -> tuple[tuple
     return tuple(steps[:2])
 
 
-_OF_FILES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-"""The suffixes of what is most likely a file, for which `headscope repair` asks for its folder."""
-
-
 def _repair_of(checkpoint: CheckpointFacts, words: str) -> Iterator[tuple[str, str]]:
-    """The command that repairs a folder, where `headscope repair` knows what to do about all of its states."""
+    """The command that repairs a folder, where `headscope repair` knows what to do about all of its states.
+
+    None for what has the name of a weight file: `headscope repair` takes its folder.
+    """
     actions = [state.repair.action if state.repair else None for state in checkpoint.states]
     options = dict.fromkeys(action.options() for action in actions if action is not None)
-    is_folder = checkpoint.kind is CheckpointKind.LOCAL and PurePath(checkpoint.reference).suffix not in _OF_FILES
+    is_folder = checkpoint.kind is CheckpointKind.LOCAL and PurePath(checkpoint.reference).suffix not in WEIGHT_SUFFIXES
     if actions and None not in actions and is_folder and "--subfolder" not in shlex.split(words):
         command = f"headscope repair {shlex.quote(checkpoint.reference)} -o DIR{''.join(options)}"
         yield command, "write a repaired copy and prove it"
