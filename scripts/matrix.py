@@ -2,7 +2,8 @@
 
 `python scripts/matrix.py [NAME ...] [--heads]` makes an environment below `.matrix/` for each row (again only where it
 is absent). Where only Transformers, PEFT or the Hub's client differ, it takes the rest from the environment that runs
-this script; with another Python or PyTorch it is whole, and the tests of the states run too. A name is that of a row,
+this script; with another Python or PyTorch it is whole, and the tests of the states run too. With sentence-transformers
+it runs those of the files that this library writes and of the objects that it makes. A name is that of a row,
 such as `5.0.0` or `python3.13`: with names, the other rows of the table stay as they are, with the day of their run.
 With `--heads` it keeps what `headscope heads --json` says there in `docs/versions/`, instead of the tests;
 `scripts/write_changes.py` makes `docs/changes.md` of it.
@@ -37,6 +38,12 @@ TESTS = (
     "tests/model/loading/test_adapter_shapes_against_peft.py", "tests/trace/pooling/test_families.py",
     "tests/trace/record/test_running.py", "tests/test_known_checkpoints.py", "tests/checkpoints/hub/test_hub.py",
 )  # fmt: skip
+SENTENCES = (
+    "tests/upstream", "tests/checkpoints/test_sentence.py", "tests/api/test_sentence_pipelines.py",
+    "tests/api/test_rerankers.py", "tests/api/loaded/test_wrapped_libraries.py",
+    "tests/integrations/test_other_trainers.py", "tests/serving/test_facts_against_engines.py",
+)  # fmt: skip
+"""What reads the files of sentence-transformers, and its objects."""
 STATES = "tests/states"
 """What Python and PyTorch write; Transformers changes nothing in it."""
 _COUNTS = re.compile(r"\d+ (?:passed|failed|skipped|errors?)\b")
@@ -50,13 +57,15 @@ class Combination:
     transformers: str = NEWEST
     huggingface_hub: str = ""
     peft: str = ""
+    sentence_transformers: str = ""
     torch: str = ""
     python: str = ""
 
     @property
     def name(self) -> str:
         """Its folder below `.matrix/`."""
-        given = [f"{name}{getattr(self, name)}" for name in ("peft", "torch", "python") if getattr(self, name)]
+        names = ("peft", "sentence_transformers", "torch", "python")
+        given = [f"{name.replace('_', '-')}{getattr(self, name)}" for name in names if getattr(self, name)]
         return "-".join(given) or self.transformers
 
     @property
@@ -66,14 +75,21 @@ class Combination:
 
     def pins(self) -> tuple[str, ...]:
         """The requirements for pip."""
-        wanted = {name: getattr(self, name) for name in ("transformers", "huggingface_hub", "peft", "torch")}
-        return tuple(f"{name}=={version}" for name, version in wanted.items() if version)
+        names = ("transformers", "huggingface_hub", "peft", "sentence_transformers", "torch")
+        return tuple(f"{name}=={getattr(self, name)}" for name in names if getattr(self, name))
+
+    def tests(self) -> tuple[str, ...]:
+        """The files and folders that are run."""
+        if self.sentence_transformers:
+            return SENTENCES
+        return (*TESTS, STATES) if self.is_whole else TESTS
 
 
 COMBINATIONS = (
     Combination("5.0.0", huggingface_hub="1.3.0"), Combination("5.5.4"), Combination("5.10.4"), Combination(),
-    Combination(peft="0.18.0"), Combination(torch="2.6.0"), Combination(torch="2.15.0"), Combination(python="3.12"),
-    Combination(python="3.13"), Combination(python="3.14"),
+    Combination(peft="0.18.0"), Combination(sentence_transformers="5.2.0"), Combination(sentence_transformers="6.2.0"),
+    Combination(torch="2.6.0"), Combination(torch="2.15.0"),
+    Combination(python="3.12"), Combination(python="3.13"), Combination(python="3.14"),
 )  # fmt: skip
 """The oldest of each that is supported, what is between, and the newest."""
 
@@ -111,8 +127,7 @@ def main() -> int:
                 _keep_heads(python, item.transformers)
                 print(f"{item.name}: kept", flush=True)
             continue
-        tests = (*TESTS, STATES) if item.is_whole else TESTS
-        row = rows[item.name] = _tested(python, tests) if python is not None else _without_python(item)
+        row = rows[item.name] = _tested(python, item.tests()) if python is not None else _without_python(item)
         print(f"{item.name}: {row.said}", *row.failed, sep="\n  ", flush=True)
         _write_table(rows)
     return int(not all(row.passed for row in rows.values()))
@@ -170,10 +185,10 @@ def _fill_beside(python: Path, item: Combination) -> None:
     wanted, *others = item.pins()
     subprocess.run([python, "-m", "pip", "install", "-q", "--ignore-installed", "--no-deps", wanted], check=True)
     needed = [line for line in _requirements(python) if line.startswith(("huggingface", "tokenizers"))]
-    peft = [pin for pin in others if pin.startswith("peft")]
-    if peft:
-        subprocess.run([python, "-m", "pip", "install", "-q", "--ignore-installed", "--no-deps", *peft], check=True)
-    others = [pin for pin in others if pin not in peft]
+    alone = [pin for pin in others if pin.startswith(("peft", "sentence_transformers"))]
+    if alone:
+        subprocess.run([python, "-m", "pip", "install", "-q", "--ignore-installed", "--no-deps", *alone], check=True)
+    others = [pin for pin in others if pin not in alone]
     subprocess.run([python, "-m", "pip", "install", "-q", *needed, *others], check=True)
 
 

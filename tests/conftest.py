@@ -3,11 +3,13 @@
 import gc
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.warm.server import PAUSE, hurry
 
 
@@ -117,6 +119,12 @@ def unexpected_skips(skipped: list[tuple[str, str]]) -> list[tuple[str, str]]:
         for name, reason in skipped
         if not any(part in name and re.fullmatch(pattern, reason, re.DOTALL) for part, pattern in allowed)
     ]
+
+
+@pytest.fixture
+def warm_children(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The processes that headscope itself starts, such as the one that proves an edit, are forks of a warm one."""
+    monkeypatch.setattr(sys, "executable", str(warm.interpreter(tmp_path_factory.mktemp("bin"))))
 
 
 @pytest.fixture

@@ -3,11 +3,13 @@
 import dataclasses
 from collections.abc import Callable
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _Fact = TypeVar("_Fact")
+_PLAIN = (str, int, NoneType, bool, float, dict)
+"""What JSON knows as it is; a dict is JSON that was read."""
 
 
 def json_name(field: dataclasses.Field[Any]) -> str | None:
@@ -36,11 +38,11 @@ def to_dict(fact: Any) -> dict[str, Any]:
 
 def to_json_value(value: Any, opened: Callable[[Any], Any] = to_dict) -> Any:
     """`value` as JSON knows it, a dataclass as `opened` gives it. Raises TypeError for a value that is not a fact."""
+    if type(value) in _PLAIN:
+        return value
     match value:
         case Enum():
             return value.value
-        case None | bool() | int() | float() | str() | dict():  # a dict is JSON that was read
-            return value
         case tuple():
             return [to_json_value(item, opened) for item in value]
         case _ if dataclasses.is_dataclass(value):
@@ -81,25 +83,35 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _restored(hint: Any, stored: Any) -> Any:
-    origin = get_origin(hint)
+    return _reader(hint)(stored)
+
+
+@cache
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """What reads a value of a type back: a type is looked into once, however many values of it there are."""
+    origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return _one_of(get_args(hint), stored)
+        return partial(_one_of, arguments)
     if origin is tuple:
-        return _tuple_of(get_args(hint), stored)
-    if hint is float and type(stored) is int:
-        return stored
+        return partial(_tuple_of, arguments)
     if hint in (str, int, bool, float, NoneType):
-        if type(stored) is not hint:
-            raise TypeError(f"{hint} was expected, found {type(stored)}")
-        return stored
-    if issubclass(hint, Enum):
-        return hint(stored)
-    hints = _hints(hint)
+        return partial(_plain, (hint, int) if hint is float else (hint,))
+    return hint if issubclass(hint, Enum) else partial(_fact_of, hint)
+
+
+def _plain(kinds: tuple[type, ...], stored: Any) -> Any:
+    if type(stored) not in kinds:
+        raise TypeError(f"{kinds[0]} was expected, found {type(stored)}")
+    return stored
+
+
+def _fact_of(kind: Any, stored: Any) -> Any:
+    hints = _hints(kind)
     if isinstance(stored, dict):
-        stored = _in_order(hint, stored)
+        stored = _in_order(kind, stored)
     if not isinstance(stored, list) or len(stored) != len(hints):
-        raise TypeError(f"{hint.__name__} does not fit")
-    return hint(**{name: _restored(hints[name], item) for name, item in zip(hints, stored, strict=True)})
+        raise TypeError(f"{kind.__name__} does not fit")
+    return kind(**{name: _restored(hint, item) for (name, hint), item in zip(hints.items(), stored, strict=True)})
 
 
 def _in_order(kind: Any, named: dict[str, Any]) -> list[Any]:
@@ -125,5 +137,5 @@ def _tuple_of(arguments: tuple[Any, ...], stored: Any) -> tuple[Any, ...]:
     if not isinstance(stored, list):
         raise TypeError("a list was expected")
     if arguments[-1:] == (Ellipsis,):
-        return tuple(_restored(arguments[0], item) for item in stored)
+        return tuple(map(_reader(arguments[0]), stored))
     return tuple(_restored(hint, item) for hint, item in zip(arguments, stored, strict=True))

@@ -26,7 +26,9 @@ from headscope.errors import HeadscopeError, Unsupported, UsageError
 @pytest.fixture(autouse=True)
 def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The proof in this process, but in the test of the command."""
-    if request.function is not test_the_command_merges_and_then_renames:
+    if request.function is test_the_command_merges_and_then_renames:
+        request.getfixturevalue("warm_children")
+    else:
         monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
         monkeypatch.setattr(merging, "prove_merge_apart", merging.prove_merge_here)
 

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -23,6 +22,7 @@ from headscope.facts.probing.data import HeadInput, Loading, ProbeClass
 from headscope.facts.probing.result import Candidate, Metric, ProbeResult, Problem, Selected, Vector
 from headscope.probing.hidden.candidates import Vectors, list_vectors
 from headscope.render.probing.code import probe_code
+from tests import warm
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("bert", {}),
@@ -147,7 +147,7 @@ def test_the_module_learns_and_runs_alone(tmp_path: Path) -> None:
     with torch.no_grad():
         assert model(**module.encode(module.load_tokenizer(), texts))["logits"].argmax(1).tolist() == labels
     ran = subprocess.run(
-        [sys.executable, tmp_path / "advised.py"], capture_output=True, text=True, check=True, timeout=120
+        [*warm.python(), tmp_path / "advised.py"], capture_output=True, text=True, check=True, timeout=120
     )
     assert ran.stdout.startswith("Classifier: ") and "(2, 3)" in ran.stdout
 

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import wave
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from headscope.facts.probing.data import HeadInput, Input, Loading, ProbeClass
 from headscope.facts.probing.result import Candidate, Metric, ProbeResult, Problem, Selected, Vector
 from headscope.probing.hidden.candidates import Vectors, classifier_of_model, list_vectors
 from headscope.render.probing.code import probe_code
+from tests import warm
 
 pytest.importorskip("PIL", reason="Pillow is not installed")
 
@@ -116,7 +116,7 @@ def test_the_module_runs_alone(problem: Problem, tmp_path: Path) -> None:
     place = tmp_path / "advised.py"
     given = replace(result("vit", folder, item, 2), problem=problem)
     place.write_text(probe_code(given), encoding="utf-8")
-    ran = subprocess.run([sys.executable, place, *paths], capture_output=True, text=True, check=True, timeout=120)
+    ran = subprocess.run([*warm.python(), place, *paths], capture_output=True, text=True, check=True, timeout=120)
     rows, said = ran.stdout.splitlines()
     expected = SHOWN[problem](torch.from_numpy(np.array(features.scores)))
     np.testing.assert_allclose(json.loads(rows), expected, rtol=0, atol=1e-5)

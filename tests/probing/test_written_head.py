@@ -3,7 +3,6 @@
 import json
 import random
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,9 @@ from headscope.facts.probing.result import HeadLayout, Problem
 from headscope.probing import head_proof, written_head
 from headscope.probing.head_proof import HeadProof, HeadProofTask, prove_fit_apart
 from headscope.probing.scoring.scores import RIDGES, STRENGTHS, fit_all, make_trial
+from tests import warm
+
+pytestmark = pytest.mark.usefixtures("warm_children")
 
 WORDS = {"pos": 20, "neg": 40, "mid": 60}
 LABELS = ("mid", "neg", "pos")
@@ -81,7 +83,7 @@ def test_a_new_layer_before_the_classifier_makes_it_a_module(tmp_path: Path) -> 
     assert found.failure == ""
     assert "pre_classifier" in found.why_module
     done = subprocess.run(
-        [sys.executable, output / "classifier.py"], capture_output=True, text=True, check=True, cwd=tmp_path
+        [*warm.python(), output / "classifier.py"], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert "(2, 3)" in done.stdout
     assert load_file(output / "classifier.safetensors")["weight"].shape[0] == 3

@@ -3,11 +3,11 @@
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests import warm
 from tests.hub import Hub, serve
 from tests.verdicts.cases import Case
 from tests.verdicts.surfaces import Judged
@@ -36,7 +36,7 @@ def judged_on_hub(cases: Iterable[Case]) -> list[Judged]:
         }
         names = "".join(f"table/case-{at}\n" for at in range(len(told)))
         ran = subprocess.run(
-            [sys.executable, "-c", _CHILD],
+            [*warm.python(), "-c", _CHILD],
             input=names,
             capture_output=True,
             text=True,

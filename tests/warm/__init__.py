@@ -26,6 +26,7 @@ from tests.warm.server import ANEW, FORKS, LIGHT, MODELS, PAUSE, settings_of, wi
 
 __all__ = ["FORKS", "LIGHT", "MODELS", "PAUSE", "headscope_command", "interpreter", "offline", "python"]
 
+_PYTHON = sys.executable
 _CLIENT, _SERVER = Path(__file__).with_name("client.py"), Path(__file__).with_name("server.py")
 _RUN_ID = "HEADSCOPE_TESTS_RUN"
 _leases: dict[str, tuple[str, socket.socket]] = {}
@@ -43,13 +44,13 @@ def python(preload: str = MODELS, environment: Mapping[str, str] | None = None, 
         anew: Import headscope in the fork, as the first import of a user does; only the libraries are warm.
     """
     if not FORKS:
-        return [sys.executable]
+        return [_PYTHON]
     given = dict(os.environ if environment is None else environment)
     settings = settings_of(given) if preload == MODELS else {}
     key = json.dumps([preload, settings], sort_keys=True)
     if key not in _leases:
         _leases[key] = _lease(key, preload, settings)
-    return [sys.executable, "-I", "-S", str(_CLIENT), _leases[key][0], *([ANEW] if anew else [])]
+    return [_PYTHON, "-I", "-S", str(_CLIENT), _leases[key][0], *([ANEW] if anew else [])]
 
 
 def offline() -> dict[str, str]:
@@ -115,7 +116,7 @@ def _connected(address: str) -> socket.socket | None:
 def _start(preload: str, settings: dict[str, str], lock: Path) -> str:
     environment = without_settings(dict(os.environ)) | settings
     server = subprocess.Popen(
-        [sys.executable, str(_SERVER), preload], cwd=_SERVER.parents[2], env=environment,
+        [_PYTHON, str(_SERVER), preload], cwd=_SERVER.parents[2], env=environment,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     _started[lock] = server

@@ -43,6 +43,7 @@ async function run(sources, wanted) {
   status.textContent = "Looking ...";
   const parts = await Promise.all(sources.map((source) => partOf(source, wanted, sources.length > 1)));
   if (own !== turn) return;
+  for (const picture of output.querySelectorAll("img, source")) URL.revokeObjectURL(picture.src || picture.srcset);
   output.replaceChildren(...parts.map((part) => part.shown));
   output.classList.toggle("look-two", parts.length > 1);
   status.textContent = parts.map((part) => part.told).join(" ");

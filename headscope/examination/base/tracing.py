@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from headscope.trace import HeadProgram, TokenNames
 
 
+SIZES = (8_000_000, 50_000_000)
+"""How many numbers a small model may hold. The first takes a tenth of the time; not every class is made so narrow."""
+
+
 @dataclass(frozen=True, slots=True)
 class Traced:
     """A head trace with its program, or the reason why there is none."""
@@ -120,12 +124,12 @@ def _fails_without_numbers(choice: Choice, config: Any, failure: Unsupported) ->
     return False
 
 
-def small_model(choice: Choice) -> PreTrainedModel:
-    """A model of the class with random weights, and of the configuration as far as memory allows.
+def small_model(choice: Choice, most: int = SIZES[-1]) -> PreTrainedModel:
+    """A model of the class with random weights, of at most so many, and of the configuration as far as that allows.
 
     Raises ValueError where the smallest is too large, and whatever the class raises.
     """
-    return _made(choice, _small_config(choice))
+    return _made(choice, _small_config(choice, most))
 
 
 def _made(choice: Choice, config: Any) -> PreTrainedModel:
@@ -134,7 +138,7 @@ def _made(choice: Choice, config: Any) -> PreTrainedModel:
     return model
 
 
-def _small_config(choice: Choice) -> Any:
+def _small_config(choice: Choice, most: int = SIZES[-1]) -> Any:
 
     from headscope.model.classes.reduced_config import fitting_config
     from headscope.upstream.torch import on_meta
@@ -143,7 +147,7 @@ def _small_config(choice: Choice) -> Any:
         with on_meta():
             return sum(parameter.numel() for parameter in choice.cls(config).parameters())
 
-    small = fitting_config(choice.config, count)
+    small = fitting_config(choice.config, count, most)
     if small is None:
         raise ValueError("the smallest model of this configuration is too large to be run")
     return small
@@ -166,13 +170,25 @@ def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
 
 def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
     """The effect of padding on a small random model of the class and configuration; empty without text inputs."""
+    from headscope.trace.batch.inputs import text_config_of
+
+    found: tuple[PaddingEffect, ...] = ()
+    is_padded = getattr(text_config_of(choice.config), "pad_token_id", None) is not None
+    for most in SIZES if is_padded else SIZES[:1]:
+        found = _padding_effects(choice, most)
+        if all(effect.changes is not None for effect in found):
+            break
+    return found
+
+
+def _padding_effects(choice: Choice, most: int) -> tuple[PaddingEffect, ...]:
     from headscope.model.quiet import quiet
     from headscope.trace.record.randomness import OwnRandomness
     from headscope.trace.slice.invariance import SIDES, measure_padding
 
     try:
         with quiet(), OwnRandomness():
-            small = small_model(choice)
+            small = small_model(choice, most)
         with quiet():
             return measure_padding(small, choice.task)
     except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it

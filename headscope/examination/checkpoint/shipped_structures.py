@@ -172,7 +172,7 @@ def filled(template: Any, count: int) -> Any:
     """A template for a number of classes: `{"+": [a, b]}` is a times the number plus b, `{"": [...]}` a joined text."""
     match template:
         case list():
-            return [filled(item, count) for item in template]
+            return [filled(item, count) if isinstance(item, list | dict) else item for item in template]
         case {"+": [int(each), int(more)]}:
             return each * count + more
         case {"": list(parts)}:

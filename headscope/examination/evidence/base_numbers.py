@@ -111,7 +111,7 @@ def _silences(choice: Choice | None, names: Sequence[str]) -> bool:
     """
     import torch
 
-    from headscope.examination.base.tracing import small_model
+    from headscope.examination.base.tracing import SIZES, small_model
     from headscope.model.quiet import quiet
     from headscope.trace.record.randomness import OwnRandomness
     from headscope.trace.slice.invariance import depends_on_inputs
@@ -119,16 +119,19 @@ def _silences(choice: Choice | None, names: Sequence[str]) -> bool:
     if choice is None:
         return False
     kinds = set(map(of_any_layer, names))
-    try:
-        with quiet(), OwnRandomness(), torch.no_grad():
-            small = small_model(choice)
-            is_usual = depends_on_inputs(small, choice.task)
-            for name, item in small.named_parameters():
-                if of_any_layer(name) in kinds:
-                    item.zero_()
-            return is_usual and not depends_on_inputs(small, choice.task)
-    except Exception:  # a class that cannot be built small, or run, shows nothing
-        return False
+    for most in SIZES:
+        try:
+            with quiet(), OwnRandomness(), torch.no_grad():
+                small = small_model(choice, most)
+                if not depends_on_inputs(small, choice.task):
+                    continue
+                for name, item in small.named_parameters():
+                    if of_any_layer(name) in kinds:
+                        item.zero_()
+                return not depends_on_inputs(small, choice.task)
+        except Exception:  # a class that cannot be built so small, or run, shows nothing
+            continue
+    return False
 
 
 def _wanted(report: Report, *, stored: bool) -> dict[str, tuple[str, str, int]]:

@@ -10,9 +10,6 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from headscope.model.quiet import quiet
 from headscope.upstream.torch import on_meta
 
-MOST_PARAMETERS = 50_000_000
-"""What a model with real weights may hold: 200 MB in single precision."""
-
 DEPTHS = (
     "num_hidden_layers",
     "n_layers",
@@ -138,7 +135,7 @@ def reduced_config(config: Any) -> Any:
 def fitting_config(
     config: Any,
     count: Callable[[Any], int],
-    most: int = MOST_PARAMETERS,
+    most: int,
     *,
     factors: tuple[int, ...] = (8,),
     smallest: int = 1024,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +28,9 @@ from headscope.probing.scoring.solvers import (
     sigmoid_loss,
     softmax_loss,
 )
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)
 """Values of `C` that the inner folds choose from, for standardized features."""
@@ -423,8 +428,14 @@ def one_thread() -> Iterator[None]:
 
     What scikit-learn warns of is expected here: a fit that stops at the most steps, and classes smaller than the folds.
     """
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1), warnings.catch_warnings():
+    with _pools(len(sys.modules)).limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@lru_cache(1)
+def _pools(_modules: int) -> ThreadpoolController:
+    """The pools of threads in this process; looked for again when more modules are imported, which may bring some."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

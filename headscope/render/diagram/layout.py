@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rich.cells import cell_len
 
@@ -16,7 +17,12 @@ _PIECES = re.compile(r"[^._/,:-]+[._/,:-]*|[._/,:-]+")
 
 def text_width(text: str, size: float) -> float:
     """The width of `text` in pixels at a font size."""
-    return size * sum(_advance(char) for char in text)
+    return size * _advances(text)
+
+
+@lru_cache(10_000)
+def _advances(text: str) -> float:
+    return sum(map(_advance, text))
 
 
 def _advance(char: str) -> float:

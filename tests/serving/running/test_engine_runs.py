@@ -21,6 +21,7 @@ from headscope.examination.evidence.engine_runs import EngineTrial, engine_trial
 from headscope.facts.results.engines import EngineEvidence, EngineHead
 from headscope.serving.running import process
 from headscope.serving.running.process import runner_names
+from tests import warm
 
 SIZES = {
     "vocab_size": len(WORDS), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -84,8 +85,14 @@ def trial(bert: str) -> Iterator[tuple[EngineTrial, EngineHead]]:
 
 
 @pytest.fixture
+def warm_python(tmp_path: Path) -> str:
+    """An interpreter that has imported PyTorch and Transformers."""
+    return str(warm.interpreter(tmp_path / "bin"))
+
+
+@pytest.fixture
 def ran(
-    trial: tuple[EngineTrial, EngineHead], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trial: tuple[EngineTrial, EngineHead], warm_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], EngineHead]:
     """The entry that a made-up engine gets."""
 
@@ -93,7 +100,7 @@ def ran(
         (tmp_path / "vllm.py").write_text(script)
         monkeypatch.setattr(process, "RUNNERS", tmp_path)
         found, cited = trial
-        return found.head(cited, sys.executable)
+        return found.head(cited, warm_python if "torch" in script else sys.executable)
 
     return run
 
@@ -226,20 +233,21 @@ def test_an_engine_that_hangs_is_ended_with_all_its_processes(
                 raise ProcessLookupError
 
 
-def test_the_command_runs_an_engine(bert: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The pipeline of the installed Transformers, for real."""
-    assert main(["engines", bert, "--run", "--engine", "transformers-pipeline", "--json"]) == 0
+def test_the_command_runs_an_engine(bert: str, warm_python: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The pipeline of the installed Transformers, for real; by default with the interpreter of this process."""
+    command = ["engines", bert, "--run", "--engine", "transformers-pipeline"]
+    assert main([*command, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     (entry,) = document["engines"]
     assert (entry["evidence"], entry["same_head"], entry["activation"]) == ("ran", True, "softmax")
     assert entry["version"] == transformers.__version__
-    assert main(["engines", bert, "--run", "--engine", "transformers-pipeline"]) == 0
+    assert main([*command, "--python", warm_python]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "Run on a random copy" in shown and ": Transformers pipeline." in shown
 
 
 @pytest.mark.parametrize("family", ["GPT2", "Roberta", "DistilBert", "ModernBert", "T5", "Qwen3"])
-def test_other_families_are_the_same_in_the_pipeline(family: str, tmp_path: Path) -> None:
+def test_other_families_are_the_same_in_the_pipeline(family: str, warm_python: str, tmp_path: Path) -> None:
     config = getattr(transformers, f"{family}Config")(id2label={0: "bad", 1: "good"})
     with torch.device("meta"):
         model = getattr(transformers, f"{family}ForSequenceClassification")(config)
@@ -249,12 +257,12 @@ def test_other_families_are_the_same_in_the_pipeline(family: str, tmp_path: Path
     examined = examine("inspect", request, None, takes_class=True)
     cited = headscope.engines("roberta-base", engine="transformers-pipeline", offline=True).engines[0]
     with engine_trial(examined, request) as found:
-        entry = found.head(cited, sys.executable)
+        entry = found.head(cited, warm_python)
     assert entry.same_head is True, entry
 
 
 def test_an_engine_that_scores_tokens_is_compared_token_by_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    warm_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(1)
     config = transformers.BertConfig(**SIZES, id2label={0: "O", 1: "PER", 2: "LOC"})
@@ -269,7 +277,7 @@ def test_an_engine_that_scores_tokens_is_compared_token_by_token(
         for name, change in {"own": "", "no bias": " - model.classifier.bias"}.items():
             head = f"def head(given): return model(**given).logits{change}\n"
             (folder / "vllm.py").write_text(_ENGINE.format(head=head + _DEFAULT))
-            found[name] = trial.head(cited, sys.executable)
+            found[name] = trial.head(cited, warm_python)
         with pytest.raises(Unsupported, match="each token"):
             trial.head(headscope.engines(str(tmp_path / "tokens"), engine="llama-cpp").engines[0], sys.executable)
     assert (found["own"].same_head, found["own"].activation) == (True, "softmax"), found["own"]

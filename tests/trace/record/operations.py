@@ -51,7 +51,8 @@ def theirs(model: nn.Module, inputs: dict[str, Any], hidden: tuple[int, ...], sc
     it and leads to the scores: the outputs of the scores' shape.
     """
     with torch.no_grad():
-        log = torchlens.trace(model, [], input_kwargs=inputs, save=lambda context: False)  # the graph, no numbers
+        # The graph, no numbers. What it puts around PyTorch's functions must not slow the tests after this one.
+        log = torchlens.trace(model, [], input_kwargs=inputs, save=lambda context: False, unwrap_when_done=True)
     operations = list(log.compute_ops)
     by_label = {operation.layer_label: operation for operation in operations}
     ends = [operation for operation in operations if operation.is_output_parent and tuple(operation.shape) == scores]
