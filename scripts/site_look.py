@@ -5,12 +5,14 @@
 Everything is made with the functions of the command, for one, two and many classes, with names and without: the page
 fills in names and numbers, and computes nothing. `words.json.gz` holds what all structures share, `index/` the
 configurations and tensors of the structures of a family with one number of tensors, `structures/` the answers on one.
+With HEADSCOPE_LOOK_SAMPLE set, only the first structure of each class is there: for tests, in a third of the time.
 """
 
 import gzip
 import hashlib
 import json
 import multiprocessing
+import os
 import shutil
 import sys
 import tempfile
@@ -60,7 +62,8 @@ from headscope.render.text.tokens import legend_of, token_rows
 from headscope.upstream.sources import EVERYWHERE, folder_of_package
 
 ROOT = Path(__file__).resolve().parent.parent
-CACHE = ROOT / ".cache" / "look"
+IS_SAMPLE = bool(os.environ.get("HEADSCOPE_LOOK_SAMPLE"))
+CACHE = ROOT / ".cache" / "look" / ("sample" if IS_SAMPLE else "whole")
 REFERENCE, COMMAND = "zr/zr", "zc-model"
 """What stands for the checkpoint in texts, and for what is typed behind `headscope inspect`."""
 _NAME = "zq{}qz"
@@ -120,10 +123,10 @@ def _write(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     with ZipFile(PLACE) as whole:
         sources = json.loads(whole.read(SOURCES))
-        members = [name for name in whole.namelist() if name.startswith("structures/")]
+        members = dict(_members(whole))
     quiet = _quiet_fields(sources)
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        jobs = [pool.submit(_write_member, folder, name, sources, quiet) for name in members]
+        jobs = [pool.submit(_write_member, folder, name, entries, sources, quiet) for name, entries in members.items()]
         counts = [job.result() for job in jobs]
     light, dark = color_variables()
     words = {
@@ -134,24 +137,36 @@ def _write(folder: Path) -> None:
         "most": MOST,
         "an": _ranges(sorted(with_an())),
         "dtypes": SAFETENSORS,
-        "members": [_stem(name) for name, *_ in counts if name],
+        "members": list(members),
         "style": {"light": f"svg {{ {light} }}", "dark": f"svg {{ {dark} }}", "rules": drawing_rules()},
         "marks": {"reference": REFERENCE, "command": COMMAND},
-        "structures": sum(entries for _, entries, _, _ in counts),
-        "answers": sum(answers for _, _, answers, _ in counts),
-        "without": sum(without for *_, without in counts),
+        "structures": sum(map(len, members.values())),
+        "answers": sum(answers for answers, _ in counts),
+        "without": sum(without for _, without in counts),
     }
     _write_json(folder / "words.json.gz", words)
 
 
-def _write_member(folder: Path, name: str, sources: Any, quiet: Mapping[str, list[str]]) -> tuple[str, int, int, int]:
-    """Writes the files of the structures of a family with one number of tensors, and counts them and their answers."""
-    with ZipFile(PLACE) as whole:
+def _members(whole: ZipFile) -> Iterator[tuple[str, list[Any]]]:
+    """The structures in one file of safetensors, by their family and number of tensors."""
+    firsts: dict[str, Any] = {}
+    for name in sorted(whole.namelist()):
+        if not name.startswith("structures/"):
+            continue
         entries = json.loads(whole.read(name))
+        kept = [entry for entry in entries if entry["stored"] == [WeightsFormat.SAFETENSORS.value, [_FILE], []]]
+        if IS_SAMPLE:
+            kept = [entry for entry in kept if firsts.setdefault(entry["config"]["architectures"][0], entry) is entry]
+        if kept:
+            yield Path(name).stem, kept
+
+
+def _write_member(
+    folder: Path, name: str, entries: Sequence[Any], sources: Any, quiet: Mapping[str, list[str]]
+) -> tuple[int, int]:
+    """Writes the files of the structures of a member; how many answers are there, and how many have no template."""
     listed, answers, without = [], 0, 0
     for number, entry in enumerate(entries):
-        if entry["stored"] != [WeightsFormat.SAFETENSORS.value, [_FILE], []]:
-            continue
         found: dict[str, Any] = {}
         said = _Said(entry, sources)
         for form, kind in (item["for"][:2] for item in entry["answers"] if item["for"][2] is None):
@@ -161,16 +176,10 @@ def _write_member(folder: Path, name: str, sources: Any, quiet: Mapping[str, lis
                 except Unfit:
                     without += 1
         answers += len(found)
-        listed.append({"id": f"{_stem(name)}-{number}", **_indexed(entry, list(found), quiet)})
+        listed.append({"id": f"{name}-{number}", **_indexed(entry, list(found), quiet)})
         _write_json(folder / "structures" / f"{listed[-1]['id']}.json.gz", _as_changes(found))
-    if not listed:
-        return "", 0, 0, 0
-    _write_json(folder / "index" / f"{_stem(name)}.json.gz", listed)
-    return name, len(listed), answers, without
-
-
-def _stem(name: str) -> str:
-    return Path(name).stem
+    _write_json(folder / "index" / f"{name}.json.gz", listed)
+    return answers, without
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -4,7 +4,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Every test examines anew; those of the cache itself switch it on."""
+    """Every test examines anew, but for those of the cache itself, and of what `remembered` is for."""
     os.environ["HEADSCOPE_NO_CACHE"] = "1"
     os.environ.setdefault(PAUSE, "0.02")
     hurry()
@@ -119,6 +119,18 @@ def unexpected_skips(skipped: list[tuple[str, str]]) -> list[tuple[str, str]]:
         for name, reason in skipped
         if not any(part in name and re.fullmatch(pattern, reason, re.DOTALL) for part, pattern in allowed)
     ]
+
+
+@pytest.fixture(scope="module")
+def remembered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Within a module, headscope remembers the structures that it has traced, as it does for users.
+
+    For tests whose numbers, settings or words differ, and whose structures are the same.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HEADSCOPE_NO_CACHE")
+        patch.setenv("HEADSCOPE_CACHE", str(tmp_path_factory.mktemp("remembered")))
+        yield
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import ast
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,6 +96,7 @@ def _string_defaults(cls: Any) -> dict[str, str]:
     return {item.name: item.default for item in parameters if isinstance(item.default, str)}
 
 
+@cache
 def padding_side_of(model_type: str) -> str:
     """The default padding side of the family's tokenizer: `left` or `right`."""
     name = _tokenizer_class(model_type)

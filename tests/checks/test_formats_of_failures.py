@@ -15,6 +15,8 @@ from tests.checks.broken import saved, trained
 from tests.checks.pipeline_formats import validate_junit, validate_sarif
 from tests.checks.test_rules import SCHEMA
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 FORMATS = ("json", "sarif", "junit", "github", "markdown")
 
 

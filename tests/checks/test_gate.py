@@ -8,6 +8,8 @@ import pytest
 
 from headscope.cli import main
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 SST2 = "distilbert-base-uncased-finetuned-sst-2-english"
 Gate = Callable[..., tuple[int, str, str]]
 

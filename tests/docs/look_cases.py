@@ -1,6 +1,7 @@
 """Checkpoints for the page "Look at a checkpoint": those of the shipped structures, and such that are nearly them."""
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -9,6 +10,9 @@ from typing import Any
 from tests.api.lookup.test_shipped import checkpoint_of, counts_of, structures
 from tests.headers_only import Checkpoint
 
+IS_WHOLE = bool(os.environ.get("HEADSCOPE_EVERY_STRUCTURE"))
+SITE = os.environ if IS_WHOLE else os.environ | {"HEADSCOPE_LOOK_SAMPLE": "1"}
+"""The environment of a build of the site."""
 LARGE = 450
 """From how many tensors on a structure has fewer cases."""
 
@@ -22,9 +26,16 @@ class Case:
     what: str
 
 
+def looked_at() -> list[dict[str, Any]]:
+    """The structures in what the site's build makes for tests: the first of each class, or, if asked for, all."""
+    firsts: dict[str, Any] = {}
+    found = [(entry, firsts.setdefault(entry["config"]["architectures"][0], entry)) for entry in structures()]
+    return [entry for entry, first in found if IS_WHOLE or entry is first]
+
+
 def cases(draw: random.Random) -> Iterator[Case]:
-    """For each shipped structure: each kind of class count, then one thing changed that matters, or that doesn't."""
-    for entry in structures():
+    """For each of these structures: each kind of class count, then one thing changed that matters, or that doesn't."""
+    for entry in looked_at():
         asked = [
             (count, options.get("num_labels"))
             for count, options in counts_of(entry, draw)

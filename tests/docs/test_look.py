@@ -1,7 +1,6 @@
 """The page "Look at a checkpoint" in Chromium, against a Hub on loopback that redirects and allows as the real one."""
 
 import json
-import os
 import random
 import re
 import subprocess
@@ -18,14 +17,15 @@ import pytest
 from headscope.checkpoints import bundled_snapshots, read_manifest
 from headscope.facts.stored.location import HubOptions, Location
 from tests.api.lookup.test_shipped import checkpoint_of, counts_of, structures
+from tests.docs.look_cases import IS_WHOLE, looked_at
 from tests.docs.look_page import differences
 from tests.docs.test_site import ROOT, browser_problem, build
 from tests.headers_only import NAMES, Checkpoint, header_of, write
 from tests.hub import COMMIT, MOVED, Answer, Hub, client_settings, serve
 from tests.sweeps.census import Hollow
 
-EVERY = 23
-"""Which structures the suite compares: every so many; `HEADSCOPE_EVERY_STRUCTURE` takes all."""
+EVERY = 9
+"""Which of the structures are compared in a browser: every so many; all if `HEADSCOPE_EVERY_STRUCTURE` is set."""
 MOST_BYTES = 150_000
 """Of the store, that a visit may load."""
 
@@ -49,9 +49,8 @@ def hub_of_all(draw: random.Random) -> tuple[Hub, dict[str, int | None]]:
     """A Hub with a checkpoint of each structure and kind of class count, and the number of classes to ask for."""
     repos: dict[str, Any] = {}
     wanted: dict[str, int | None] = {}
-    every = 1 if os.environ.get("HEADSCOPE_EVERY_STRUCTURE") else EVERY
-    for at, entry in enumerate(structures()):
-        if at % every:
+    for at, entry in enumerate(looked_at()):
+        if not IS_WHOLE and at % EVERY:
             continue
         asked = [(count, options.get("num_labels")) for count, options in counts_of(entry, draw) if count < 10_000]
         for count, number in dict.fromkeys(asked):

@@ -17,7 +17,7 @@ from headscope.examination.base.reading import read_checkpoint
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.shipped_structures import shipped_examination
 from headscope.facts.stored.location import Location
-from tests.docs.look_cases import Case, cases
+from tests.docs.look_cases import IS_WHOLE, SITE, Case, cases
 from tests.docs.look_page import differences, said_of
 from tests.headers_only import write
 
@@ -36,7 +36,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the site's build makes for the page."""
     folder = tmp_path_factory.mktemp("look")
     script = ROOT / "scripts" / "site_look.py"
-    ran = subprocess.run([sys.executable, str(script), str(folder)], capture_output=True, text=True, check=False)
+    command = [sys.executable, str(script), str(folder)]
+    ran = subprocess.run(command, env=SITE, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return folder
 
@@ -77,7 +78,7 @@ def knows(case: Case, folder: Path) -> bool:
     return shipped_examination(request, read_checkpoint(request, None), None) is not None
 
 
-def test_the_page_says_what_the_command_says_of_thousands_of_checkpoints(
+def test_the_page_says_what_the_command_says_of_many_checkpoints(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or that it doesn't know: then either the command doesn't either, or the reason is one of few."""
@@ -102,5 +103,6 @@ def test_the_page_says_what_the_command_says_of_thousands_of_checkpoints(
             wrong.append(f"{what}: the command knows it and the page says {told}")
     print(counts)
     assert not wrong, wrong[:20]
-    assert sum(counts.values()) >= 2_000
-    assert sum(number for name, number in counts.items() if "known to the command" not in name) >= 500
+    least = 2_000 if IS_WHOLE else 800
+    assert sum(counts.values()) >= least
+    assert sum(number for name, number in counts.items() if "known to the command" not in name) >= least / 4

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.look_cases import SITE
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -20,7 +22,7 @@ def build(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("zensical", reason="zensical is not installed")
     assert "python scripts/build_site.py\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
     command = [sys.executable, str(ROOT / "scripts" / "build_site.py"), "--project", str(project), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, env=SITE, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")

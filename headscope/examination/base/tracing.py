@@ -125,7 +125,7 @@ def _fails_without_numbers(choice: Choice, config: Any, failure: Unsupported) ->
 
 
 def small_model(choice: Choice, most: int = SIZES[-1]) -> PreTrainedModel:
-    """A model of the class with random weights, of at most so many, and of the configuration as far as that allows.
+    """A model of the class with random weights, of at most that many, and of the configuration as far as they allow.
 
     Raises ValueError where the smallest is too large, and whatever the class raises.
     """

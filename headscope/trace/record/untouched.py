@@ -19,10 +19,12 @@ def untouched(model: nn.Module) -> Iterator[None]:
     configurations. Parameters are not copied: no forward is expected to write them.
     """
     parts = list(model.modules())
-    tables = [_Table(table, dict(table)) for part in parts for table in _tables_of(part)]
-    rows = [_Row(held, list(held)) for part in parts for held in vars(part).values() if isinstance(held, list)]
-    tables += [_Table(vars(config), dict(vars(config))) for config in configurations(model)]
-    values = [_Value(tensor, tensor.detach().clone()) for tensor in _plain_tensors(parts)]
+    held = [vars(part) for part in parts]
+    held += [value for own in held for value in own.values() if isinstance(value, dict)]
+    held += [vars(config) for config in configurations(model)]
+    tables = [(table, dict(table)) for table in held]
+    rows = [(row, list(row)) for part in parts for row in vars(part).values() if isinstance(row, list)]
+    values = [_Value(tensor, tensor.detach().clone()) for tensor in _plain_tensors(held)]
     modes = [(part, part.training) for part in parts]
     for part in parts:
         part.training = False  # not part.train(False): a custom class may do more than that
@@ -31,10 +33,10 @@ def untouched(model: nn.Module) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
-        for table in tables:
-            table.restore()
-        for row in rows:
-            row.restore()
+        for table, before in tables:
+            _restore(table, before)
+        for row, items in rows:
+            row[:] = items
         for value in values:
             value.restore()
 
@@ -51,34 +53,16 @@ def configurations(model: nn.Module) -> tuple[PreTrainedConfig, ...]:
     return tuple(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """The attributes of an object, and what they were."""
-
-    held: dict[Any, Any]
-    before: dict[Any, Any]
-
-    def restore(self) -> None:
-        if not self.before:  # most hooks: there are ten tables of them in a module
-            self.held.clear()
-            return
-        if self.held.keys() != self.before.keys():
-            for name in self.held.keys() - self.before.keys():
-                del self.held[name]
-        for name, value in self.before.items():
-            if name not in self.held or self.held[name] is not value:
-                self.held[name] = value
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A list that a module holds, and what it held."""
-
-    held: list[Any]
-    before: list[Any]
-
-    def restore(self) -> None:
-        self.held[:] = self.before
+def _restore(table: dict[Any, Any], before: dict[Any, Any]) -> None:
+    """Puts the attributes of an object back, or what a dictionary among them held: parameters, submodules, hooks."""
+    if not before:  # most hooks: there are ten tables of them in a module
+        table.clear()
+        return
+    for name in table.keys() - before.keys():
+        del table[name]
+    for name, value in before.items():
+        if name not in table or table[name] is not value:
+            table[name] = value
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +80,8 @@ class _Value:
                 self.held.copy_(self.before)
 
 
-def _tables_of(part: nn.Module) -> Iterator[dict[Any, Any]]:
-    """The attributes of a module, and each dictionary among them: parameters, buffers, submodules, hooks, caches."""
-    own = vars(part)
-    yield own
-    yield from (value for value in own.values() if isinstance(value, dict))
-
-
-def _plain_tensors(parts: list[nn.Module]) -> tuple[torch.Tensor, ...]:
+def _plain_tensors(tables: list[dict[Any, Any]]) -> tuple[torch.Tensor, ...]:
     """Buffers and other tensors that modules hold and that are not parameters; those on meta have no values."""
-    held = (value for part in parts for table in _tables_of(part) for value in table.values())
+    held = (value for table in tables for value in table.values())
     tensors = (value for value in held if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter))
     return tuple({id(tensor): tensor for tensor in tensors if not tensor.is_meta}.values())

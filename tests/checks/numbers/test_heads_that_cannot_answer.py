@@ -18,6 +18,8 @@ from headscope.facts.results.check import Verdict
 from headscope.facts.results.health import HealthVerdict
 from headscope.model.tensors.head_statistics import matrix_statistics
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 State = dict[str, torch.Tensor]
 _TEXT: dict[str, Any] = {
     "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48,
@@ -165,9 +167,9 @@ def _can_answer(model: PreTrainedModel, kind: Kind) -> bool:
 
 
 def _verdicts(folder: Path, model: PreTrainedModel) -> dict[str, Any]:
-    (row,) = headscope.scan([folder], workers=0, profile="inference", select=["HS501"])
+    (row,) = headscope.scan([folder], workers=0, profile="inference", select=["HS501"], cache=True)
     return {
-        "check": headscope.check(folder, "inference", select=["HS501"]).verdict,
+        "check": headscope.check(folder, "inference", select=["HS501"], cache=True).verdict,
         "scan": row.verdict,
         "in memory": headscope.check(model, "inference", select=["HS501"]).verdict,
     }

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 import torchlens
 from torch import nn
+from torchlens.backends.torch.wrappers import unwrap_torch
 
 from headscope.facts import Head, HeadTrace, Stage
 from headscope.trace.record.base import base_module
@@ -51,8 +52,8 @@ def theirs(model: nn.Module, inputs: dict[str, Any], hidden: tuple[int, ...], sc
     it and leads to the scores: the outputs of the scores' shape.
     """
     with torch.no_grad():
-        # The graph, no numbers. What it puts around PyTorch's functions must not slow the tests after this one.
-        log = torchlens.trace(model, [], input_kwargs=inputs, save=lambda context: False, unwrap_when_done=True)
+        log = torchlens.trace(model, [], input_kwargs=inputs, save=lambda context: False)  # the graph, no numbers
+    unwrap_torch()  # what TorchLens has put around PyTorch's functions would slow every later test
     operations = list(log.compute_ops)
     by_label = {operation.layer_label: operation for operation in operations}
     ends = [operation for operation in operations if operation.is_output_parent and tuple(operation.shape) == scores]
