@@ -87,7 +87,7 @@ class Combination:
 
 COMBINATIONS = (
     Combination("5.0.0", huggingface_hub="1.3.0"), Combination("5.5.4"), Combination("5.10.4"), Combination(),
-    Combination(peft="0.18.0"), Combination(sentence_transformers="5.2.0"), Combination(sentence_transformers="6.2.0"),
+    Combination(peft="0.18.0"), Combination(sentence_transformers="6.2.0"),
     Combination(torch="2.6.0"), Combination(torch="2.15.0"),
     Combination(python="3.12"), Combination(python="3.13"), Combination(python="3.14"),
 )  # fmt: skip

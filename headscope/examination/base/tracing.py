@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 SIZES = (8_000_000, 50_000_000)
-"""How many numbers a small model may hold. The first takes a tenth of the time; not every class is made so narrow."""
+"""How many numbers a small model may hold. The first takes a third of the time; not every class is made so narrow."""
 
 
 @dataclass(frozen=True, slots=True)
