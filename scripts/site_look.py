@@ -5,7 +5,7 @@
 Everything is made with the functions of the command, for one, two and many classes, with names and without: the page
 fills in names and numbers, and computes nothing. `words.json.gz` holds what all structures share, `index/` the
 configurations and tensors of the structures of a family with one number of tensors, `structures/` the answers on one.
-With HEADSCOPE_LOOK_SAMPLE set, only the first structure of each class is there: for tests, in a third of the time.
+With HEADSCOPE_LOOK_SAMPLE set, only the first structure of each class with each set of answers is there: for tests.
 """
 
 import gzip
@@ -147,6 +147,11 @@ def _write(folder: Path) -> None:
     _write_json(folder / "words.json.gz", words)
 
 
+def sample_key(entry: Mapping[str, Any]) -> str:
+    """The class of a structure, and for which numbers of classes it has answers: a sample has one of each."""
+    return json.dumps([entry["config"]["architectures"], [item["for"][:2] for item in entry["answers"]]])
+
+
 def _members(whole: ZipFile) -> Iterator[tuple[str, list[Any]]]:
     """The structures in one file of safetensors, by their family and number of tensors."""
     firsts: dict[str, Any] = {}
@@ -156,7 +161,7 @@ def _members(whole: ZipFile) -> Iterator[tuple[str, list[Any]]]:
         entries = json.loads(whole.read(name))
         kept = [entry for entry in entries if entry["stored"] == [WeightsFormat.SAFETENSORS.value, [_FILE], []]]
         if IS_SAMPLE:
-            kept = [entry for entry in kept if firsts.setdefault(entry["config"]["architectures"][0], entry) is entry]
+            kept = [entry for entry in kept if firsts.setdefault(sample_key(entry), entry) is entry]
         if kept:
             yield Path(name).stem, kept
 
