@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -120,17 +121,14 @@ def _silences(choice: Choice | None, names: Sequence[str]) -> bool:
         return False
     kinds = set(map(of_any_layer, names))
     for most in SIZES:
-        try:
-            with quiet(), OwnRandomness(), torch.no_grad():
-                small = small_model(choice, most)
-                if not depends_on_inputs(small, choice.task):
-                    continue
+        # A class that cannot be built so small, or run, shows nothing.
+        with suppress(Exception), quiet(), OwnRandomness(), torch.no_grad():
+            small = small_model(choice, most)
+            if depends_on_inputs(small, choice.task):
                 for name, item in small.named_parameters():
                     if of_any_layer(name) in kinds:
                         item.zero_()
                 return not depends_on_inputs(small, choice.task)
-        except Exception:  # a class that cannot be built so small, or run, shows nothing
-            continue
     return False
 
 

@@ -51,9 +51,11 @@ def theirs(model: nn.Module, inputs: dict[str, Any], hidden: tuple[int, ...], sc
     The hidden states are the last tensor of that shape that the base model makes; the path is all that comes from
     it and leads to the scores: the outputs of the scores' shape.
     """
-    with torch.no_grad():
-        log = torchlens.trace(model, [], input_kwargs=inputs, save=lambda context: False)  # the graph, no numbers
-    unwrap_torch()  # what TorchLens has put around PyTorch's functions would slow every later test
+    try:
+        with torch.no_grad():
+            log = torchlens.trace(model, [], input_kwargs=inputs, save=lambda context: False)  # the graph, no numbers
+    finally:
+        unwrap_torch()  # what TorchLens has put around PyTorch's functions would slow every later test
     operations = list(log.compute_ops)
     by_label = {operation.layer_label: operation for operation in operations}
     ends = [operation for operation in operations if operation.is_output_parent and tuple(operation.shape) == scores]
