@@ -25,9 +25,9 @@ setup-hashed: $(VENV)/.python
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow"
 
-## test-all: every test
+## test-all: every test; with SHARE=1/3, of each test in tests/slow.txt the first case and a third of the others
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(SHARE:%=--share %)
 
 # A separate environment with the libraries that tests need beside the development dependencies; kept between runs.
 LIBRARIES := .libraries

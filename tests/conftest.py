@@ -4,6 +4,7 @@ import gc
 import os
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,18 @@ from tests.warm.server import PAUSE, hurry
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite golden files with what is made now.")
+    parser.addoption(
+        "--share", type=share_in, metavar="K/N",
+        help="Of each test in slow.txt, run the first case, and of its other cases the Kth of N shares.",
+    )  # fmt: skip
+
+
+def share_in(text: str) -> tuple[int, int]:
+    """A share and the number of shares, of `1/3`. Raises ValueError."""
+    share, _, shares = text.partition("/")
+    if not 1 <= int(share) <= int(shares):
+        raise ValueError(text)
+    return int(share), int(shares)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,24 +41,35 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Skips(config), "headscope-skips")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what `make test` leaves out, and puts its files first: the last worker must not end long after the others.
 
-    They run in the order of `slow.txt`, which begins with the longest.
+    They run in the order of `slow.txt`, which begins with the longest. With `--share`, some cases of them are left out.
     """
     root, slow = Path(__file__).parents[1], slow_tests()
-    kept = set()
+    share = config.getoption("--share")
+    begun: set[str] = set()
+    left_out = []
     for item in items:
         file = item.path.relative_to(root).as_posix() if item.path.is_relative_to(root) else str(item.path)
         function = f"{file}::{getattr(item, 'originalname', item.name)}"
         keeps_first = slow.get(function, slow.get(file))
-        if keeps_first is not None:
-            if keeps_first and function not in kept:
-                kept.add(function)
-            else:
-                item.add_marker("slow")
+        is_first = function not in begun
+        begun.add(function)
+        if keeps_first is not None and not (keeps_first and is_first):
+            item.add_marker("slow")
+            if share and not is_first and share_of(item.nodeid, share[1]) != share[0]:
+                left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    gone = set(left_out)
     order = {root / name: at for at, name in enumerate(slow)}
-    items.sort(key=lambda item: order.get(item.path, len(order)))
+    items[:] = sorted((item for item in items if item not in gone), key=lambda item: order.get(item.path, len(order)))
+
+
+def share_of(name: str, shares: int) -> int:
+    """Which of the shares, counted from 1, has the test of this name: the same on every machine."""
+    return zlib.crc32(name.encode()) % shares + 1
 
 
 def pytest_collection_finish() -> None:
@@ -53,6 +77,14 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 10)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What a share of the tests doesn't run."""
+    share = config.getoption("--share")
+    if share:
+        told = "share {} of {}: of each test in slow.txt, the first case ran, and this share of its other cases"
+        terminalreporter.line(told.format(*share))
 
 
 def slow_tests() -> dict[str, bool]:

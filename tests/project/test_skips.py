@@ -1,13 +1,15 @@
-"""A skip that nobody expects fails the run where CI is set, and only there."""
+"""What doesn't run: a skip that nobody expects is red in CI; a share of the slow tests leaves the others out."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from tests.conftest import unexpected_skips
+from tests.conftest import pytest_collection_modifyitems, share_in, slow_tests, unexpected_skips
 
 ROOT = Path(__file__).parents[2]
 MODULE = "import pytest\n\ndef test_runs():\n    pass\n\ndef test_skips():\n    pytest.skip({reason!r})\n"
@@ -49,3 +51,32 @@ def test_a_module_that_is_skipped_is_red_too(tmp_path: Path) -> None:
 )
 def test_a_line_names_both_the_test_and_the_reason(name: str, reason: str, is_expected: bool) -> None:
     assert unexpected_skips([(name, reason)]) == ([] if is_expected else [(name, reason)])
+
+
+@pytest.mark.parametrize("shares", [2, 3])
+def test_shares_have_each_case_of_a_slow_test_and_all_have_the_first(shares: int) -> None:
+    slow = next(name for name in slow_tests() if "::" not in name)
+    names = [f"{slow}::test_cases[{case}]" for case in range(60)] + [f"{slow}::test_alone", "tests/quick.py::test_b[0]"]
+    found = [kept(names, (share, shares)) for share in range(1, shares + 1)]
+    always = [names[0], *names[-2:]]
+    assert all(set(always) <= set(each) for each in found)
+    assert sorted(name for each in found for name in each) == sorted(names + always * (shares - 1))
+    assert all(60 / shares / 2 < len(each) < 60 / shares * 2 for each in found)
+    assert kept(names, None) == names
+
+
+def kept(names: list[str], share: tuple[int, int] | None) -> list[str]:
+    """The tests that run, of those with these names."""
+    items: list[Any] = [Mock(nodeid=name, path=ROOT / name.partition("::")[0]) for name in names]
+    for item in items:
+        item.originalname = item.nodeid.partition("::")[2].partition("[")[0]
+    config = Mock()
+    config.getoption.return_value = share
+    pytest_collection_modifyitems(config, items)
+    return [item.nodeid for item in items]
+
+
+@pytest.mark.parametrize("share", ["0/3", "4/3", "3", "a/b"])
+def test_a_share_that_is_none_is_refused(share: str) -> None:
+    with pytest.raises(ValueError):
+        share_in(share)

@@ -171,10 +171,12 @@ def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
 def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
     """The effect of padding on a small random model of the class and configuration; empty without text inputs."""
     from headscope.trace.batch.inputs import text_config_of
+    from headscope.trace.slice.invariance import without_pad_token
 
+    if getattr(text_config_of(choice.config), "pad_token_id", None) is None:
+        return without_pad_token()
     found: tuple[PaddingEffect, ...] = ()
-    is_padded = getattr(text_config_of(choice.config), "pad_token_id", None) is not None
-    for most in SIZES if is_padded else SIZES[:1]:
+    for most in SIZES:
         found = _padding_effects(choice, most)
         if all(effect.changes is not None for effect in found):
             break

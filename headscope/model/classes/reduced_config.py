@@ -227,11 +227,15 @@ def _large_sizes(config: Any, smallest: int) -> list[tuple[int, str]]:
 
 
 def _shrink(config: Any, name: str, factor: int) -> None:
-    """Divides one size; special tokens outside a smaller vocabulary move to its end."""
-    size = getattr(config, name) // factor
+    """Divides one size; special tokens of the vocabulary that are outside the smaller one move to its end.
+
+    An id that was outside before stays where it is: the small model must fail where the large one fails.
+    """
+    before = getattr(config, name)
+    size = before // factor
     setattr(config, name, size)
     if "vocab" in name:
-        outside = (field for field, value in vars(config).items() if _is_token(field, value) and value >= size)
+        outside = (field for field, value in vars(config).items() if _is_token(field, value) and size <= value < before)
         for place, field in enumerate(sorted(outside, key=lambda field: (getattr(config, field), field))):
             setattr(config, field, size - 1 - place)
 

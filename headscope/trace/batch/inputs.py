@@ -45,11 +45,14 @@ Maker = Callable[[PreTrainedModel, Sizes, tuple[ProbeRow, ...], Task], Any]
 
 
 def text_config_of(config: Any) -> Any:
-    """The part of a configuration that describes the text model, or the whole where that is none.
+    """The part of a configuration that describes the text model, or the whole where there is none or several.
 
     In families without such a part Transformers returns whatever is under `text_config`, even a list or a text.
     """
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    try:
+        text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    except ValueError:  # it finds several, such as `text_config` and `text_encoder`, and names none
+        return config
     return text if hasattr(text, "to_dict") else config
 
 

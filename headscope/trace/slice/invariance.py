@@ -34,7 +34,7 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
         return ()
     pad = getattr(text_config_of(model.config), "pad_token_id", None)
     if pad is None:
-        return tuple(PaddingEffect(side, None, reason="no pad token is set") for side in SIDES)
+        return without_pad_token()
     length = next(size for size in _LENGTHS if size != model.config.num_labels)  # told from the scores by its size
     ids = MAKERS["input_ids"](model, Sizes(1, length), (ProbeRow(0, length - 1, length - 3),), task)
     if ids is None or ids.dim() != 2:
@@ -47,6 +47,11 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
     if length in alone.shape:
         return ()
     return tuple(_effect(model, ids, pad, side, alone) for side in SIDES)
+
+
+def without_pad_token() -> tuple[PaddingEffect, ...]:
+    """What is known of padding where no pad token is set."""
+    return tuple(PaddingEffect(side, None, reason="no pad token is set") for side in SIDES)
 
 
 def reads_padded_texts(cls: type[PreTrainedModel]) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import headscope
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.facts import CheckpointKind
+from headscope.facts import CheckpointKind, PoolingKind
 from tests.families import FAMILIES
 
 NAMED = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
@@ -51,6 +51,21 @@ def test_a_model_from_a_configuration_is_not_taken_for_loaded(folder: Path) -> N
     assert {item.status.value for item in report.head.parameters} == {"unknown"}
     assert [gap.topic for gap in report.not_determined] == ["checkpoint"]
     assert headscope.check(model, "inference").verdict == "not_determined"
+
+
+def test_a_configuration_of_two_text_models_is_read_as_a_whole(folder: Path) -> None:
+    class TwoTexts(transformers.BertConfig):
+        def __init__(self, **fields: Any) -> None:
+            super().__init__(**fields)
+            self.text_config = self.text_encoder = transformers.BertConfig(hidden_size=16)
+
+    own = transformers.AutoConfig.from_pretrained(folder).to_dict()
+    config = TwoTexts(**{name: value for name, value in own.items() if name != "model_type"})
+    with pytest.raises(ValueError, match="text_config"):
+        config.get_text_config()
+    ids = torch.randint(5, 20, (2, 7))
+    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    assert headscope.inspect(BERT(config), example_inputs=given).head.pooling.kind is PoolingKind.FIRST_TOKEN
 
 
 def test_a_head_that_was_replaced_after_the_load_is_new(loaded: Any) -> None:

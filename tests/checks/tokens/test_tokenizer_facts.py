@@ -57,6 +57,30 @@ def test_the_end_token_as_padding_of_the_configuration_is_inert_on_the_left(tmp_
     assert found(tmp_path) == {"HS306": "note"}
 
 
+def wide_gpt2(place: Path, **fields: Any) -> transformers.GPT2ForSequenceClassification:
+    """A vocabulary too large for the first small model on which padding is measured: there it is made smaller."""
+    config = transformers.GPT2Config(**{"n_layer": 1, "n_embd": 192, "n_head": 2} | fields)
+    model = transformers.GPT2ForSequenceClassification(config)
+    model.save_pretrained(place)
+    return model.eval()
+
+
+def test_a_pad_token_outside_the_vocabulary_fails_in_a_small_model_as_in_the_whole(tmp_path: Path) -> None:
+    model = wide_gpt2(tmp_path, pad_token_id=50_257)
+    ids = torch.tensor([[5, 6, 7, 50_257]])
+    with pytest.raises(IndexError) as failure:
+        model(ids, attention_mask=(ids != 50_257).long())
+    effects = headscope.inspect(tmp_path, prove=True).head.verification.padding
+    assert [(item.side, item.changes) for item in effects] == [("right", None), ("left", None)]
+    assert all(str(failure.value) in item.reason for item in effects)
+
+
+def test_padding_is_not_measured_without_a_pad_token(tmp_path: Path) -> None:
+    wide_gpt2(tmp_path, n_embd=768, num_labels=1000)  # its head alone leaves no room for a model
+    effects = headscope.inspect(tmp_path, prove=True).head.verification.padding
+    assert {(item.changes, item.reason) for item in effects} == {(None, "no pad token is set")}
+
+
 @pytest.mark.parametrize(
     ("added", "special", "severity"),
     [("w500", False, "error"), ("<image>", True, "warning"), ("[pad]", True, "error")],
