@@ -25,7 +25,7 @@ setup-hashed: $(VENV)/.python
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow"
 
-## test-all: every test; with SHARE=1/3, of each test in tests/slow.txt the first case and a third of the others
+## test-all: every test; with SHARE=1/4, a quarter of those that `make test` leaves out, and all others
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(SHARE:%=--share %)
 

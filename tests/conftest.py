@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite golden files with what is made now.")
     parser.addoption(
         "--share", type=share_in, metavar="K/N",
-        help="Of each test in slow.txt, run the first case, and of its other cases the Kth of N shares.",
+        help="Of the tests that slow.txt leaves out of `make test`, run the Kth of N shares.",
     )  # fmt: skip
 
 
@@ -44,31 +44,31 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what `make test` leaves out, and puts its files first: the last worker must not end long after the others.
 
-    They run in the order of `slow.txt`, which begins with the longest. With `--share`, some cases of them are left out.
+    They run in the order of `slow.txt`, which begins with the longest. With `--share`, only a share of them runs.
     """
     root, slow = Path(__file__).parents[1], slow_tests()
     share = config.getoption("--share")
-    begun: set[str] = set()
-    left_out = []
+    begun, left_out = set(), set()
     for item in items:
         file = item.path.relative_to(root).as_posix() if item.path.is_relative_to(root) else str(item.path)
         function = f"{file}::{getattr(item, 'originalname', item.name)}"
         keeps_first = slow.get(function, slow.get(file))
         is_first = function not in begun
         begun.add(function)
-        if keeps_first is not None and not (keeps_first and is_first):
-            item.add_marker("slow")
-            if share and not is_first and share_of(item.nodeid, share[1]) != share[0]:
-                left_out.append(item)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-    gone = set(left_out)
+        if keeps_first is None or (keeps_first and is_first):
+            continue
+        item.add_marker("slow")
+        # Where the first case takes long, what takes long is for all tests of the file: they are in one share.
+        if share and share_of(item.nodeid if keeps_first else file, share[1]) != share[0]:
+            left_out.add(item)
+    config.hook.pytest_deselected(items=list(left_out))
     order = {root / name: at for at, name in enumerate(slow)}
-    items[:] = sorted((item for item in items if item not in gone), key=lambda item: order.get(item.path, len(order)))
+    kept = (item for item in items if item not in left_out)
+    items[:] = sorted(kept, key=lambda item: order.get(item.path, len(order)))
 
 
 def share_of(name: str, shares: int) -> int:
-    """Which of the shares, counted from 1, has the test of this name: the same on every machine."""
+    """Which of the shares, counted from 1, has the tests of this name: the same on every machine."""
     return zlib.crc32(name.encode()) % shares + 1
 
 
@@ -83,7 +83,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """What a share of the tests doesn't run."""
     share = config.getoption("--share")
     if share:
-        told = "share {} of {}: of each test in slow.txt, the first case ran, and this share of its other cases"
+        told = "share {} of {} of what tests/slow.txt leaves out of `make test`; the other shares did not run"
         terminalreporter.line(told.format(*share))
 
 

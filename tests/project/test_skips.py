@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -54,15 +55,20 @@ def test_a_line_names_both_the_test_and_the_reason(name: str, reason: str, is_ex
 
 
 @pytest.mark.parametrize("shares", [2, 3])
-def test_shares_have_each_case_of_a_slow_test_and_all_have_the_first(shares: int) -> None:
-    slow = next(name for name in slow_tests() if "::" not in name)
-    names = [f"{slow}::test_cases[{case}]" for case in range(60)] + [f"{slow}::test_alone", "tests/quick.py::test_b[0]"]
+def test_shares_have_every_test_and_all_have_first_cases(shares: int) -> None:
+    whole, by_case = ([name for name, first in slow_tests().items() if first is kind] for kind in (False, True))
+    cases = [f"{by_case[0]}::test_cases[{case}]" for case in range(60)]
+    together = [f"{file}::test_{name}" for file in whole[:40] if "::" not in file for name in ("one", "two[0]")]
+    names = [*cases, *together, "tests/quick.py::test_cases[0]", "tests/quick.py::test_cases[1]"]
     found = [kept(names, (share, shares)) for share in range(1, shares + 1)]
-    always = [names[0], *names[-2:]]
+    always = [cases[0], *names[-2:]]
     assert all(set(always) <= set(each) for each in found)
     assert sorted(name for each in found for name in each) == sorted(names + always * (shares - 1))
-    assert all(60 / shares / 2 < len(each) < 60 / shares * 2 for each in found)
-    assert kept(names, None) == names
+    assert all(len(names) / shares / 2 < len(each) < len(names) / shares * 2 for each in found)
+    for each in found:
+        files = Counter(name.partition("::")[0] for name in each if name in together)
+        assert set(files.values()) == {2}, "the tests of such a file are in one share"
+    assert sorted(kept(names, None)) == sorted(names)
 
 
 def kept(names: list[str], share: tuple[int, int] | None) -> list[str]:
