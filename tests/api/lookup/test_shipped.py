@@ -85,7 +85,7 @@ def differences(entry: dict[str, Any], folder: Path, draw: random.Random, most: 
 def is_alike(known: Any, real: Any) -> bool:
     """Whether two documents are equal, but for the last digits of numbers: these depend on the processor."""
     if isinstance(known, float) and isinstance(real, float):
-        return math.isclose(known, real, rel_tol=0.01, abs_tol=1e-6)
+        return math.isclose(known, real, rel_tol=0.01, abs_tol=1e-4)
     if isinstance(known, dict) and isinstance(real, dict):
         return known.keys() == real.keys() and all(is_alike(value, real[name]) for name, value in known.items())
     if isinstance(known, list) and isinstance(real, list):
