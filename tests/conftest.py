@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import zlib
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,11 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def share_in(text: str) -> tuple[int, int]:
-    """A share and the number of shares, of `1/3`. Raises ValueError."""
-    share, _, shares = text.partition("/")
-    if not 1 <= int(share) <= int(shares):
-        raise ValueError(text)
-    return int(share), int(shares)
+    """A share and the number of shares, of `1/3`. Raises ArgumentTypeError."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    share, shares = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= share <= shares:
+        raise ArgumentTypeError(f"{text!r}: expected K/N, such as 1/4")
+    return share, shares
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if keeps_first is None or (keeps_first and is_first):
             continue
         item.add_marker("slow")
-        # Where the first case takes long, what takes long is for all tests of the file: they are in one share.
+        # A file without `first` makes something expensive that all of its tests use, so they stay together.
         if share and share_of(item.nodeid if keeps_first else file, share[1]) != share[0]:
             left_out.add(item)
     config.hook.pytest_deselected(items=list(left_out))
@@ -83,7 +85,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """What a share of the tests doesn't run."""
     share = config.getoption("--share")
     if share:
-        told = "share {} of {} of what tests/slow.txt leaves out of `make test`; the other shares did not run"
+        told = "share {} of {}: of the tests that tests/slow.txt names, the other shares did not run"
         terminalreporter.line(told.format(*share))
 
 

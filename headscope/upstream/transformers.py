@@ -36,6 +36,18 @@ class LoadingInfo:
     mismatched: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
 
 
+def text_config_of(config: Any) -> Any:
+    """The part of a configuration that describes the text model, or the whole where there is none or several.
+
+    In families without such a part Transformers returns whatever is under `text_config`, even a list or a text.
+    """
+    try:
+        text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    except ValueError:  # it finds several, such as `text_config` and `text_encoder`, and names none
+        return config
+    return text if hasattr(text, "to_dict") else config
+
+
 def read_loading_info(info: Any) -> LoadingInfo:
     """The loader's own result, typed. Raises KeyError, TypeError or ValueError for anything else."""
     return LoadingInfo(

@@ -97,7 +97,7 @@ CONTENTS = {
 def test_the_import_of_a_module_that_fails_costs_its_own_checkpoint_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "_IMPORT_SECONDS", 20.0)
+    monkeypatch.setattr(processes, "_IMPORT_SECONDS", 20.0)  # on a busy machine, PyTorch alone takes more than ten
     for name, text in CONTENTS.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     targets = [Imports(str(tmp_path / f"{name}.py")) for name in CONTENTS]

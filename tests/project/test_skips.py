@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from argparse import ArgumentTypeError
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ ROOT = Path(__file__).parents[2]
 MODULE = "import pytest\n\ndef test_runs():\n    pass\n\ndef test_skips():\n    pytest.skip({reason!r})\n"
 
 
-def run(folder: Path, content: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, content: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_checks.py").write_text(content)
     alone = {key: value for key, value in os.environ.items() if key not in {"CI", "PYTEST_ADDOPTS"}}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", str(folder)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", *options, str(folder)],
         cwd=ROOT, env=alone | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} | environment, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
@@ -54,7 +55,7 @@ def test_a_line_names_both_the_test_and_the_reason(name: str, reason: str, is_ex
     assert unexpected_skips([(name, reason)]) == ([] if is_expected else [(name, reason)])
 
 
-@pytest.mark.parametrize("shares", [2, 3])
+@pytest.mark.parametrize("shares", [2, 3, 4])
 def test_shares_have_every_test_and_all_have_first_cases(shares: int) -> None:
     whole, by_case = ([name for name, first in slow_tests().items() if first is kind] for kind in (False, True))
     cases = [f"{by_case[0]}::test_cases[{case}]" for case in range(60)]
@@ -82,7 +83,13 @@ def kept(names: list[str], share: tuple[int, int] | None) -> list[str]:
     return [item.nodeid for item in items]
 
 
+def test_a_run_of_a_share_says_what_did_not_run(tmp_path: Path) -> None:
+    content = MODULE.format(reason="no reason")
+    assert "share 1 of 4: of the tests that tests/slow.txt names" in run(tmp_path, content, "--share", "1/4").stdout
+    assert "share" not in run(tmp_path, content).stdout
+
+
 @pytest.mark.parametrize("share", ["0/3", "4/3", "3", "a/b"])
-def test_a_share_that_is_none_is_refused(share: str) -> None:
-    with pytest.raises(ValueError):
+def test_an_invalid_share_is_refused(share: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="expected K/N"):
         share_in(share)

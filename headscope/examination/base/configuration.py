@@ -78,8 +78,8 @@ def _has_own_scores(manifest: CheckpointManifest) -> bool:
 def built_facts(config: Any) -> BuiltFacts:
     """What a configuration says once Transformers has built it."""
     from headscope.model.tokenizers import padding_side_of
-    from headscope.trace.batch.inputs import text_config_of
     from headscope.trace.batch.probe_batch import most_positions
+    from headscope.upstream.transformers import text_config_of
 
     text = text_config_of(config)
     eos = getattr(text, "eos_token_id", None)

@@ -33,9 +33,10 @@ def trace_token_rows(
     from headscope.model.quiet import quiet
     from headscope.trace import TokenNames, trace_head
     from headscope.upstream.torch import on_meta
+    from headscope.upstream.transformers import text_config_of
 
     cls, config, size = with_few_tokens(choice.cls, choice.config, len(choice.rows))
-    whole = int(choice.config.get_text_config().vocab_size)
+    whole = int(text_config_of(choice.config).vocab_size)
     texts = zip(range(size - len(choice.rows), size), map(_token_of, choice.rows), strict=True)
     names = TokenNames(rows=tuple(texts), vocabulary=whole)
     small = replace(choice, cls=cls, config=config)
@@ -47,7 +48,6 @@ def trace_token_rows(
     model.train(False)
     with quiet():
         trace = trace_head(model, choice.task, names, prove=True, twins=lambda: shallow_twins(model), keep=keep)
-    whole = int(choice.config.get_text_config().vocab_size)
     _check_shapes(model, skeleton, trace, {size: whole})
     return _with_true_tokens(trace, choice, size, whole), small
 

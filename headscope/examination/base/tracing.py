@@ -169,12 +169,12 @@ def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
 
 
 def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
-    """The effect of padding on a small random model of the class and configuration; empty without text inputs."""
-    from headscope.trace.batch.inputs import text_config_of
-    from headscope.trace.slice.invariance import without_pad_token
+    """The effect of padding on a small random model of a class that reads padded texts, in its configuration."""
+    from headscope.trace.slice.invariance import NO_PAD_TOKEN, unmeasured_effects
+    from headscope.upstream.transformers import text_config_of
 
     if getattr(text_config_of(choice.config), "pad_token_id", None) is None:
-        return without_pad_token()
+        return unmeasured_effects(NO_PAD_TOKEN)  # however small a model of the class can be made
     found: tuple[PaddingEffect, ...] = ()
     for most in SIZES:
         found = _padding_effects(choice, most)
@@ -186,7 +186,7 @@ def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
 def _padding_effects(choice: Choice, most: int) -> tuple[PaddingEffect, ...]:
     from headscope.model.quiet import quiet
     from headscope.trace.record.randomness import OwnRandomness
-    from headscope.trace.slice.invariance import SIDES, measure_padding
+    from headscope.trace.slice.invariance import measure_padding, unmeasured_effects
 
     try:
         with quiet(), OwnRandomness():
@@ -194,7 +194,7 @@ def _padding_effects(choice: Choice, most: int) -> tuple[PaddingEffect, ...]:
         with quiet():
             return measure_padding(small, choice.task)
     except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
-        return tuple(PaddingEffect(side, None, reason=f"{type(err).__name__}: {err}") for side in SIDES)
+        return unmeasured_effects(f"{type(err).__name__}: {err}")
 
 
 def id_effects(
@@ -208,9 +208,9 @@ def id_effects(
     """
     from headscope.model.classes.reduced_config import with_vocabulary
     from headscope.model.quiet import quiet
-    from headscope.trace.batch.inputs import text_config_of
     from headscope.trace.record.randomness import OwnRandomness
     from headscope.trace.slice.invariance import measure_ids, measured_texts
+    from headscope.upstream.transformers import text_config_of
 
     config = deepcopy(choice.config)
     for role, number in of_tokenizer.items():

@@ -96,6 +96,7 @@ class _Small:
         from headscope.model.classes.proposals import build_with_named_numbers, count_of_numbers
         from headscope.model.classes.reduced_config import fitting_config
         from headscope.trace.batch.probe_batch import build_probe
+        from headscope.upstream.transformers import text_config_of
 
         try:
             found = (fitting_config(config, partial(count_of_numbers, model_class), most) for most in _MOST_NUMBERS)
@@ -106,7 +107,7 @@ class _Small:
             inputs = build_probe(model, task).inputs
             needs_padding = not _runs(model, inputs)
             if needs_padding:
-                small.get_text_config().pad_token_id = 1
+                text_config_of(small).pad_token_id = 1
             scores = _scores(model, inputs)
             return cls(model_class, small, inputs, scores, needs_padding) if scores.isfinite().all() else None
         except Exception:  # whatever foreign code raises on dummy inputs: then nothing can be varied

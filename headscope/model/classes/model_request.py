@@ -28,7 +28,7 @@ from headscope.model.classes.remote_code import load_remote_classes
 from headscope.model.classes.token_rows import class_with_rows
 from headscope.model.quiet import quiet
 from headscope.upstream.imports import fault_of_import
-from headscope.upstream.transformers import config_classes
+from headscope.upstream.transformers import config_classes, text_config_of
 
 # A skeleton holds no numbers, and still a module for each layer: a configuration with a billion of them, or of labels
 # with their names, would fill the memory before anything can be said of it.
@@ -117,7 +117,7 @@ def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> C
         )
     source = _config_source(cls, model_type, config)
     built = _configured(source.config_class, source.values, replace(wish, labels=labels))
-    size = getattr(built.get_text_config(), "vocab_size", None)
+    size = getattr(text_config_of(built), "vocab_size", None)
     beyond = [row.id for row in wish.rows if not 0 <= row.id < (size or 0)]
     if beyond:
         raise UsageError(f"token {beyond[0]} is outside the vocabulary of {size or 0:,} tokens", "give ids of tokens")

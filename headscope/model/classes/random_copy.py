@@ -14,6 +14,7 @@ from headscope.model.classes.reduced_config import fitting_config, reduced_confi
 from headscope.model.quiet import quiet
 from headscope.model.tokenizers import special_tokens_of
 from headscope.upstream.torch import on_meta
+from headscope.upstream.transformers import text_config_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -64,7 +65,7 @@ def save_random_copy(choice: Choice, folder: Path, *, ends_text: bool) -> Random
 
 
 def _small_config(choice: Choice) -> Any:
-    start = with_vocabulary(choice.config, 256)
+    start = with_vocabulary(choice.config, 256, moves_all=True)
     runs_on_meta = _runs(choice.cls, reduced_config(start))
 
     def count(config: Any) -> int:
@@ -109,7 +110,7 @@ def _tokenizer_for(
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    config = model.config.get_text_config()
+    config = text_config_of(model.config)
     size, special = config.vocab_size, _special_ids(config)
     first = special_tokens_of(str(model.config.model_type)).first
     names = {number: f"<{role}>" for role, number in reversed(special.items())} | {special["bos"]: first or "<bos>"}

@@ -161,18 +161,25 @@ def fitting_config(
     return reduced if size <= most else None
 
 
-def with_vocabulary(config: Any, size: int) -> Any:
-    """A copy with a vocabulary of `size` tokens; special tokens outside of it move into it, away from its end."""
+def with_vocabulary(config: Any, size: int, *, moves_all: bool = False) -> Any:
+    """A copy with a vocabulary of `size` tokens; special tokens outside of it move into it, away from its end.
+
+    Those that are outside the whole vocabulary stay outside, unless `moves_all`: the copy fails where the whole fails.
+    """
     reduced = deepcopy(config)
     for part in with_parts(reduced):
         values = part.to_dict()
         if type(values.get("vocab_size")) is not int:
             continue
-        part.vocab_size = size
-        outside = {field: value for field, value in values.items() if _is_token(field, value) and value >= size}
-        places = {value: size // 2 - place for place, value in enumerate(sorted(set(outside.values())))}
-        for field, value in outside.items():  # equal ids stay equal
-            setattr(part, field, places[value])
+        whole, part.vocab_size = part.vocab_size, size
+        tokens = {field: value for field, value in values.items() if _is_token(field, value)}
+        beyond = set() if moves_all else {value for value in tokens.values() if value >= whole}
+        moved = sorted({value for value in tokens.values() if value >= size} - beyond)  # equal ids stay equal
+        places = {value: size // 2 - place for place, value in enumerate(moved)}
+        places |= {value: size + value - whole for value in beyond}
+        for field, value in tokens.items():
+            if value in places:
+                setattr(part, field, places[value])
     return reduced
 
 
@@ -227,9 +234,9 @@ def _large_sizes(config: Any, smallest: int) -> list[tuple[int, str]]:
 
 
 def _shrink(config: Any, name: str, factor: int) -> None:
-    """Divides one size; special tokens of the vocabulary that are outside the smaller one move to its end.
+    """Divides one size; ids of special tokens from the smaller vocabulary's end to the whole one's move into it.
 
-    An id that was outside before stays where it is: the small model must fail where the large one fails.
+    An id that was outside before stays there: the small model must fail where the large one fails.
     """
     before = getattr(config, name)
     size = before // factor

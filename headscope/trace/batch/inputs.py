@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from headscope.facts import Task
+from headscope.upstream.transformers import text_config_of
 
 _SAMPLES = (16000, 16400, 17200, 18800, 19600, 21200)
 _AUDIO_FRAMES = 49
@@ -42,18 +43,6 @@ class Sizes:
 
 
 Maker = Callable[[PreTrainedModel, Sizes, tuple[ProbeRow, ...], Task], Any]
-
-
-def text_config_of(config: Any) -> Any:
-    """The part of a configuration that describes the text model, or the whole where there is none or several.
-
-    In families without such a part Transformers returns whatever is under `text_config`, even a list or a text.
-    """
-    try:
-        text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    except ValueError:  # it finds several, such as `text_config` and `text_encoder`, and names none
-        return config
-    return text if hasattr(text, "to_dict") else config
 
 
 def _token_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:

@@ -14,7 +14,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from headscope.facts import Shape, Task
 from headscope.facts.stored.checkpoint import LABEL_MAPS
-from headscope.trace.batch.inputs import MAKERS, ProbeRow, Sizes, make_pixels, text_config_of
+from headscope.trace.batch.inputs import MAKERS, ProbeRow, Sizes, make_pixels
+from headscope.upstream.transformers import text_config_of
 
 # At least as many rows as there are ways of padding (5), so that each occurs. The numbers are those that sizes of
 # models seldom are: no 8, 12 or 16, which count heads, layers and features.

@@ -12,10 +12,11 @@ from transformers import PreTrainedModel
 from headscope.errors import Unsupported
 from headscope.facts import PaddingEffect, Task
 from headscope.facts.stored.tokenizer import AffectedTexts
-from headscope.trace.batch.inputs import MAKERS, ProbeRow, Sizes, text_config_of
+from headscope.trace.batch.inputs import MAKERS, ProbeRow, Sizes
 from headscope.trace.batch.probe_batch import LONGEST_TEXT, ProbeBatch, build_probe
 from headscope.trace.record.execution import run_forward, run_on_probe, run_unrecorded
 from headscope.trace.record.outputs import usual_scores
+from headscope.upstream.transformers import text_config_of
 
 _LENGTHS = (9, 10)
 _PADDING = 4
@@ -23,6 +24,7 @@ _PADDING = 4
 _TOLERANCE = 1e-3
 _FEW_POSITIONS = 64
 SIDES = ("right", "left")
+NO_PAD_TOKEN = "no pad token is set"
 
 
 def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, ...]:
@@ -34,7 +36,7 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
         return ()
     pad = getattr(text_config_of(model.config), "pad_token_id", None)
     if pad is None:
-        return without_pad_token()
+        return unmeasured_effects(NO_PAD_TOKEN)
     length = next(size for size in _LENGTHS if size != model.config.num_labels)  # told from the scores by its size
     ids = MAKERS["input_ids"](model, Sizes(1, length), (ProbeRow(0, length - 1, length - 3),), task)
     if ids is None or ids.dim() != 2:
@@ -43,15 +45,15 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
         ids = ids.unsqueeze(1).repeat(1, 2, 1)  # two choices
     alone = _scores(model, ids, torch.ones_like(ids))
     if isinstance(alone, str):
-        return tuple(PaddingEffect(side, None, reason=alone) for side in SIDES)
+        return unmeasured_effects(alone)
     if length in alone.shape:
         return ()
     return tuple(_effect(model, ids, pad, side, alone) for side in SIDES)
 
 
-def without_pad_token() -> tuple[PaddingEffect, ...]:
-    """What is known of padding where no pad token is set."""
-    return tuple(PaddingEffect(side, None, reason="no pad token is set") for side in SIDES)
+def unmeasured_effects(reason: str) -> tuple[PaddingEffect, ...]:
+    """What is known of padding on each side where nothing can be measured."""
+    return tuple(PaddingEffect(side, None, reason=reason) for side in SIDES)
 
 
 def reads_padded_texts(cls: type[PreTrainedModel]) -> bool:

@@ -53,7 +53,7 @@ def test_a_model_from_a_configuration_is_not_taken_for_loaded(folder: Path) -> N
     assert headscope.check(model, "inference").verdict == "not_determined"
 
 
-def test_a_configuration_of_two_text_models_is_read_as_a_whole(folder: Path) -> None:
+def test_a_configuration_of_two_text_models_is_examined(folder: Path) -> None:
     class TwoTexts(transformers.BertConfig):
         def __init__(self, **fields: Any) -> None:
             super().__init__(**fields)

@@ -82,11 +82,22 @@ def differences(entry: dict[str, Any], folder: Path, draw: random.Random, most: 
             yield from (f"{what}: {name}" for name in real if not is_alike(known[name], real[name]))
 
 
+def proof_is_shipped(entry: dict[str, Any], folder: Path, draw: random.Random) -> bool:
+    for path in folder.glob("*"):
+        path.unlink()
+    count, options = next(counts_of(entry, draw))
+    write(checkpoint_of(entry, count, draw), folder)
+    return headscope.inspect(folder, cache=True, prove=True, **options).is_shipped
+
+
 def is_alike(known: Any, real: Any) -> bool:
-    """Whether two documents are equal, but for the last digits of numbers: these depend on the processor."""
-    if isinstance(known, float) and isinstance(real, float):
-        return math.isclose(known, real, rel_tol=0.01, abs_tol=1e-4)
+    """Whether two documents are equal, but for how much padding changes: its digits depend on the processor."""
     if isinstance(known, dict) and isinstance(real, dict):
+        known, real = dict(known), dict(real)
+        if {"side", "changes", "difference"} <= known.keys() & real.keys():
+            pair = [item.pop("difference") for item in (known, real)]
+            if pair != [None, None] and not math.isclose(*pair, rel_tol=0.01, abs_tol=1e-4):
+                return False
         return known.keys() == real.keys() and all(is_alike(value, real[name]) for name, value in known.items())
     if isinstance(known, list) and isinstance(real, list):
         return len(known) == len(real) and all(map(is_alike, known, real))
@@ -114,8 +125,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_shipped_structure_is_what_an_examination_gives(place: Path) -> None:
     place.mkdir()
     draw = random.Random(0)
-    for entry in list(structures())[::EVERY]:
+    some = list(structures())[::EVERY]
+    for entry in some:
         assert list(differences(entry, place, draw)) == []
+    assert any(proof_is_shipped(entry, place, draw) for entry in some), "or no shipped proof was compared"
 
 
 def classes() -> list[str]:

@@ -75,8 +75,15 @@ def test_a_pad_token_outside_the_vocabulary_fails_in_a_small_model_as_in_the_who
     assert all(str(failure.value) in item.reason for item in effects)
 
 
+def test_a_pad_token_outside_the_vocabulary_fails_for_rows_of_a_language_model_too(tmp_path: Path) -> None:
+    fields = {"n_layer": 1, "n_embd": 32, "n_head": 2, "vocab_size": 300, "pad_token_id": 300}
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(**fields)).save_pretrained(tmp_path)
+    effects = headscope.inspect(tmp_path, tokens="id:4,id:5", prove=True).head.verification.padding
+    assert {item.reason.partition(":")[0] for item in effects} == {"IndexError"}
+
+
 def test_padding_is_not_measured_without_a_pad_token(tmp_path: Path) -> None:
-    wide_gpt2(tmp_path, n_embd=768, num_labels=1000)  # its head alone leaves no room for a model
+    wide_gpt2(tmp_path, n_embd=768, num_labels=1000)  # one layer and this head are more than the first limit
     effects = headscope.inspect(tmp_path, prove=True).head.verification.padding
     assert {(item.changes, item.reason) for item in effects} == {(None, "no pad token is set")}
 
