@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 # What is left out must be asked for on the command line: a variable of the environment has no say.
 SHARE :=
+SHARED = $(patsubst %,--share %,$(filter-out all,$(SHARE)))
 # Tests start hundreds of processes: each would compile headscope again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup setup-hashed test test-all test-libraries states lint format types floors docs-check engines docs docs-look check matrix bench release clean
+.PHONY: demo setup setup-hashed test test-all libraries test-libraries states lint format types floors docs-check engines docs docs-look check matrix bench release clean
 
 ## demo: set everything up and run the main job, without network, on a bundled snapshot
 demo: $(VENV)/.run
@@ -29,7 +30,7 @@ test: $(VENV)/.dev
 
 ## test-all: every test; with SHARE=1/4, those of `make test` and a quarter of the rest
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(patsubst %,--share %,$(filter-out all,$(SHARE)))
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(SHARED)
 
 # A separate environment with the libraries that tests need beside the development dependencies; kept between runs.
 LIBRARIES := .libraries
@@ -41,9 +42,11 @@ $(LIBRARIES)/.ready: pyproject.toml constraints.txt constraints-libraries.txt
 	$(LIBRARIES)/bin/python -m pip install -q --no-deps --target $(LIBRARIES)/older trl==1.12.0 # the last with value heads
 	touch $@
 
+libraries: $(LIBRARIES)/.ready
+
 ## test-libraries: the tests that need sentence-transformers, SetFit, TRL, Lightning, DeepSpeed, Ray, Dask or datasets
 test-libraries: $(LIBRARIES)/.ready
-	CI=true HEADSCOPE_LIBRARIES=1 $(LIBRARIES)/bin/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	CI=true HEADSCOPE_LIBRARIES=1 $(LIBRARIES)/bin/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(SHARED) \
 		$$(sed -n '/^# packages/,/^$$/s/ |.*//p' tests/expected_skips.txt | sort -u)
 	CI=true HEADSCOPE_LIBRARIES=older PYTHONPATH=$(LIBRARIES)/older $(LIBRARIES)/bin/python -m pytest -q -k value_head \
 		$$(sed -n '/^# value/,/^$$/s/ |.*//p' tests/expected_skips.txt | sort -u)
