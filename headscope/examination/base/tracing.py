@@ -170,11 +170,11 @@ def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
 
 def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
     """The effect of padding on a small random model of a class that reads padded texts, in its configuration."""
-    from headscope.trace.slice.invariance import NO_PAD_TOKEN, unmeasured_effects
+    from headscope.trace.slice.invariance import unmeasured_effects
     from headscope.upstream.transformers import text_config_of
 
     if getattr(text_config_of(choice.config), "pad_token_id", None) is None:
-        return unmeasured_effects(NO_PAD_TOKEN)  # however small a model of the class can be made
+        return unmeasured_effects("no pad token is set")  # however small a model of the class can be made
     found: tuple[PaddingEffect, ...] = ()
     for most in SIZES:
         found = _padding_effects(choice, most)

@@ -24,19 +24,15 @@ _PADDING = 4
 _TOLERANCE = 1e-3
 _FEW_POSITIONS = 64
 SIDES = ("right", "left")
-NO_PAD_TOKEN = "no pad token is set"
 
 
 def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, ...]:
-    """The effect of padding on each side, for a model with real (random) weights that reads whole texts.
+    """The effect of padding on each side, for a model with real (random) weights and a pad token, which reads texts.
 
     Empty for models that read no texts or give a score to each token.
     """
     if not reads_padded_texts(type(model)):
         return ()
-    pad = getattr(text_config_of(model.config), "pad_token_id", None)
-    if pad is None:
-        return unmeasured_effects(NO_PAD_TOKEN)
     length = next(size for size in _LENGTHS if size != model.config.num_labels)  # told from the scores by its size
     ids = MAKERS["input_ids"](model, Sizes(1, length), (ProbeRow(0, length - 1, length - 3),), task)
     if ids is None or ids.dim() != 2:
@@ -48,6 +44,7 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
         return unmeasured_effects(alone)
     if length in alone.shape:
         return ()
+    pad = text_config_of(model.config).pad_token_id
     return tuple(_effect(model, ids, pad, side, alone) for side in SIDES)
 
 

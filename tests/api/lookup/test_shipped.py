@@ -68,9 +68,7 @@ def differences(entry: dict[str, Any], folder: Path, draw: random.Random, most: 
     """Where the shipped facts of a structure differ from a real examination, for a few of the counts they hold for."""
     counts = list(counts_of(entry, draw))
     for count, options in draw.sample(counts, min(most, len(counts))):
-        for path in folder.glob("*"):
-            path.unlink()
-        write(checkpoint_of(entry, count, draw), folder)
+        put(entry, count, folder, draw)
         if draw.random() < 0.5:
             (folder / "tokenizer.json").write_text(json.dumps(tokenizer_of(entry)), encoding="utf-8")
         what = f"{entry['config']['architectures']} {count} {options}"
@@ -82,11 +80,16 @@ def differences(entry: dict[str, Any], folder: Path, draw: random.Random, most: 
             yield from (f"{what}: {name}" for name in real if not is_alike(known[name], real[name]))
 
 
-def proof_is_shipped(entry: dict[str, Any], folder: Path, draw: random.Random) -> bool:
+def put(entry: dict[str, Any], count: int, folder: Path, draw: random.Random) -> None:
+    """Writes a checkpoint of an entry in place of the one that is there."""
     for path in folder.glob("*"):
         path.unlink()
-    count, options = next(counts_of(entry, draw))
     write(checkpoint_of(entry, count, draw), folder)
+
+
+def proof_is_shipped(entry: dict[str, Any], folder: Path, draw: random.Random) -> bool:
+    count, options = next(counts_of(entry, draw))
+    put(entry, count, folder, draw)
     return headscope.inspect(folder, cache=True, prove=True, **options).is_shipped
 
 
