@@ -17,7 +17,6 @@ from headscope.api.arguments import (
     RuleOptions,
     use_case,
 )
-from headscope.api.engine_heads import engines_for
 from headscope.api.options import make_request, module_options, options_of, read_names, read_path, read_selection
 from headscope.api.results.shown import Checked, fields_of, shown
 from headscope.checks import judge
@@ -31,7 +30,6 @@ from headscope.examination.evidence.labeled import DataRequest, Labeled, read_la
 from headscope.facts import Gap, Profile
 from headscope.facts.results.check import CheckResult, Subject
 from headscope.facts.results.labeled import Predictions
-from headscope.serving.cited import check_engine
 
 if TYPE_CHECKING:
     import torch
@@ -181,11 +179,15 @@ def check_one(
 ) -> Checked:
     """The result for one checkpoint, with labeled data beside it; `memory` keeps what the next ones share."""
     if request.engine is not None:
+        from headscope.serving.cited import check_engine
+
         check_engine(request.engine)
     examined = examine("check", replace(request, prove=True), progress, memory)
     (progress or (lambda sentence: None))("running the checks")
     subject = gather(examined, request, profile)
     if request.engine is not None:
+        from headscope.api.engine_heads import engines_for
+
         subject = replace(subject, engine=engines_for(request, examined, request.engine).engines[0])
     return _judged(with_data(subject, labeled, lambda data: _predicted(examined, request, data, progress)), selection)
 

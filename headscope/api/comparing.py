@@ -11,7 +11,7 @@ from typing import Unpack
 
 from headscope.api.arguments import CachedOptions, use_case
 from headscope.api.options import make_request, read_labels
-from headscope.api.results.shown import Compared, shown
+from headscope.api.results.shown import Shown, shown
 from headscope.errors import HeadscopeError, UsageError
 from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Progress, Request
@@ -34,10 +34,16 @@ from headscope.facts import (
 from headscope.facts.counting import counted
 from headscope.facts.exports.export import HeadBasis, Inventoried, WeightInventory
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
-from headscope.facts.results.comparison import Aspect, Difference, SameValues, role_of
+from headscope.facts.results.comparison import Aspect, Comparison, Difference, SameValues, role_of
 from headscope.facts.results.environment import tool_version
 
 _LARGEST_TENSOR = 2_000_000_000
+
+
+class Compared(Shown, Comparison):
+    """The result of `compare`."""
+
+    __slots__ = ()
 
 
 @use_case

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from headscope.api.arguments import ClassOptions, DeviceName, use_case
 from headscope.api.options import make_request, options_of, read_names, read_path
-from headscope.api.results.shown import Edited, fields_of
+from headscope.api.results.shown import Shown, fields_of
 from headscope.errors import UsageError
 from headscope.examination.base.request import Progress, is_in_memory
 from headscope.examination.evidence.labeled import DataRequest
-from headscope.facts.results.edit import HEAD_DTYPES, PROBLEM_TYPES, FitKind
+from headscope.facts.results.edit import HEAD_DTYPES, PROBLEM_TYPES, EditReport, FitKind
 
 if TYPE_CHECKING:
     from headscope.editing.plan import LabelChanges
@@ -24,6 +24,12 @@ Names = str | Iterable[str]
 """Names of classes: several, or one text `"A,B,C"`."""
 FitName = Literal["temperature", "thresholds"]
 """What is fitted to labeled texts."""
+
+
+class Edited(Shown, EditReport):
+    """The result of `edit`."""
+
+    __slots__ = ()
 
 
 class LabelEdits(TypedDict, total=False):

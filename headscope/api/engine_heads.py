@@ -10,7 +10,7 @@ from typing import Unpack
 
 from headscope.api.arguments import PlaceOptions, ReportCacheOption, use_case
 from headscope.api.options import make_request
-from headscope.api.results.shown import Engines, fields_of
+from headscope.api.results.shown import Shown, fields_of
 from headscope.errors import Unsupported, UsageError
 from headscope.examination.base.request import Progress, Request, is_in_memory
 from headscope.examination.checkpoint.examining import Examined, examine
@@ -19,6 +19,12 @@ from headscope.facts.results.engines import EngineHead, EnginesReport
 from headscope.serving.cited import check_engine, facts_on, named_engine
 from headscope.serving.judging import installed_version, is_for_resolution, judge_engines
 from headscope.serving.running.process import ASKED, resolve_with_engine, runner_names
+
+
+class Engines(Shown, EnginesReport):
+    """The result of `engines`."""
+
+    __slots__ = ()
 
 
 class EnginesOptions(PlaceOptions, ReportCacheOption, total=False):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from headscope.api.arguments import CachedOptions, DeviceName, ModuleOptions, use_case
 from headscope.api.options import make_request, module_options
-from headscope.api.results.shown import Forwarded
+from headscope.api.results.shown import Shown
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.environment import environment
 from headscope.examination.base.reading import WITHOUT_WEIGHTS, loadable, read_checkpoint
@@ -19,7 +19,7 @@ from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import CheckpointKind, CheckpointManifest, Report
 from headscope.facts.heads.tasks import Activation
 from headscope.facts.results.environment import tool_version
-from headscope.facts.results.forward import LabelScore, Scored
+from headscope.facts.results.forward import ForwardReport, LabelScore, Scored
 from headscope.facts.stored.location import Location
 
 if TYPE_CHECKING:
@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     from headscope.trace.slice.observe import Observation
 
 _META = "meta"
+
+
+class Forwarded(Shown, ForwardReport):
+    """The result of `forward`."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,23 @@ from typing import Annotated, Unpack
 
 from headscope.api.arguments import ClassOptions, DeviceName, PlaceOptions, use_case, with_defaults
 from headscope.api.options import make_request, options_of, read_names, read_path
-from headscope.api.results.shown import Probed, fields_of
+from headscope.api.results.shown import Shown, fields_of
 from headscope.errors import UsageError
 from headscope.examination.base.request import Progress, is_in_memory
+from headscope.facts.probing.result import ProbeResult
 from headscope.probing.plan import TASK_OF, DtypeName, Plan, ProblemName, input_of, problem_named
+
+
+class Probed(Shown, ProbeResult):
+    """The result of `probe`."""
+
+    __slots__ = ()
+
+    def code(self) -> str:
+        """A Python module with a classifier on the best vector."""
+        from headscope.render.probing.code import probe_code
+
+        return probe_code(self)
 
 
 class _ModelOptions(ClassOptions, PlaceOptions, total=False):

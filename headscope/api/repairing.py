@@ -9,9 +9,16 @@ from typing import Annotated, Any, Unpack
 
 from headscope.api.arguments import ClassOptions, use_case
 from headscope.api.options import make_request, options_of, read_labels
-from headscope.api.results.shown import RepairedCopy, fields_of
+from headscope.api.results.shown import Shown, fields_of
 from headscope.errors import UsageError
 from headscope.examination.base.request import Progress, is_in_memory
+from headscope.facts.results.repair import RepairReport
+
+
+class RepairedCopy(Shown, RepairReport):
+    """The result of `repair`."""
+
+    __slots__ = ()
 
 
 class RepairOptions(ClassOptions, total=False):

@@ -87,6 +87,23 @@ def test_the_second_look_imports_no_torch(place: Path, model: Path) -> None:
         assert (again.returncode, again.stderr) == (0, ""), arguments
 
 
+_USE_CASES = """
+import sys
+from headscope.cli import main
+main(sys.argv[1:])
+beside = ("headscope.probing", "headscope.editing", "headscope.serving.judging", "headscope.facts.results.edit")
+print("\\n".join(name for name in sys.modules if name.startswith(("headscope.api.", *beside))), file=sys.stderr)
+"""
+
+
+def test_a_check_imports_no_other_use_case(place: Path, model: Path) -> None:
+    in_process("check", str(model))
+    command = [*warm.python(warm.LIGHT, anew=True), "-c", _USE_CASES, "check", str(model)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    imported = {name.removeprefix("headscope.api.") for name in ran.stderr.split()}
+    assert imported == {"arguments", "options", "checking", "many", "many.gate", "results", "results.shown"}
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

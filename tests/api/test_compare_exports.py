@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 import headscope
-from headscope.api.results.shown import Compared
+from headscope.api.comparing import Compared
 from headscope.cli import main
 from headscope.errors import ExitCode, UsageError
 from headscope.facts.exports.export import Fate

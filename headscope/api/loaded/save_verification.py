@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from headscope.api.arguments import LoadedFromOption, OfflineOption, RuleOptions, RunOptions, use_case
-from headscope.api.loaded.verification import judged
+from headscope.api.loaded.verification import Verified, judged
 from headscope.api.options import options_of, read_selection
-from headscope.api.results.shown import Verified
 from headscope.checks import Selection
 from headscope.checks.saved import COMMAND
 from headscope.errors import HeadscopeError, UsageError

@@ -15,17 +15,24 @@ from headscope.api.arguments import (
     with_defaults,
 )
 from headscope.api.options import make_request, options_of, read_names
-from headscope.api.results.shown import VerifiedServer
+from headscope.api.results.shown import Shown
 from headscope.errors import UsageError
 from headscope.examination.base.request import Progress, is_in_memory
 from headscope.examination.checkpoint.examining import examine
 from headscope.facts.results.environment import tool_version
+from headscope.facts.results.served import ServedReport
 from headscope.serving.asking.address import ServerAddress, one_line
 from headscope.serving.asking.ask import ask
 from headscope.serving.asking.discovery import find_protocol
 from headscope.serving.comparing import compare_scores
 from headscope.serving.running.process import ask_engine, runner_names
 from headscope.serving.sample_texts import SAMPLE_PAIRS, SAMPLE_TEXTS
+
+
+class VerifiedServer(Shown, ServedReport):
+    """The result of `verify_served`."""
+
+    __slots__ = ()
 
 
 @use_case

@@ -11,18 +11,24 @@ from typing import IO, TYPE_CHECKING, Unpack, overload
 
 from headscope.api.arguments import AdapterOption, CacheOptions, PlaceOptions, RuleOptions, use_case
 from headscope.api.options import make_request, options_of, read_selection
-from headscope.api.results.shown import Verified
+from headscope.api.results.shown import Shown
 from headscope.checks import Selection
 from headscope.checks.judgment import weigh
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.request import Progress, Request, is_in_memory
 from headscope.facts.results.environment import tool_version
-from headscope.facts.results.verification import LoadedModel, ModelComparison, SavedModel
+from headscope.facts.results.verification import LoadedModel, ModelComparison, SavedModel, VerifyResult
 from headscope.fleet.processes import Worker, WorkerEnded
 from headscope.upstream.loaders import check_loader
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+class Verified(Shown, VerifyResult):
+    """The result of `verify`."""
+
+    __slots__ = ()
 
 
 class VerifyOptions(RuleOptions, PlaceOptions, AdapterOption, total=False):

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.arguments import use_case
+from headscope.api.results.shown import Shown
 from headscope.errors import UsageError, did_you_mean
 from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Progress
@@ -26,7 +27,7 @@ from headscope.facts.stored.checkpoint import Shapes
 from headscope.upstream.imports import fault_of_import
 
 if TYPE_CHECKING:
-    from headscope.api.results.shown import Heads
+    from headscope.api.results.shown import Shown
     from headscope.facts import HeadTrace
     from headscope.trace import TokenNames
 
@@ -35,6 +36,16 @@ if TYPE_CHECKING:
 _BATCH = 6
 _WILDCARDS = frozenset("*?[")
 _LARGEST_REDUCED = 400_000_000
+
+
+class Heads(Shown, tuple[HeadEntry, ...]):
+    """The result of `heads`: the entries, in order."""
+
+    __slots__ = ()
+
+    def __new__(cls, entries: Iterable[HeadEntry] = ()) -> Heads:
+        """A tuple of `entries`."""
+        return super().__new__(cls, tuple(entries))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +111,6 @@ def heads(
             )
         where = f" for {task}" if task else ""
         raise UsageError(f"no class matches {pattern!r}{where}", _nearest(known, pattern, task))
-    from headscope.api.results.shown import Heads
 
     shown = {target: known.entry(target) for target in targets}
     unknown = [target for target, entry in shown.items() if entry is None]

@@ -6,16 +6,26 @@ import re
 from typing import TYPE_CHECKING
 
 from headscope.api.arguments import use_case
-from headscope.api.results.shown import Explained
+from headscope.api.results.shown import Shown
 from headscope.errors import HeadscopeError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from headscope.render.parts.explain import Topic
 
 _CLASS = re.compile(r"[A-Z]\w*[a-z]\w*", re.ASCII)
 _MODEL_CLASS = re.compile(r"\w+For[A-Z]\w*", re.ASCII)
+
+
+class Explained(Shown, tuple["Topic", ...]):
+    """The result of `explain`: the topics, in order."""
+
+    __slots__ = ()
+
+    def __new__(cls, topics: Iterable[Topic] = ()) -> Explained:
+        """A tuple of `topics`."""
+        return super().__new__(cls, tuple(topics))
 
 
 @use_case

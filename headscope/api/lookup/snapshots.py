@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Unpack
 
 from headscope.api.arguments import AdapterOption, PlaceOptions, use_case
 from headscope.api.options import make_request
-from headscope.api.results.shown import Snapshot, fields_of
+from headscope.api.results.shown import Shown, fields_of
 from headscope.examination.base.reading import read_checkpoint
 from headscope.examination.base.request import Progress
+from headscope.facts import CheckpointManifest
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Snapshot(Shown, CheckpointManifest):
+    """The result of `snapshot`: the manifest that was written, and the file `output` that holds it."""
+
+    output: str = ""
 
 
 class SnapshotOptions(PlaceOptions, AdapterOption, total=False):

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.errors import Unsupported, UsageError
-from headscope.facts import CheckpointManifest, Finding, Report
-from headscope.facts.heads.atlas import HeadEntry
-from headscope.facts.probing.result import ProbeResult
+from headscope.facts import Finding, Report
 from headscope.facts.results.check import CheckResult
-from headscope.facts.results.comparison import Comparison
-from headscope.facts.results.edit import EditReport
-from headscope.facts.results.engines import EnginesReport
-from headscope.facts.results.forward import ForwardReport
-from headscope.facts.results.repair import RepairReport
-from headscope.facts.results.served import ServedReport
-from headscope.facts.results.verification import VerifyResult
 
 if TYPE_CHECKING:
     import pandas
     from rich.console import RenderableType
-
-    from headscope.render.parts.explain import Topic
 
 
 class Shown:
@@ -92,87 +81,6 @@ class Checked(Shown, CheckResult):
         """The findings, one per row; needs pandas. An empty table is not a verdict: see `verdict`."""
 
         return findings_frame(self.findings)
-
-
-class Compared(Shown, Comparison):
-    """The result of `compare`."""
-
-    __slots__ = ()
-
-
-class Forwarded(Shown, ForwardReport):
-    """The result of `forward`."""
-
-    __slots__ = ()
-
-
-class Verified(Shown, VerifyResult):
-    """The result of `verify`."""
-
-    __slots__ = ()
-
-
-class VerifiedServer(Shown, ServedReport):
-    """The result of `verify_served`."""
-
-    __slots__ = ()
-
-
-class Engines(Shown, EnginesReport):
-    """The result of `engines`."""
-
-    __slots__ = ()
-
-
-class Edited(Shown, EditReport):
-    """The result of `edit`."""
-
-    __slots__ = ()
-
-
-class RepairedCopy(Shown, RepairReport):
-    """The result of `repair`."""
-
-    __slots__ = ()
-
-
-class Probed(Shown, ProbeResult):
-    """The result of `probe`."""
-
-    __slots__ = ()
-
-    def code(self) -> str:
-        """A Python module with a classifier on the best vector."""
-        from headscope.render.probing.code import probe_code
-
-        return probe_code(self)
-
-
-class Heads(Shown, tuple[HeadEntry, ...]):
-    """The result of `heads`: the entries, in order."""
-
-    __slots__ = ()
-
-    def __new__(cls, entries: Iterable[HeadEntry] = ()) -> Heads:
-        """A tuple of `entries`."""
-        return super().__new__(cls, tuple(entries))
-
-
-class Explained(Shown, tuple["Topic", ...]):
-    """The result of `explain`: the topics, in order."""
-
-    __slots__ = ()
-
-    def __new__(cls, topics: Iterable[Topic] = ()) -> Explained:
-        """A tuple of `topics`."""
-        return super().__new__(cls, tuple(topics))
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Snapshot(Shown, CheckpointManifest):
-    """The result of `snapshot`: the manifest that was written, and the file `output` that holds it."""
-
-    output: str = ""
 
 
 def fields_of(fact: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import pytest
 
 import headscope
-from headscope.api.results.shown import Heads
+from headscope.api.lookup.atlas import Heads
 from headscope.errors import UsageError
 from headscope.render.screens.lookup.heads import heads_screen
 from headscope.render.text.console import plain_text
