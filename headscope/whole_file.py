@@ -20,6 +20,20 @@ def write_whole(target: Path, text: str) -> None:
         raise
 
 
+def write_over(path: Path, text: str) -> bool:
+    """Writes `text` to where `path` leads. A link is followed; a device or pipe (`/dev/stdout`) is written to
+    directly.
+
+    Returns whether a file was written whole. Raises OSError.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        path.write_text(text, encoding="utf-8")
+        return False
+    write_whole(target, text)
+    return True
+
+
 def _mode_of(target: Path) -> int:
     """The permissions of the file that is replaced, or those that a new file gets."""
     if target.exists():

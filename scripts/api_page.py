@@ -12,6 +12,7 @@ import headscope
 from headscope import errors
 from headscope.api import arguments
 from headscope.api.arguments import full_signature
+from headscope.api.results.shown import Shown
 from headscope.cli.app import EXPERIMENTAL
 
 FUNCTIONS = (
@@ -19,19 +20,8 @@ FUNCTIONS = (
     "forward", "heads", "scan", "scan_batch", "probe", "code", "engines", "edit", "repair", "snapshot", "diagram",
     "explain", "environment",
 )  # fmt: skip
-_RESULTS = (
-    "Examination",
-    "Checked",
-    "Verified",
-    "VerifiedServer",
-    "Compared",
-    "Forwarded",
-    "Engines",
-    "Probed",
-    "Heads",
-    "Explained",
-    "Snapshot",
-)
+_TYPES = {name: value for name in dir(headscope) if isinstance(value := getattr(headscope, name), type)}
+_RESULTS = [name for name, value in _TYPES.items() if issubclass(value, Shown)]
 _WIDTH = 110
 _NAMES_OF_VALUES = ("ProfileName", "SeverityName", "DrawingName", "DeviceName")
 

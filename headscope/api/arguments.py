@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from os import PathLike
@@ -315,12 +315,10 @@ def check_names(given: Iterable[str], known: Sequence[str]) -> None:
 
 @contextmanager
 def _sound_process() -> Iterator[None]:
-    """Inside, tensors are made where PyTorch makes them by default, and what the process lacks is a HeadscopeError."""
+    """Inside, PyTorch is as it is by default, and what the process lacks is a HeadscopeError."""
     check_folder()
-    torch = sys.modules.get("torch")
-    device = nullcontext() if torch is None or torch.get_default_device().type == "cpu" else torch.device("cpu")
     try:
-        with device:
+        with _default_torch():
             yield
     except HeadscopeError:
         raise
@@ -329,3 +327,11 @@ def _sound_process() -> Iterator[None]:
         if fault is None:
             raise
         raise fault from err
+
+
+def _default_torch() -> AbstractContextManager[None]:
+    if "torch" not in sys.modules:
+        return nullcontext()
+    from headscope.upstream.torch import as_by_default
+
+    return as_by_default()

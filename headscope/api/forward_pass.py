@@ -290,7 +290,20 @@ def _warnings(report: Report, device: str, observation: Observation) -> tuple[st
     if device == _META:
         return ()
     is_live = report.checkpoint.kind is CheckpointKind.MEMORY
-    return (*_untrained(report), *(() if is_live else _made_up(observation)))
+    return (*_untrained(report), *(() if is_live else _made_up(observation)), *_not_by_label(report, observation))
+
+
+def _not_by_label(report: Report, observation: Observation) -> tuple[str, ...]:
+    """That real scores are not listed by label, as they are not one for each label of an input."""
+    logits = observation.logits
+    if observation.invented or logits is None or _is_by_label(logits, report):
+        return ()
+    shape = ", ".join(map(str, observation.logits_shape))
+    return (f"the scores are [{shape}], not one for each label of an input: --json lists them as `logits`",)
+
+
+def _is_by_label(logits: torch.Tensor, report: Report) -> bool:
+    return logits.dim() == 2 and logits.shape[-1] == len(report.model.labels)
 
 
 def _untrained(report: Report) -> tuple[str, ...]:
@@ -329,7 +342,7 @@ def _scored(logits: torch.Tensor, report: Report, material: Material) -> tuple[S
     import torch
 
     labels = report.model.labels
-    if logits.dim() != 2 or logits.shape[-1] != len(labels):
+    if not _is_by_label(logits, report):
         return ()
     functions: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         Activation.SOFTMAX: lambda scores: scores.softmax(-1),

@@ -212,13 +212,14 @@ def _blocks(parts: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]
 
 
 def files_beside(sidecar: FileReader, weights: Iterable[str]) -> list[Path]:
-    """The files on this machine that the rules read: weights and the tokenizer's; none for a place elsewhere.
+    """The files on this machine that the rules may read: the weights, and all in their folder; none for a place
+    elsewhere.
 
     A repository is read at one commit, whose files never change.
     """
     if not isinstance(sidecar.storage, Folder):
         return []
-    return [sidecar.storage.path(name) for name in (*weights, *_TOKENIZER_FILES)]
+    return [sidecar.storage.path(name) for name in dict.fromkeys((*weights, *sidecar.storage.names()))]
 
 
 def path_in(sidecar: FileReader, file: str) -> Path | None:

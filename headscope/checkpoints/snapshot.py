@@ -11,7 +11,7 @@ from typing import Any
 
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.formats.dtypes import TORCH_DTYPES
-from headscope.errors import Malformed, UsageError
+from headscope.errors import Malformed, Unsupported, UsageError
 from headscope.facts import (
     CheckpointKind,
     CheckpointManifest,
@@ -25,7 +25,8 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.upstream.hub import cached_repositories
-from headscope.whole_file import write_whole
+from headscope.upstream.python import FULL
+from headscope.whole_file import write_over
 
 FORMAT = "headscope-snapshot"
 VERSION = 1
@@ -73,15 +74,19 @@ def _tensor_entry(tensor: TensorHeader) -> dict[str, Any]:
 
 
 def write_snapshot(manifest: CheckpointManifest, path: str | Path, provenance: str = "") -> None:
-    """Writes a snapshot atomically. Raises UsageError where it cannot be written."""
+    """Writes a snapshot atomically. Raises UsageError where it cannot be written, Unsupported on a full disk."""
     target = Path(path)
     if target.is_dir():
         raise UsageError(f"{target} is a folder", "name a file")
     if not target.parent.is_dir():
         raise UsageError(f"{target} cannot be written: there is no folder {target.parent}", "make the folder first")
     try:
-        write_whole(target, snapshot_text(manifest, provenance))
+        write_over(target, snapshot_text(manifest, provenance))
     except OSError as err:
+        if err.errno in FULL:
+            raise Unsupported(
+                f"{target} cannot be written: {err.strerror}", "free some space, or write elsewhere"
+            ) from err
         raise UsageError(f"{target} cannot be written: {err.strerror}", "check the disk and permissions") from err
 
 

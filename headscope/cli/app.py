@@ -33,9 +33,9 @@ from headscope.cli.commands.scan import scan_command
 from headscope.cli.commands.verify import verify_command
 from headscope.cli.failure import Bug, Interrupted, asks_for_a_screen, asks_for_json, report_failure, told_deprecations
 from headscope.cli.options import with_option_groups
-from headscope.cli.output import CLOSED, FULL, discard, unwritten, write_stderr
+from headscope.cli.output import CLOSED, discard, unwritten, write_stderr
 from headscope.errors import ExitCode, HeadscopeError, UsageError
-from headscope.upstream.python import check_folder, fault_of_process
+from headscope.upstream.python import FULL, check_folder, fault_of_process
 from headscope.upstream.typer import PlainCommand, PlainGroup, TooManyWords
 
 _CHECKPOINT = "Look at a checkpoint"

@@ -1,6 +1,5 @@
 """Where a report goes, stdout or a file that is written atomically, and the exit status that it gives."""
 
-import errno
 import os
 import sys
 from collections.abc import Callable
@@ -9,8 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from headscope.cli.options import Output, Pages
 from headscope.errors import ExitCode, HeadscopeError, UsageError
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+from headscope.upstream.python import FULL
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -111,20 +109,16 @@ def write_file(path: Path, text: str, *, quiet: bool = False) -> None:
     A link is followed; anything but a regular file (`/dev/stdout`) is written to directly. Unless `quiet`, a line on
     stderr names the file. Raises UsageError if it can't be written.
     """
-    from headscope.whole_file import write_whole  # slow to import, and seldom needed
+    from headscope.whole_file import write_over  # slow to import, and seldom needed
 
     check_output(path)
-    target = Path(os.path.realpath(path))
     try:
-        if target.exists() and not target.is_file():
-            path.write_text(text, encoding="utf-8")
-            return
-        write_whole(target, text)
+        is_file = write_over(path, text)
     except OSError as err:
         if err.errno in FULL:
             raise unwritten(str(path), err) from err
         raise UsageError(f"-o {path} cannot be written: {err.strerror}", "name a file you may write to") from err
-    if not quiet:
+    if is_file and not quiet:
         tell_written(str(path))
 
 

@@ -45,18 +45,35 @@ def fitted_temperature(texts: ScoredTexts) -> float:
     """The temperature with the smallest negative log likelihood. Raises UsageError where there is none."""
     from scipy.optimize import minimize_scalar
 
+    if _are_all_right(texts):  # the loss falls to 0 with the temperature, whatever a search finds
+        raise _no_temperature("every text is predicted rightly")
+
     def loss(power: float) -> float:
         return float(_losses(texts.changed(math.exp(power), np.zeros(1))).mean())
 
     ends = math.log(_LEAST), math.log(_MOST)
     found = math.exp(float(minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-6}).x))
     if not _LEAST * _EDGE < found < _MOST / _EDGE:
-        why = "every text is predicted rightly" if found < 1 else "the scores say nothing about the labels"
-        raise UsageError(
-            f"no temperature between {_LEAST:g} and {_MOST:g} fits best: {why}",
-            "give more or other texts; the model may be untrained, or the labels of the data not its classes",
+        raise _no_temperature(
+            "nearly every text is predicted rightly" if found < 1 else "the scores say nothing about the labels"
         )
     return found
+
+
+def _are_all_right(texts: ScoredTexts) -> bool:
+    """Whether each text has its highest scores for its own labels."""
+    if texts.is_softmax:
+        own = np.where(texts.truth > 0, texts.logits, np.inf).min(1)
+        return bool((own >= np.where(texts.truth > 0, -np.inf, texts.logits).max(1)).all())
+    return bool(np.where(texts.truth > 0, texts.logits >= 0, texts.logits <= 0).all())
+
+
+def _no_temperature(why: str) -> UsageError:
+    return UsageError(
+        f"no temperature between {_LEAST:g} and {_MOST:g} fits best: {why}",
+        "give more or other texts; those that the model was trained on show nothing, it may be untrained, or the "
+        "labels of the data not its classes",
+    )
 
 
 def fitted_thresholds(texts: ScoredTexts, classes: Sequence[int]) -> dict[int, float]:

@@ -21,6 +21,7 @@ from headscope.trace.record.execution import (
     is_shape_only,
     lacks_pad_token,
     meta_copy,
+    on_one_device,
     run_forward,
     run_on_probe,
 )
@@ -109,6 +110,7 @@ def read_head(
     `run` executes a model, in a turn, with sizes that the caller excludes. Raises Unsupported where the first run
     fails.
     """
+    model = on_one_device(model)
     taken: set[int] = set()
     seen: list[Look] = []
 

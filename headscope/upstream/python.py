@@ -1,6 +1,7 @@
 """CPython."""
 
 import ast
+import errno
 import gc
 import sys
 import tempfile
@@ -11,6 +12,8 @@ from threading import Lock
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+"""The errors of a disk, or of a limit, that takes no more."""
 _ONE_AT_A_TIME = Lock()
 _ATTEMPTS = 5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
@@ -44,3 +45,21 @@ def _sources_in(folder: str) -> Iterator[tuple[str, bytes]]:
 def are_unchanged(folders: Iterable[str], digests: Mapping[str, str]) -> bool:
     """Whether folders of the installed Transformers, and those that every model uses, have these digests."""
     return all(folder_digest(folder) == digests.get(folder) for folder in (*EVERYWHERE, *folders))
+
+
+def sources_stamp(families: Iterable[str]) -> tuple[int, int]:
+    """How many Python files there are in the folders of model types and of every model, and when one last changed.
+
+    The time is that of the entry (ctime) in nanoseconds, which no tool sets. A development install of Transformers
+    changes without a new version.
+    """
+    root = folder_of_package("transformers")
+    folders = [*EVERYWHERE, *(f"models/{name.replace('-', '_')}" for name in families)]
+    stamps = [
+        entry.stat().st_ctime_ns
+        for folder in folders
+        if root is not None and (root / folder).is_dir()
+        for entry in os.scandir(root / folder)
+        if entry.name.endswith(".py")
+    ]
+    return len(stamps), max(stamps, default=0)

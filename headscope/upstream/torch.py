@@ -20,6 +20,7 @@ from headscope.upstream.python import descends_from
 __all__ = [
     "TorchDispatchMode",
     "argument_names",
+    "as_by_default",
     "autocast_on_meta",
     "buffers_of",
     "compiled_calls",
@@ -201,6 +202,30 @@ def compiled_calls(module: nn.Module) -> dict[nn.Module, Any]:
 def set_compiled_call(part: nn.Module, call: Any) -> None:
     """Sets or removes (None) the compiled forward of a part."""
     part._compiled_call_impl = call
+
+
+@contextmanager
+def as_by_default() -> Iterator[None]:
+    """Inside, tensors are made on the CPU and in float32, and autocast and inference mode of the caller don't apply.
+
+    The dtype is the process's, and is set only where it is another; all else is this thread's.
+    """
+    dtype = torch.get_default_dtype()
+    with ExitStack() as states:
+        if torch.get_default_device().type != "cpu":
+            states.enter_context(torch.device("cpu"))
+        if torch.is_inference_mode_enabled():
+            states.enter_context(torch.inference_mode(mode=False))
+        for kind in _WITH_AUTOCAST:
+            if torch.is_autocast_enabled(kind):
+                states.enter_context(torch.autocast(kind, enabled=False))
+        if dtype is not torch.float32:
+            states.callback(torch.set_default_dtype, dtype)
+            torch.set_default_dtype(torch.float32)
+        yield
+
+
+_WITH_AUTOCAST = [kind for kind in ("cpu", "cuda", "mps", "xpu", "hpu") if torch.amp.is_autocast_available(kind)]
 
 
 # The methods are exchanged and not the class: code that has imported `autocast` by name holds the class itself.

@@ -8,12 +8,14 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from reports import REPORTS
 
+import headscope
 from headscope.cli import main
 from headscope.examination.base import cache as caching
 from headscope.examination.base.cache import Cache
@@ -97,7 +99,7 @@ print("\\n".join(name for name in sys.modules if name.startswith(("headscope.api
 
 
 def test_a_check_imports_no_other_use_case(place: Path, model: Path) -> None:
-    in_process("check", str(model))
+    headscope.check(model, cache=True)
     command = [*warm.python(warm.LIGHT, anew=True), "-c", _USE_CASES, "check", str(model)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     imported = {name.removeprefix("headscope.api.") for name in ran.stderr.split()}
@@ -149,6 +151,39 @@ def test_a_tokenizer_that_comes_later_is_seen(place: Path, model: Path, show: Sh
     assert "HS303" in show("check", str(model))
 
 
+@pytest.mark.parametrize("name", ["sentencepiece.bpe.model", "vocab.spm", "chat_template.jinja", "merges.txt"])
+def test_any_file_that_comes_later_or_goes_is_seen(name: str, place: Path, model: Path) -> None:
+    def seen(**options: Any) -> Any:
+        return headscope.check(model, "inference", fail_on="note", **options)
+
+    alone = seen(cache=True)
+    (model / name).write_text("{{ x }}")
+    assert seen(cache=True) == seen(cache=False)
+    (model / name).unlink()
+    assert seen(cache=True) == alone == seen(cache=False)
+
+
+def test_the_command_of_a_repair_is_that_of_the_first_look(place: Path, model: Path, show: Show) -> None:
+    edit_tensors(model / "model.safetensors", lambda state: {f"module.{name}": item for name, item in state.items()})
+    first = show("check", str(model), "--for", "inference", "--json")
+    assert "Run `headscope repair MODEL -o DIR`" in first
+    assert show("check", str(model), "--for", "inference", "--json") == first
+
+
+def test_changed_sources_of_transformers_are_seen(
+    place: Path, model: Path, show: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = tmp_path / "transformers" / "models" / "bert"
+    sources.mkdir(parents=True)
+    (sources / "modeling_bert.py").write_text("one")
+    monkeypatch.setattr("headscope.upstream.sources.folder_of_package", lambda package: tmp_path / package)
+    keys = [caching.versions_key({"model_type": name}) for name in ("bert", "gpt2")]
+    (sources / "modeling_bert.py").write_text("two")
+    assert caching.versions_key({"model_type": "bert"}) != keys[0]
+    assert caching.versions_key({"text_config": {"model_type": "bert"}}) == caching.versions_key({"model_type": "bert"})
+    assert caching.versions_key({"model_type": "gpt2"}) == keys[1]
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -185,6 +220,10 @@ def test_a_key_that_others_may_have_written_opens_no_cache(place: Path) -> None:
     Cache(place).save("one", report)
     assert Cache(place).load(type(report), "one") == report
     (place / "key").chmod(0o644)
+    assert Cache(place).load(type(report), "one") is None
+    (place / "key").chmod(0o600)
+    (place / "key").rename(place / "other")
+    (place / "key").symlink_to(place / "other")
     assert Cache(place).load(type(report), "one") is None
 
 

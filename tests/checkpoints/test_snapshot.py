@@ -1,6 +1,8 @@
 """Snapshots: written, read back, bundled, refused."""
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from safetensors.torch import save_file
 from headscope.checkpoints import bundled_snapshots, read_manifest, snapshot_text, write_snapshot
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.checkpoints.snapshot import nearest_known
-from headscope.errors import Malformed, UsageError
+from headscope.errors import Malformed, Unsupported, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
 from headscope.facts.stored.location import HubOptions, Location
 
@@ -41,6 +43,26 @@ def test_a_file_that_cannot_be_written_leaves_nothing(manifest: CheckpointManife
     with pytest.raises(UsageError, match="folder"):
         write_snapshot(manifest, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes in folders")
+def test_what_is_no_regular_file_is_written_to_and_not_replaced(manifest: CheckpointManifest, tmp_path: Path) -> None:
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_snapshot(manifest, pipe)
+    assert os.read(reader, 1 << 16).decode() == snapshot_text(manifest)
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
+    link.symlink_to(target)
+    write_snapshot(manifest, link)
+    assert link.is_symlink() and target.read_text() == snapshot_text(manifest)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
+def test_a_full_disk_is_no_wrong_usage(manifest: CheckpointManifest) -> None:
+    with pytest.raises(Unsupported, match="No space left"):
+        write_snapshot(manifest, "/dev/full")
 
 
 FAULTS = {

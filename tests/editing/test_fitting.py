@@ -45,9 +45,13 @@ def test_labels_that_are_all_right_or_have_nothing_to_do_with_the_scores_fit_no_
     logits = np.random.default_rng(0).normal(0, 3, (100, 3))
     with pytest.raises(UsageError, match="every text is predicted rightly"):
         fitted_temperature(ScoredTexts(logits, np.eye(3)[logits.argmax(1)], True))
+    with pytest.raises(UsageError, match="every text is predicted rightly"):  # a sharp model: the loss is 0 from 1 on
+        fitted_temperature(ScoredTexts(logits * 1e3, np.eye(3)[logits.argmax(1)], True))
+    with pytest.raises(UsageError, match="every text is predicted rightly"):
+        fitted_temperature(ScoredTexts(logits * 1e3, (logits > 0) * 1.0, False))
     with pytest.raises(UsageError, match="say nothing") as caught:
         fitted_temperature(ScoredTexts(logits, np.eye(3)[logits.argmin(1)], True))
-    assert "the model may be untrained" in caught.value.hint
+    assert "it may be untrained" in caught.value.hint
 
 
 def best_f1(chances: np.ndarray, truth: np.ndarray) -> float:

@@ -1,9 +1,11 @@
 """Reports of checkpoints that have not changed: the second look imports neither torch nor transformers.
 
 An entry is found by a digest of everything that its facts depend on: the manifest (configuration, every tensor header,
-the commit), the identity of local files, the request, and the versions of everything that took part. So an entry is
-never out of date, only unused; the oldest go when there are too many. An entry is signed with a key that only the
-user reads: one that is broken, edited, renamed or of somebody else is as good as none.
+the commit), the identity of local files, the request, the versions of everything that took part, and the sources of
+Transformers that the model's family runs. So an entry isn't used for another state of these, and the oldest go when
+there are too many. What is not seen: other libraries' sources that change without a version, and numbers that another
+process writes through a memory map, which leaves a file's times as they are for a while. An entry is signed with a key
+that only the user reads: one that is broken, edited, renamed or of somebody else is as good as none.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +29,7 @@ from headscope.examination.base.environment import environment
 from headscope.facts import CheckpointManifest
 from headscope.facts.plain import restore, store
 from headscope.facts.results.environment import package_version, tool_version
+from headscope.upstream.sources import sources_stamp
 from headscope.whole_file import write_whole
 
 _FORMAT = 3
@@ -129,9 +132,7 @@ def _secret(folder: Path) -> bytes:
     try:
         descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        status = place.lstat()
-        is_own = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & 0o077)
-        found = place.read_bytes() if is_own and stat.S_ISREG(status.st_mode) else b""
+        found = _read_own(place)
     else:
         found = secrets.token_bytes(_KEY_BYTES)
         with os.fdopen(descriptor, "wb") as file:
@@ -139,6 +140,18 @@ def _secret(folder: Path) -> bytes:
     if len(found) != _KEY_BYTES:
         raise PermissionError(f"{place} is not the user's own key")
     return found
+
+
+def _read_own(place: Path) -> bytes:
+    """What a file holds that only this user may read and write; b"" for any other. Raises OSError.
+
+    It is opened once: a path can lead to another file at the next look.
+    """
+    descriptor = os.open(place, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        is_own = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & 0o077)
+        return file.read(_KEY_BYTES + 1) if is_own and stat.S_ISREG(status.st_mode) else b""
 
 
 def open_cache(wanted: bool) -> Cache:
@@ -229,14 +242,18 @@ def key_of(manifest: CheckpointManifest, *parts: object) -> str:
     repaired = manifest.repaired.tensors if manifest.repaired is not None else ()
     rest = (manifest.kind.value, manifest.notices, repr(manifest.states), repr(repaired))
     adapter = () if manifest.adapter is None else (manifest.adapter.notices, package_version("peft"))
-    text = json.dumps([versions_key(), rest, adapter, [repr(part) for part in parts]], default=list)
+    text = json.dumps([versions_key(manifest.config), rest, adapter, [repr(part) for part in parts]], default=list)
     # Names in a checkpoint may hold half a surrogate pair, which UTF-8 refuses.
     return hashlib.sha256(f"{text}\n{snapshot_text(manifest)}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
-def versions_key() -> tuple[object, ...]:
-    """The versions of everything that takes part in an examination, headscope's own code among them."""
-    return _FORMAT, tool_version(), _own_code(), store(environment())
+def versions_key(config: Mapping[str, Any]) -> tuple[object, ...]:
+    """The versions of everything that takes part in an examination of a model with this configuration, headscope's own
+    code and Transformers' sources among them.
+    """
+    parts = [config, *(value for value in config.values() if isinstance(value, dict))]
+    families = sorted({name for part in parts if isinstance(name := part.get("model_type"), str)})
+    return _FORMAT, tool_version(), _own_code(), store(environment()), sources_stamp(families)
 
 
 @cache

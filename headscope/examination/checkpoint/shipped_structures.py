@@ -150,7 +150,9 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _are_known(names: set[str], folders: Sequence[str]) -> bool:
-    """Whether a source of Transformers or of headscope holds one of these words."""
+    """Whether a source of Transformers or of headscope holds one of these words, or Python gives one a meaning."""
+    if any(name.startswith("__") for name in names):
+        return True
     words = [name.encode("utf-8", "surrogatepass") for name in names]
     if any(folder_mentions(folder, words) for folder in (*EVERYWHERE, *folders)):
         return True

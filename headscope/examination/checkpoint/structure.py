@@ -70,7 +70,7 @@ def structure_of(manifest: CheckpointManifest, request: Request, *parts: object)
     rest = (manifest.shared, manifest.gaps, manifest.notices, manifest.sentence, manifest.states, repaired)
     text = json.dumps(
         [
-            versions_key(),
+            versions_key(config),
             manifest.kind.value,
             manifest.format.value,
             config,

@@ -68,7 +68,8 @@ def health_of_module(module: nn.Module, report: Report, initial: InitialSpread |
         return known
     weight, bias = known
     held = dict(module.named_parameters(remove_duplicate=False))
-    found = {item.name: held[item.name] for item in (weight, bias) if item is not None and item.name in held}
+    given = [item.name for item in (weight, bias) if item is not None and item.name in held]
+    found = {name: held[name].detach() for name in given}
     lost = next((name for name, item in found.items() if item.is_meta), None)
     if lost is not None:
         return not_determined(weight.name, f"{lost} is on the meta device, without numbers")
@@ -206,7 +207,7 @@ def _measured(
     from headscope.model.tensors.head_statistics import bias_statistics, matrix_statistics
 
     applies = _mean_row_applies(report)
-    matrix = found[weight.name].detach().reshape(weight.shape[0], -1)
+    matrix = found[weight.name].reshape(weight.shape[0], -1)
     vector = found.get(bias.name) if bias is not None else None
     if matrix.is_floating_point() and not _SMALLEST < float(matrix.double().abs().max()) < _LARGEST:
         matrix = matrix.to(getattr(torch, weight.dtype))  # as the loader gives it: mostly infinity, or zero

@@ -65,12 +65,17 @@ class Repair:
         default=None, compare=False, repr=False, metadata={"json": None, "transient": True}
     )
     """What `headscope repair` does; null where it can't, and in what is read back from a file."""
+    command: str = field(default="", metadata={"json": None})
+    """How `headscope repair` is called for it; "" where it can't."""
+
+    def __post_init__(self) -> None:
+        """Keeps the command, which is stored, where the action isn't."""
+        if self.action is not None:
+            object.__setattr__(self, "command", f"headscope repair MODEL -o DIR{self.action.options()}")
 
     def advice(self) -> str:
         """The sentence, after the command that does it where there is one."""
-        if self.action is None:
-            return self.sentence
-        return f"Run `headscope repair MODEL -o DIR{self.action.options()}`, or do it yourself. {self.sentence}"
+        return f"Run `{self.command}`, or do it yourself. {self.sentence}" if self.command else self.sentence
 
     def told(self) -> str:
         """The advice with its code where that is one line; longer code is shown below it."""

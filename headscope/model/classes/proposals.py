@@ -361,7 +361,7 @@ def build_with_named_numbers(cls: Any, config: Any, most: int = 300_000_000) -> 
     with quiet(), torch.random.fork_rng(devices=[]):
         model = cls(config).float().eval()
         for name, value in model.state_dict().items():
-            torch.manual_seed(zlib.crc32(name.encode()))
+            torch.default_generator.manual_seed(zlib.crc32(name.encode()))
             if value.is_floating_point():
                 value.copy_(torch.rand(value.shape) * 0.4 + (0.1 if value.dim() == 1 else -0.2))
     return model

@@ -53,7 +53,7 @@ def save_random_copy(choice: Choice, folder: Path, *, ends_text: bool) -> Random
     try:
         with quiet(), torch.random.fork_rng(devices=[]):
             config = _small_config(choice)
-            torch.manual_seed(_SEED)
+            torch.default_generator.manual_seed(_SEED)
             model: PreTrainedModel = choice.cls(config).train(False)
             _randomize(model)
             model.save_pretrained(folder)

@@ -22,13 +22,21 @@ def check_device(name: str, *, runs_weights: bool = False) -> torch.device:
     With `runs_weights`, the hint leaves out `meta`, which has none.
     """
     try:
-        device = torch.device(name)
+        device = torch.device(name or "no name")
     except RuntimeError as err:
-        known = "" if runs_weights else "meta, "
-        raise UsageError(f"no such device: {name}", f"devices: {known}cpu, cuda, cuda:0, mps") from err
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise Unsupported(f"PyTorch {torch.__version__} finds no CUDA device for {name}", "use cpu")
+        raise _no_device(name, runs_weights) from err
+    if device.type == "meta" and name != "meta":
+        raise _no_device(name, runs_weights)
+    try:
+        torch.empty(0, device=device)
+    except Exception as err:  # each kind of device that is not there raises another
+        raise Unsupported(f"PyTorch {torch.__version__} finds no device {name}", "use cpu") from err
     return device
+
+
+def _no_device(name: str, runs_weights: bool) -> UsageError:
+    known = "" if runs_weights else "meta, "
+    return UsageError(f"no such device: {name or repr(name)}", f"devices: {known}cpu, cuda, cuda:0, mps")
 
 
 def load_model(

@@ -68,7 +68,7 @@ def _skeleton(model: PreTrainedModel) -> PreTrainedModel:
 def _draws(skeleton: PreTrainedModel, path: str, count: int) -> Iterator[dict[str, torch.Tensor]]:
     """The numbers of a module of a model on the meta device after each of several initializations."""
     with quiet(), torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         fresh = _without_numbers(skeleton, path)
         around = _around(skeleton, path, fresh)
         for _ in range(count):
@@ -82,7 +82,7 @@ def fresh_numbers(skeleton: PreTrainedModel, path: str, seed: int) -> dict[str, 
     Raises whatever the class's own initialization raises.
     """
     with quiet(), torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         fresh = _without_numbers(skeleton, path)
         _initialize(skeleton, fresh, _around(skeleton, path, fresh))
         return {name: item.detach().clone() for name, item in fresh.named_parameters(recurse=False)}

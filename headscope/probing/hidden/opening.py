@@ -113,8 +113,8 @@ def _finite(change: float) -> float | None:
 
 
 def _reader(source: InputSource, tokenizer: Any, where: torch.device, dtype: torch.dtype) -> Reader:
-    with torch.random.fork_rng():
-        torch.manual_seed(source.seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(source.seed)
         model = load_model(source.choice, source.place, where, dtype)
     if source.input is not Input.TEXT:
         return Reader(model, None, where, source.classifier, media=Media(source.input, tokenizer))

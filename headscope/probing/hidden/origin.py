@@ -35,7 +35,7 @@ def origin_of_vectors(
     parts = {
         "checkpoint": f"{checkpoint} {request.location.subfolder or ''} {request.location.variant or ''}",
         "texts": _digest_of_texts(given),
-        "versions": hashlib.sha256(repr(versions_key()).encode()).hexdigest()[:40],
+        "versions": hashlib.sha256(repr(versions_key(manifest.config)).encode()).hexdigest()[:40],
     }
     return Origin(parts | options)
 

@@ -113,7 +113,10 @@ def sarif_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
             {
                 "executionSuccessful": all(result.verdict is not Verdict.NOT_DETERMINED for result in results),
                 "toolExecutionNotifications": [
-                    {"level": "error", "message": {"text": safe(f"{result.reference}: {gap.topic}: {gap.reason}")}}
+                    {
+                        "level": "error" if result.verdict is Verdict.NOT_DETERMINED else "note",
+                        "message": {"text": safe(f"{result.reference}: {gap.topic}: {gap.reason}")},
+                    }
                     for result in results
                     for gap in result.not_determined
                 ],

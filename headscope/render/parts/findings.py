@@ -9,11 +9,11 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from headscope.facts import CheckpointKind, Finding, Repaired, Report, Severity
-from headscope.facts.counting import counted, few_of
+from headscope.facts.counting import counted
 from headscope.facts.stored.checkpoint import WEIGHT_SUFFIXES, CheckpointFacts
 from headscope.render.parts.explain import rule_name
 from headscope.render.text.console import QUIET, SEVERITY, STRONG, TONE, Tone
-from headscope.render.text.fold import fold_keys
+from headscope.render.text.fold import few_keys
 from headscope.render.text.lines import Paragraph, align
 from headscope.render.text.safe import label, safe
 
@@ -71,11 +71,11 @@ def repaired_sentence(repaired: Repaired) -> Text:
     text = label(f"read as if {repaired.change}; from_pretrained does not do this. ")
     text.append(f"Then {counted(weights.loaded, 'tensor')} of {total:,} would be loaded, ", STRONG)
     if lacking:
-        text.append(f"new: {safe(few_of(fold_keys(lacking)))}", TONE[Tone.WARNING])
+        text.append(f"new: {safe(few_keys(lacking))}", TONE[Tone.WARNING])
     else:
         text.append("none new", TONE[Tone.GOOD])
     if weights.unused:
-        text.append(f"; unused: {safe(few_of(fold_keys(weights.unused)))}")
+        text.append(f"; unused: {safe(few_keys(weights.unused))}")
     return text
 
 

@@ -22,7 +22,7 @@ from headscope.facts.results.report import LoadVerdict, find_missing
 from headscope.facts.stored.adapter import describe_fault
 from headscope.facts.stored.weights import GIVEN_AT_LOAD
 from headscope.render.text.console import TONE, Tone
-from headscope.render.text.fold import fold_keys
+from headscope.render.text.fold import few_keys, fold_keys
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label
 from headscope.render.text.words import size_of
@@ -225,7 +225,7 @@ def _change(parameter: HeadParameter) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    return few_of(fold_keys(names))
+    return few_keys(names)
 
 
 def _base_clause(report: Report, head: Head) -> str:

@@ -14,7 +14,7 @@ from headscope.facts.results.verification import VerifyResult
 from headscope.render.parts.findings import FindingLines, repaired_sentence
 from headscope.render.parts.report_facts import remarks_of
 from headscope.render.text.console import QUIET, STRONG, VERDICT
-from headscope.render.text.fold import fold_keys
+from headscope.render.text.fold import few_keys
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label, safe
 
@@ -205,8 +205,9 @@ def verdict_line(result: CheckResult) -> str:
 
 def failure_sentence(result: CheckResult) -> str:
     """A result in a few lines: the verdict, the findings, the gravest first, and what was new after the load."""
-    new = fold_keys(result.report.weights.new) if result.report else ()
+    new = result.report.weights.new if result.report else ()
     lines = [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
-    lines += [f"not determined: {reason}" for reason in dict.fromkeys(gap.reason for gap in result.not_determined)]
-    lines += [f"new after the load: {list_of(new, 8)}"] if new else []
+    gaps = dict.fromkeys(f"{gap.rule} {gap.reason}".strip() for gap in result.not_determined)
+    lines += [f"not determined: {gap}" for gap in gaps]
+    lines += [f"new after the load: {few_keys(new, 8)}"] if new else []
     return "\n".join((verdict_line(result), *map(safe, lines)))

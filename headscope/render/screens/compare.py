@@ -9,14 +9,14 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from headscope.facts import Gap, Head, HeadParameter, ParameterStatus, Report, Stage
-from headscope.facts.counting import counted, list_of, told_gaps
+from headscope.facts.counting import counted, told_gaps
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
 from headscope.facts.results.comparison import Aspect, Comparison, SameValues, role_of
 from headscope.render.head.stages import own_parameters
 from headscope.render.parts.export import export_lines, export_verdict
 from headscope.render.parts.report_facts import FactLines, remarks_of
 from headscope.render.text.console import QUIET, STATUS, STRONG, TONE, Tone
-from headscope.render.text.fold import fold_keys
+from headscope.render.text.fold import few_keys
 from headscope.render.text.lines import GAP, Paragraph, wrapped
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import POOLING, axes_of, size_of
@@ -266,7 +266,7 @@ def _values(values: Sequence[SameValues], *, details: bool) -> Iterator[Renderab
     for items in groups.values():
         word, style = words[items[0].identical]
         furthest = max(items, key=lambda item: item.largest_difference or 0)
-        names = list_of(fold_keys([item.parameter for item in items]), 6)
+        names = few_keys([item.parameter for item in items], 6)
         body = label(f"{names}{f': {furthest.reason}' if furthest.reason else _how_far(furthest)}")
         yield Paragraph(body, Text(word, style), _MARGIN)
 

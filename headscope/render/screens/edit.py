@@ -214,7 +214,11 @@ def _proof(report: EditReport) -> str:
     proof = report.proof
     parts = {
         "the loader finds what it found before": proof.loads,
-        "kept rows are equal byte by byte": proof.kept_rows_equal,
+        (
+            "kept rows are equal, rounded to the other number format"
+            if any(item.dtype != item.dtype_after for item in report.tensors)
+            else "kept rows are equal byte by byte"
+        ): proof.kept_rows_equal,
         (
             "all other tensors are equal byte by byte"
             if report.labels or report.merge is None

@@ -7,12 +7,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts import Profile
-from headscope.facts.counting import counted, list_of, told_gaps
+from headscope.facts.counting import counted, told_gaps
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.verification import TensorCheck, TensorStatus, VerifyResult
 from headscope.render.screens.check import finding_lines, open_lines
 from headscope.render.text.console import QUIET, STRONG, TONE, VERDICT, Tone
-from headscope.render.text.fold import fold_keys
+from headscope.render.text.fold import few_keys, fold_keys
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label, safe
 from headscope.render.text.words import bytes_of, size_of
@@ -98,7 +98,7 @@ def _gravity(group: tuple[tuple[TensorStatus, str], list[TensorCheck]]) -> tuple
 
 
 def _group(items: list[TensorCheck], reason: str) -> Text:
-    text = label(list_of(fold_keys([item.name for item in items]), _MOST_NAMES, "more (--json lists all)"))
+    text = label(few_keys([item.name for item in items], _MOST_NAMES, "more (--json lists all)"))
     errors = [item.max_error for item in items if item.max_error]
     shape = f"{size_of(items[0].shape)} {items[0].dtype}" if len(items) == 1 else ""
     worst = f"largest error {max(errors):.3g}" if errors else ""

@@ -32,7 +32,19 @@ def fold_rows(rows: Iterable[FoldedRow]) -> tuple[FoldedRow, ...]:
 
 def fold_keys(keys: Iterable[str]) -> tuple[str, ...]:
     """Keys with running indices folded, then leaves of one parent: `classifier.{weight,bias}`."""
-    return _fold_leaves(row.names[0] for row in fold_rows(FoldedRow((key,)) for key in keys))
+    return tuple(name for name, _ in _folded(keys))
+
+
+def few_keys(keys: Iterable[str], limit: int = 4, rest: str = "more") -> str:
+    """A few folded keys, and how many keys there are besides."""
+    folded = _folded(keys)
+    others = sum(count for _, count in folded[limit:])
+    return ", ".join(name for name, _ in folded[:limit]) + (f" and {others:,} {rest}" if others else "")
+
+
+def _folded(keys: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """Folded keys, and for how many keys each stands."""
+    return _fold_leaves((row.names[0], row.count) for row in fold_rows(FoldedRow((key,)) for key in keys))
 
 
 def _indices(name: str) -> tuple[int, ...]:
@@ -103,19 +115,19 @@ def _spell(run: list[int]) -> str:
     return ends if len(run) > 2 else ",".join(map(str, run))  # a pair needs no dots
 
 
-def _fold_leaves(keys: Iterable[str]) -> tuple[str, ...]:
-    parents: dict[str, list[str]] = {}
-    for key in keys:
+def _fold_leaves(keys: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    parents: dict[str, dict[str, int]] = {}
+    for key, count in keys:
         parent, _, leaf = key.rpartition(".")
-        parents.setdefault(parent, []).append(leaf)
-    return tuple(name for parent, leaves in parents.items() for name in _with_leaves(parent, leaves))
+        parents.setdefault(parent, {})[leaf] = count
+    return tuple(item for parent, leaves in parents.items() for item in _with_leaves(parent, leaves))
 
 
-def _with_leaves(parent: str, leaves: list[str]) -> list[str]:
+def _with_leaves(parent: str, leaves: dict[str, int]) -> list[tuple[str, int]]:
     if not parent:
-        return leaves
-    inner = leaves[0] if len(leaves) == 1 else "{" + ",".join(sorted(leaves, key=_weight_first)) + "}"
-    return [f"{parent}.{inner}"]
+        return list(leaves.items())
+    inner = next(iter(leaves)) if len(leaves) == 1 else "{" + ",".join(sorted(leaves, key=_weight_first)) + "}"
+    return [(f"{parent}.{inner}", sum(leaves.values()))]
 
 
 def _weight_first(leaf: str) -> bool:

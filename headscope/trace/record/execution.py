@@ -18,11 +18,11 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.record.base import ModelNames
-from headscope.trace.record.engine import ShapeOnlyMode
+from headscope.trace.record.engine import CPU, ShapeOnlyMode
 from headscope.trace.record.outputs import read_outputs
 from headscope.trace.record.randomness import OwnRandomness
 from headscope.trace.record.recorder import Graph, Recorder, recording
-from headscope.trace.record.untouched import configurations, untouched
+from headscope.trace.record.untouched import configurations, tensors_beside_parameters, untouched
 from headscope.upstream.torch import autocast_on_meta
 from headscope.upstream.transformers import watching
 
@@ -230,11 +230,12 @@ def _states_outside(model: nn.Module) -> dict[str, Any]:
 
 
 def _moved(values: dict[str, Any], model: nn.Module) -> dict[str, Any]:
-    """`values` on the model's device; those for a shape-only run stay where they are."""
-    device = next((tensor.device for tensor in model.parameters()), None)
-    if device is None or is_shape_only(model):
+    """`values` on the model's device, or on the CPU for a shape-only run, whose floats may be on meta."""
+    device = CPU if is_shape_only(model) else next((tensor.device for tensor in model.parameters()), None)
+    if device is None:
         return values
-    return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in values.items()}
+    moves = {name for name, value in values.items() if isinstance(value, torch.Tensor) and not value.is_meta}
+    return {name: value.to(device) if name in moves else value for name, value in values.items()}
 
 
 def _shapes_tried(probe: ProbeBatch) -> str:
@@ -322,14 +323,23 @@ def _sentence(err: BaseException) -> str:
 def meta_copy(model: nn.Module) -> nn.Module | None:
     """`model` with parameters on the meta device; None for one that is there already or cannot be copied.
 
-    Buffers keep their values: a position or a mask that is computed from them decides what a head reads.
+    Buffers keep their values, on the CPU: a position or a mask that is computed from them decides what a head reads.
     """
-    if is_shape_only(model):
-        return None
+    return None if is_shape_only(model) else _copied_to_meta(model)
+
+
+def on_one_device(model: nn.Module) -> nn.Module:
+    """`model`, or a copy on the meta device where only a part of it is there, and another part is not on the CPU."""
+    elsewhere = any(item.device.type not in {"cpu", "meta"} for item in model.parameters())
+    return (_copied_to_meta(model) if elsewhere and is_shape_only(model) else None) or model
+
+
+def _copied_to_meta(model: nn.Module) -> nn.Module | None:
     memo: dict[int, Any] = {
         id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
         for parameter in model.parameters()
     }
+    memo |= {id(item): item.detach().to("cpu", copy=True) for item in tensors_beside_parameters(model)}
     try:
         copied: nn.Module = deepcopy(model, memo)
     except Exception:  # a module that holds what cannot be copied: a lock, a generator, an open file

@@ -48,8 +48,12 @@ class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
 
     def _draw_from_the_process(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any) -> Any:
         """For the few operators that take no generator (a dropout fused into attention): put back right after."""
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(self._seed)
+        if device.type != "cuda":
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(self._seed)
+                return func(*args, **kwargs)
+        with torch.cuda.device(device), torch.random.fork_rng(devices=[torch.cuda.current_device()]):
+            torch.cuda.manual_seed(self._seed)
             return func(*args, **kwargs)
 
 

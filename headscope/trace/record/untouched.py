@@ -19,9 +19,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     configurations. Parameters are not copied: no forward is expected to write them.
     """
     parts = list(model.modules())
-    held = [vars(part) for part in parts]
-    held += [value for own in held for value in own.values() if isinstance(value, dict)]
-    held += [vars(config) for config in configurations(model)]
+    held = [*_tables(model), *(vars(config) for config in configurations(model))]
     tables = [(table, dict(table)) for table in held]
     rows = [(row, list(row)) for part in parts for row in vars(part).values() if isinstance(row, list)]
     values = [_Value(tensor, tensor.detach().clone()) for tensor in _plain_tensors(held)]
@@ -78,6 +76,17 @@ class _Value:
                 self.held.resize_(self.before.shape)
             if not torch.equal(self.held, self.before):
                 self.held.copy_(self.before)
+
+
+def tensors_beside_parameters(model: nn.Module) -> tuple[torch.Tensor, ...]:
+    """The buffers and other tensors that the modules of `model` hold; those on meta are left out."""
+    return _plain_tensors(_tables(model))
+
+
+def _tables(model: nn.Module) -> list[dict[Any, Any]]:
+    """The attributes of every module, and the dictionaries among them: parameters, buffers, hooks."""
+    own = [vars(part) for part in model.modules()]
+    return own + [value for table in own for value in table.values() if isinstance(value, dict)]
 
 
 def _plain_tensors(tables: list[dict[Any, Any]]) -> tuple[torch.Tensor, ...]:

@@ -90,8 +90,9 @@ def replay_head(
 ) -> Replay:
     """Runs the slice again. `given` may hold other values for tensors, by their id: parameters, hidden states.
 
-    Floats are computed in single precision; with `exact` in the precision that was recorded. Raises Unsupported where
-    an operation cannot be run again, or the slice holds more numbers than `most`. Global random state is untouched.
+    It runs on the CPU. Floats are computed in single precision; with `exact` in the precision that was recorded. Raises
+    Unsupported where an operation cannot be run again, or the slice holds more numbers than `most`. Global random state
+    is untouched.
     """
     _check_budget(execution, head, most or _MOST_NUMBERS)
     dtype = None if exact else torch.float32
@@ -244,7 +245,8 @@ def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _as_computed(machine: _Machine, value: torch.Tensor, recorded: torch.Tensor) -> torch.Tensor:
-    return value.to(machine.dtype or recorded.dtype) if value.is_floating_point() else value
+    usable = value.clone() if value.is_inference() else value  # autograd takes no tensor of the inference mode
+    return usable.to("cpu", machine.dtype or recorded.dtype if value.is_floating_point() else value.dtype)
 
 
 def _proves_nothing(tensor: torch.Tensor) -> bool:

@@ -19,6 +19,7 @@ from zipfile import ZipFile
 import pytest
 
 import headscope
+from headscope.errors import Malformed
 from headscope.examination.base import shipped
 from headscope.examination.base.shipped import CLASSES, PLACE
 from headscope.examination.checkpoint.shipped_structures import MOST_CLASSES, filled
@@ -179,6 +180,11 @@ def is_shipped(place: Path, **fields: Any) -> bool:
 )
 def test_only_a_field_that_nothing_knows_may_be_added(place: Path, fields: dict[str, Any], expected: bool) -> None:
     assert is_shipped(place, **fields) is expected
+
+
+def test_a_field_that_python_gives_a_meaning_is_not_shipped(place: Path) -> None:
+    with pytest.raises(Malformed, match="__weakref__"):  # no source mentions it, and no configuration takes it
+        is_shipped(place, __weakref__=1)
 
 
 @pytest.mark.parametrize("name", ["folder_digest", "package_version"])

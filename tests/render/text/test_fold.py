@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from headscope.render.text.fold import FoldedRow, fold_keys, fold_rows, spell_run
+from headscope.render.text.fold import FoldedRow, few_keys, fold_keys, fold_rows, spell_run
 
 FOLDED: tuple[tuple[list[str], list[str]], ...] = (
     (["layer.0.a", "layer.1.a", "layer.2.a"], ["layer.{0...2}.a"]),
@@ -22,6 +22,13 @@ FOLDED: tuple[tuple[list[str], list[str]], ...] = (
 @pytest.mark.parametrize(("keys", "folded"), FOLDED)
 def test_keys_fold_exactly(keys: list[str], folded: list[str]) -> None:
     assert list(fold_keys(keys)) == folded
+
+
+def test_the_rest_is_counted_in_keys() -> None:
+    keys = ["a.bias", "a.weight", *(f"layer.{at}.{name}" for at in range(12) for name in ("w", "v"))]
+    assert few_keys(keys) == "a.{weight,bias}, layer.{0...11}.{w,v}"
+    assert few_keys(keys, 1) == "a.{weight,bias} and 24 more"
+    assert few_keys(["a", "b", "c.x", "c.y"], 2, "others") == "a, b and 2 others"
 
 
 def test_rows_that_differ_in_shape_stay_apart() -> None:
