@@ -26,11 +26,10 @@ def write_over(path: Path, text: str) -> bool:
 
     Returns whether a file was written whole. Raises OSError.
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
+    if path.exists() and not path.is_file():  # the path itself: a pipe behind /dev/stdout has no other name
         path.write_text(text, encoding="utf-8")
         return False
-    write_whole(target, text)
+    write_whole(Path(os.path.realpath(path)), text)
     return True
 
 

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +73,14 @@ def test_inspections_beside_a_training_loop_equal_the_lone_ones() -> None:
     assert found == alone * 2
     assert losses
     assert losses == trainer(len(losses), threading.Event()), "the training drew other random numbers"
+
+
+def test_checkpoints_of_half_precision_leave_the_default_dtype(tmp_path: Path) -> None:
+    FAMILIES["bert"].build("BertForSequenceClassification").to(torch.bfloat16).save_pretrained(tmp_path)
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(lambda _: headscope.inspect(tmp_path, prove=True), range(3 * THREADS)))
+    assert torch.get_default_dtype() is torch.float32
+    assert found == [found[0]] * len(found)
 
 
 def test_one_model_inspected_by_all_threads_equals_the_lone_inspection() -> None:

@@ -7,9 +7,8 @@ signature and docstring list them.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from os import PathLike
@@ -17,6 +16,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 
 from headscope.errors import HeadscopeError, UsageError, did_you_mean
+from headscope.examination.base.environment import default_torch
 from headscope.facts import Severity
 from headscope.upstream.python import check_folder, fault_of_process
 
@@ -318,7 +318,7 @@ def _sound_process() -> Iterator[None]:
     """Inside, PyTorch is as it is by default, and what the process lacks is a HeadscopeError."""
     check_folder()
     try:
-        with _default_torch():
+        with default_torch():
             yield
     except HeadscopeError:
         raise
@@ -327,11 +327,3 @@ def _sound_process() -> Iterator[None]:
         if fault is None:
             raise
         raise fault from err
-
-
-def _default_torch() -> AbstractContextManager[None]:
-    if "torch" not in sys.modules:
-        return nullcontext()
-    from headscope.upstream.torch import as_by_default
-
-    return as_by_default()

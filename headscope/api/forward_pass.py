@@ -299,7 +299,7 @@ def _not_by_label(report: Report, observation: Observation) -> tuple[str, ...]:
     if observation.invented or logits is None or _is_by_label(logits, report):
         return ()
     shape = ", ".join(map(str, observation.logits_shape))
-    return (f"the scores are [{shape}], not one for each label of an input: --json lists them as `logits`",)
+    return (f"the scores have the shape [{shape}], so they are not listed by label: see `logits` in the JSON report",)
 
 
 def _is_by_label(logits: torch.Tensor, report: Report) -> bool:

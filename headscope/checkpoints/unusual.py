@@ -22,6 +22,7 @@ from headscope.checkpoints.states.recognize import (
 )
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, WithoutConfig
 from headscope.facts import CheckpointKind, CheckpointManifest, Gap, TensorHeader
+from headscope.facts.stored.checkpoint import WRITTEN_HEAD
 
 _NO_CONFIG = "add the config.json of the model, or run `headscope repair MODEL -o DIR --config FOLDER_OR_ID`"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
@@ -71,8 +72,13 @@ class PlaceSurroundings:
 def without_config(around: PlaceSurroundings) -> HeadscopeError:
     """The error for a place without a config.json: what it is instead. Raises Inventoried for another library's."""
     around.refuse()
-    found = around.state()
     reference, file = around.reference, around.file
+    if file is None and set(WRITTEN_HEAD) <= set(around.storage.names()):
+        return Unsupported(
+            f"{reference} is a classifier that `headscope probe --write-head` wrote as a Python module",
+            f"run its {WRITTEN_HEAD[0]}; what headscope examines is the checkpoint that is named there",
+        )
+    found = around.state()
     if found is not None:
         return as_error(reference, found.state)
     modules = _modules_without_model(around)

@@ -372,7 +372,7 @@ def _why_open(changed: float) -> str:
     if changed < 0.75:  # up to here a fresh head is as usual as a trained one
         return "its values look freshly initialized, but so do those that training has hardly changed"
     if changed >= ENOUGH:  # and yet no verdict: only its spread speaks for it
-        return "its spread is unlike the class's own initialization, which other code that draws at random leaves too"
+        return "its spread is unlike the class's own initialization, but another initialization may have left it"
     return f"the probability that it was trained is {changed:.0%}, too low for a verdict"
 
 

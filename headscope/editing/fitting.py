@@ -41,12 +41,23 @@ class ScoredTexts:
         return ScoredTexts((self.logits + shifts) / temperature, self.truth, self.is_softmax)
 
 
+_ALL_RIGHT = (
+    "the model predicts all texts correctly, or nearly all",
+    "give texts that the model was not trained on, and more of them",
+)
+_UNRELATED = (
+    "the scores say nothing about the labels",
+    "check that the model is trained, and that the labels of the data are its classes",
+)
+
+
 def fitted_temperature(texts: ScoredTexts) -> float:
     """The temperature with the smallest negative log likelihood. Raises UsageError where there is none."""
     from scipy.optimize import minimize_scalar
 
-    if _are_all_right(texts):  # the loss falls to 0 with the temperature, whatever a search finds
-        raise _no_temperature("every text is predicted rightly")
+    margins = _margins(texts)
+    if not (margins < 0).any():  # the loss falls with the temperature, whatever a search finds
+        raise _no_temperature(*(_ALL_RIGHT if (margins > 0).any() else _UNRELATED))
 
     def loss(power: float) -> float:
         return float(_losses(texts.changed(math.exp(power), np.zeros(1))).mean())
@@ -54,26 +65,22 @@ def fitted_temperature(texts: ScoredTexts) -> float:
     ends = math.log(_LEAST), math.log(_MOST)
     found = math.exp(float(minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-6}).x))
     if not _LEAST * _EDGE < found < _MOST / _EDGE:
-        raise _no_temperature(
-            "nearly every text is predicted rightly" if found < 1 else "the scores say nothing about the labels"
-        )
+        raise _no_temperature(*(_ALL_RIGHT if found < 1 else _UNRELATED))
     return found
 
 
-def _are_all_right(texts: ScoredTexts) -> bool:
-    """Whether each text has its highest scores for its own labels."""
+def _margins(texts: ScoredTexts) -> FloatArray:
+    """By how much the scores of what a text is exceed those of what it isn't, at least; one or more for each text."""
     if texts.is_softmax:
         own = np.where(texts.truth > 0, texts.logits, np.inf).min(1)
-        return bool((own >= np.where(texts.truth > 0, -np.inf, texts.logits).max(1)).all())
-    return bool(np.where(texts.truth > 0, texts.logits >= 0, texts.logits <= 0).all())
+        found: FloatArray = own - np.where(texts.truth > 0, -np.inf, texts.logits).max(1)
+        return found
+    several: FloatArray = np.where(texts.truth > 0, texts.logits, -texts.logits)
+    return several
 
 
-def _no_temperature(why: str) -> UsageError:
-    return UsageError(
-        f"no temperature between {_LEAST:g} and {_MOST:g} fits best: {why}",
-        "give more or other texts; those that the model was trained on show nothing, it may be untrained, or the "
-        "labels of the data not its classes",
-    )
+def _no_temperature(why: str, hint: str) -> UsageError:
+    return UsageError(f"no temperature between {_LEAST:g} and {_MOST:g} fits best: {why}", hint)
 
 
 def fitted_thresholds(texts: ScoredTexts, classes: Sequence[int]) -> dict[int, float]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from headscope.errors import Unsupported
 from headscope.examination.base.cache import Cache, open_cache
+from headscope.examination.base.environment import default_torch
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.structure import ReportMemory, Structures
 from headscope.facts.results.scan import Cause, ScanRow
@@ -55,7 +56,9 @@ def scan_here(targets: Iterable[Target], work: Work, memory: ReportMemory | None
         memory = memory_for(work)
     with watched_imports():
         for target in targets:
-            yield _scanned(target, work, memory)
+            with default_torch():  # not around the yield: that would be the state of whoever reads the rows
+                row = _scanned(target, work, memory)
+            yield row
 
 
 def scan_in_pool(targets: Iterable[Target], work: Work, workers: int, limits: Limits) -> Iterator[ScanRow]:

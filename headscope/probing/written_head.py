@@ -19,6 +19,7 @@ from headscope.facts.counting import few_of
 from headscope.facts.probing.data import HeadInput
 from headscope.facts.probing.result import HeadLayout, ProbeResult, Score, Vector, WrittenHead
 from headscope.facts.results.report import find_missing
+from headscope.facts.stored.checkpoint import WRITTEN_HEAD
 from headscope.facts.stored.location import Location
 from headscope.model.loading.inference import load_model, open_processor
 from headscope.model.quiet import quiet
@@ -33,7 +34,7 @@ from headscope.render.probing.code import fitted_code
 if TYPE_CHECKING:
     from headscope.probing.hidden.candidates import Vectors
 
-_MODULE, _WEIGHTS = "classifier.py", "classifier.safetensors"
+_MODULE, _WEIGHTS = WRITTEN_HEAD
 _MOST_ROWS = 16
 """Rows that the proof runs, one at a time."""
 _ROUNDING = 1e-3

@@ -13,7 +13,7 @@ from threading import Lock
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
-"""The errors of a disk, or of a limit, that takes no more."""
+"""The errors where the disk is full, or a limit is reached."""
 _ONE_AT_A_TIME = Lock()
 _ATTEMPTS = 5
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 EVERYWHERE = ("", "integrations", "loss", "models/auto", "utils")
@@ -48,18 +51,36 @@ def are_unchanged(folders: Iterable[str], digests: Mapping[str, str]) -> bool:
 
 
 def sources_stamp(families: Iterable[str]) -> tuple[int, int]:
-    """How many Python files there are in the folders of model types and of every model, and when one last changed.
+    """What tells whether the sources of models of these types have changed without a new version of Transformers: how
+    many files they are, and when the last one changed, in nanoseconds.
 
-    The time is that of the entry (ctime) in nanoseconds, which no tool sets. A development install of Transformers
-    changes without a new version.
+    They are the files of the families and those that every model uses; all models' where a type has no such folder.
+    A family can use the sources of another one, which are not among them.
     """
     root = folder_of_package("transformers")
-    folders = [*EVERYWHERE, *(f"models/{name.replace('-', '_')}" for name in families)]
-    stamps = [
-        entry.stat().st_ctime_ns
-        for folder in folders
-        if root is not None and (root / folder).is_dir()
-        for entry in os.scandir(root / folder)
-        if entry.name.endswith(".py")
-    ]
+    if root is None:
+        return 0, 0
+    names = [name.replace("-", "_") for name in families]
+    own = [f"models/{name}" for name in names if _FAMILY.fullmatch(name) and (root / "models" / name).is_dir()]
+    every = [] if len(own) == len(names) else [f"models/{path.name}" for path in _entries(root / "models")]
+    stamps = list(_times(root / folder for folder in (*EVERYWHERE, *(every or own))))
     return len(stamps), max(stamps, default=0)
+
+
+def _times(folders: Iterable[Path]) -> Iterator[int]:
+    """When each Python file changed, or its entry. A file may go meanwhile, or be a link to nowhere."""
+    for entry in chain.from_iterable(map(_entries, folders)):
+        if entry.name.endswith(".py"):
+            with suppress(OSError):
+                status = entry.stat()
+                yield max(status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(folder))
+    except OSError:  # not a folder, or one that can't be read
+        return []
+
+
+_FAMILY = re.compile(r"[a-z0-9_]{1,80}", re.ASCII)

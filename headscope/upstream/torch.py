@@ -206,11 +206,10 @@ def set_compiled_call(part: nn.Module, call: Any) -> None:
 
 @contextmanager
 def as_by_default() -> Iterator[None]:
-    """Inside, tensors are made on the CPU and in float32, and autocast and inference mode of the caller don't apply.
+    """Inside, tensors are made on the CPU, and the caller's autocast and inference mode don't apply to this thread.
 
-    The dtype is the process's, and is set only where it is another; all else is this thread's.
+    The default dtype stays: it is the process's, and loads in other threads set it for a moment.
     """
-    dtype = torch.get_default_dtype()
     with ExitStack() as states:
         if torch.get_default_device().type != "cpu":
             states.enter_context(torch.device("cpu"))
@@ -219,9 +218,6 @@ def as_by_default() -> Iterator[None]:
         for kind in _WITH_AUTOCAST:
             if torch.is_autocast_enabled(kind):
                 states.enter_context(torch.autocast(kind, enabled=False))
-        if dtype is not torch.float32:
-            states.callback(torch.set_default_dtype, dtype)
-            torch.set_default_dtype(torch.float32)
         yield
 
 

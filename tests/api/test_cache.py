@@ -154,11 +154,15 @@ def test_a_tokenizer_that_comes_later_is_seen(place: Path, model: Path, show: Sh
 @pytest.mark.parametrize("name", ["sentencepiece.bpe.model", "vocab.spm", "chat_template.jinja", "merges.txt"])
 def test_any_file_that_comes_later_or_goes_is_seen(name: str, place: Path, model: Path) -> None:
     def seen(**options: Any) -> Any:
-        return headscope.check(model, "inference", fail_on="note", **options)
+        return headscope.check(model, "inference", **options)
 
-    alone = seen(cache=True)
+    (model / "tokenizer_config.json").write_text('{"pad_token": "[PAD]", "chat_template": "{{ y }}"}')
+    alone, kept = seen(cache=True), len(entries(place))
     (model / name).write_text("{{ x }}")
     assert seen(cache=True) == seen(cache=False)
+    assert len(entries(place)) > kept
+    if name.endswith((".model", ".spm")):  # a vocabulary that headscope doesn't read
+        assert seen(cache=True) != alone
     (model / name).unlink()
     assert seen(cache=True) == alone == seen(cache=False)
 
@@ -177,11 +181,28 @@ def test_changed_sources_of_transformers_are_seen(
     sources.mkdir(parents=True)
     (sources / "modeling_bert.py").write_text("one")
     monkeypatch.setattr("headscope.upstream.sources.folder_of_package", lambda package: tmp_path / package)
-    keys = [caching.versions_key({"model_type": name}) for name in ("bert", "gpt2")]
+    before = caching.versions_key({"model_type": "bert"})
     (sources / "modeling_bert.py").write_text("two")
-    assert caching.versions_key({"model_type": "bert"}) != keys[0]
+    assert caching.versions_key({"model_type": "bert"}) != before
     assert caching.versions_key({"text_config": {"model_type": "bert"}}) == caching.versions_key({"model_type": "bert"})
-    assert caching.versions_key({"model_type": "gpt2"}) == keys[1]
+    (sources.parent / "gpt2").mkdir()
+    of_gpt2 = caching.versions_key({"model_type": "gpt2"})
+    (sources / "modeling_bert.py").write_text("three")
+    assert caching.versions_key({"model_type": "gpt2"}) == of_gpt2
+    of_all = caching.versions_key({"model_type": "gpt2_text"})  # no folder of that name
+    (sources / "modeling_bert.py").write_text("four")
+    assert caching.versions_key({"model_type": "gpt2_text"}) != of_all
+
+
+@pytest.mark.parametrize("model_type", ["x" * 5000, "../..", "a\0b", "", "."])
+def test_a_hostile_model_type_and_a_link_to_nowhere_are_no_crash(
+    model_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = tmp_path / "transformers" / "models" / "bert"
+    sources.mkdir(parents=True)
+    (sources / ".#modeling_bert.py").symlink_to("user@host.1234")
+    monkeypatch.setattr("headscope.upstream.sources.folder_of_package", lambda package: tmp_path / package)
+    assert caching.versions_key({"model_type": model_type})[-1] == (0, 0)
 
 
 @pytest.mark.parametrize(

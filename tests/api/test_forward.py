@@ -103,6 +103,9 @@ FAULTS: list[tuple[dict[str, Any], type[HeadscopeError], str]] = [
     ({"device": "cpu", "text": "hi", "image": "x.png"}, UsageError, "can't be combined"),
     ({"device": "cpu", "text_pair": "hi"}, UsageError, "needs --text"),
     ({"device": "toaster"}, UsageError, "no such device"),
+    ({"device": ""}, UsageError, "no such device: ''"),
+    ({"device": "meta:0"}, UsageError, "no such device: meta:0"),
+    ({"device": "hpu"}, Unsupported, "finds no device hpu"),
     ({"device": "cpu", "text": "hi"}, Unsupported, "tokenizer"),
 ]
 
@@ -116,6 +119,13 @@ def test_what_cannot_be_run_is_said(
         headscope.forward(str(tmp_path), offline=True, **options)
     assert part in caught.value.message
     assert caught.value.hint
+
+
+def test_scores_that_are_not_by_label_are_said_to_be_in_the_report(minilm: str) -> None:
+    found = headscope.forward(minilm, device="cpu", text="good film", task="token-classification")
+    assert found.scored == ()
+    assert len(found.logits) == found.logits_shape[1]
+    assert any("[1, 4, 2], so they are not listed by label" in note for note in found.notes)
 
 
 def test_an_input_of_another_kind_is_refused_with_the_kind_that_the_model_takes(tmp_path: Path) -> None:

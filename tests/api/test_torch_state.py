@@ -1,8 +1,9 @@
-"""What the caller set in PyTorch changes no result: a dtype, a device, autocast, a mode."""
+"""What the caller set in PyTorch changes no result: a device, autocast, a mode; a dtype changes no verdict."""
 
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,6 @@ STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "no gradients": torch.no_grad,
     "inference mode": torch.inference_mode,
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
-    "bfloat16": lambda: default_dtype(torch.bfloat16),
-    "float64": lambda: default_dtype(torch.float64),
     "meta device": lambda: torch.device("meta"),
     "detect anomalies": lambda: torch.autograd.set_detect_anomaly(mode=True),
 }
@@ -81,6 +80,30 @@ def test_a_state_of_the_caller_changes_no_result(
     with STATES[state]():
         found = results(folder, model, tmp_path / "edited")
     assert [name for name in expected if found[name] != expected[name]] == []
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_a_default_dtype_changes_no_verdict(dtype: torch.dtype, folder: Path, model: PreTrainedModel) -> None:
+    def verdicts() -> list[object]:
+        found = [headscope.inspect(given, prove=True) for given in (folder, model)]
+        heads = [item.head for item in found if item.head is not None and item.head.verification is not None]
+        assert len(heads) == 2
+        effects = [[item.changes for item in head.verification.padding] for head in heads if head.verification]
+        checked = [headscope.check(given, "inference") for given in (folder, model)]
+        told = [(head.pooling, head.formula, head.verification and head.verification.told) for head in heads]
+        return [effects, told, [(item.verdict, item.findings, item.not_determined) for item in checked]]
+
+    expected = verdicts()
+    with default_dtype(dtype):
+        assert verdicts() == expected
+
+
+def test_the_rows_of_a_scan_are_those_of_a_plain_state(folder: Path) -> None:
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        rows = headscope.scan([folder], workers=0, profile="inference")
+        found = [replace(row, seconds=0.0) for row in rows]
+        assert torch.is_inference_mode_enabled() and torch.is_autocast_enabled("cpu")
+    assert found == [replace(row, seconds=0.0) for row in headscope.scan([folder], workers=0, profile="inference")]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -121,6 +121,26 @@ def test_a_failure_is_written_to_the_file_that_was_named(tmp_path: Path) -> None
     validate_sarif(json.loads(report.read_text()))
 
 
+def test_what_is_not_determined_beside_a_verdict_is_a_note_and_is_in_the_table(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "random").mkdir()
+    random = saved("bert")(tmp_path / "random")  # HS502 can't tell, which counts only with --fail-on warning
+    levels = {}
+    for severity, code in (("error", 0), ("warning", 3)):
+        options = ["--for", "inference", "--fail-on", severity]
+        assert main(["check", str(random), *options, "--format", "sarif"]) == code
+        [run] = json.loads(capsys.readouterr().out)["runs"]
+        notes = run["invocations"][0]["toolExecutionNotifications"]
+        [told] = [item for item in notes if "HS502" in item["message"]["text"]]
+        levels[severity] = told["level"]
+    assert levels == {"error": "note", "warning": "error"}
+    monkeypatch.setenv("COLUMNS", "200")
+    main(["check", str(good), str(random), "--for", "inference"])
+    [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("passed") and "random" in line]
+    assert "not determined: HS502" in row
+
+
 @pytest.mark.parametrize("urls", [[], ["Documentation, https://docs.example/headscope"]])
 def test_sarif_links_rules_to_the_site_that_the_package_names(
     urls: list[str], good: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

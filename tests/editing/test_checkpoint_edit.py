@@ -530,6 +530,9 @@ def test_a_record_that_fits_and_lies_in_its_types_says_nothing(bert: Path, tmp_p
 
 def test_the_last_layer_can_have_another_number_format(bert: Path, tmp_path: Path) -> None:
     found = headscope.edit(bert, tmp_path / "half", dtype="bfloat16", add={"new": "mean"})
+    screen = " ".join(str(found).split())
+    assert "kept rows are equal, rounded to the other number format: yes" in screen
+    assert "kept rows are equal byte by byte" not in screen
     assert not [words for words in found.exact if "logit" in words]  # rounded, all of them
     assert found.verdict.value == "proven" and any("rounded" in text for text in found.approximate), found.proof
     one, half = (safetensors.torch.load_file(path / "model.safetensors") for path in (bert, tmp_path / "half"))

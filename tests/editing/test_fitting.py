@@ -43,15 +43,17 @@ def test_no_temperature_of_a_search_is_better(seed: int, is_softmax: bool) -> No
 
 def test_labels_that_are_all_right_or_have_nothing_to_do_with_the_scores_fit_no_temperature() -> None:
     logits = np.random.default_rng(0).normal(0, 3, (100, 3))
-    with pytest.raises(UsageError, match="every text is predicted rightly"):
+    with pytest.raises(UsageError, match="predicts all texts correctly"):
         fitted_temperature(ScoredTexts(logits, np.eye(3)[logits.argmax(1)], True))
-    with pytest.raises(UsageError, match="every text is predicted rightly"):  # a sharp model: the loss is 0 from 1 on
+    with pytest.raises(UsageError, match="predicts all texts correctly"):  # a sharp model: the loss is 0 from 1 on
         fitted_temperature(ScoredTexts(logits * 1e3, np.eye(3)[logits.argmax(1)], True))
-    with pytest.raises(UsageError, match="every text is predicted rightly"):
+    with pytest.raises(UsageError, match="predicts all texts correctly"):
         fitted_temperature(ScoredTexts(logits * 1e3, (logits > 0) * 1.0, False))
+    with pytest.raises(UsageError, match="say nothing"):
+        fitted_temperature(ScoredTexts(np.zeros((100, 3)), np.eye(3)[logits.argmax(1)], True))
     with pytest.raises(UsageError, match="say nothing") as caught:
         fitted_temperature(ScoredTexts(logits, np.eye(3)[logits.argmin(1)], True))
-    assert "it may be untrained" in caught.value.hint
+    assert "is trained" in caught.value.hint
 
 
 def best_f1(chances: np.ndarray, truth: np.ndarray) -> float:

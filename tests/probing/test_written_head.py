@@ -17,7 +17,7 @@ from sklearn.multiclass import OneVsRestClassifier
 
 import headscope
 from headscope.cli.app import main
-from headscope.errors import HeadscopeError, UsageError
+from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.facts.probing.data import Input
 from headscope.facts.probing.result import HeadLayout, Problem
 from headscope.probing import head_proof, written_head
@@ -87,6 +87,8 @@ def test_a_new_layer_before_the_classifier_makes_it_a_module(tmp_path: Path) -> 
     )
     assert "(2, 3)" in done.stdout
     assert load_file(output / "classifier.safetensors")["weight"].shape[0] == 3
+    with pytest.raises(Unsupported, match="wrote as a Python module"):
+        headscope.check(output)
 
 
 def test_a_base_without_weights_is_refused(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from headscope.facts.stored.checkpoint import Shapes
 from headscope.upstream.imports import fault_of_import
 
 if TYPE_CHECKING:
-    from headscope.api.results.shown import Shown
     from headscope.facts import HeadTrace
     from headscope.trace import TokenNames
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import cache
 from importlib import metadata
@@ -45,6 +47,15 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def default_torch() -> AbstractContextManager[None]:
+    """Inside, PyTorch is as it is by default, where it was imported; see `upstream.torch.as_by_default`."""
+    if sys.modules.get("torch") is None:
+        return nullcontext()
+    from headscope.upstream.torch import as_by_default
+
+    return as_by_default()
 
 
 def read_settings() -> Settings:

@@ -133,8 +133,12 @@ def small_model(choice: Choice, most: int = SIZES[-1]) -> PreTrainedModel:
 
 
 def _made(choice: Choice, config: Any) -> PreTrainedModel:
-    model: PreTrainedModel = choice.cls(config)
-    model.train(False)
+    import torch
+
+    made: Any = choice.cls(config)
+    if torch.get_default_dtype() is not torch.float32:  # the process's, in which the model was made
+        made.float()
+    model: PreTrainedModel = made.train(False)
     return model
 
 

@@ -33,7 +33,8 @@ def with_proposals(error: WithoutConfig) -> HeadscopeError:
         if fitting and (not found or fitting[0].fits > found[0].fits):
             found, read = fitting, renamed
     files = sorted({item.file for item in tensors})
-    return _with_state(error, _state(found, _offered(found, read), files))
+    are_own = {item.key for item in read} == {item.key for item in tensors}
+    return _with_state(error, _state(found, _offered(found, read), files, are_own=are_own))
 
 
 def _offered(found: Sequence[Proposal], tensors: Sequence[TensorHeader]) -> Proposal | str:
@@ -96,7 +97,9 @@ def _with_state(error: WithoutConfig, state: CheckpointState) -> HeadscopeError:
     return named
 
 
-def _state(found: Sequence[Proposal], offered: Proposal | str, files: Sequence[str]) -> CheckpointState:
+def _state(
+    found: Sequence[Proposal], offered: Proposal | str, files: Sequence[str], *, are_own: bool
+) -> CheckpointState:
     shown = found if isinstance(offered, str) else [item for item in found if item.class_name == offered.class_name]
     evidence = tuple(
         f"{item.class_name} fits {item.fits:,} of {counted(item.total, 'key')} ({item.fits / max(item.total, 1):.0%})"
@@ -109,10 +112,11 @@ def _state(found: Sequence[Proposal], offered: Proposal | str, files: Sequence[s
         tool="",
         sentence="The weights have no config.json, which says what they are of.",
         evidence=evidence or ("no classification class whose source names them fits half of the keys",),
-        repair=None if isinstance(offered, str) else _repair(offered, files),
+        repair=None if isinstance(offered, str) else _repair(offered, files, are_own=are_own),
     )
 
 
+_ONCE_RENAMED = ", once its keys are those of the class (inspect the result, which says how)"
 _UNTRIED = " Others may count too: no small model of the class could be run to try them."
 
 
@@ -154,7 +158,7 @@ class WriteConfig:
         return "\n".join(lines)
 
 
-def _repair(best: Proposal, files: Sequence[str]) -> Repair:
+def _repair(best: Proposal, files: Sequence[str], *, are_own: bool) -> Repair:
     from headscope.checkpoints.states.place import repair_by
     from headscope.examination.base.unseen_settings import settings_without_shape
 
@@ -163,8 +167,9 @@ def _repair(best: Proposal, files: Sequence[str]) -> Repair:
     named = f": {list_of(list(assumed), _MOST_ASSUMED)}" if assumed else ""
     file = files[0] if len(files) == 1 and files[0] not in _USUAL else ""
     return repair_by(
-        f"This is not proven: write a configuration of {best.class_name}, which loads every tensor; the sizes are those"
-        f" of the tensors. Every setting that no shape tells has the class's default{named}. Set these settings as in"
-        f" your training script, or the scores differ.{_UNTRIED if counting is None else ''}",
+        f"This is not proven: write a configuration of {best.class_name}, which loads every tensor"
+        f"{'' if are_own else _ONCE_RENAMED}; the sizes are those of the tensors. Every setting that no shape tells has"
+        f" the class's default{named}. Set these settings as in your training script, or the scores differ."
+        f"{_UNTRIED if counting is None else ''}",
         WriteConfig(best.class_name, best.config_class, best.fields, tuple(assumed.items()), file),
     )

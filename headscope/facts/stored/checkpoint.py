@@ -37,6 +37,8 @@ class WeightsFormat(StrEnum):
 
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx")
 """The suffixes of what may be given as a single weight file."""
+WRITTEN_HEAD = ("classifier.py", "classifier.safetensors")
+"""The files that `headscope probe --write-head` writes where the class can't hold the classifier."""
 
 
 class GapTopic(StrEnum):

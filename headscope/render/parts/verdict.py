@@ -81,7 +81,7 @@ def _adapter_clauses(report: Report) -> list[str]:
         return []
     clauses = [f"adapter: {_fault(report.adapter.faults)}"] if report.adapter.faults else []
     if report.adapter.promised:
-        clauses.append(f"PEFT cannot load the adapter, which lacks {_names(report.adapter.promised)}")
+        clauses.append(f"PEFT cannot load the adapter, which lacks {few_keys(report.adapter.promised)}")
     if report.adapter.not_carried:
         clauses.append("the adapter does not carry what is new")
     return clauses
@@ -119,16 +119,16 @@ def _tell_whole_verdict(report: Report) -> HeadVerdict:
     diff = report.weights
     missing = (*diff.new, *(item.parameter for item in diff.mismatched))
     total = diff.loaded + len(diff.tied) + len(missing)
-    clauses = [f"{len(missing):,} of {counted(total, 'tensor')} newly initialized: {_names(missing)}"]
+    clauses = [f"{len(missing):,} of {counted(total, 'tensor')} newly initialized: {few_keys(missing)}"]
     unknown = report.unknown
     if not missing and not unknown:
         tied = f", {len(diff.tied):,} tied to {'it' if diff.loaded == 1 else 'them'}" if diff.tied else ""
         given = tuple(item.name for item in diff.parameters if item.adapter is Carried.SAVED)
-        by = f" or the adapter, which gives {_names(given)}" if given else ""
+        by = f" or the adapter, which gives {few_keys(given)}" if given else ""
         clauses = [f"Fully loaded: {_all(diff.loaded)} loaded from the checkpoint{by}{tied}"]
     if unknown:
         clauses = [
-            f"Not determined for {counted(len(unknown), 'tensor')}: {_names(unknown)}",
+            f"Not determined for {counted(len(unknown), 'tensor')}: {few_keys(unknown)}",
             *(clauses if missing else ()),
         ]
     if diff.mismatched:
@@ -150,22 +150,22 @@ def _head_clause(head: Head) -> str:
     if not live:
         return "Head has no parameters"
     if not lost and changed:
-        what = _names([parameter.name for parameter in changed])
+        what = few_keys([parameter.name for parameter in changed])
         part = _part(changed, live)
         return f"Head changed since the load (trained, replaced or filled by an adapter): {what} ({part})"
     if not lost:
         return f"Head fully loaded ({_extent(live)})"
     if unknown:
-        return f"Head not determined: {_names([parameter.name for parameter in unknown])} ({_part(unknown, live)})"
+        return f"Head not determined: {few_keys([parameter.name for parameter in unknown])} ({_part(unknown, live)})"
     if len(mismatched) == len(lost):
         return f"Head re-initialized because of shape mismatch: {_shapes(mismatched)} ({_part(lost, live)})"
     clause = f"Head newly initialized ({_extent(live)})"
     if len(lost) < len(live):
-        clause = f"Head partly new: {few_of(_modules_or_names(lost, live))} ({_part(lost, live)})"
+        clause = f"Head partly new: {few_of(_modules_orfew_keys(lost, live))} ({_part(lost, live)})"
     return f"{clause}; shape mismatch: {_shapes(mismatched)}" if mismatched else clause
 
 
-def _modules_or_names(some: Sequence[HeadParameter], every: Sequence[HeadParameter]) -> tuple[str, ...]:
+def _modules_orfew_keys(some: Sequence[HeadParameter], every: Sequence[HeadParameter]) -> tuple[str, ...]:
     """The names of `some` of the tensors; a module stands for its tensors where none of them is left out."""
     rest = {_module(item.name) for item in every} - {_module(item.name) for item in every if item not in some}
     return fold_keys(dict.fromkeys(_module(item.name) if _module(item.name) in rest else item.name for item in some))
@@ -224,16 +224,12 @@ def _change(parameter: HeadParameter) -> str:
     return f"{stored} -> {size_of(parameter.shape)}"
 
 
-def _names(names: Sequence[str]) -> str:
-    return few_keys(names)
-
-
 def _base_clause(report: Report, head: Head) -> str:
     missing = find_missing(report).elsewhere
     own = {item.name for item in head.tensors}
     unknown = [name for name in report.unknown if name not in own]
     if unknown:
-        return f"base model not determined: {counted(len(unknown), 'tensor')} not seen: {_names(unknown)}"
+        return f"base model not determined: {counted(len(unknown), 'tensor')} not seen: {few_keys(unknown)}"
     changed = [item.name for item in report.weights.parameters if item.status is ParameterStatus.CHANGED]
     outside = [name for name in changed if name not in own]
     if not missing and outside:
@@ -242,7 +238,7 @@ def _base_clause(report: Report, head: Head) -> str:
         return "base model loaded"
     base = [item for item in report.weights.parameters if item.in_base and item.name not in own]
     extent = f"{len(missing):,} of {counted(len(base), 'tensor')}" if base else counted(len(missing), "tensor")
-    return f"base model incomplete: {extent} newly initialized: {_names(missing)}"
+    return f"base model incomplete: {extent} newly initialized: {few_keys(missing)}"
 
 
 def _clauses_beside(report: Report) -> list[str]:
@@ -250,7 +246,7 @@ def _clauses_beside(report: Report) -> list[str]:
     missing = find_missing(report)
     counted = {*missing.head, *missing.elsewhere}
     beside = [item.parameter for item in report.weights.mismatched if item.parameter not in counted]
-    return [f"unused by the logits, but of another shape: {_names(beside)}"] if beside else []
+    return [f"unused by the logits, but of another shape: {few_keys(beside)}"] if beside else []
 
 
 def _gap_clauses(report: Report) -> list[str]:

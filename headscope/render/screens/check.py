@@ -194,7 +194,7 @@ def _table(results: Sequence[CheckResult]) -> Table:
         table.add_column(name, overflow="fold")
     for result in results:
         verdict = Text(WORDS[result.verdict].lower(), VERDICT[result.verdict])
-        table.add_row(verdict, counts_of(result.findings), label(result.reference))
+        table.add_row(verdict, tally_words(result), label(result.reference))
     return table
 
 

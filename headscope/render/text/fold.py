@@ -119,7 +119,8 @@ def _fold_leaves(keys: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]
     parents: dict[str, dict[str, int]] = {}
     for key, count in keys:
         parent, _, leaf = key.rpartition(".")
-        parents.setdefault(parent, {})[leaf] = count
+        leaves = parents.setdefault(parent, {})
+        leaves[leaf] = leaves.get(leaf, 0) + count
     return tuple(item for parent, leaves in parents.items() for item in _with_leaves(parent, leaves))
 
 

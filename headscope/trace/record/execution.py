@@ -329,7 +329,7 @@ def meta_copy(model: nn.Module) -> nn.Module | None:
 
 
 def on_one_device(model: nn.Module) -> nn.Module:
-    """`model`, or a copy on the meta device where only a part of it is there, and another part is not on the CPU."""
+    """`model`, or a copy on the meta device where a part of it is there already and another part is on a GPU."""
     elsewhere = any(item.device.type not in {"cpu", "meta"} for item in model.parameters())
     return (_copied_to_meta(model) if elsewhere and is_shape_only(model) else None) or model
 
@@ -339,8 +339,8 @@ def _copied_to_meta(model: nn.Module) -> nn.Module | None:
         id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
         for parameter in model.parameters()
     }
-    memo |= {id(item): item.detach().to("cpu", copy=True) for item in tensors_beside_parameters(model)}
     try:
+        memo |= {id(item): item.detach().cpu() for item in tensors_beside_parameters(model) if item.device != CPU}
         copied: nn.Module = deepcopy(model, memo)
     except Exception:  # a module that holds what cannot be copied: a lock, a generator, an open file
         return None

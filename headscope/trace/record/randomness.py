@@ -1,5 +1,6 @@
 """Random numbers of one's own: what headscope draws never moves the generators of the process."""
 
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -48,13 +49,18 @@ class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
 
     def _draw_from_the_process(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any) -> Any:
         """For the few operators that take no generator (a dropout fused into attention): put back right after."""
-        if device.type != "cuda":
+        if device.type == "cpu":
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(self._seed)
                 return func(*args, **kwargs)
-        with torch.cuda.device(device), torch.random.fork_rng(devices=[torch.cuda.current_device()]):
-            torch.cuda.manual_seed(self._seed)
-            return func(*args, **kwargs)
+        module = torch.get_device_module(device)
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            state = module.get_rng_state()
+            module.manual_seed(self._seed)
+            try:
+                return func(*args, **kwargs)
+            finally:
+                module.set_rng_state(state)
 
 
 @cache

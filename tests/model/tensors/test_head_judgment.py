@@ -216,6 +216,15 @@ def test_the_spread_of_the_class_counts_unless_other_code_may_have_drawn_the_wei
     fresh, changed, _ = (probability(CHANGED, item.of_change) for item in known)
     assert fresh < changed
     assert verdict_of(known[1], changed, changed)[0] is OPEN  # any code may draw numbers of any size
+
     unknown = signs_of(matrix_statistics("weight", grown, None), None, None)
     assert not unknown.has_spread
     assert probability(CHANGED, unknown.of_change) < changed
+
+
+def test_a_spread_alone_is_no_verdict_and_the_reason_says_so() -> None:
+    drawn = torch.randn(4, 64, generator=torch.Generator().manual_seed(3))
+    told = judge_numbers(matrix_statistics("weight", drawn, 0.02), None, None, None)
+    assert told.verdict is OPEN
+    assert (told.trained or 0) > 0.9
+    assert "another initialization may have left it" in told.reasons[0]
