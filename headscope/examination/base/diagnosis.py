@@ -63,7 +63,8 @@ def _joined(known: Diagnosis, state: CheckpointState, change: str, weights: Weig
     """What was known, and a further state; behind one without a repair, what the others need is left to a person."""
     if state.repair is not None:
         return Diagnosis((*known.states, state), change, weights)
-    before = (replace(item, repair=item.repair and replace(item.repair, action=None)) for item in known.states)
+    told = [item.repair and replace(item.repair, action=None, command="") for item in known.states]
+    before = (replace(item, repair=repair) for item, repair in zip(known.states, told, strict=True))
     return Diagnosis((*before, state), known.change, known.weights)
 
 
