@@ -34,7 +34,11 @@ def transport_error() -> type[Exception]:
 
 def cached_file(repo: str, name: str, revision: str | None, cache_dir: str | None) -> Path | None:
     """A file in the client's cache; None where it is not there, or known not to exist."""
-    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub import constants
+
+    if not Path(cache_dir or constants.HF_HUB_CACHE, _MODELS + repo.replace("/", "--")).is_dir():
+        return None
+    from huggingface_hub import try_to_load_from_cache  # which imports the HTTP library
 
     found = try_to_load_from_cache(repo, name, cache_dir=cache_dir, revision=revision)
     return Path(found) if isinstance(found, str) else None
