@@ -23,7 +23,7 @@ from headscope.errors import Unsupported
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.labeled import Predictions
 from headscope.integrations.trainer import HeadscopeCallback
-from tests.verification.tiny import ids
+from tests.verification.tiny import ids, loaded
 
 CUDA = "cuda"
 NAMES = ("negative", "neutral", "positive")
@@ -56,10 +56,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _allocated() -> int:
     gc.collect()
     return torch.cuda.memory_allocated()
-
-
-def loaded(folder: Path, **options: Any) -> Any:
-    return BertForSequenceClassification.from_pretrained(folder, **options).eval()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

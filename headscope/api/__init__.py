@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from headscope.api.many.scanning import scan as scan
     from headscope.api.probing import Probed as Probed, probe as probe
     from headscope.api.repairing import RepairedCopy as RepairedCopy, repair as repair
-    from headscope.api.results.shown import (
-        Checked as Checked,
-        Examination as Examination,
-    )
+    from headscope.api.results.shown import Checked as Checked, Examination as Examination
     from headscope.api.weight_diff import diff_weights as diff_weights
     from headscope.checks import Ignore as Ignore
     from headscope.examination.base.environment import environment as environment

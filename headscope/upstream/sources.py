@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -50,12 +50,14 @@ def are_unchanged(folders: Iterable[str], digests: Mapping[str, str]) -> bool:
     return all(folder_digest(folder) == digests.get(folder) for folder in (*EVERYWHERE, *folders))
 
 
-def sources_stamp(families: Iterable[str]) -> tuple[int, int]:
+@lru_cache(256)
+def sources_stamp(families: tuple[str, ...]) -> tuple[int, int]:
     """What tells whether the sources of models of these types have changed without a new version of Transformers: how
     many files they are, and when the last one changed, in nanoseconds.
 
     They are the files of the families and those that every model uses; all models' where a type has no such folder.
-    A family can use the sources of another one, which are not among them.
+    A family can use the sources of another one, which are not among them. A process looks one time: what it imported
+    stays as it was.
     """
     root = folder_of_package("transformers")
     if root is None:

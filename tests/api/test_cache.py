@@ -22,6 +22,7 @@ from headscope.examination.base.cache import Cache
 from headscope.facts import Report
 from headscope.facts.plain import restore, store
 from headscope.facts.stored.tokenizer import TokenizerFacts
+from headscope.upstream.sources import sources_stamp
 from tests import warm
 from tests.edits import edit_json, edit_tensors
 from tests.families import FAMILIES
@@ -174,34 +175,39 @@ def test_the_command_of_a_repair_is_that_of_the_first_look(place: Path, model: P
     assert show("check", str(model), "--for", "inference", "--json") == first
 
 
-def test_changed_sources_of_transformers_are_seen(
-    place: Path, model: Path, show: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sources = tmp_path / "transformers" / "models" / "bert"
-    sources.mkdir(parents=True)
-    (sources / "modeling_bert.py").write_text("one")
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a family in a Transformers of this test."""
+    folder = tmp_path / "transformers" / "models" / "bert"
+    folder.mkdir(parents=True)
     monkeypatch.setattr("headscope.upstream.sources.folder_of_package", lambda package: tmp_path / package)
-    before = caching.versions_key({"model_type": "bert"})
+    sources_stamp.cache_clear()
+    yield folder
+    sources_stamp.cache_clear()
+
+
+def test_changed_sources_of_transformers_are_seen(sources: Path) -> None:
+    def key_in_a_process(**config: Any) -> object:
+        sources_stamp.cache_clear()
+        return caching.versions_key(config)
+
+    (sources / "modeling_bert.py").write_text("one")
+    before = key_in_a_process(model_type="bert")
     (sources / "modeling_bert.py").write_text("two")
-    assert caching.versions_key({"model_type": "bert"}) != before
-    assert caching.versions_key({"text_config": {"model_type": "bert"}}) == caching.versions_key({"model_type": "bert"})
+    assert key_in_a_process(model_type="bert") != before
+    assert key_in_a_process(text_config={"model_type": "bert"}) == key_in_a_process(model_type="bert")
     (sources.parent / "gpt2").mkdir()
-    of_gpt2 = caching.versions_key({"model_type": "gpt2"})
+    of_gpt2 = key_in_a_process(model_type="gpt2")
     (sources / "modeling_bert.py").write_text("three")
-    assert caching.versions_key({"model_type": "gpt2"}) == of_gpt2
-    of_all = caching.versions_key({"model_type": "gpt2_text"})  # no folder of that name
+    assert key_in_a_process(model_type="gpt2") == of_gpt2
+    of_all = key_in_a_process(model_type="gpt2_text")  # no folder of that name
     (sources / "modeling_bert.py").write_text("four")
-    assert caching.versions_key({"model_type": "gpt2_text"}) != of_all
+    assert key_in_a_process(model_type="gpt2_text") != of_all
 
 
 @pytest.mark.parametrize("model_type", ["x" * 5000, "../..", "a\0b", "", "."])
-def test_a_hostile_model_type_and_a_link_to_nowhere_are_no_crash(
-    model_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sources = tmp_path / "transformers" / "models" / "bert"
-    sources.mkdir(parents=True)
+def test_a_hostile_model_type_and_a_link_to_nowhere_do_not_crash(model_type: str, sources: Path) -> None:
     (sources / ".#modeling_bert.py").symlink_to("user@host.1234")
-    monkeypatch.setattr("headscope.upstream.sources.folder_of_package", lambda package: tmp_path / package)
     assert caching.versions_key({"model_type": model_type})[-1] == (0, 0)
 
 

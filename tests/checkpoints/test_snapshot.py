@@ -46,7 +46,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(manifest: CheckpointManife
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes in folders")
-def test_what_is_no_regular_file_is_written_to_and_not_replaced(manifest: CheckpointManifest, tmp_path: Path) -> None:
+def test_a_pipe_or_a_link_is_written_to_and_not_replaced(manifest: CheckpointManifest, tmp_path: Path) -> None:
     pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -60,7 +60,7 @@ def test_what_is_no_regular_file_is_written_to_and_not_replaced(manifest: Checkp
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
-def test_a_full_disk_is_no_wrong_usage(manifest: CheckpointManifest) -> None:
+def test_a_full_disk_is_named_as_such(manifest: CheckpointManifest) -> None:
     with pytest.raises(Unsupported, match="No space left"):
         write_snapshot(manifest, "/dev/full")
 

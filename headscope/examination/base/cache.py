@@ -252,8 +252,8 @@ def versions_key(config: Mapping[str, Any]) -> tuple[object, ...]:
     code and Transformers' sources among them.
     """
     parts = [config, *(value for value in config.values() if isinstance(value, dict))]
-    families = sorted({name for part in parts if isinstance(name := part.get("model_type"), str)})
-    return _FORMAT, tool_version(), _own_code(), store(environment()), sources_stamp(families)
+    families = {name for part in parts if isinstance(name := part.get("model_type"), str)}
+    return _FORMAT, tool_version(), _own_code(), store(environment()), sources_stamp(tuple(sorted(families)))
 
 
 @cache

@@ -1,6 +1,6 @@
 """A model that is run and left as it was: modes, buffers, attributes, configurations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     configurations. Parameters are not copied: no forward is expected to write them.
     """
     parts = list(model.modules())
-    held = [*_tables(model), *(vars(config) for config in configurations(model))]
+    held = [*_tables(parts), *(vars(config) for config in configurations(model))]
     tables = [(table, dict(table)) for table in held]
     rows = [(row, list(row)) for part in parts for row in vars(part).values() if isinstance(row, list)]
     values = [_Value(tensor, tensor.detach().clone()) for tensor in _plain_tensors(held)]
@@ -80,12 +80,12 @@ class _Value:
 
 def tensors_beside_parameters(model: nn.Module) -> tuple[torch.Tensor, ...]:
     """The buffers and other tensors that the modules of `model` hold; those on meta are left out."""
-    return _plain_tensors(_tables(model))
+    return _plain_tensors(_tables(model.modules()))
 
 
-def _tables(model: nn.Module) -> list[dict[Any, Any]]:
-    """The attributes of every module, and the dictionaries among them: parameters, buffers, hooks."""
-    own = [vars(part) for part in model.modules()]
+def _tables(parts: Iterable[nn.Module]) -> list[dict[Any, Any]]:
+    """The attributes of modules, and the dictionaries among them: parameters, buffers, hooks."""
+    own = [vars(part) for part in parts]
     return own + [value for table in own for value in table.values() if isinstance(value, dict)]
 
 

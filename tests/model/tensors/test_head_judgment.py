@@ -216,7 +216,6 @@ def test_the_spread_of_the_class_counts_unless_other_code_may_have_drawn_the_wei
     fresh, changed, _ = (probability(CHANGED, item.of_change) for item in known)
     assert fresh < changed
     assert verdict_of(known[1], changed, changed)[0] is OPEN  # any code may draw numbers of any size
-
     unknown = signs_of(matrix_statistics("weight", grown, None), None, None)
     assert not unknown.has_spread
     assert probability(CHANGED, unknown.of_change) < changed
