@@ -47,6 +47,10 @@ class DeprecatedName(FutureWarning):
     """A name that still works, and that a later version removes. The command line shows it as one line on stderr."""
 
 
+class UnfinishedOutput(UserWarning):
+    """A folder that a killed run left beside an output. The command line shows it as one line on stderr."""
+
+
 def warn_deprecated(name: str, replacement: str, removal: str, *, depth: int = 3) -> None:
     """Warns that a name goes with version `removal`; `depth` is that of the caller's caller, as in `warnings.warn`."""
     import warnings

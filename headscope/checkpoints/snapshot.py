@@ -24,9 +24,9 @@ from headscope.facts import (
     WeightFile,
     WeightsFormat,
 )
+from headscope.outputs import write_over
 from headscope.upstream.hub import cached_repositories
 from headscope.upstream.python import FULL
-from headscope.whole_file import write_over
 
 FORMAT = "headscope-snapshot"
 VERSION = 1
@@ -76,12 +76,8 @@ def _tensor_entry(tensor: TensorHeader) -> dict[str, Any]:
 def write_snapshot(manifest: CheckpointManifest, path: str | Path, provenance: str = "") -> None:
     """Writes a snapshot atomically. Raises UsageError where it cannot be written, Unsupported on a full disk."""
     target = Path(path)
-    if target.is_dir():
-        raise UsageError(f"{target} is a folder", "name a file")
-    if not target.parent.is_dir():
-        raise UsageError(f"{target} cannot be written: there is no folder {target.parent}", "make the folder first")
     try:
-        write_over(target, snapshot_text(manifest, provenance))
+        write_over(target, snapshot_text(manifest, provenance), "output", [Path(manifest.reference)])
     except OSError as err:
         if err.errno in FULL:
             raise Unsupported(

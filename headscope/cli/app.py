@@ -31,7 +31,7 @@ from headscope.cli.commands.probe import probe_command
 from headscope.cli.commands.repair import repair_command
 from headscope.cli.commands.scan import scan_command
 from headscope.cli.commands.verify import verify_command
-from headscope.cli.failure import Bug, Interrupted, asks_for_a_screen, asks_for_json, report_failure, told_deprecations
+from headscope.cli.failure import Bug, Interrupted, asks_for_a_screen, asks_for_json, report_failure, warnings_as_lines
 from headscope.cli.options import with_option_groups
 from headscope.cli.output import CLOSED, discard, unwritten, write_stderr
 from headscope.errors import ExitCode, HeadscopeError, UsageError
@@ -195,7 +195,7 @@ def _ended(given: list[str]) -> int:
     """The exit code of a command, whose failure is printed."""
     as_json = asks_for_json(given)
     try:
-        with told_deprecations():
+        with warnings_as_lines():
             return _run(given)
     except TooManyWords as error:
         return report_failure(UsageError(error.message, _hint_on_words(error, given)), as_json=as_json)

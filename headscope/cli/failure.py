@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from headscope.cli.output import OutputFailed, print_screen, write_stderr, write_stdout
-from headscope.errors import DeprecatedName, ExitCode, HeadscopeError
+from headscope.errors import DeprecatedName, ExitCode, HeadscopeError, UnfinishedOutput
 
 if TYPE_CHECKING:
     from headscope.facts.exports.export import WeightInventory
@@ -40,11 +40,11 @@ def asks_for_a_screen(arguments: Sequence[str]) -> bool:
 
 
 @contextmanager
-def told_deprecations() -> Iterator[None]:
-    """Shows the use of a deprecated name as a line on stderr; the exit code and stdout stay as they are."""
+def warnings_as_lines() -> Iterator[None]:
+    """Shows a deprecated name or an unfinished output as a line on stderr; exit code and stdout stay as they are."""
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        if issubclass(category, DeprecatedName):
+        if issubclass(category, DeprecatedName | UnfinishedOutput):
             write_stderr(_wrapped(f"warning: {message}"))
         else:
             otherwise(message, category, *place, **more)
@@ -53,6 +53,7 @@ def told_deprecations() -> Iterator[None]:
         otherwise = warnings.showwarning
         warnings.showwarning = show
         warnings.simplefilter("always", DeprecatedName)
+        warnings.simplefilter("always", UnfinishedOutput)
         yield
 
 

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -38,6 +38,14 @@ def _task(given: str | None) -> str | None:
 def _file(path: Path | None) -> Path | None:
     """The file to write to; None for `-`, which is stdout as everywhere."""
     return None if path == Path("-") else path
+
+
+class Writes(Enum):
+    """Marks an option whose value the command writes to; `with_option_groups` checks files and tables."""
+
+    FILE = "file"
+    TABLE = "table"  # a file, or a folder of Parquet files
+    FOLDER = "folder"  # new, empty, or headscope's own: what writes it checks this
 
 
 def option(names: str, help: str, metavar: str | None = None, *, panel: str | None = None, **more: Any) -> Any:
@@ -107,6 +115,7 @@ JsonAlone = Annotated[bool, option("--json", "Write the report as JSON.", panel=
 OutputFile = Annotated[
     Path | None,
     option("-o --output", "Write to FILE atomically; use - for stdout.", "FILE", panel=_OUTPUT, callback=_file),
+    Writes.FILE,
 ]
 Quiet = Annotated[bool, option("-q --quiet", "Show only the verdict and errors; no progress.", panel=_OUTPUT)]
 FailOnMissing = Annotated[
@@ -241,15 +250,51 @@ def with_option_groups(command: Callable[..., int]) -> Callable[..., int]:
     signature = inspect.signature(command, eval_str=True)
     groups = {name: item.annotation for name, item in signature.parameters.items() if _is_group(item)}
 
+    options = [option for item in signature.parameters.values() for option in _options(item)]
+    written = {item.name: item for item in options if any(isinstance(mark, Writes) for mark in _metadata_of(item))}
+
     @functools.wraps(command)
     def grouped(**values: Any) -> int:
+        check_outputs(values, written)
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         return command(**values)
 
-    options = [option for item in signature.parameters.values() for option in _options(item)]
     grouped.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
     return grouped
+
+
+def check_outputs(values: Mapping[str, Any], written: Mapping[str, inspect.Parameter]) -> None:
+    """Checks the files that a command is to write, before it reads anything.
+
+    Whatever else was given and is a file counts as read. Raises UsageError as `headscope.outputs.check_output` does.
+    """
+    outputs = [(path, item) for name, item in written.items() for path in _paths_in(values.get(name))]
+    if not outputs:
+        return
+    from headscope.outputs import check_output  # slow to import, and seldom needed
+
+    read = [path for name, value in values.items() if name not in written for path in _paths_in(value)]
+    for path, item in outputs:
+        option, mark = _metadata_of(item)
+        name = option.default  # Typer keeps the first of the names there
+        if mark is Writes.FOLDER:
+            if path.is_file():
+                raise UsageError(f"{name} {path} is a file", "name a folder")
+        elif mark is Writes.FILE or path.is_file() or (path.suffix and path.parent.is_dir() and not path.is_dir()):
+            check_output(path, name, read)
+
+
+def _paths_in(value: object) -> list[Path]:
+    """The paths that the value of an option may be, one or several; a URL, or `-`, is none."""
+    given = value if isinstance(value, list | tuple) else [value]
+    return [
+        Path(item) for item in given if isinstance(item, str | Path) and str(item) != "-" and "://" not in str(item)
+    ]
+
+
+def _metadata_of(parameter: inspect.Parameter) -> tuple[Any, ...]:
+    return getattr(parameter.annotation, "__metadata__", ())
 
 
 def _is_group(parameter: inspect.Parameter) -> bool:

@@ -44,7 +44,14 @@ def write_screen(path: Path | None, screen: "RenderableType", *, quiet: bool = F
         return
     from headscope.render.text.console import plain_text
 
-    write_file(path, plain_text(screen), quiet=quiet)
+    write_file(path, signed_text(plain_text(screen)), quiet=quiet)
+
+
+def signed_text(text: str) -> str:
+    """A screen as it is saved: its last line says what wrote it, by which `headscope.outputs` knows it again."""
+    from headscope.facts.results.environment import tool_version
+
+    return f"{text}\nheadscope {tool_version()}\n"
 
 
 def write_text(path: Path | None, text: str, *, quiet: bool = False) -> None:
@@ -93,25 +100,14 @@ def print_screen(renderable: "RenderableType") -> None:
     write_stdout(capture.get())
 
 
-def check_output(path: Path | None, option: str = "-o") -> None:
-    """Raises UsageError where `path` cannot be written to; told before the work, not after it."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise UsageError(f"{option} {path} is a folder", "name a file")
-    if not path.parent.is_dir():
-        raise UsageError(f"{option} {path}: there is no folder {path.parent}", "make the folder first")
-
-
 def write_file(path: Path, text: str, *, quiet: bool = False) -> None:
     """Writes `text` to `path` through a temporary file beside it, so that no half report is ever seen there.
 
     A link is followed; anything but a regular file (`/dev/stdout`) is written to directly. Unless `quiet`, a line on
     stderr names the file. Raises UsageError if it can't be written.
     """
-    from headscope.whole_file import write_over  # slow to import, and seldom needed
+    from headscope.outputs import write_over  # slow to import, and seldom needed
 
-    check_output(path)
     try:
         is_file = write_over(path, text)
     except OSError as err:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _TRUE = {"1", "on", "yes", "true"}
 _PATIENCE = 1.0
+_ENDING = (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 Tell = Callable[[str], None]
 
@@ -21,7 +22,7 @@ Tell = Callable[[str], None]
 @contextmanager
 def telling_progress(quiet: bool) -> Iterator[Tell]:
     """A function to tell each step to; the steps are shown from the second second on, if anybody watches."""
-    with ended_by_sigterm():
+    with ended_by_signals():
         if quiet or not is_watched():
             yield _silence
             return
@@ -33,21 +34,26 @@ def telling_progress(quiet: bool) -> Iterator[Tell]:
 
 
 @contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """A scheduler's SIGTERM ends what runs as any other exit does: workers stop, unfinished folders are removed."""
+def ended_by_signals() -> Iterator[None]:
+    """A scheduler's SIGTERM, or the SIGHUP of a terminal that closes, ends what runs as any other exit does: workers
+    stop, unfinished folders are removed. A SIGHUP that the caller ignores (`nohup`) stays ignored.
+    """
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield
         return
 
     def end(number: int, _: object) -> None:
-        signal.signal(number, signal.SIG_IGN)  # a second one must not cut the removal
+        for one in numbers:
+            signal.signal(one, signal.SIG_IGN)  # a second one must not cut the removal
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    numbers = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _silence(step: str) -> None:

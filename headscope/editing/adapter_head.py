@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints import EDIT_RECORD
+from headscope.editing.carried import left_behind, read_contents, taken_names
 from headscope.editing.merging import folder_of_base, model_in
 from headscope.editing.proving import answer_task, prove_in_process
 from headscope.editing.writing import (
@@ -81,18 +82,19 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
         ),
         proof=EditProof(reason="a dry run proves nothing" if dry_run else ""),
         head_from=head,
+        left_out=_left_out(folder, examined),
         is_dry_run=dry_run,
     )
     if dry_run:
         return report
     with staged(output) as place:
-        _write(place, request, examined, _numbers(source, given, parameters))
+        _write(place, request, examined, _numbers(source, given, parameters), report.left_out)
         task = HeadTask(str(folder), str(place), str(base), source.reference, parameters, model.class_name)
         tell("proving the result in a separate process")
         report = replace(report, proof=prove_head_apart(task))
         check_unchanged(folder, states)
         if report.proof.holds:
-            put_in_place(place, output, None)
+            put_in_place(place, output, None, (folder,))
     return report
 
 
@@ -134,14 +136,22 @@ def _numbers(source: Request, given: Examined, parameters: tuple[str, ...]) -> d
     return {name: stored.whole(header) for name, header in headers.items() if header is not None}
 
 
-def _write(place: Path, request: Request, examined: Examined, head: dict[str, torch.Tensor]) -> None:
+def _left_out(folder: Path, examined: Examined) -> tuple[str, ...]:
+    """What stays behind in the folder of the adapter, but for the weights that are written again."""
+    left = left_behind(folder, read_contents(folder), examined.manifest)
+    return tuple(name for name in left if name not in _WEIGHTS)
+
+
+def _write(
+    place: Path, request: Request, examined: Examined, head: dict[str, torch.Tensor], left: tuple[str, ...]
+) -> None:
     """The adapter's files, its tensors with those of the head, and the setting by which PEFT loads them."""
     from safetensors.torch import save_file
 
     folder, adapter, facts = Path(request.reference), examined.manifest.adapter, examined.report.adapter
     assert adapter is not None and facts is not None  # it is one
-    left_out = {_CONFIG, *_WEIGHTS, EDIT_RECORD}
-    copy_files(folder, place, [name for name in file_states(folder) if name not in left_out], link=False)
+    taken = taken_names(read_contents(folder).files, left, _CONFIG, *_WEIGHTS, EDIT_RECORD)
+    copy_files(folder, place, taken, link=False)
     stored = open_stored_files(request, examined.manifest)[0]
     tensors = {header.key: stored.whole(header) for header in adapter.tensors}
     tensors |= {f"{_PREFIX}{name}": numbers.clone() for name, numbers in head.items()}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints import EDIT_RECORD, digests_of, open_sidecar, read_manifest
+from headscope.editing.carried import INDEXES, left_behind, read_contents, taken_names
 from headscope.editing.class_axis import ClassTensor, class_tensors
 from headscope.editing.config_changes import card_with_edit, changed_fields, edited_config
 from headscope.editing.labeled_scores import fit_to_texts, order_of_data
@@ -19,20 +21,19 @@ from headscope.editing.promises import of_function, of_number_format, promises
 from headscope.editing.proving import ProofTask, prove_apart
 from headscope.editing.wish import EditWish
 from headscope.editing.writing import (
-    INDEXES,
     NewTensor,
     check_path,
     check_target,
     check_unchanged,
     copy_files,
     file_states,
-    old_heads,
     put_in_place,
     staged,
+    warn_of_unfinished,
     write_small_file,
     write_weights,
 )
-from headscope.errors import Unsupported, UsageError
+from headscope.errors import NotFound, Unsupported, UsageError
 from headscope.examination.base.reading import WITHOUT_WEIGHTS, in_local_folder, loadable
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
@@ -51,6 +52,7 @@ from headscope.facts.results.edit import (
 )
 from headscope.facts.results.environment import tool_version
 from headscope.facts.stored.location import HubOptions, Location
+from headscope.outputs import is_in_hub_cache
 
 if TYPE_CHECKING:
     import torch
@@ -86,6 +88,8 @@ class _Job:
     plan: _Plan
     names: tuple[str, ...]
     """The files of the source."""
+    left_out: tuple[str, ...]
+    """What stays behind in the source, and in what was merged into it."""
     origin: _Origin
     fit: EditFit | None
 
@@ -96,6 +100,10 @@ class _Origin:
 
     named: str
     merge: AdapterMerge | None = None
+    sources: tuple[Path, ...] = ()
+    """The folders that were merged."""
+    left_out: tuple[str, ...] = ()
+    """What stays behind in them."""
 
 
 def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell: Progress) -> EditReport:
@@ -104,11 +112,12 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     Raises UsageError for a change that can't be made, Unsupported for a checkpoint that can't be edited so, NotFound if
     the source changes meanwhile.
     """
-    named, request = request.reference, in_local_folder(request)
+    named = request.reference
+    if wish.in_place:
+        _check_in_place(Path(named))
+    request = in_local_folder(request)
     if wish.in_place and (wish.merge_adapter or request.reference != named):
         raise UsageError("an adapter and a folder of the Hub's cache stay as they are", "give -o DIR")
-    if wish.in_place:
-        backup_of(Path(named))
     if not wish.merge_adapter:
         return _edited(request, output, wish, tell, _Origin(named))
     if output is None:
@@ -119,7 +128,8 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     base = base_to_merge(request, examined)
     check_target(output, Path(request.reference), base)
     with staged(output) as folder:
-        origin = _Origin(named, merge_into(folder, request, examined, base, tell))
+        merge, left_out = merge_into(folder, request, examined, base, tell)
+        origin = _Origin(named, merge, (Path(request.reference), base), left_out)
         plain = replace(request, location=Location(str(folder), hub=request.location.hub), model_class=None)
         if not wish.only_merges:
             return _edited(plain, output, wish, tell, origin)
@@ -127,7 +137,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         if not wish.dry_run:
             _add_card(folder, report)
             _add_record(folder, report)
-            put_in_place(folder, output, None)
+            put_in_place(folder, output, None, origin.sources)
         return report
 
 
@@ -147,12 +157,16 @@ def _edited(request: Request, output: Path | None, wish: EditWish, tell: Progres
     backup = backup_of(source) if wish.in_place else None
     if backup is None:
         check_target(target, source)
+    else:
+        warn_of_unfinished(target)
     states = file_states(source)
     _check_architecture(examined, wish)
     if wish.order_from is not None:
         wish = wish.with_order(order_of_data(wish.order_from))
     wish, fit = _fitted(examined, request, wish, tell)
-    job = _Job(request, examined, source, target, wish, _plan(examined, request, wish), tuple(states), origin, fit)
+    left_out = (*origin.left_out, *left_behind(source, read_contents(source), examined.manifest))
+    plan = _plan(examined, request, wish)
+    job = _Job(request, examined, source, target, wish, plan, tuple(states), left_out, origin, fit)
     report = _report(job)
     if wish.dry_run:
         return report
@@ -166,7 +180,7 @@ def _edited(request: Request, output: Path | None, wish: EditWish, tell: Progres
         if report.proof.holds:
             _add_record(folder, report)
             check_unchanged(source, states)
-            put_in_place(folder, target, backup)
+            put_in_place(folder, target, backup, origin.sources or (source,))
             report = replace(report, backup="" if backup is None else str(backup))
     return report
 
@@ -206,18 +220,34 @@ def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origi
             max_difference=merge.max_difference, tolerance=merge.tolerance,
         ),
         merge=merge,
+        left_out=origin.left_out,
         is_dry_run=wish.dry_run,
     )  # fmt: skip
+
+
+_BACKUP = ".before-edit"
 
 
 def backup_of(source: Path) -> Path:
     """Where a checkpoint that is edited in place is kept. Raises UsageError where that is taken."""
     check_path(source)
     named = _with_name(source)
-    backup = named.with_name(f"{named.name}.before-edit")
+    backup = named.with_name(f"{named.name}{_BACKUP}")
     if backup.exists():
         raise UsageError(f"{backup} exists already", "move the older backup away")
     return backup
+
+
+def _check_in_place(folder: Path) -> None:
+    """Raises where a checkpoint can't be edited in place, or where a kill came between the two renames of an edit."""
+    named = _with_name(folder)
+    backup = named.with_name(f"{named.name}{_BACKUP}")
+    if backup.is_dir() and not folder.exists():
+        how = f"bring it back: mv {shlex.quote(str(backup))} {shlex.quote(str(folder))}"
+        raise NotFound(f"{folder} isn't there: an earlier edit was ended before its result was in place", how)
+    if is_in_hub_cache(folder):
+        raise UsageError(f"{folder} is in the Hub's cache, whose files are named by their contents", "give -o DIR")
+    backup_of(folder)
 
 
 def _with_name(folder: Path) -> Path:
@@ -342,7 +372,7 @@ def _report(job: _Job) -> EditReport:
         temperature=wish.temperature,
         exact=plan.exact,
         approximate=plan.approximate,
-        left_out=old_heads(job.names, manifest),
+        left_out=job.left_out,
         proof=EditProof(reason="a dry run proves nothing" if wish.dry_run else ""),
         fit=job.fit,
         merge=job.origin.merge,
@@ -386,8 +416,8 @@ def _write(job: _Job, folder: Path, report: EditReport) -> None:
     is_converted = manifest.format is not WeightsFormat.SAFETENSORS
     rewritten = {header.file for header in manifest.tensors if is_converted or header.key in new}
     indexes = {name for name in job.names if name in INDEXES} if rewritten else set()
-    left_out = {*report.left_out, *rewritten, *indexes, _CONFIG, EDIT_RECORD}
-    copy_files(job.source, folder, [name for name in job.names if name not in left_out], link=job.wish.link)
+    taken = taken_names(job.names, report.left_out, *rewritten, *indexes, _CONFIG, EDIT_RECORD)
+    copy_files(job.source, folder, taken, link=job.wish.link)
     if rewritten:
         write_weights(folder, manifest, stored, new)
     write_small_file(folder / _CONFIG, json.dumps(plan.config, indent=2, ensure_ascii=False) + "\n")
@@ -398,7 +428,7 @@ def _add_card(folder: Path, report: EditReport) -> None:
     """A paragraph on the edit, in a model card."""
     card = folder / _CARD
     if card.is_file():
-        write_small_file(card, card_with_edit(card.read_text(encoding="utf-8", errors="replace"), _sentences(report)))
+        write_small_file(card, card_with_edit(card.read_bytes(), _sentences(report)))
 
 
 def _numbers_of(item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, job: _Job) -> Callable[[], torch.Tensor]:

@@ -56,9 +56,24 @@ def _shown(config: Mapping[str, Any], name: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def card_with_edit(card: str, sentences: Sequence[str]) -> str:
-    """A model card with a paragraph on the edit at its end."""
-    return "\n".join([card.rstrip(), "", "## Edited with headscope", "", *_bullets(sentences), ""])
+def card_with_edit(card: bytes, sentences: Sequence[str]) -> bytes:
+    """A model card with a paragraph on the edit at its end; what is there stays byte for byte.
+
+    The paragraph has the encoding and the line ends of the card; a character that the encoding lacks becomes an entity
+    of HTML, which Markdown shows.
+    """
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if card.startswith(mark)), "utf-8")
+    try:
+        text = card.decode(encoding)
+    except UnicodeDecodeError:
+        text, encoding = card.decode("latin-1"), "latin-1"
+    end = "\r\n" if "\r\n" in text else "\n"
+    gap = "" if text.endswith("\n") or not text else end
+    lines = [gap, "## Edited with headscope", "", *_bullets(sentences), ""]
+    return card + end.join(lines).encode(encoding, "xmlcharrefreplace")
+
+
+_BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
 def _bullets(sentences: Sequence[str]) -> Iterator[str]:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints import EDIT_RECORD
 from headscope.checkpoints.states.folders import OPTIMIZER, RESUME_FILES
+from headscope.editing.carried import INDEXES, left_behind, read_contents, taken_names
 from headscope.editing.proving import answer_task, prove_in_process
-from headscope.editing.writing import INDEXES, check_unchanged, copy_files, file_states, old_heads
+from headscope.editing.writing import check_unchanged, copy_files, file_states
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.reading import in_local_folder
 from headscope.examination.base.request import Progress, Request
@@ -68,9 +69,13 @@ class MergeProof:
         return None not in (self.max_difference, self.tolerance) and self.max_difference <= self.tolerance  # type: ignore[operator]
 
 
-def merge_into(folder: Path, request: Request, examined: Examined, base: Path, tell: Progress) -> AdapterMerge:
-    """Writes the merged checkpoint into `folder`. Raises Unsupported for a result that isn't proven, NotFound if a
-    source changes meanwhile."""
+def merge_into(
+    folder: Path, request: Request, examined: Examined, base: Path, tell: Progress
+) -> tuple[AdapterMerge, tuple[str, ...]]:
+    """Writes the merged checkpoint into `folder`; returns what was merged, and what stays behind.
+
+    Raises Unsupported for a result that isn't proven, NotFound if a source changes meanwhile.
+    """
     from headscope.model.quiet import quiet
 
     adapter = Path(request.reference)
@@ -79,7 +84,7 @@ def merge_into(folder: Path, request: Request, examined: Examined, base: Path, t
     with quiet():
         merged = _merged(request, examined, base)
         merged.save_pretrained(folder)
-    _copy_others(adapter, base, folder, examined.manifest)
+    left_out = _copy_others(adapter, base, folder, examined.manifest)
     del merged
     tell("proving the merge in a separate process")
     task = MergeTask(str(adapter), str(base), str(folder), request.model_class, request.trust_remote_code)
@@ -92,7 +97,8 @@ def merge_into(folder: Path, request: Request, examined: Examined, base: Path, t
         )
     facts = examined.report.adapter
     assert facts is not None and proof.max_difference is not None and proof.tolerance is not None  # no reason then
-    return AdapterMerge(facts.method, str(base), facts.saved, proof.max_difference, proof.tolerance, proof.inputs)
+    merge = AdapterMerge(facts.method, str(base), facts.saved, proof.max_difference, proof.tolerance, proof.inputs)
+    return merge, left_out
 
 
 def base_to_merge(request: Request, examined: Examined) -> Path:
@@ -150,14 +156,22 @@ def _is_of_training(name: str) -> bool:
     return name.startswith("checkpoint-") or any(fnmatchcase(last, pattern) for pattern in _OF_TRAINING)
 
 
-def _copy_others(adapter: Path, base: Path, folder: Path, manifest: CheckpointManifest) -> None:
-    """The tokenizer, the card and other files: those of the base, and over them those of the adapter."""
-    for place in (base, adapter):
-        names = tuple(file_states(place))
-        weights = {file.name for file in manifest.files}
-        left_out = {*old_heads(names, manifest), *weights, *INDEXES, "config.json", EDIT_RECORD}
-        kept = [name for name in names if name not in left_out and not _is_of_training(name)]
+def _copy_others(adapter: Path, base: Path, folder: Path, manifest: CheckpointManifest) -> tuple[str, ...]:
+    """Copies the tokenizer, the card and other files: those of the base, and over them those of the adapter.
+
+    Returns what stays behind but for the weights that were merged: what may hold a head, and what only the training of
+    the adapter needs.
+    """
+    merged = {*(file.name for file in manifest.files), *INDEXES, "config.json", EDIT_RECORD}
+    left_out: list[str] = []
+    for place, whose in ((base, "base model"), (adapter, "adapter")):
+        contents = read_contents(place)
+        left = {*left_behind(place, contents, manifest)} - merged
+        kept = [name for name in taken_names(contents.files, left, *merged) if not _is_of_training(name)]
         copy_files(place, folder, kept, link=False)
+        training = [name for name in contents.files if _is_of_training(name) and name not in merged]
+        left_out += [f"{name} ({whose})" for name in sorted({*left, *taken_names(training, left)})]
+    return tuple(left_out)
 
 
 def prove_merge_apart(task: MergeTask) -> MergeProof:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 import os
 import secrets
+import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import stat
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from functools import reduce
+from operator import and_
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
-from headscope.checkpoints.states.folders import RESUME_FILES
-from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
+from headscope.editing.carried import INDEXES, read_contents
+from headscope.errors import HeadscopeError, Malformed, NotFound, UnfinishedOutput, Unsupported, UsageError
 from headscope.facts import CheckpointManifest, TensorHeader, WeightsFormat
+from headscope.outputs import is_in_hub_cache
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     import torch
@@ -27,12 +39,6 @@ if TYPE_CHECKING:
 _PIECE = 16_000_000
 """Bytes that are copied at a time."""
 _DTYPES = {torch_name: (name, bits) for name, (torch_name, bits) in SAFETENSORS.items()}
-_EXPORTS = (".onnx", ".onnx_data", ".gguf", ".h5", ".msgpack", ".ot", ".tflite", ".mlmodel")
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-"""What may hold the old head: exported models anywhere, and weights beside those that Transformers loads."""
-_NOT_WEIGHTS = ("training_args.bin", *RESUME_FILES)
-_OF_TOOLS = (".git", ".cache")
-INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _ALIGNMENT = 8
 
 
@@ -62,6 +68,9 @@ def check_target(output: Path, *read: Path) -> None:
     inside = next((folder for folder in read if output.resolve().is_relative_to(folder.resolve())), None)
     if inside is not None:
         raise UsageError(f"{output} is inside {inside}, which is read", "give a folder beside it")
+    if is_in_hub_cache(output.parent):
+        raise UsageError(f"{output} is in the Hub's cache, which only its client writes to", "give a folder elsewhere")
+    warn_of_unfinished(output)
 
 
 def check_path(path: Path) -> None:
@@ -74,18 +83,50 @@ def check_path(path: Path) -> None:
 
 @contextmanager
 def staged(output: Path) -> Iterator[Path]:
-    """A folder beside the result to write into; removed in the end, unless `finish` has renamed it.
+    """A folder beside the result to write into; removed in the end, unless `put_in_place` has renamed it.
 
-    Raises WriteFailed where the system refuses to write.
+    It is locked as long as it is written to, so that a later run knows one that a kill left. Raises WriteFailed where
+    the system refuses to write.
     """
-    folder = output.parent / f".{output.name}.{secrets.token_urlsafe(6)}"
+    folder = output.parent / f"{_staging_prefix(output)}{secrets.token_hex(4)}"
+    lock = None
     try:
         folder.mkdir(0o700)  # inside the try: a signal may come as soon as it is there
+        lock = _locked(folder)
         yield folder
     except OSError as err:
         raise _failed(output, err) from err
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _staging_prefix(output: Path) -> str:
+    return f".{output.name}.headscope-"
+
+
+def _locked(folder: Path) -> int | None:
+    """A descriptor that holds the lock of a folder; None where another process has it, or there are no locks."""
+    if fcntl is None:
+        return None
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def warn_of_unfinished(output: Path) -> None:
+    """Warns of folders that killed runs left beside a result, with the command that removes them."""
+    for folder in sorted(output.parent.glob(f"{glob.escape(_staging_prefix(output))}*")):
+        lock = _locked(folder) if folder.is_dir() and not folder.is_symlink() else None
+        if lock is not None:
+            os.close(lock)
+            text = f"an earlier run was killed and left {folder}; remove it with: rm -r {shlex.quote(str(folder))}"
+            warnings.warn(text, UnfinishedOutput, stacklevel=2)
 
 
 def _failed(output: Path, err: OSError) -> WriteFailed:
@@ -93,11 +134,12 @@ def _failed(output: Path, err: OSError) -> WriteFailed:
     return WriteFailed(f"{output} could not be written: {why}", "free some space, or write elsewhere")
 
 
-def put_in_place(folder: Path, output: Path, backup: Path | None) -> None:
-    """Makes a folder the result by renaming it; what is there is kept as `backup`, or is an empty folder."""
-    mask = os.umask(0)
-    os.umask(mask)
-    folder.chmod(0o777 & ~mask)  # `staged` gives it to its owner alone
+def put_in_place(folder: Path, output: Path, backup: Path | None, sources: Sequence[Path]) -> None:
+    """Makes a folder the result by renaming it; what is there is kept as `backup`, or is an empty folder.
+
+    The result has no permissions that `sources`, the folders that it was made of, don't have.
+    """
+    limit_permissions(folder, sources, output)
     for path in (*folder.rglob("*"), folder):  # files that a library wrote too
         _sync(path)
     if backup is not None:
@@ -111,6 +153,48 @@ def put_in_place(folder: Path, output: Path, backup: Path | None) -> None:
             backup.rename(output)
         raise
     _sync(output.parent)
+
+
+def limit_permissions(folder: Path, sources: Sequence[Path], output: Path) -> None:
+    """Gives what is in a new folder the permissions of the same file in the sources; what is new there, those that all
+    sources share, and that the process gives to new files.
+    """
+    own_files, own_folders = _modes_of_new(folder)
+    files = [item for source in sources for item in source.iterdir() if item.is_file()]
+    shared = _shared_mode(files, own_files)
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+            continue  # a link: its permissions are those of the source
+        same = [source / path.relative_to(folder) for source in sources if (source / path.relative_to(folder)).exists()]
+        if path.is_dir():
+            path.chmod(_shared_mode(same or sources, own_folders) | _OWNER_IN_FOLDER)
+        else:
+            path.chmod((_shared_mode(same, 0o7777) if same else shared) | _OWNER)
+    places = [*sources, *([output] if output.is_dir() else [])]
+    folder.chmod(_shared_mode(places, own_folders) | _OWNER_IN_FOLDER)
+
+
+_OWNER, _OWNER_IN_FOLDER = 0o600, 0o700
+
+
+def _shared_mode(paths: Iterable[Path], most: int) -> int:
+    """The permissions that all files or folders give, of those in `most`."""
+    return reduce(and_, (stat.S_IMODE(path.stat().st_mode) for path in paths), most)
+
+
+def _modes_of_new(folder: Path) -> tuple[int, int]:
+    """The permissions that this process gives to new files and folders, seen by making one of each.
+
+    Reading the umask would mean to set it for a moment, for all threads of the process.
+    """
+    place = folder / ".permissions"
+    place.mkdir()
+    file = place / "file"
+    file.touch()
+    found = stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(place.stat().st_mode)
+    shutil.rmtree(place)
+    return found
 
 
 def _sync(path: Path) -> None:
@@ -128,12 +212,8 @@ FileStates = Mapping[str, tuple[int, int, int]]
 
 def file_states(folder: Path) -> FileStates:
     """What tells that a file has changed: its size, its time and its number, by its name in the folder."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.relative_to(folder).parts[0] not in _OF_TOOLS:
-            state = path.stat()
-            found[str(path.relative_to(folder))] = (state.st_size, state.st_mtime_ns, state.st_ino)
-    return found
+    states = {name: (folder / name).stat() for name in read_contents(folder).files}
+    return {name: (state.st_size, state.st_mtime_ns, state.st_ino) for name, state in states.items()}
 
 
 def check_unchanged(folder: Path, states: FileStates) -> None:
@@ -144,27 +224,18 @@ def check_unchanged(folder: Path, states: FileStates) -> None:
         raise NotFound(f"{changed[0]} changed while it was read", "run the command again")
 
 
-def old_heads(names: Sequence[str], manifest: CheckpointManifest) -> tuple[str, ...]:
-    """The files of a checkpoint that hold the old head, besides the weights that are edited."""
-    weights = {file.name for file in manifest.files}
-    is_sharded = manifest.format is WeightsFormat.SAFETENSORS and len(weights) > 1
-    other_indexes = {name for name in INDEXES if not (is_sharded and name == INDEXES[0])}
-    return tuple(
-        name
-        for name in names
-        if name not in weights
-        and not any(fnmatchcase(name, pattern) for pattern in _NOT_WEIGHTS)
-        and (name.endswith(_EXPORTS) or ("/" not in name and name.endswith(_WEIGHTS)) or name in other_indexes)
-    )
-
-
 def copy_files(source: Path, folder: Path, names: Sequence[str], *, link: bool) -> None:
-    """Copies files with their folders and times; with `link`, they are hard links where the file system has them."""
+    """Copies files with their folders, times and permissions; with `link`, weights are hard links where the file system
+    has them.
+
+    Only safetensors files are linked: what saves them writes a new file and renames it, while a tokenizer, a text or
+    `torch.save` is written into the file that is there, which would be the source.
+    """
     for name in names:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         origin = (source / name).resolve()  # the Hub's cache holds links
-        if link:
+        if link and name.endswith(".safetensors"):
             try:
                 os.link(origin, target)
                 continue
@@ -176,11 +247,10 @@ def copy_files(source: Path, folder: Path, names: Sequence[str], *, link: bool) 
         _sync(target)
 
 
-def write_small_file(path: Path, text: str) -> None:
-    """Writes a small file, whose name may be that of a link to the source."""
+def write_small_file(path: Path, content: str | bytes) -> None:
+    """Writes a small file, whose name may be that of a link to the source; a text as UTF-8."""
     path.unlink(missing_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     _sync(path)
 
 
@@ -201,7 +271,7 @@ def write_weights(
         tensors = [new.get(header.key) or NewTensor(header) for header in headers]
         _write_file(folder / names[file], tensors, stored, manifest)
     if len(by_file) > 1:
-        _write_index(folder, manifest, names, new)
+        _write_index(folder, manifest, stored, names, new)
 
 
 def _file_names(manifest: CheckpointManifest) -> dict[str, str]:
@@ -275,11 +345,25 @@ def _write_numbers(file: BinaryIO, item: NewTensor, stored: StoredFiles) -> None
 
 
 def _write_index(
-    folder: Path, manifest: CheckpointManifest, names: Mapping[str, str], new: Mapping[str, NewTensor]
+    folder: Path,
+    manifest: CheckpointManifest,
+    stored: StoredFiles,
+    names: Mapping[str, str],
+    new: Mapping[str, NewTensor],
 ) -> None:
-    sizes = (size_of_tensor(new[header.key].header if header.key in new else header) for header in manifest.tensors)
-    index = {
-        "metadata": {"total_size": sum(sizes)},
-        "weight_map": {header.key: names[header.file] for header in manifest.tensors},
-    }
+    """Writes the index of several weight files: that of the source with the new names and sizes, if it has one."""
+    headers = [(header, new[header.key].header if header.key in new else header) for header in manifest.tensors]
+    index = _index_of_source(stored, manifest)
+    metadata = index.get("metadata")
+    totals = dict(metadata) if isinstance(metadata, dict) else {}
+    totals["total_size"] = sum(size_of_tensor(after) for _, after in headers)
+    if type(totals.get("total_parameters")) is int:
+        totals["total_parameters"] += sum(math.prod(after.shape) - math.prod(before.shape) for before, after in headers)
+    index |= {"metadata": totals, "weight_map": {header.key: names[header.file] for header, _ in headers}}
     write_small_file(folder / INDEXES[0], json.dumps(index, indent=2, sort_keys=True) + "\n")
+
+
+def _index_of_source(stored: StoredFiles, manifest: CheckpointManifest) -> dict[str, Any]:
+    """The index of the files that are edited; empty where there is none, as for a repair that makes several files."""
+    path = Path(manifest.reference) / INDEXES[stored.is_pickled]
+    return parse_object(path.read_bytes(), path.name) if path.is_file() else {}

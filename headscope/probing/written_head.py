@@ -140,7 +140,8 @@ def write_head(
             proof.difference, task.tolerance, proof.failure,
         )  # fmt: skip
         if not proof.failure:
-            put_in_place(folder, output, None)
+            place = Path(source.place.reference)
+            put_in_place(folder, output, None, (place,) if place.is_dir() else ())
     return written
 
 

@@ -9,8 +9,8 @@ import typer
 
 from headscope.cli.completion import complete_checkpoint, complete_engine, complete_rules, complete_severity
 from headscope.cli.failure import report_failure
-from headscope.cli.options import OutputFile, Quiet, Reach, Wanted, option
-from headscope.cli.output import check_output, write_file, write_screen, write_stderr, write_text
+from headscope.cli.options import OutputFile, Quiet, Reach, Wanted, Writes, option
+from headscope.cli.output import write_file, write_screen, write_stderr, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, HeadscopeError, UsageError
 
@@ -81,7 +81,9 @@ class Rules:
         Path | None, option("--baseline", "Ignore the findings recorded in FILE.", "FILE", panel=_RULES)
     ] = None
     write_baseline: Annotated[
-        Path | None, option("--write-baseline", "Record the findings in FILE, for --baseline.", "FILE", panel=_RULES)
+        Path | None,
+        option("--write-baseline", "Record the findings in FILE, for --baseline.", "FILE", panel=_RULES),
+        Writes.FILE,
     ] = None
     no_numbers: Annotated[
         bool,
@@ -189,8 +191,6 @@ def check_command(  # noqa: PLR0917  Typer passes every option by name
     ] = None,
 ) -> int:
     """Gate a pipeline: findings with remedies, and an exit code (1 failed, 3 not determined)."""
-    check_output(written.output)
-    check_output(rules.write_baseline)
     options = (
         wanted.keywords()
         | reach.keywords()

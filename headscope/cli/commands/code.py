@@ -3,7 +3,7 @@
 from typing import Annotated, get_args
 
 from headscope.cli.options import OutputFile, Quiet, Source, Wanted, option
-from headscope.cli.output import check_output, write_text
+from headscope.cli.output import write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
 
@@ -35,7 +35,6 @@ def code_command(  # noqa: PLR0917  Typer passes them by name
     quiet: Quiet = False,
 ) -> int:
     """Write a Python module with a classifier that loads the checkpoint and trains, without data."""
-    check_output(output)
     options = wanted.keywords()
     with telling_progress(quiet) as tell:
         from headscope import api

@@ -7,7 +7,7 @@ import typer
 
 from headscope.cli.completion import complete_model
 from headscope.cli.options import Output, Reach, Wanted, option
-from headscope.cli.output import check_output, write_report
+from headscope.cli.output import write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
 
@@ -37,7 +37,6 @@ def compare_command(
     output: Output,
 ) -> int:
     """Compare heads side by side: class, pooling, operations, shapes, weights, labels, loss."""
-    check_output(output.output)
     options = wanted.keywords() | reach.keywords()
     with telling_progress(output.quiet) as tell:
         from headscope import api

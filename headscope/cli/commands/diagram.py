@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from headscope.cli.options import FailOnMissing, OutputFile, Source, Wanted, option
-from headscope.cli.output import check_output, exit_status, write_screen, write_text
+from headscope.cli.output import exit_status, write_screen, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import UsageError
 
@@ -55,7 +55,6 @@ def diagram_command(  # noqa: PLR0917  Typer passes every option by name
     exit_code: FailOnMissing = False,
 ) -> int:
     """Draw the head in the terminal, or as Mermaid, DOT, SVG or HTML."""
-    check_output(output)
     in_terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
     drawing = format or (Drawing.text if in_terminal else _drawing_of(output))
     options = wanted.keywords()

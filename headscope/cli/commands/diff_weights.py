@@ -4,7 +4,7 @@ from functools import partial
 from typing import Annotated
 
 from headscope.cli.options import FailOnMissing, Output, Source, Wanted, option
-from headscope.cli.output import check_output, exit_status, write_report
+from headscope.cli.output import exit_status, write_report
 from headscope.cli.progress import telling_progress
 
 Every = Annotated[bool, option("--all", "Also list the loaded parameters.")]
@@ -14,7 +14,6 @@ def diff_weights_command(
     wanted: Wanted, source: Source, output: Output, every: Every = False, exit_code: FailOnMissing = False
 ) -> int:
     """Compare each parameter with the checkpoint: new, mismatched, unused, tied, renamed."""
-    check_output(output.output)
     options = wanted.keywords()
     with telling_progress(output.quiet) as tell:
         from headscope import api

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headscope.cli.commands.check import Split, TextColumns
-from headscope.cli.options import JsonAlone, ModelClass, Pages, Quiet, TrustRemoteCode, option
+from headscope.cli.options import JsonAlone, ModelClass, Pages, Quiet, TrustRemoteCode, Writes, option
 from headscope.cli.output import write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
@@ -121,7 +121,9 @@ class ConfigChangeOptions:
 class ResultOptions:
     """How the result is written and shown."""
 
-    output: Annotated[Path | None, option("-o --output", "The folder to write.", "DIR", panel=_RESULT)] = None
+    output: Annotated[
+        Path | None, option("-o --output", "The folder to write.", "DIR", panel=_RESULT), Writes.FOLDER
+    ] = None
     merge_adapter: Annotated[
         bool, option("--merge-adapter", "MODEL is an adapter: merge it into its base model first.", panel=_RESULT)
     ] = False

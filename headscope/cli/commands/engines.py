@@ -4,7 +4,7 @@ from typing import Annotated
 
 from headscope.cli.completion import complete_engine
 from headscope.cli.options import Output, Source, option
-from headscope.cli.output import check_output, write_report
+from headscope.cli.output import write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
@@ -40,7 +40,6 @@ def engines_command(  # noqa: PLR0917  Typer passes every option by name
     details: Annotated[bool, option("--details", "Show where each row was read, precision, what is cut.")] = False,
 ) -> int:
     """Compare the heads that inference engines run with that of Transformers (exit code 1: different)."""
-    check_output(output.output)
     with telling_progress(output.quiet) as tell:
         from headscope import api
 

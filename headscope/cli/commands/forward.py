@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, cast
 
 from headscope.cli.options import Output, Source, Wanted, option
-from headscope.cli.output import check_output, write_report
+from headscope.cli.output import write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
 
@@ -34,7 +34,6 @@ def forward_command(  # noqa: PLR0917  Typer passes every option by name
     audio: Annotated[str | None, option("--audio", "A WAV file to score.", "FILE", panel=_INPUT)] = None,
 ) -> int:
     """Run a forward pass: the shape at each stage, and with real weights the score of each label."""
-    check_output(output.output)
     options = wanted.keywords()
     default = "cpu" if text or image or audio else "meta"  # scores need weights
     with telling_progress(output.quiet) as tell:

@@ -5,7 +5,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 from headscope.cli.options import FailOnMissing, Json, OutputFile, Quiet, Source, Wanted, given_words, option
-from headscope.cli.output import check_output, exit_status, write_screen, write_text
+from headscope.cli.output import exit_status, write_screen, write_text
 from headscope.cli.progress import telling_progress
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ def inspect_command(  # noqa: PLR0917  Typer passes them by name
     exit_code: FailOnMissing = False,
 ) -> int:
     """Show a classifier's head: operations, shapes, weights, pooling and labels."""
-    check_output(output.output)
     options = wanted.keywords()
     with telling_progress(output.quiet) as tell:
         from headscope import api

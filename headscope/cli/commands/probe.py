@@ -17,11 +17,12 @@ from headscope.cli.options import (
     Token,
     TrustRemoteCode,
     Variant,
+    Writes,
     check_timeout,
     model_argument,
     option,
 )
-from headscope.cli.output import check_output, write_report, write_text
+from headscope.cli.output import write_report, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
@@ -144,6 +145,7 @@ class ScoringGroup:
         option(
             "--features", "Keep the vectors in DIR, as .npy files (default: a temporary folder).", "DIR", panel=_RUN
         ),
+        Writes.FOLDER,
     ] = None
     write_head: Annotated[
         Path | None,
@@ -153,6 +155,7 @@ class ScoringGroup:
             "DIR",
             panel="Output",
         ),
+        Writes.FOLDER,
     ] = None
 
     def keywords(self) -> dict[str, Any]:
@@ -199,7 +202,6 @@ def probe_command(  # noqa: PLR0917  Typer passes them by name
     code: Code = False,
 ) -> int:
     """Score every vector that a classifier could read on labeled texts, and name the best."""
-    check_output(output.output)
     texts = labeled.keywords()
     drawing = _drawing_of(output.output)
     kinds = [

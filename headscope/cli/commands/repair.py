@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headscope.cli.options import JsonAlone, ModelClass, Pages, Quiet, TrustRemoteCode, option
+from headscope.cli.options import JsonAlone, ModelClass, Pages, Quiet, TrustRemoteCode, Writes, option
 from headscope.cli.output import write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
@@ -44,7 +44,7 @@ class LackingOptions:
 class RepairedOptions:
     """How the result is written and shown."""
 
-    output: Annotated[Path, option("-o --output", "The folder to write.", "DIR", panel=_RESULT)]
+    output: Annotated[Path, option("-o --output", "The folder to write.", "DIR", panel=_RESULT), Writes.FOLDER]
     link: Annotated[bool, option("--link", "Link files that don't change instead of copying.", panel=_RESULT)] = False
     dry_run: Annotated[bool, option("--dry-run", "Show the repair; write nothing.", panel=_RESULT)] = False
     json: JsonAlone = False

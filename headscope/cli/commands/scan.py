@@ -26,10 +26,11 @@ from headscope.cli.options import (
     TaskName,
     Timeout,
     Token,
+    Writes,
     option,
 )
-from headscope.cli.output import check_output, print_screen, tell_written, write_file, write_stderr, write_stdout
-from headscope.cli.progress import ended_by_sigterm, is_watched
+from headscope.cli.output import print_screen, signed_text, tell_written, write_file, write_stderr, write_stdout
+from headscope.cli.progress import ended_by_signals, is_watched
 from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ class TableOptions:
             "OUT",
             panel=_TABLE,
         ),
+        Writes.TABLE,
     ] = None
     resume: Annotated[bool, option("--resume", "Continue OUT: skip the models that it holds.", panel=_TABLE)] = False
     only_new: Annotated[bool, option("--only-new", "Continue OUT: skip the commits that it holds.", panel=_TABLE)] = (
@@ -164,6 +166,7 @@ class TableOptions:
         option(
             "--summary", "Write the summary to FILE too: .txt, .md, .html or .json; repeatable.", "FILE", panel=_TABLE
         ),
+        Writes.FILE,
     ] = None
     format: Annotated[Format, option("--format", "Format of the summary: text or json.", "FORMAT", panel=_TABLE)] = (
         Format.text
@@ -218,7 +221,7 @@ def scan_command(
     given = hub.keywords() | {name: value for name, value in vars(work).items() if value is not None}
     given |= {name: value for name, value in vars(rules).items() if value is not None}
     executor, stdout = given.pop("executor"), RowsOnStdout()
-    with ended_by_sigterm(), _progress(table.quiet or _rows_on_screen(table)) as done:
+    with ended_by_signals(), _progress(table.quiet or _rows_on_screen(table)) as done:
         write = None if table.place else stdout.write
         place = ScanOutput(table.place, write, table.resume, table.only_new, progress=done, executor=executor)
         found = run_scan(read, place, **given)
@@ -263,7 +266,6 @@ def check_summaries(paths: Sequence[Path], table: str | None, listed: str | None
             raise UsageError(f"--summary {path} is in the folder of the rows", "name a file in another folder")
         if listed is not None and target == Path(os.path.realpath(listed)):
             raise UsageError(f"--summary {path} is the list of models", "name another file")
-        check_output(path, "--summary")
 
 
 def _rows_on_screen(table: TableOptions) -> bool:
@@ -348,7 +350,7 @@ def _json(found: "ScanSummary") -> str:
 
 
 _FORMATS: "dict[str, Callable[[ScanSummary], str]]" = {
-    ".txt": _as_text,
+    ".txt": lambda found: signed_text(_as_text(found)),
     ".md": _markdown,
     ".html": _html,
     ".json": _json,

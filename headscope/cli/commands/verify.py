@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from headscope.cli.commands.check import Written, exit_code, rules_option
 from headscope.cli.completion import complete_checkpoint, complete_severity
 from headscope.cli.options import NumLabels, Reach, check_num_labels, given_words, model_argument, option
-from headscope.cli.output import check_output, write_screen, write_text
+from headscope.cli.output import write_screen, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
@@ -128,7 +128,6 @@ def verify_command(  # noqa: PLR0917  Typer passes every option by name
     model: WithWeights, compare: Compare, server: Server, reach: Reach, asked: Asked, written: Written
 ) -> int:
     """Load a model for real and compare it with its checkpoint's bytes, or a server's scores with the checkpoint's."""
-    check_output(written.output)
     check_num_labels(compare.num_labels, None)
     engine = _engine_of(compare, server)
     if server.url is not None or engine is not None:

@@ -17,11 +17,12 @@ from headscope.checkpoints.states.folders import TakeFolder
 from headscope.checkpoints.states.peft_keys import MergePeft
 from headscope.checkpoints.states.training_file import CopyWeights, SaveInside
 from headscope.checkpoints.states.wrapped_keys import RenameKeys
+from headscope.editing.carried import INDEXES
 from headscope.editing.proving import answer_task, prove_in_process, same_bytes
 from headscope.editing.repair.given import check_trust
 from headscope.editing.repair.split_weights import open_safetensors
 from headscope.editing.repair.steps import RepairStep, files_taken, kept_files, repaired_tensors, states_in
-from headscope.editing.writing import INDEXES, file_states
+from headscope.editing.writing import file_states
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.base.request import Request
 from headscope.facts.results.repair import RepairProof

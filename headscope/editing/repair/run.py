@@ -84,7 +84,7 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
             record = json.dumps(report.to_dict(), indent=2, ensure_ascii=False)
             write_small_file(result / REPAIR_RECORD, f"{record}\n")
             check_unchanged(source, before)
-            put_in_place(result, output, None)
+            put_in_place(result, output, None, (source,))
     return report
 
 

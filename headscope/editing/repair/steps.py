@@ -14,8 +14,9 @@ from headscope.checkpoints.states.folders import TakeFolder
 from headscope.checkpoints.states.peft_keys import MergePeft
 from headscope.checkpoints.states.training_file import CopyWeights, SaveInside, SavePickledModel
 from headscope.checkpoints.states.wrapped_keys import RenameKeys
+from headscope.editing.carried import INDEXES
 from headscope.editing.repair.split_weights import split_tensors
-from headscope.editing.writing import INDEXES, NewTensor, size_of_tensor
+from headscope.editing.writing import NewTensor, size_of_tensor
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.base.reading import read_checkpoint
 from headscope.examination.base.request import Request

@@ -29,8 +29,8 @@ from headscope.examination.base.environment import environment
 from headscope.facts import CheckpointManifest
 from headscope.facts.plain import restore, store
 from headscope.facts.results.environment import package_version, tool_version
+from headscope.outputs import write_whole
 from headscope.upstream.sources import sources_stamp
-from headscope.whole_file import write_whole
 
 _FORMAT = 3
 MOST_ENTRIES = 300
@@ -104,9 +104,11 @@ class Cache:
         return (self._folder or Path()) / f"{key}-{kind.__name__.lower()}.json"
 
     def _make_room(self) -> None:
-        """Removes the entries that were not used for the longest time, beyond the limits."""
+        """Removes the entries that were not used for the longest time, beyond the limits; never another's file."""
         entries = []
         for file in (self._folder or Path()).glob("*.json"):
+            if not _NAME.fullmatch(file.name):
+                continue
             try:
                 status = file.stat()
             except OSError:  # another process was faster

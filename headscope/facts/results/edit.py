@@ -275,7 +275,7 @@ class EditReport:
     approximate: tuple[str, ...] = ()
     """What holds only approximately, in sentences."""
     left_out: tuple[str, ...] = ()
-    """Files of the source that were not copied, because they hold the old head in another format."""
+    """What stays behind in the source: files that may hold the old head, and what isn't part of a model."""
     fit: EditFit | None = None
     """What was fitted to labeled texts; null without `--fit`."""
     merge: AdapterMerge | None = None

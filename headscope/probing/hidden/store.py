@@ -22,9 +22,9 @@ from headscope.facts.counting import counted, few_of
 from headscope.facts.plain import restore, store
 from headscope.facts.probing.data import LayerNumbers, Precision
 from headscope.facts.probing.result import Vector
+from headscope.outputs import is_in_hub_cache, write_whole
 from headscope.probing.arrays import Array
 from headscope.probing.hidden.pooled import LayerVector, PooledTokens, all_vectors
-from headscope.whole_file import write_whole
 
 MANIFEST = "features.json"
 _SCORES = "scores"
@@ -314,6 +314,8 @@ def vector_folder(given: str | None) -> Iterator[Path]:
             yield Path(name)
         return
     place = Path(given)
+    if is_in_hub_cache(place):
+        raise UsageError(f"--features {given} is in the Hub's cache, which only its client writes to", "name a folder")
     try:
         place.mkdir(parents=True, exist_ok=True)
         strangers = sorted(item.name for item in place.iterdir() if not _is_ours(item))

@@ -27,6 +27,7 @@ from headscope.render.text.safe import label, safe
 
 _MARGIN = 14
 _MOST_ROWS = 24
+_MOST_LEFT = 8
 _TONES = {EditVerdict.PROVEN: Tone.GOOD, EditVerdict.PLANNED: Tone.NOTE, EditVerdict.REFUSED: Tone.ERROR}
 _ORIGINS = {
     LabelOrigin.KEPT: "kept",
@@ -107,8 +108,8 @@ def _facts(report: EditReport) -> Iterator[tuple[str, str]]:
     if not report.is_dry_run:
         yield "proof", _proof(report)
     if report.left_out:
-        files = list_of(report.left_out, 4)
-        yield "left out", f"{files}: what else holds weights would still hold the old head"
+        files = list_of(report.left_out, _MOST_LEFT)
+        yield "left out", f"{files}: they stay in the source, as they may hold the old head or aren't part of a model"
     if report.backup:
         new, old = shlex.quote(report.output), shlex.quote(report.backup)
         yield "backup", f"{report.backup} is the checkpoint as it was; to go back: rm -r {new} && mv {old} {new}"

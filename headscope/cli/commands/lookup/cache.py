@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from headscope.cli.options import Output, option
-from headscope.cli.output import check_output, write_report
+from headscope.cli.output import write_report
 from headscope.errors import ExitCode
 
 Clear = Annotated[
@@ -13,7 +13,6 @@ Clear = Annotated[
 
 def cache_command(output: Output, clear: Clear = False) -> int:
     """Show what headscope keeps on disk, or remove it."""
-    check_output(output.output)
     from headscope.api.lookup.disk import disk_usage
     from headscope.render.screens.lookup.cache import cache_screen, cache_verdict
     from headscope.render.text.document import cache_document

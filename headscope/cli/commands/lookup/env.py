@@ -1,12 +1,11 @@
 """`headscope env`."""
 
 from headscope.cli.options import Pages
-from headscope.cli.output import check_output, write_report
+from headscope.cli.output import write_report
 
 
 def env(output: Pages) -> int:
     """Show versions and settings for a bug report."""
-    check_output(output.output)
     from headscope.examination.base.environment import surroundings
     from headscope.render.screens.lookup.env import env_screen
     from headscope.render.text.document import environment_document

@@ -6,7 +6,7 @@ import typer
 
 from headscope.cli.completion import complete_topic
 from headscope.cli.options import Pages
-from headscope.cli.output import check_output, write_report
+from headscope.cli.output import write_report
 from headscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def _found(words: list[str]) -> "tuple[Topic, ...]":
 
 def explain_command(output: Pages, topic: TopicName = None) -> int:
     """Explain rules, poolings, operations, ideas, words on the screens or classes; without TOPIC, list them."""
-    check_output(output.output)
     from headscope.render.parts import explain as pages
 
     if not topic:

@@ -6,7 +6,7 @@ import typer
 
 from headscope.cli.completion import complete_pattern, complete_pooling
 from headscope.cli.options import Output, option, task_option
-from headscope.cli.output import check_output, write_report
+from headscope.cli.output import write_report
 from headscope.cli.progress import telling_progress
 
 
@@ -52,7 +52,6 @@ def heads_command(  # noqa: PLR0917  Typer passes every option by name
     no_cache: Annotated[bool, option("--no-cache", "Trace every class, whatever is known of it.")] = False,
 ) -> int:
     """List every classification class of the installed Transformers; needs no checkpoint."""
-    check_output(output.output)
     with telling_progress(output.quiet) as tell:
         from headscope import api
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
-from headscope.cli.options import JsonAlone, Source, option
-from headscope.cli.output import check_output, write_stdout
+from headscope.cli.options import JsonAlone, Source, Writes, option
+from headscope.cli.output import write_stdout
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
-SnapshotFile = Annotated[Path, option("-o --output", "The file to write.", "FILE")]
+SnapshotFile = Annotated[Path, option("-o --output", "The file to write.", "FILE"), Writes.FILE]
 
 
 Silent = Annotated[bool, option("-q --quiet", "Print nothing and show no progress.")]
@@ -18,7 +18,6 @@ def snapshot_command(source: Source, output: SnapshotFile, json: JsonAlone = Fal
     """Save the config and tensor headers in one small file that every command accepts as MODEL."""
     if str(output) == "-":
         raise UsageError("-o -: a snapshot is written atomically, which stdout can't guarantee", "name a file")
-    check_output(output)
     with telling_progress(quiet) as tell:
         from headscope import api
 

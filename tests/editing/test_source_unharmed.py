@@ -1,0 +1,257 @@
+"""What an edit must not do to the source, to the Hub's cache, to permissions and to files that aren't its own."""
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, models
+
+import headscope
+from headscope.cli.app import main
+from headscope.editing import checkpoint_edit
+from headscope.editing.config_changes import card_with_edit
+from headscope.editing.proving import prove_here
+from headscope.errors import NotFound, UnfinishedOutput, UsageError
+from tests.cli.test_outputs import digests
+from tests.editing.test_checkpoint_edit import saved
+
+
+@pytest.fixture(autouse=True)
+def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof in this process, where no process is ended."""
+    if "ended" not in request.function.__name__:
+        monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
+
+
+def make_classifier(folder: Path) -> Path:
+    """A classifier in shards, with a tokenizer that Transformers saved."""
+    saved("BertForSequenceClassification", folder, max_shard_size="20KB")
+    words = {word: at for at, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"))}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(folder)
+    (folder / "README.md").write_text("# A model\n")
+    return folder
+
+
+def into_cache(folder: Path, root: Path) -> Path:
+    """A copy of a checkpoint as the Hub's client keeps it: links into `blobs`."""
+    repository = root / "models--owner--name"
+    snapshot = repository / "snapshots" / ("a" * 40)
+    for part in (snapshot, repository / "blobs", repository / "refs"):
+        part.mkdir(parents=True)
+    for path in folder.iterdir():
+        shutil.copy(path, repository / "blobs" / f"blob-{path.name}")
+        (snapshot / path.name).symlink_to(f"../../blobs/blob-{path.name}")
+    return snapshot
+
+
+@pytest.mark.parametrize("in_cache", [False, True])
+def test_a_linked_result_can_be_saved_into_without_writing_through_to_the_source(
+    tmp_path: Path, in_cache: bool
+) -> None:
+    source = make_classifier(tmp_path / "old")
+    source = into_cache(source, tmp_path) if in_cache else source
+    before = digests(source)
+    found = headscope.edit(source, tmp_path / "new", drop="bad", link=True)
+    assert found.verdict.value == "proven"
+    linked = {path.name for path in (tmp_path / "new").iterdir() if path.stat().st_nlink > 1}
+    assert linked and all(name.endswith(".safetensors") for name in linked)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "new")
+    tokenizer.add_tokens(["new"])
+    tokenizer.save_pretrained(tmp_path / "new")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "new")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    model.save_pretrained(tmp_path / "new", max_shard_size="20KB")
+    for path in (tmp_path / "new").iterdir():
+        if path.suffix not in (".safetensors",):
+            with path.open("a") as file:
+                file.write("\n")
+    assert digests(source) == before
+
+
+def test_the_hubs_cache_is_not_edited_in_place_and_not_written_into(tmp_path: Path) -> None:
+    snapshot = into_cache(make_classifier(tmp_path / "old"), tmp_path)
+    before = digests(snapshot)
+    (tmp_path / "elsewhere").symlink_to(snapshot)
+    for path in (snapshot, tmp_path / "elsewhere", f"{snapshot}/"):
+        with pytest.raises(UsageError, match="cache"):
+            headscope.edit(path, in_place=True, drop="bad")
+    for output in (snapshot.parent / "new", snapshot.parents[1] / "blobs" / "new"):
+        with pytest.raises(UsageError, match="Hub's cache"):
+            headscope.edit(tmp_path / "old", output, drop="bad")
+    loose = tmp_path / "loose"  # links into blobs, without the folders of a cache around
+    loose.mkdir()
+    for path in snapshot.iterdir():
+        (loose / path.name).symlink_to(path.resolve())
+    with pytest.raises(UsageError, match="Hub's cache"):
+        headscope.edit(loose, in_place=True, drop="bad")
+    assert digests(snapshot) == before
+
+
+def modes(folder: Path) -> dict[str, int]:
+    found = {path.relative_to(folder).as_posix(): stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*")}
+    return found | {".": stat.S_IMODE(folder.stat().st_mode)}
+
+
+@pytest.mark.parametrize("place", ["new", "existing", "in place"])
+@pytest.mark.parametrize(("of_folder", "of_file"), [(0o700, 0o600), (0o750, 0o640), (0o755, 0o644)])
+def test_the_result_has_no_permission_that_the_source_lacks(
+    tmp_path: Path, place: str, of_folder: int, of_file: int
+) -> None:
+    source = make_classifier(tmp_path / "old")
+    (source / "1_Pooling").mkdir(mode=0o700)
+    (source / "1_Pooling" / "config.json").write_text("{}")
+    for path in source.rglob("*"):
+        path.chmod(of_folder if path.is_dir() else of_file)
+    source.chmod(of_folder)
+    new = tmp_path / "new"
+    if place == "existing":
+        new.mkdir(mode=0o755)
+    options: dict[str, Any] = {"in_place": True} if place == "in place" else {"output": new}
+    headscope.edit(source, drop="bad", **options)
+    found = modes(source if place == "in place" else new)
+    assert found["."] == found["1_Pooling"] == of_folder, found
+    assert {mode for name, mode in found.items() if "." in name[1:]} == {of_file}, found
+
+
+def test_the_umask_is_never_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make_classifier(tmp_path / "old")
+    before = os.umask(0o027)
+    monkeypatch.setattr(os, "umask", None)
+    try:
+        headscope.edit(source, tmp_path / "new", drop="bad")
+        headscope.snapshot(source, tmp_path / "snapshot.json")
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    assert modes(tmp_path / "new")["."] == 0o750
+    assert stat.S_IMODE((tmp_path / "snapshot.json").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize(
+    ("card", "end"),
+    [
+        ("# Modèle\r\n\r\nfin  \r\n\r\n".encode(), "\r\n"),
+        ("# Modèle".encode("latin-1"), "\n"),
+        (b"\xff\xfe" + "# Modèle\n".encode("utf-16-le"), "\n"),
+        (b"", "\n"),
+    ],
+)
+def test_a_card_is_appended_to_and_stays_byte_for_byte(card: bytes, end: str) -> None:
+    found = card_with_edit(card, ["Größe → 2", "two"])
+    assert found.startswith(card)
+    encoding = (
+        "utf-16-le" if card.startswith(b"\xff\xfe") else "utf-8" if card != "# Modèle".encode("latin-1") else "latin-1"
+    )
+    added = found[len(card) :].decode(encoding)
+    assert "## Edited with headscope" in added and added.count(end) == added.count("\n")
+    assert "Größe" in added and ("→" in added) == (encoding != "latin-1")
+
+
+def test_an_index_keeps_its_other_fields(tmp_path: Path) -> None:
+    source = make_classifier(tmp_path / "old")
+    index = source / "model.safetensors.index.json"
+    body = json.loads(index.read_text())
+    body["mine"] = {"a": 1}
+    body["metadata"] |= {"note": "kept", "total_parameters": 1000}
+    index.write_text(json.dumps(body))
+    headscope.edit(source, tmp_path / "new", drop="bad")
+    found = json.loads((tmp_path / "new" / index.name).read_text())
+    assert found["mine"] == {"a": 1} and found["metadata"]["note"] == "kept"
+    assert found["metadata"]["total_parameters"] == 1000 - 33  # a row of 32 weights, and its bias
+    assert found["weight_map"].keys() == body["weight_map"].keys()
+
+
+HEADS = (
+    "openvino/openvino_model.xml", "openvino/openvino_model.bin", "onnx/model.onnx.data", "fp16/model.safetensors",
+    "model.torchscript", "model.pte", "head.mlpackage/Data/weights", "saved_model.pb", "model_head.pkl",
+    "coreml.mlmodel", "model.fp16.safetensors", "model.safetensors.q4", "flax_model.msgpack", "classifier.npz",
+    "consolidated.00.pth", "variables/variables.data-00000-of-00001", "model.engine", "weights", "tf_model.h5.index.json",
+)  # fmt: skip
+
+
+def test_what_may_hold_the_old_head_stays_behind_and_is_listed_with_everything_else(tmp_path: Path) -> None:
+    source = make_classifier(tmp_path / "old")
+    for name in HEADS:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(b"x")
+    (source / "rows.json").write_text(json.dumps([at + 0.5 for at in range(100)]))
+    for name, text in {"thresholds.json": '{"a": 0.5}', "notes.txt": "n", "assets/a.png": "p", "emoji_vocab.bin": "v",
+                       ".git/HEAD": "h", ".cache/x": "c"}.items():  # fmt: skip
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).write_text(text)
+    (source / "empty").mkdir()
+    (source / "deep" / "empty").mkdir(parents=True)
+    (source / "linked").symlink_to(tmp_path)
+    (source / "broken").symlink_to(tmp_path / "nothing")
+    os.mkfifo(source / "pipe")
+    found = headscope.edit(source, tmp_path / "new", drop="bad")
+    expected = {f"{name.partition('/')[0]}/" if "/" in name else name for name in HEADS}
+    expected |= {"rows.json", ".git/", ".cache/", "empty/ (empty)", "deep/", "linked/ (a link)"}
+    assert set(found.left_out) == expected | {"broken (not a file)", "pipe (not a file)"}
+    there = {path.relative_to(tmp_path / "new").as_posix() for path in (tmp_path / "new").rglob("*") if path.is_file()}
+    assert {"thresholds.json", "notes.txt", "assets/a.png", "emoji_vocab.bin", "tokenizer.json"} <= there
+    assert not there.intersection(HEADS)
+
+
+def test_modules_whose_weights_stay_behind_are_not_named(tmp_path: Path) -> None:
+    source = make_classifier(tmp_path / "old")
+    (source / "2_Dense").mkdir()
+    (source / "2_Dense" / "model.safetensors").write_bytes(b"x")
+    (source / "modules.json").write_text(json.dumps([{"path": ""}, {"path": "2_Dense"}]))
+    found = headscope.edit(source, tmp_path / "new", drop="bad")
+    assert {"2_Dense/", "modules.json"} <= set(found.left_out)
+
+
+def test_an_edit_in_place_that_was_ended_between_its_renames_says_how_to_go_back(tmp_path: Path) -> None:
+    make_classifier(tmp_path / "model.before-edit")
+    with pytest.raises(NotFound) as caught:
+        headscope.edit(tmp_path / "model", in_place=True, drop="bad")
+    assert caught.value.hint == f"bring it back: mv {tmp_path}/model.before-edit {tmp_path}/model"
+
+
+def test_a_folder_that_a_kill_left_is_named_with_the_command_that_removes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, left = make_classifier(tmp_path / "old"), tmp_path / ".new.headscope-1a2b3c4d"
+    left.mkdir()
+    assert main(["edit", str(source), "-o", str(tmp_path / "new"), "--drop", "bad", "-q"]) == 0
+    assert (
+        f"warning: an earlier run was killed and left {left}; remove it with: rm -r {left}" in capsys.readouterr().err
+    )
+    left.rename(tmp_path / ".other.headscope-1a2b3c4d")
+    with pytest.warns(UnfinishedOutput):
+        headscope.edit(source, tmp_path / "other", dry_run=True, drop="bad")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_an_edit_that_is_ended_while_it_writes_leaves_the_source_and_no_result(tmp_path: Path, number: int) -> None:
+    source, room = make_classifier(tmp_path / "old"), tmp_path / "room"
+    room.mkdir()
+    before = digests(source)
+    command = [sys.executable, "-m", "headscope", "edit", str(source), "-o", str(room / "new"), "--drop", "bad"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not list(room.iterdir()) and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(number)
+        code = process.wait(120)
+    assert digests(source) == before and not (room / "new").exists()
+    left = list(room.iterdir())
+    if number == signal.SIGKILL:
+        assert code == -number and len(left) == 1
+        with pytest.warns(UnfinishedOutput, match="rm -r"):
+            headscope.edit(source, room / "new", drop="bad", dry_run=True)
+    else:
+        assert code == {signal.SIGINT: 130}.get(number, 128 + number) and not left  # type: ignore[call-overload]
