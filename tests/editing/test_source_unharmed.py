@@ -178,7 +178,8 @@ HEADS = (
     "openvino/openvino_model.xml", "openvino/openvino_model.bin", "onnx/model.onnx.data", "fp16/model.safetensors",
     "model.torchscript", "model.pte", "head.mlpackage/Data/weights", "saved_model.pb", "model_head.pkl",
     "coreml.mlmodel", "model.fp16.safetensors", "model.safetensors.q4", "flax_model.msgpack", "classifier.npz",
-    "consolidated.00.pth", "variables/variables.data-00000-of-00001", "model.engine", "weights", "tf_model.h5.index.json",
+    "consolidated.00.pth", "variables/variables.data-00000-of-00001", "model.engine", "weights",
+    "tf_model.h5.index.json",
 )  # fmt: skip
 
 
