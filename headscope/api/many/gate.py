@@ -31,7 +31,7 @@ _IGNORE = ("rule", "reason", "until", "model")
 class Gate:
     """What to ask of every model; `models` are those that the project names."""
 
-    profile: Profile
+    profile: Profile | None
     selection: Selection
     models: tuple[str, ...] = ()
 
@@ -84,7 +84,7 @@ def _unread(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
         tool_version=tool_version(),
         command="check",
         reference=reference,
-        profile=gate.profile,
+        profile=gate.profile or Profile.TRAINING,
         verdict=Verdict.NOT_DETERMINED,
         findings=(),
         ignored=(),
@@ -119,7 +119,7 @@ def read_gate(
     selection = select(rules, ignores, fail_on or _text_setting(settings, "fail-on", place) or "error")
     if file is not None:
         selection = replace(selection, baseline=_baseline(file))
-    return Gate(read_profile(profile or _text_setting(settings, "for", place) or "training"), selection, models)
+    return Gate(read_profile(profile or _text_setting(settings, "for", place)), selection, models)
 
 
 def _model(name: str, folder: Path, home: Path) -> str:

@@ -72,7 +72,7 @@ class Rules:
 
     profile: Annotated[
         ProfileChoice | None,
-        option("--for", "training or inference (default: from pyproject.toml, otherwise training).", "PROFILE"),
+        option("--for", "training or inference (default: inference if the checkpoint gives its head).", "PROFILE"),
     ] = None
     fail_on: FailOn = None
     select: Select = None
@@ -93,6 +93,14 @@ class Rules:
             panel=_RULES,
         ),
     ] = False
+    run: Annotated[
+        bool | None,
+        option(
+            "--run/--no-run",
+            "Load the model and call it (default: for a local checkpoint that fits into half of the free memory).",
+            panel=_RULES,
+        ),
+    ] = None
     engine: Annotated[
         str | None,
         option(
@@ -194,7 +202,7 @@ def check_command(  # noqa: PLR0917  Typer passes every option by name
     options = (
         wanted.keywords()
         | reach.keywords()
-        | {"data": labeled.request(), "no_numbers": rules.no_numbers, "engine": rules.engine}
+        | {"data": labeled.request(), "no_numbers": rules.no_numbers, "engine": rules.engine, "run": rules.run}
     )
     with telling_progress(written.quiet or written.kind != "text") as tell:
         gate = _gate(rules)

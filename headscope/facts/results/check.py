@@ -11,6 +11,7 @@ from headscope.facts.results.engines import EngineHead
 from headscope.facts.results.health import HeadHealth, InitialSpread
 from headscope.facts.results.labeled import DataFacts
 from headscope.facts.results.report import SCHEMA_VERSION, Finding, Profile, Report, Severity
+from headscope.facts.results.trial import RunScope, RunTrial
 from headscope.facts.stored.checkpoint import Gap
 from headscope.facts.stored.tokenizer import TokenizerFacts
 
@@ -33,11 +34,13 @@ class Severities:
 _OTHERS = {
     "error note | error": "HS101",
     "note | error warning": "HS102 HS401 HS502",
+    "warning | error": "HS111 HS203 HS523 HS524 HS901 HS903",
+    "note | error": "HS526",
     "warning note | error warning": "HS103",
     "error note | error note": "HS104 HS304 HS715",
     "note | note": "HS007 HS011 HS105 HS110 HS309",
     "warning | warning": "HS005 HS106 HS108 HS305 HS403 HS716",
-    "error warning | error warning": "HS004 HS006 HS204 HS307 HS501 HS706 HS713 HS718 HS719",
+    "error warning | error warning": "HS004 HS006 HS204 HS307 HS501 HS521 HS525 HS706 HS713 HS718 HS719",
     "error warning note | error warning": "HS201",
     "error warning note | error warning note": "HS306",
     "note | warning": "HS010 HS202 HS406 HS902 HS904 HS905",
@@ -45,7 +48,6 @@ _OTHERS = {
     "warning | note": "HS002 HS008 HS205 HS206",
     "error warning | warning": "HS402",
     "error | warning": "HS404",
-    "warning | error": "HS111 HS203 HS901 HS903",
     "error note |": "HS601",
     "error |": "HS602",
     "error | error warning": "HS001",
@@ -199,7 +201,8 @@ class Subject:
     `wanted_num_labels` and `wanted_labels` are what the user asked for. `data` are the labels of the user's own data;
     without them the rules that need them are skipped. `health` is what the numbers of the classifier show and `trial`
     what the head does with them, None where they were not read. `engine` is what an inference engine does that
-    the user named; without one, the rules that need it are skipped.
+    the user named; without one, the rules that need it are skipped. `run` is what the model did when it was called,
+    None where it wasn't; then `run_reason` says why. `is_chosen` says that nobody named the profile.
     """
 
     report: Report
@@ -218,6 +221,9 @@ class Subject:
     trial: HeadTrial | None = None
     numbers: BaseNumbers | None = None
     engine: EngineHead | None = None
+    run: RunTrial | None = None
+    run_reason: str = ""
+    is_chosen: bool = False
 
 
 def verdict_on_all(verdicts: Iterable[Verdict]) -> Verdict:
@@ -235,6 +241,18 @@ class Ignored:
     """What was found."""
     reason: str
     """Why it is ignored, as the settings or the baseline say."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckScope:
+    """What a verdict rests on beside keys, shapes and settings."""
+
+    run: RunScope | None
+    """The calls of the model; null where it was not run."""
+    run_reason: str
+    """Why the model was not run; empty where it was."""
+    values: tuple[str, ...]
+    """Whose values were read: `head`, `base`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +282,11 @@ class CheckResult:
     report: Report | None = field(default=None, metadata={"json": None})
     data: DataFacts | None = None
     """The labeled data that the classes were compared with; null without `--data`."""
+    profile_reason: str = ""
+    """Why this profile; empty where it was named."""
+    scope: CheckScope = CheckScope(None, "", ())
+    trial: RunTrial | None = None
+    """What the model did when it was called; null where it was not run."""
     schema_version: str = SCHEMA_VERSION
 
     @property

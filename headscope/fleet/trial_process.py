@@ -1,0 +1,93 @@
+"""The run of a checkpoint in a separate process, and what comes of it, whatever ends that process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from dataclasses import replace
+
+from headscope.errors import HeadscopeError
+from headscope.examination.base.cache import open_cache
+from headscope.examination.base.request import Progress, Request
+from headscope.examination.checkpoint.examining import Examined
+from headscope.examination.evidence.gathering import state_of_files
+from headscope.examination.trial.deciding import why_not_run
+from headscope.facts.results.trial import RunTrial
+from headscope.facts.stored.location import HubOptions
+from headscope.fleet.processes import Worker, WorkerEnded
+
+_SECONDS, _BYTES_A_SECOND = 180.0, 20_000_000
+"""How long a run may take: the calls, and a load from a slow disk."""
+
+
+class TrialProcess:
+    """A process for one run. It may import PyTorch and Transformers while this process examines the checkpoint."""
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+        self._warming: threading.Thread | None = None
+
+    def __enter__(self) -> TrialProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._worker is not None:
+            self._worker.end()
+        if self._warming is not None:
+            self._warming.join()
+
+    def begin(self) -> None:
+        """Starts the process, which begins to import; nothing where it runs already."""
+        if self._worker is None:
+            with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  what libraries print there is nobody's
+                self._worker = Worker(nowhere)
+            self._warming = threading.Thread(target=self._warm, args=(self._worker,), daemon=True)
+            self._warming.start()
+
+    @staticmethod
+    def _warm(worker: Worker) -> None:
+        with suppress(Exception):  # the call itself says what is wrong
+            worker.call(import_libraries)
+
+    def run(self, examined: Examined, request: Request, tell: Progress) -> RunTrial | str:
+        """What the model did, from the cache if no file has changed; or why it could not be run."""
+        reason = why_not_run(examined, request)
+        if reason:
+            return reason
+        cache = open_cache(request.cache and bool(examined.key))
+        key = f"{examined.key}{state_of_files(examined, request)}-{request.run_device}" if cache.is_open else ""
+        known = cache.load(RunTrial, key.removesuffix("-cpu"))
+        if known is not None:
+            return known
+        tell("loading the model and calling it")
+        found = self._called(examined, request)
+        if isinstance(found, RunTrial) and request.run_device == "cpu":
+            cache.save(key.removesuffix("-cpu"), found)
+        return found
+
+    def _called(self, examined: Examined, request: Request) -> RunTrial | str:
+        from headscope.examination.trial.opening import run_checkpoint
+
+        self.begin()
+        assert self._worker is not None
+        assert self._warming is not None
+        self._warming.join()
+        hub = request.location.hub
+        quiet_hub = HubOptions(cache_dir=hub.cache_dir, token=hub.token, offline=hub.offline)
+        plain = replace(request, location=replace(request.location, hub=quiet_hub), cache=False, prove=False)
+        seconds = _SECONDS + sum(file.size for file in examined.manifest.files) / _BYTES_A_SECOND
+        try:
+            return self._worker.call(run_checkpoint, plain, request.run_device, seconds=seconds)
+        except TimeoutError:
+            return f"it took more than {seconds:.0f} seconds"
+        except WorkerEnded as err:
+            how = f"signal {-err.code}" if err.code < 0 else f"exit code {err.code}"
+            return f"the process that ran it was ended by {how}: a crash of a library, or too little memory"
+        except HeadscopeError as err:
+            return err.message
+
+
+def import_libraries() -> None:
+    """Imports what a run needs."""
+    import headscope.examination.trial.opening  # noqa: F401
