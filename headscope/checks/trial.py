@@ -6,8 +6,8 @@ out (`without_unseen`).
 
 from collections.abc import Iterable
 
-from headscope.checks.rule import Findings, Rule, rule, severity_at
-from headscope.facts import Finding, Severity
+from headscope.checks.rule import Findings, Rule, head_of, rule, severity_at
+from headscope.facts import Finding, PoolingKind, Severity
 from headscope.facts.counting import counted, few_of
 from headscope.facts.results.check import Subject
 from headscope.facts.results.trial import RaisedError, RunTrial
@@ -167,6 +167,18 @@ def run_length_fails(this: Rule, subject: Subject) -> Findings:
             Severity.ERROR,
             f"A text of {trial.fails_at_length:,} tokens, which the tokenizer allows, fails: {trial.length_error}.",
             "Set tokenizer.model_max_length to the number of positions of the model, and save the tokenizer.",
+        )
+
+
+@rule("HS529", "run-without-cls", "The head reads [CLS], and the tokenizer adds none", needs=("run",))
+def run_without_cls(this: Rule, subject: Subject) -> Findings:
+    """A head on the first token, and texts that don't begin with the tokenizer's own token for it."""
+    if _run_of(subject).begins_with_cls is False and head_of(subject).pooling.kind is PoolingKind.FIRST_TOKEN:
+        yield this.find(
+            severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            "The head reads the first token. The tokenizer has a [CLS] token and doesn't put it there: the first word of "
+            "each text takes its place.",
+            "Use the tokenizer of the training, or give tokenizer.json its post_processor again.",
         )
 
 

@@ -132,6 +132,7 @@ def observe(subject: RunSubject) -> RunTrial:
         facts |= _of_scores(caller, single, encoded, scored)
     if subject.tokenizer is not None:
         facts["unknown_tokens"] = _unknown_share(subject, encoded)
+        facts["begins_with_cls"] = _begins_with_cls(subject, encoded)
     if subject.pipeline is not None and scored:
         caller.calls += 1
         try:
@@ -308,6 +309,13 @@ def _not_taken(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None])
     if given is None or any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters.values()):
         return ()
     return tuple(sorted(name for name in given if name not in parameters))
+
+
+def _begins_with_cls(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> bool | None:
+    """Whether all texts begin with the token that the tokenizer names for classifiers; None without one."""
+    cls = getattr(subject.tokenizer, "cls_token_id", None)
+    first = [item["input_ids"].flatten()[0].item() for item in encoded if item is not None and "input_ids" in item]
+    return None if cls is None or not first else all(token == cls for token in first)
 
 
 def _unknown_share(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> float | None:

@@ -70,6 +70,8 @@ class RunTrial:
     """What it raises there."""
     longest: int | None = None
     """The tokens of the longest input that was tried."""
+    begins_with_cls: bool | None = None
+    """Whether the texts begin with the tokenizer's [CLS]; null where it has none."""
     not_taken: tuple[str, ...] = ()
     """Inputs that the tokenizer gives and the model doesn't take."""
 
