@@ -7,7 +7,7 @@ out (`without_unseen`).
 from collections.abc import Iterable
 
 from headscope.checks.rule import Findings, Rule, head_of, rule, severity_at
-from headscope.facts import Finding, PoolingKind, Severity
+from headscope.facts import Finding, PoolingKind, Profile, Severity
 from headscope.facts.counting import counted, few_of
 from headscope.facts.results.check import Subject
 from headscope.facts.results.trial import RaisedError, RunTrial
@@ -80,7 +80,7 @@ def run_not_finite(this: Rule, subject: Subject) -> Findings:
             f"Load it with dtype=torch.float32: activations that overflow in {half} don't there; or use an earlier "
             "checkpoint."
             if half
-            else "The training diverged, or the configuration isn't the one of the training: use an earlier checkpoint.",
+            else "The training diverged, or the configuration is another one: use an earlier checkpoint.",
         )
 
 
@@ -138,6 +138,12 @@ def run_batch_differs(this: Rule, subject: Subject) -> Findings:
 @rule("HS526", "run-not-repeatable", "Two calls with the same input differ", needs=("run",))
 def run_not_repeatable(this: Rule, subject: Subject) -> Findings:
     """Dropout that stays on, a model in train mode, or noise."""
+    if _run_of(subject).in_train_mode and subject.profile is Profile.INFERENCE:
+        yield this.find(
+            Severity.WARNING,
+            "The model is in train mode: dropout changes its scores from call to call.",
+            "Call model.eval() before inference.",
+        )
     if _run_of(subject).repeats_equal is False:
         yield this.find(
             severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR),
@@ -176,8 +182,8 @@ def run_without_cls(this: Rule, subject: Subject) -> Findings:
     if _run_of(subject).begins_with_cls is False and head_of(subject).pooling.kind is PoolingKind.FIRST_TOKEN:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
-            "The head reads the first token. The tokenizer has a [CLS] token and doesn't put it there: the first word of "
-            "each text takes its place.",
+            "The head reads the first token. The tokenizer has a [CLS] token and doesn't put it there: the first word "
+            "of each text takes its place.",
             "Use the tokenizer of the training, or give tokenizer.json its post_processor again.",
         )
 

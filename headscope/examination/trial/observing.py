@@ -53,6 +53,8 @@ class RunSubject:
     changed: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] | None = None
     longer: Callable[[], tuple[Mapping[str, Any], int] | None] | None = None
     pipeline: Callable[[], object] | None = None
+    has_batches: bool = True
+    """Whether `encode` takes several inputs."""
     rows: Sequence[int] = ()
     """The tokens whose logits at the last position are the scores, for a language model."""
 
@@ -166,7 +168,9 @@ def _of_scores(
         is_same = again[0].shape == own.shape and float((again[0] - own).abs().max()) <= _alike_bound(caller, own)
         facts["repeats_equal"] = is_same
     if not facts["not_finite"]:
-        facts["all_alike"] = _all_alike(caller, finite)
+        named = zip(single, caller.subject.names, strict=True)
+        alone = [item for item, name in named if item is not None and name != "pair"]
+        facts["all_alike"] = _all_alike(caller, alone if len(alone) > 1 else finite)
         facts |= _of_middle(caller, single, encoded)
         if facts.get("repeats_equal") is not False:  # noise in every call says nothing about padding
             facts |= _of_batch(caller, single)
@@ -220,7 +224,12 @@ def _of_batch(caller: _Caller, single: Sequence[torch.Tensor | None]) -> dict[st
     """What a padded batch of inputs of different lengths gives them, against each alone."""
     subject, tokenizer = caller.subject, caller.subject.tokenizer
     chosen = [at for at, item in enumerate(single) if item is not None][:_IN_BATCH]
-    if len(chosen) < 2 or subject.rows or subject.task in (Task.AUDIO_FRAME_CLASSIFICATION, Task.AUDIO_XVECTOR):
+    if (
+        len(chosen) < 2
+        or not subject.has_batches
+        or subject.rows
+        or subject.task in (Task.AUDIO_FRAME_CLASSIFICATION, Task.AUDIO_XVECTOR)
+    ):
         return {}
     own = [item for at in chosen if (item := single[at]) is not None]
     some = [subject.inputs[at] for at in chosen]
@@ -319,16 +328,17 @@ def _begins_with_cls(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | 
 
 
 def _unknown_share(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> float | None:
-    """The share of unknown tokens in the kind of texts that has the fewest: plain ones, or those of the vocabulary."""
+    """The share of unknown tokens in the kind of texts that has the fewest: plain ones, or those of the vocabulary.
+
+    A text of which nothing but special tokens is left counts as unknown, with or without an unknown token.
+    """
     unknown, special = subject.tokenizer.unk_token_id, set(subject.tokenizer.all_special_ids)
-    if unknown is None:
-        return None
     counts: dict[str, list[int]] = {}
     for name, item in zip(subject.names, encoded, strict=True):
-        ids = item["input_ids"].flatten().tolist() if item is not None and "input_ids" in item else []
-        words = [token for token in ids if token == unknown or token not in special]
-        part = counts.setdefault(name, [0, 0])
-        part[0] += words.count(unknown)
-        part[1] += len(words)
-    shares = [lost / words for lost, words in counts.values() if words]
+        if item is not None and "input_ids" in item:
+            ids = item["input_ids"].flatten().tolist()
+            known, part = sum(token not in special for token in ids), counts.setdefault(name, [0, 0])
+            part[0] += known
+            part[1] += known + (ids.count(unknown) if unknown is not None else int(not known))
+    shares = [1 - known / words if words else 1.0 for known, words in counts.values()]
     return min(shares) if shares else None

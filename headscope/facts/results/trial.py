@@ -72,6 +72,8 @@ class RunTrial:
     """The tokens of the longest input that was tried."""
     begins_with_cls: bool | None = None
     """Whether the texts begin with the tokenizer's [CLS]; null where it has none."""
+    in_train_mode: bool | None = None
+    """Whether a model in memory was in train mode when it came; null for a checkpoint."""
     not_taken: tuple[str, ...] = ()
     """Inputs that the tokenizer gives and the model doesn't take."""
 
