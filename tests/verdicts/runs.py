@@ -26,8 +26,7 @@ from headscope.errors import HeadscopeError
 from headscope.fleet.trial_process import TrialProcess
 
 WORDS = {
-    "english": [f"w{at}" for at in range(80)]
-    + ["the", "film", "was", "good", "and", "i", "would", "see", "it", "again", "no", "she", "never"],
+    "english": [*(f"w{at}" for at in range(80)), "the", "film", "was", "good", "and", "i", "would", "see", "it", "no"],
     "protein": list("ACDEFGHIKLMNPQRSTVWY"),
     "thai": [chr(0x0E01 + at) for at in range(46)],
     "cyrillic": [f"{chr(0x430 + at)}{chr(0x430 + other)}" for at in range(10) for other in range(8)],
@@ -320,8 +319,10 @@ def truth_of_run(case: RunCase, folder: Path) -> str:
 
 
 _AUTO = {
-    ("text", "SequenceClassification"): "SequenceClassification", ("text", "TokenClassification"): "TokenClassification",
-    ("text", "QuestionAnswering"): "QuestionAnswering", ("image", "ImageClassification"): "ImageClassification",
+    ("text", "SequenceClassification"): "SequenceClassification",
+    ("text", "TokenClassification"): "TokenClassification",
+    ("text", "QuestionAnswering"): "QuestionAnswering",
+    ("image", "ImageClassification"): "ImageClassification",
     ("sound", "SequenceClassification"): "AudioClassification",
 }  # fmt: skip
 

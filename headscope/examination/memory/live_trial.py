@@ -44,7 +44,7 @@ def live_run(seen: LiveModel) -> RunTrial | str:
         return err.message
     except Exception as err:  # whatever a class of somebody raises
         return f"headscope has no inputs for it: {error_words(err)}"
-    noun = _NOUNS.get(seen.task, "sound" if "audio" in seen.task.value else "row of token IDs")
+    noun = _NOUNS.get(seen.task, "sound" if "audio" in seen.task.value else "input")
     subject = RunSubject(
         module, seen.task, noun, rows, [noun] * len(rows), lambda some: some[0], has_batches=False,
         takes_offset=seen.alone.model.activation == "softmax",
