@@ -18,6 +18,7 @@ from headscope.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.checkpoints.states.folders import RESUME_FILES
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import CheckpointManifest, TensorHeader, WeightsFormat
+from headscope.upstream.python import write_hint
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +91,7 @@ def staged(output: Path) -> Iterator[Path]:
 
 def _failed(output: Path, err: OSError) -> WriteFailed:
     why = err.strerror or type(err).__name__
-    return WriteFailed(f"{output} could not be written: {why}", "free some space, or write elsewhere")
+    return WriteFailed(f"{output} could not be written: {why}", write_hint(err))
 
 
 def put_in_place(folder: Path, output: Path, backup: Path | None) -> None:
