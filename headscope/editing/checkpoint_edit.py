@@ -263,15 +263,16 @@ def _folder_of(request: Request, examined: Examined) -> Path:
             "give the folder of a whole checkpoint",
         )
     folder = _with_name(Path(loadable(request, manifest).reference))
-    if not folder.is_dir() or request.location.subfolder or request.location.variant or manifest.repaired is not None:
+    if examined.report.repaired is not None:
+        raise Unsupported(f"from_pretrained doesn't load {request.reference} as it is", "run `headscope repair` first")
+    is_part = request.location.subfolder or request.location.variant
+    if manifest.kind is not CheckpointKind.LOCAL or not folder.is_dir() or is_part:
         raise Unsupported(
             f"{request.reference} is not the folder of a whole checkpoint on this machine",
             "download it with `hf download` and give the folder",
         )
     if manifest.gaps or manifest.format is WeightsFormat.NONE:
         raise Unsupported(f"{request.reference} could not be read whole", "run `headscope inspect` to see why")
-    if manifest.kind is not CheckpointKind.LOCAL:
-        raise Unsupported(f"{request.reference} is not a folder", "download it with `hf download` and give the folder")
     return folder
 
 

@@ -97,7 +97,7 @@ def _header_of(item: ParameterOrigin, headers: Mapping[str, TensorHeader]) -> Te
     if item.status in (ParameterStatus.NEW, ParameterStatus.MISMATCHED):
         raise Unsupported(
             f"the checkpoint doesn't give {name}: it is randomly initialized on every load, so it has no rows to keep",
-            "train the head first, or run `headscope probe` for a first one",
+            "train the head first, or run `headscope probe --write-head` for a first one",
         )
     if item.quantized is not None:
         raise Unsupported(f"{name} is quantized ({item.quantized}), and its rows are packed", "edit the original")

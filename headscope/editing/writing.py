@@ -25,6 +25,7 @@ from headscope.editing.carried import INDEXES, read_contents
 from headscope.errors import HeadscopeError, Malformed, NotFound, UnfinishedOutput, Unsupported, UsageError
 from headscope.facts import CheckpointManifest, TensorHeader, WeightsFormat
 from headscope.outputs import is_in_hub_cache
+from headscope.upstream.python import write_hint
 
 try:
     import fcntl
@@ -131,7 +132,7 @@ def warn_of_unfinished(output: Path) -> None:
 
 def _failed(output: Path, err: OSError) -> WriteFailed:
     why = err.strerror or type(err).__name__
-    return WriteFailed(f"{output} could not be written: {why}", "free some space, or write elsewhere")
+    return WriteFailed(f"{output} could not be written: {why}", write_hint(err))
 
 
 def put_in_place(folder: Path, output: Path, backup: Path | None, sources: Sequence[Path]) -> None:

@@ -240,6 +240,26 @@ def test_an_adapter_gets_the_head_of_a_checkpoint(family: str, tmp_path: Path, m
     assert not (tmp_path / "other").exists()
 
 
+OTHER_HEADS = {"model_type roberta": ("Roberta", {"pad_token_id": 1}), "hidden_size 8": ("Bert", {"hidden_size": 8})}
+
+
+@pytest.mark.parametrize("found", OTHER_HEADS)
+def test_a_head_of_another_family_or_size_is_refused_by_the_configurations(
+    found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    family, settings = OTHER_HEADS[found]
+    base = save_base(tmp_path / "base")
+    adapter = save_adapter(base, tmp_path / "adapter", peft.LoraConfig(target_modules=["query"], r=2))
+    other = save_base(tmp_path / "other", family, **settings)
+    cls: Any = getattr(transformers, f"{family}ForSequenceClassification")
+    cls.from_pretrained(other, num_labels=3).save_pretrained(tmp_path / "trained")
+    monkeypatch.setattr(adapter_head, "examine", lambda *_: pytest.fail("nothing is built"))
+    code = main(["edit", str(adapter), "-o", str(tmp_path / "new"), "--adapter-head", str(tmp_path / "trained")])
+    assert code == 2
+    assert found in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_target_inside_any_folder_that_is_read_is_refused(tmp_path: Path, base: Path) -> None:
     bare = save_adapter(base, tmp_path / "bare", peft.LoraConfig(target_modules=["query"], r=2))
     adapter = save_adapter(base, tmp_path / "adapter", CONFIGS["lora"])

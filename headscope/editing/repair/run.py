@@ -219,4 +219,4 @@ def _run(code: str, folder: Path) -> None:
     )  # fmt: skip
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise Unsupported(f"the code of the repair failed: {last}", "check the settings that you gave")
+        raise Unsupported(f"the code of the repair failed: {last}", "check its files, and any settings that you gave")

@@ -24,7 +24,7 @@ from headscope.model.classes.catalog import (
 from headscope.model.classes.defaults import diagnose_by_leaving_out
 from headscope.model.classes.many_labels import build_config, share_labels
 from headscope.model.classes.reduced_config import DEPTHS
-from headscope.model.classes.remote_code import load_remote_classes
+from headscope.model.classes.remote_code import load_remote_classes, models_in_auto_map
 from headscope.model.classes.token_rows import class_with_rows
 from headscope.model.quiet import quiet
 from headscope.upstream.imports import fault_of_import
@@ -158,7 +158,7 @@ def _model_type(config: dict[str, Any], wish: ModelRequest) -> str:
             return own
     if config.get("auto_map"):
         raise Unsupported(
-            f"the model type {model_type!r} needs the repository's own code (auto_map), which is not run",
+            f"config.json names {models_in_auto_map(config) or 'classes'} in auto_map: the repository's own code",
             "pass --trust-remote-code after reading that code, or name a class of Transformers with --model-class",
         )
     if not isinstance(model_type, str):
