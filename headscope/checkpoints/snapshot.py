@@ -26,12 +26,7 @@ from headscope.facts import (
 )
 from headscope.outputs import write_over
 from headscope.upstream.hub import cached_repositories
-<<<<<<< HEAD
-from headscope.upstream.python import FULL
-=======
 from headscope.upstream.python import FULL, write_hint
-from headscope.whole_file import write_over
->>>>>>> wt-keep
 
 FORMAT = "headscope-snapshot"
 VERSION = 1

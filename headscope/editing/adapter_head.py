@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints import EDIT_RECORD
 from headscope.editing.carried import left_behind, read_contents, taken_names
+from headscope.editing.class_names import examine_by_name
 from headscope.editing.merging import folder_of_base, model_in
 from headscope.editing.proving import answer_task, prove_in_process
 from headscope.editing.writing import (
@@ -62,7 +63,7 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
     named, request = request.reference, in_local_folder(request)
     source = in_local_folder(replace(request, location=Location(head, hub=HubOptions(offline=True)), model_class=None))
     _check_families(request, source, tell)
-    given = examine("inspect", source, tell)
+    source, given = examine_by_name(source, None, tell)
     model = given.report.model
     request = replace(request, model_class=model.class_name, num_labels=model.num_labels)
     examined = examine("inspect", request, tell)
@@ -82,7 +83,7 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
             "The head means something only for the hidden states that it was trained on: which base and adapter these "
             "came from isn't compared.",
         ),
-        proof=EditProof(reason="a dry run proves nothing" if dry_run else ""),
+        proof=EditProof(),
         head_from=head,
         left_out=_left_out(folder, examined),
         is_dry_run=dry_run,

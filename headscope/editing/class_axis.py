@@ -10,6 +10,7 @@ from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import CheckpointManifest, ParameterOrigin, ParameterStatus, TensorHeader
 from headscope.facts.counting import few_of
+from headscope.model.classes.labels import placeholders
 
 if TYPE_CHECKING:
     from headscope.examination.base.request import Request
@@ -81,7 +82,8 @@ def _shapes(request: Request, manifest: CheckpointManifest, count: int) -> Mappi
     from headscope.model.quiet import quiet
     from headscope.upstream.torch import on_meta
 
-    choice = choose_class(replace(request, num_labels=count, labels=()), manifest)
+    names = placeholders(count) if request.labels else ()
+    choice = choose_class(replace(request, num_labels=count, labels=names), manifest)
     try:
         with quiet(), on_meta():
             return {name: tuple(item.shape) for name, item in choice.cls(choice.config).state_dict().items()}

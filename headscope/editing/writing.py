@@ -74,6 +74,36 @@ def check_target(output: Path, *read: Path) -> None:
     warn_of_unfinished(output)
 
 
+_BACKUP = ".before-edit"
+
+
+def backup_of(source: Path) -> Path:
+    """Where a checkpoint that is edited in place is kept. Raises UsageError where that is taken."""
+    check_path(source)
+    named = with_name(source)
+    backup = named.with_name(f"{named.name}{_BACKUP}")
+    if backup.exists():
+        raise UsageError(f"{backup} exists already", "move the older backup away")
+    return backup
+
+
+def check_in_place(folder: Path) -> None:
+    """Raises where a checkpoint can't be edited in place, or where a kill came between the two renames of an edit."""
+    named = with_name(folder)
+    backup = named.with_name(f"{named.name}{_BACKUP}")
+    if backup.is_dir() and not folder.exists():
+        how = f"bring it back: mv {shlex.quote(str(backup))} {shlex.quote(str(folder))}"
+        raise NotFound(f"{folder} isn't there: an earlier edit was ended before its result was in place", how)
+    if is_in_hub_cache(folder):
+        raise UsageError(f"{folder} is in the Hub's cache, whose files are named by their contents", "give -o DIR")
+    backup_of(folder)
+
+
+def with_name(folder: Path) -> Path:
+    """The folder by a path that ends in its name, which `.` and `..` don't."""
+    return folder.resolve() if folder.name in ("", "..") else folder
+
+
 def check_path(path: Path) -> None:
     """Raises UsageError for a path that no record can name."""
     try:

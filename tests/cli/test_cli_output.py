@@ -245,6 +245,6 @@ def test_output_that_is_refused_has_the_hint_of_its_reason(
     def refused(*_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr("headscope.whole_file.write_whole", refused)
+    monkeypatch.setattr("headscope.outputs.write_whole", refused)
     assert main(["explain", "HS101", "-o", str(tmp_path / "file")]) == 2
     assert "write where you have permission" in capsys.readouterr().err

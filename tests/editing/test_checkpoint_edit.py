@@ -303,7 +303,12 @@ Change = Callable[[Path], None]
         ({"temperature": float("nan")}, UsageError),
         ({"pad_token_id": -1}, UsageError),
         ({"problem_type": "ranking"}, UsageError),
-        ({"labels": "/no/such/file.json"}, UsageError),
+        ({"labels_file": "/no/such/file.json"}, UsageError),
+        ({"labels": "bad,good"}, UsageError),
+        ({"labels": "a,b,c,d"}, UsageError),
+        ({"labels": "a,b,a"}, UsageError),
+        ({"labels": "a,,b"}, UsageError),
+        ({"labels": ("a", " ", "b")}, UsageError),
         ({}, UsageError),
     ],
 )
@@ -379,7 +384,11 @@ def test_a_bias_without_a_place_is_refused(tmp_path: Path) -> None:
     source = saved("GPT2ForSequenceClassification", tmp_path / "old")
     with pytest.raises(Unsupported, match="no bias"):
         headscope.edit(source, tmp_path / "new", bias={"bad": 1.0})
-    assert headscope.edit(source, tmp_path / "new", merge={"x": ["bad", "fair"]}).labels[0].shift == 0
+    with pytest.raises(Unsupported, match="no bias, so the logarithm"):
+        headscope.edit(source, tmp_path / "new", merge={"x": ["bad", "fair"]})
+    options: dict[str, Any] = {"problem_type": "multi_label_classification"}
+    found = headscope.edit(source, tmp_path / "new", merge={"x": ["bad", "fair"]}, **options)
+    assert found.labels[0].shift == 0 and found.verdict.value == "proven"
 
 
 def test_files_that_hold_the_old_head_are_left_out(tmp_path: Path) -> None:
@@ -492,7 +501,7 @@ def test_a_target_that_cannot_be_written_is_a_sentence(
 def test_labels_from_a_file(bert: Path, tmp_path: Path) -> None:
     file = tmp_path / "labels.json"
     file.write_text(json.dumps({"add": {f"n{at}": "zero" for at in range(2000)}, "rename": {"bad": "worst"}}))
-    found = headscope.edit(bert, tmp_path / "new", labels=file)
+    found = headscope.edit(bert, tmp_path / "new", labels_file=file)
     assert found.verdict.value == "proven" and len(found.labels) == 2003
     assert logits(tmp_path / "new").shape[1] == 2003
 

@@ -152,7 +152,7 @@ def test_the_screen_names_the_classes_and_libraries_are_silent(lora: Path, tmp_p
     assert "Warning" not in ran.stderr, ran.stderr
     words = " ".join(ran.stdout.split())
     assert "classes LABEL_0, LABEL_1, LABEL_2 an adapter holds no names of classes" in words
-    assert f"--rename LABEL_0=NAME in this call, or later: headscope edit {tmp_path / 'new'} -o DIR --rename" in words
+    assert f"--labels A,B,... in this call, or later: headscope edit {tmp_path / 'new'} -o DIR --labels" in words
 
 
 def test_a_dry_run_merges_and_leaves_nothing(lora: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.manifest import CONFIG
 from headscope.checkpoints.states.folders import TakeFolder
 from headscope.checkpoints.states.peft_keys import MergePeft
+from headscope.editing.config_changes import edited_config
 from headscope.editing.repair.given import (
     assumed_settings,
     check_given,
@@ -202,9 +203,7 @@ def _write_config(step: RepairStep, target: Path, wish: RepairWish, names: list[
         config = parse_object((target / CONFIG).read_bytes(), CONFIG)
         if action.file:
             (target / action.file).unlink()  # the code copied it to its new name
-    if wish.labels:
-        config["id2label"] = {str(at): name for at, name in enumerate(wish.labels)}
-        config["label2id"] = {name: at for at, name in enumerate(wish.labels)}
+    config = edited_config(config, wish.labels, {})
     write_small_file(target / CONFIG, json.dumps(config, indent=2) + "\n")
 
 

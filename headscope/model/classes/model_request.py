@@ -11,6 +11,7 @@ from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError,
 from headscope.facts import Task, TokenRow
 from headscope.facts.counting import few_of
 from headscope.facts.heads.tasks import WITHOUT_CLASSES, parse_task
+from headscope.facts.stored.checkpoint import LABEL_MAPS
 from headscope.facts.stored.location import Location
 from headscope.model.classes.catalog import (
     HeadClass,
@@ -301,7 +302,9 @@ def _published_warning(found: str, wanted: str) -> str:
 
 
 def _configured(config_class: Any, values: dict[str, Any], wish: ModelRequest) -> Any:
-    if not wish.labels and wish.num_labels is None:
+    if wish.labels:  # whatever the maps are, they give no names and no count
+        values = {name: value for name, value in values.items() if name not in {*LABEL_MAPS, "num_labels"}}
+    elif wish.num_labels is None:
         _check_own_labels(values)
     try:
         with quiet():
