@@ -119,7 +119,7 @@ def _averaged(folder: Path) -> Made:
     average = {key: value * 0.5 for key, value in model.state_dict().items()}
     held = {"model": model.state_dict(), "model_ema": average, "scaler": torch.amp.GradScaler("cpu").state_dict()}
     torch.save(held | {"step": 9}, configured(model, folder) / "best.pth")
-    return Made(model)
+    return Made(model, given=("--take", "model"), takes="model")
 
 
 def _pickled(family: str, file: str, exits: tuple[int, int]) -> None:
