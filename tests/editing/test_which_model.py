@@ -203,7 +203,7 @@ def test_every_model_is_named_and_none_is_chosen(name: str, tmp_path: Path, caps
         assert code or command == "inspect"
         assert state["repair"] is None and {item["take"] for item in state["candidates"]} == held.keys()
         text = json.dumps(document)
-        assert "headscope repair MODEL -o DIR` --take " in text and "headscope repair MODEL -o DIR`," not in text
+        assert "headscope repair MODEL -o DIR --take " in text and "headscope repair MODEL -o DIR`" not in text
     for dry in ((), ("--dry-run",)):
         code, report = documents(capsys, "repair", str(folder), "-o", str(new), *dry)
         assert (code, report["verdict"]) == (3, "not_determined") and not new.exists()

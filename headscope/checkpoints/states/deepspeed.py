@@ -30,7 +30,7 @@ def find_deepspeed(place: StatePlace) -> Found | None:
         return _found(place, place, "", ("it is a step folder of a DeepSpeed checkpoint",))
     named = [step for step in steps if _latest(place, step) == PurePath(step).name]
     options = []
-    for step in steps:
+    for step in steps if place.read is None else named or steps:  # in a repository, each is a request
         said = [f"there {'is' if len(steps) == 1 else 'are'} {few_of(steps)}"]
         said += [f"`latest` names {PurePath(step).name}"] if step in named else []
         said += [f"{_SCRIPT} is beside {'it' if len(steps) == 1 else 'them'}"] if _has_script(place, step) else []

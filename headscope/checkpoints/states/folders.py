@@ -66,8 +66,9 @@ def find_trainer_output(place: StatePlace) -> Found | None:
 
 
 def _tensors(folder: StatePlace) -> tuple[TensorHeader, ...] | None:
-    """The tensors of the weight files in a folder; None where headscope can't read any."""
-    files = [plain_weights(folder, name) for name in folder.top() if is_weight_file(name)]
+    """The tensors of the weight files in a folder; None where headscope can't read any, or where each is a request."""
+    names = [name for name in folder.top() if is_weight_file(name)] if folder.read is None else []
+    files = [plain_weights(folder, name) for name in names]
     return tuple({header.key: header for headers in files for header in headers}.values()) or None
 
 

@@ -76,18 +76,19 @@ def taken_models(step: RepairStep, wish: RepairWish) -> tuple[tuple[str, ...], t
     return tuple(names), tuple(group for model in models for group in model.left_out)
 
 
-def reason_against(step: RepairStep, wish: RepairWish) -> str:
+def reason_against(step: RepairStep, wish: RepairWish, taken: set[str]) -> str:
     """Why nothing is written whatever is given: several models, a source that contradicts itself; "" for nothing.
 
-    Raises UsageError where a name is that of none of the models.
+    Raises UsageError for a name that is that of none of the models, and that no step before has `taken`.
     """
+    taken = taken | taken_options(step, wish)
     for state in step.states:
         seen = f"{state.sentence} {state.seen()}"
         if state.is_ambiguous:
-            models = state.candidates
             for name in wish.take:
-                if not any(model.is_called(name) for model in models):
-                    raise UsageError(f"{name} is none of the models here", f"name one: {take_options(models, ', ')}")
+                if f"--take {name}" not in taken:
+                    hint = f"name one: {take_options(state.candidates, ', ')}"
+                    raise UsageError(f"{name} is none of the models here", hint)
             return seen
         if state.repair is None and state.remedy:
             return f"{seen} {state.remedy}"

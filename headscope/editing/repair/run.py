@@ -75,7 +75,7 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
     before = file_states(source)
     tell("looking for the states of the checkpoint")
     step = states_in(replace(request, take=wish.take), source)
-    reason = reason_against(step, wish)
+    reason = reason_against(step, wish, set())
     if not reason:
         check_given(step, wish)
         check_taken(wish, taken_options(step, wish) | later_options(step, wish))
@@ -121,7 +121,7 @@ def _repaired(
         report = _with_step(report, step, after, added)
         if not report.proof.holds or not after.states:
             return report, target
-        if reason := reason_against(after, wish):
+        if reason := reason_against(after, wish, taken):
             states = (*report.states, *after.states)
             return replace(report, states=states, proof=replace(report.proof, reason=reason)), target
         check_given(after, wish)

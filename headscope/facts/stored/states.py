@@ -175,7 +175,8 @@ class CheckpointState:
     def __post_init__(self) -> None:
         object.__setattr__(self, "rule", STATE_RULES[self.kind])
         if self.is_ambiguous and self.candidates[0].state is not None:
-            remedy = f"Name the one that you mean: `headscope repair MODEL -o DIR` {take_options(self.candidates)}."
+            first, others = take_options(self.candidates[:1]), take_options(self.candidates[1:])
+            remedy = f"Name the one that you mean, as in `headscope repair MODEL -o DIR {first}` (or {others})."
             object.__setattr__(self, "remedy", remedy)
 
 

@@ -84,7 +84,7 @@ def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
             "left out",
             f"{list_of(report.left_out, _SHOWN)}: the weights are in another form now, or for training only",
         )
-    if report.states and not report.is_dry_run:
+    if report.states and not report.is_dry_run and report.verdict is not RepairVerdict.NOT_DETERMINED:
         yield "proof", "; ".join(_proof(report)) or report.proof.reason
     if report.verdict is RepairVerdict.NOT_DETERMINED:
         first = f"{shlex.quote(report.source)} -o {shlex.quote(report.output)}"
