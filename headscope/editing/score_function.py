@@ -35,7 +35,7 @@ def score_function(examined: Examined, wish: EditWish, count: int) -> str:
 
 
 def check_shifts(labels: Sequence[EditedLabel], tensors: Sequence[ClassTensor], wish: EditWish, function: str) -> None:
-    """Raises UsageError for thresholds of a regression, Unsupported for a shift that the last layer can't hold."""
+    """Raises UsageError for thresholds of a regression, and for a shift that the last layer can't hold."""
     biases, changes = [item.parameter for item in tensors if item.is_bias], wish.changes
     is_one = function == Activation.SOFTMAX and len(labels) == 1
     if changes.threshold and (is_one or function not in (Activation.SOFTMAX, Activation.SIGMOID)):
@@ -52,7 +52,7 @@ def check_shifts(labels: Sequence[EditedLabel], tensors: Sequence[ClassTensor], 
     if not (changes.bias or changes.threshold):
         shift = "the logarithm of the number of merged classes, which a softmax needs beside the mean of their logits,"
         advice = "add up the probabilities of the classes, after the model"
-    raise Unsupported(f"the last layer {what}, so {shift} has no place in the checkpoint", advice)
+    raise UsageError(f"the last layer {what}, so {shift} has no place in the checkpoint", advice)
 
 
 _WITHOUT_THRESHOLD = {
