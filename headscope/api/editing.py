@@ -162,7 +162,7 @@ def edit(
     """
     from headscope.editing.adapter_head import write_adapter_head
     from headscope.editing.checkpoint_edit import edit_checkpoint
-    from headscope.editing.class_names import ContradictoryNames, refused_report
+    from headscope.editing.classes.class_names import ContradictoryNames, refused_report
     from headscope.editing.wish import EditWish
 
     if is_in_memory(reference):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints import EDIT_RECORD
 from headscope.editing.carried import left_behind, read_contents, taken_names
-from headscope.editing.class_names import examine_by_name
+from headscope.editing.classes.class_names import examine_by_name
 from headscope.editing.merging import folder_of_base, model_in
 from headscope.editing.proving import answer_task, prove_in_process
 from headscope.editing.writing import (

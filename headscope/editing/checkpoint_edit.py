@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints import EDIT_RECORD, digests_of, open_sidecar, read_manifest
 from headscope.editing.carried import INDEXES, left_behind, read_contents, taken_names
-from headscope.editing.class_axis import ClassTensor, class_tensors
-from headscope.editing.class_names import examine_by_name
+from headscope.editing.classes.class_axis import ClassTensor, class_tensors
+from headscope.editing.classes.class_names import examine_by_name
+from headscope.editing.classes.score_function import check_shifts, score_function
 from headscope.editing.config_changes import card_with_edit, changed_fields, edited_config
 from headscope.editing.labeled_scores import fit_to_texts, order_of_data
 from headscope.editing.merging import base_to_merge, merge_into
 from headscope.editing.plan import plan_labels
 from headscope.editing.promises import ScoreChange, of_function, of_number_format, promises
 from headscope.editing.proving import ProofTask, prove_apart
-from headscope.editing.score_function import check_shifts, score_function
 from headscope.editing.wish import EditWish
 from headscope.editing.writing import (
     NewTensor,
@@ -383,7 +383,7 @@ def _add_card(folder: Path, report: EditReport) -> None:
 def _numbers_of(item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, job: _Job) -> Callable[[], torch.Tensor]:
     import torch
 
-    from headscope.editing.class_rows import edited_tensor
+    from headscope.editing.classes.class_rows import edited_tensor
 
     def numbers() -> torch.Tensor:
         return edited_tensor(

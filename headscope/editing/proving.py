@@ -166,7 +166,7 @@ def _class_named(task: ProofTask) -> str:
 
 def _with_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> EditedTensor:
     """The tensor with whether its kept rows are the bytes of before; None where none is kept as it is."""
-    from headscope.editing.class_rows import keeps_bits
+    from headscope.editing.classes.class_rows import keeps_bits
 
     takes_shift = len(item.shape_before) == 1
     kept = [
@@ -228,7 +228,7 @@ def _scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
     """The head of both sides on the same random hidden states, and the whole models on the texts."""
     import torch
 
-    from headscope.editing.class_rows import promised_scores
+    from headscope.editing.classes.class_rows import promised_scores
     from headscope.facts.results.edit import LabelOrigin
 
     pairs = [*_on_hidden_states(task, old, new), *_on_texts(task, old, new)]

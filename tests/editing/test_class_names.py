@@ -219,7 +219,7 @@ def test_a_head_of_contradictory_names_is_not_written_into_an_adapter(
 def test_many_names_contradict_each_other_in_a_moment(bert: Path) -> None:
     import time
 
-    from headscope.editing.class_names import faults_of_names
+    from headscope.editing.classes.class_names import faults_of_names
 
     names = {str(at + 1): f"class {at}" for at in range(200_000)}
     started = time.process_time()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from headscope.editing.class_rows import edited_tensor, promised_scores
+from headscope.editing.classes.class_rows import edited_tensor, promised_scores
 from headscope.editing.plan import LabelChanges, plan_labels, read_additions, read_changes_file, read_merges, read_pairs
 from headscope.errors import Unsupported, UsageError
 from headscope.facts.results.edit import EditedLabel, LabelOrigin

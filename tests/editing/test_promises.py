@@ -16,12 +16,12 @@ from test_checkpoint_edit import TEXT, logits
 import headscope
 from headscope.cli.app import main
 from headscope.editing import checkpoint_edit
-from headscope.editing.class_axis import ClassTensor
-from headscope.editing.class_rows import promised_scores
+from headscope.editing.classes.class_axis import ClassTensor
+from headscope.editing.classes.class_rows import promised_scores
+from headscope.editing.classes.score_function import check_shifts
 from headscope.editing.plan import LabelChanges, plan_labels
 from headscope.editing.promises import ScoreChange, of_function, promises
 from headscope.editing.proving import prove_here
-from headscope.editing.score_function import check_shifts
 from headscope.editing.wish import EditWish
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.facts import TensorHeader
@@ -340,8 +340,8 @@ ONE, TWO_BIASES, NO_BIAS = (
     [
         *((changes, ONE, function, None) for changes in (MERGE, BIAS) for function in FUNCTIONS),
         *((MERGE, tensors, function, None) for tensors in (NO_BIAS, TWO_BIASES) for function in FUNCTIONS[1:]),
-        *((MERGE, tensors, "softmax", Unsupported) for tensors in (NO_BIAS, TWO_BIASES)),
-        *((changes, NO_BIAS, "sigmoid", Unsupported) for changes in (THRESHOLD, BIAS)),
+        *((MERGE, tensors, "softmax", UsageError) for tensors in (NO_BIAS, TWO_BIASES)),
+        *((changes, NO_BIAS, "sigmoid", UsageError) for changes in (THRESHOLD, BIAS)),
         *((THRESHOLD, ONE, function, None) for function in ("softmax", "sigmoid")),
         *((THRESHOLD, tensors, "none", UsageError) for tensors in (ONE, NO_BIAS)),
         (THRESHOLD, ONE, "not determined", Unsupported),
@@ -423,7 +423,7 @@ def test_one_score_that_becomes_two_has_a_softmax(tmp_path: Path) -> None:
 def test_a_merge_without_a_place_for_its_logarithm_is_refused_in_a_dry_run_too(name: str, tmp_path: Path) -> None:
     source = small(name, tmp_path / "old", 3)
     for dry_run in (True, False):
-        with pytest.raises(Unsupported, match="no bias") as caught:
+        with pytest.raises(UsageError, match="no bias") as caught:
             headscope.edit(source, tmp_path / "new", merge={"x": ["a", "b"]}, dry_run=dry_run)
     assert "probabilities" in caught.value.hint and not (tmp_path / "new").exists()
 

@@ -76,7 +76,7 @@ def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
     if report.assumed:
         yield "assumed", f"{list_of(report.assumed, _MOST_ASSUMED)}: defaults of the class, which no shape tells"
     if report.not_taken:
-        yield "not taken", list_of(report.not_taken, _MOST_ASSUMED)
+        yield "left out", list_of(report.not_taken, _MOST_ASSUMED)
     if report.proof.unused:
         yield "unused", list_of(report.proof.unused, _SHOWN)
     if report.left_out:

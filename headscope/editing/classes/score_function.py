@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headscope.editing.class_axis import ClassTensor
+from headscope.editing.classes.class_axis import ClassTensor
 from headscope.editing.wish import EditWish
 from headscope.errors import Unsupported, UsageError
 from headscope.facts.counting import few_of
