@@ -238,7 +238,7 @@ def trained_score(kind: Kind, regime: str, task: Task, given: argparse.Namespace
     if regime == "last-layers":
         train_weights(model, last_layers(model, kind, given.layers), task, given, seed)
     if regime == "all-groups":
-        groups = headscope.parameter_groups(model, head_lr=given.new_rate, base_lr=given.rate)
+        groups = headscope.parameter_groups(model, head_lr=given.new_rate, base_lr=given.rate, decay=0.0)
         train_weights(model, groups, task, given, seed)
     return score(model, task)
 

@@ -1,4 +1,4 @@
-"""What the pages of the site get after Zensical: pictures that follow the page's theme, link previews, a useful 404."""
+"""What pages of the site get after Zensical: pictures in their theme, commands to copy, link previews, a useful 404."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -14,6 +14,9 @@ _ENDING = re.compile(r"(\.light|\.dark)?\.svg$")
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 _DESCRIPTION = re.compile(r'<meta name="description" content="([^"]*)">')
 _STYLE = re.compile(r'<link rel="stylesheet" href="([^"]*)assets/')
+_SESSION = re.compile(r'<div class="language-(?P<kind>console|pycon) highlight">(?P<shown>.*?)</div>', re.DOTALL)
+_PROMPTS = {"console": ("$ ", "> "), "pycon": (">>> ", "... ")}
+_MARKUP = re.compile(r"<[^>]*>")
 _NOT_FOUND = "<h1>404 - Not found</h1>"
 _INVALID = {
     'type="checkbox" id="__drawer" autocomplete="off"': 'type="checkbox" id="__drawer"',
@@ -38,7 +41,7 @@ def finish(site: Path, name: str, address: str, hub: Iterable[str] = HUB) -> Non
     themed = {path.resolve(): _themed(path) for path in sorted(site.rglob("*.svg"))}
     for path in sorted(site.rglob("*.html")):
         page = path.read_text(encoding="utf-8")
-        page = _with_themes(page, path.parent, themed)
+        page = _SESSION.sub(_with_commands, _with_themes(page, path.parent, themed))
         place = path.relative_to(site).as_posix()
         added = (*_preview(page, name, address, place), *_as_markdown(path))
         page = page.replace("</head>", "\n".join((*added, "</head>")), 1)
@@ -94,6 +97,25 @@ def _with_narrow(image: str) -> str:
 def narrow_name(name: str) -> str:
     """The name of a picture's form for phones: `bert.narrow.dark.svg` for `bert.dark.svg`."""
     return _ENDING.sub(lambda ending: f".narrow{ending[0]}", name)
+
+
+def _with_commands(session: re.Match[str]) -> str:
+    """A session whose button copies what was typed: the theme's button takes `data-copy` before the text below it."""
+    typed = "\n".join(typed_lines(unescape(_MARKUP.sub("", session["shown"])), session["kind"]))
+    return session[0].replace("<div ", f'<div data-copy="{escape(typed)}" ', 1) if typed else session[0]
+
+
+def typed_lines(session: str, kind: str) -> Iterator[str]:
+    """The lines of a session that someone typed, without their prompts: not what was printed."""
+    first, more = _PROMPTS[kind]
+    is_typed, goes_on = False, False
+    for line in session.split("\n"):
+        prompts = (first, more) if is_typed else (first,)
+        prompt = next((prompt for prompt in prompts if f"{line} ".startswith(prompt)), "")
+        is_typed = bool(prompt) or goes_on
+        if is_typed:
+            yield line.removeprefix(prompt.rstrip()).removeprefix(" ") if prompt else line
+        goes_on = kind == "console" and is_typed and line.endswith("\\")
 
 
 def _preview(page: str, name: str, address: str, place: str) -> Iterator[str]:

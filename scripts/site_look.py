@@ -5,7 +5,8 @@
 Everything is made with the functions of the command, for one, two and many classes, with names and without: the page
 fills in names and numbers, and computes nothing. `words.json.gz` holds what all structures share, `index/` the
 configurations and tensors of the structures of a family with one number of tensors, `structures/` the answers on one.
-With HEADSCOPE_LOOK_SAMPLE set, only the first structure of each class with each set of answers is there: for tests.
+With HEADSCOPE_LOOK_SAMPLE set, only the first structure of each class with each set of answers is there, and those that
+the page links to: for tests.
 """
 
 import gzip
@@ -27,6 +28,7 @@ from zipfile import ZipFile
 
 from look_templates import MORE_SAMPLES, MOST, SAMPLES, Unfit, proven_template, with_an
 
+from headscope.checkpoints import bundled_snapshots, read_manifest
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.examination.base.request import Request
 from headscope.examination.base.shipped import PLACE, SOURCES
@@ -41,7 +43,7 @@ from headscope.examination.checkpoint.shipped_structures import (
 from headscope.examination.checkpoint.structure import Remembered, Structure, renewed
 from headscope.facts import CheckpointKind, CheckpointManifest, Report, TensorHeader, WeightFile, WeightsFormat
 from headscope.facts.results.environment import package_version, tool_version
-from headscope.facts.stored.location import Location
+from headscope.facts.stored.location import HubOptions, Location
 from headscope.model.classes.labels import placeholders
 from headscope.render.diagram.layout import NARROW, WIDTH
 from headscope.render.diagram.picture import Picture, picture_of
@@ -148,8 +150,20 @@ def _write(folder: Path) -> None:
 
 
 def sample_key(entry: Mapping[str, Any]) -> str:
-    """The class of a structure, and for which numbers of classes it has answers: a sample has one of each."""
-    return json.dumps([entry["config"]["architectures"], [item["for"][:2] for item in entry["answers"]]])
+    """The class of a structure, and for which numbers of classes it has answers: a sample has one of each.
+
+    It has all of those whose family and number of tensors a checkpoint has to which the page links.
+    """
+    config = entry["config"]
+    is_linked = (config.get("model_type"), len(entry["tensors"])) in _linked_members()
+    answers = [item["for"][:2] for item in entry["answers"]]
+    return json.dumps([config["architectures"], answers, [config, entry["tensors"]] if is_linked else []])
+
+
+@cache
+def _linked_members() -> frozenset[tuple[Any, int]]:
+    bundled = (read_manifest(Location(name, hub=HubOptions(offline=True))) for name in bundled_snapshots())
+    return frozenset((manifest.config["model_type"], len(manifest.tensors)) for manifest in bundled)
 
 
 def _members(whole: ZipFile) -> Iterator[tuple[str, list[Any]]]:

@@ -42,8 +42,9 @@ def code(
 ) -> str:
     """Writes a Python module with a classifier: the class of the checkpoint, or a linear layer on another vector.
 
-    The module loads the checkpoint, encodes inputs, gives features and scores, and trains; it needs PyTorch and
-    Transformers, not headscope. No data are read, so nothing says which vector is best: `probe` measures that.
+    The module loads the checkpoint, encodes inputs, gives features and scores, trains, and keeps what it trained; it
+    needs PyTorch and Transformers, not headscope. No data are read, so nothing says which vector is best: `probe`
+    measures that.
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, or a local folder.
@@ -77,7 +78,8 @@ def code(
     _refuse_what_cannot_be_loaded(report, request, place)
     if layer is not None:
         _check_layer(layer, examined.manifest.config)
-    from headscope.render.probing.code import ModuleFacts, module_code
+    from headscope.render.probing.code import module_code
+    from headscope.render.probing.code_frame import ModuleFacts
     from headscope.render.probing.words import vector_words
 
     input, weight = _input_of(report, vector), classifier_weight(report.head) if report.head else None

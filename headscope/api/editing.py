@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from headscope.api.arguments import ClassOptions, DeviceName, use_case
-from headscope.api.options import make_request, options_of, read_names, read_path
+from headscope.api.options import make_request, options_of, read_labels, read_names, read_path
 from headscope.api.results.shown import Shown, fields_of
 from headscope.errors import UsageError
 from headscope.examination.base.request import Progress, is_in_memory
@@ -35,6 +35,11 @@ class Edited(Shown, EditReport):
 class LabelEdits(TypedDict, total=False):
     """Changes of the classes, applied in this order; each names classes as those before it left them."""
 
+    labels: Annotated[
+        Names | None,
+        "The names of all classes in the order of the scores. They also say what is meant where those of the "
+        "configuration contradict themselves.",
+    ]
     rename: Annotated[Mapping[str, str] | None, "New names by the old ones."]
     drop: Annotated[Names | None, "Classes to leave out."]
     keep: Annotated[Names | None, "The only classes to keep."]
@@ -51,7 +56,7 @@ class LabelEdits(TypedDict, total=False):
         "Labeled data whose order of the classes is taken: as a `ClassLabel` declares them, otherwise sorted. Needs "
         "`label_column`.",
     ]
-    labels: Annotated[
+    labels_file: Annotated[
         str | PathLike[str] | None, "A JSON file with these changes, for sets of thousands; a list is the order."
     ]
 
@@ -155,7 +160,9 @@ def edit(
         ...     print(err.code)
         offline
     """
+    from headscope.editing.adapter_head import write_adapter_head
     from headscope.editing.checkpoint_edit import edit_checkpoint
+    from headscope.editing.classes.class_names import ContradictoryNames, refused_report
     from headscope.editing.wish import EditWish
 
     if is_in_memory(reference):
@@ -183,13 +190,15 @@ def edit(
     )
     folder, tell = None if output is None else Path(output), progress or (lambda sentence: None)
     head = read_path(options.get("adapter_head"), "adapter_head")
-    if head is not None:
-        from headscope.editing.adapter_head import write_adapter_head
-
-        if folder is None or wish != EditWish(dry_run=wish.dry_run) or options.get("model_class") is not None:
-            raise UsageError("an adapter gets a head in a new folder, without another change", "give -o DIR alone")
-        return Edited(**fields_of(write_adapter_head(request, folder, head, tell, dry_run=wish.dry_run)))
-    return Edited(**fields_of(edit_checkpoint(request, folder, wish, tell)))
+    is_alone = folder is not None and wish == EditWish(dry_run=wish.dry_run) and options.get("model_class") is None
+    if head is not None and not is_alone:
+        raise UsageError("an adapter gets a head in a new folder, without another change", "give -o DIR alone")
+    try:
+        if head is not None and folder is not None:
+            return Edited(**fields_of(write_adapter_head(request, folder, head, tell, dry_run=wish.dry_run)))
+        return Edited(**fields_of(edit_checkpoint(request, folder, wish, tell)))
+    except ContradictoryNames as err:
+        return Edited(**fields_of(refused_report(reference, output, wish, err)))
 
 
 def _changes(options: Mapping[str, Any]) -> LabelChanges:
@@ -197,13 +206,20 @@ def _changes(options: Mapping[str, Any]) -> LabelChanges:
     from headscope.editing.plan import LabelChanges, read_changes_file, read_numbers
 
     found: dict[str, Any] = {}
-    if options.get("labels") is not None:
-        found = read_changes_file(Path(options["labels"]))
+    named, file = options.get("labels"), read_path(options.get("labels_file"), "labels_file")
+    if isinstance(named, PathLike) or (isinstance(named, str) and named.endswith(".json") and Path(named).is_file()):
+        raise UsageError(
+            f"--labels names the classes, and {named} is a file", "--labels-file (labels_file) reads changes from it"
+        )
+    if file is not None:
+        found = read_changes_file(Path(file))
     given = {item.name: options[item.name] for item in fields(LabelChanges) if options.get(item.name) is not None}
     both = sorted(found.keys() & given.keys())
     if both:
-        raise UsageError(f"{both[0]} is given, and {options['labels']} has it too", "give it once")
+        raise UsageError(f"{both[0]} is given, and {file} has it too", "give it once")
     found |= given
+    if "labels" in found:
+        found["labels"] = read_labels(found["labels"])
     for name in found.keys() & {"drop", "keep", "order"}:
         found[name] = read_names(found[name], name)
     if "add" in found and not isinstance(found["add"], Mapping):

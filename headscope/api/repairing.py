@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Annotated, Any, Unpack
@@ -35,6 +35,11 @@ class RepairOptions(ClassOptions, total=False):
     ]
     defaults: Annotated[bool, "The settings that no shape tells are the class's defaults."]
     labels: Annotated[str | tuple[str, ...] | None, "The names of the classes, for a configuration that is written."]
+    take: Annotated[
+        str | Iterable[str] | None,
+        "The model that is meant where several may be: a prefix of keys, a place in a file, a file or a folder; "
+        "several names choose one after the other.",
+    ]
     link: Annotated[bool, "Link files that don't change instead of copying them."]
     dry_run: Annotated[bool, "Write nothing."]
 
@@ -62,8 +67,9 @@ def repair(
         progress: Called with a short sentence before each step.
 
     Returns:
-        The states, what was given, and the proof. The verdict is `clean` where there is nothing to repair, and
-        `incomplete` where nothing is lost but a load isn't whole: a head without stored weights, say.
+        The states, what was given, and the proof. The verdict is `clean` where there is nothing to repair,
+        `incomplete` where a load isn't whole (a head without stored weights, a layer that the class has no place for),
+        and `not_determined` where several models may be meant: their state names them for `take`.
 
     Raises:
         UsageError: An option doesn't fit, or the output exists.
@@ -86,11 +92,13 @@ def repair(
     for name in settings:
         if not str(name).isidentifier():
             raise UsageError(f"{name!r} is not the name of a setting", "write settings={'lora_alpha': 16}")
+    take = options.get("take") or ()
     wish = RepairWish(
         config=_absolute(fspath(options.get("config") or "")),
         settings=settings,
         labels=read_labels(options.get("labels")),
         takes_defaults=options.get("defaults", False),
+        take=(take,) if isinstance(take, str) else tuple(take),
         link=options.get("link", False),
         dry_run=options.get("dry_run", False),
     )

@@ -104,9 +104,11 @@ def _of_file(path: Path) -> Saved:
     folder = Folder(path.parent)
     if path.suffix != ".safetensors":
         found = read_training_file(folder.open(path.name))
+        if found is not None and len(found.models) > 1:
+            return Saved((), None, state=f"{path.name} holds several sets of weights")
         if found is not None:
             files = (WeightFile(path.name, path.stat().st_size),)
-            weights = StoredWeights(WeightsFormat.TORCH, found.tensors, files)
+            weights = StoredWeights(WeightsFormat.TORCH, next(iter(found.models.values())), files)
             return Saved((_part(folder, path, weights),), None)
     return Saved((_part(folder, path, read_weight_file(folder, path.name)),), None)
 

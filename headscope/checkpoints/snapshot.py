@@ -26,7 +26,7 @@ from headscope.facts import (
 )
 from headscope.outputs import write_over
 from headscope.upstream.hub import cached_repositories
-from headscope.upstream.python import FULL
+from headscope.upstream.python import FULL, write_hint
 
 FORMAT = "headscope-snapshot"
 VERSION = 1
@@ -80,10 +80,8 @@ def write_snapshot(manifest: CheckpointManifest, path: str | Path, provenance: s
         write_over(target, snapshot_text(manifest, provenance), "output", [Path(manifest.reference)])
     except OSError as err:
         if err.errno in FULL:
-            raise Unsupported(
-                f"{target} cannot be written: {err.strerror}", "free some space, or write elsewhere"
-            ) from err
-        raise UsageError(f"{target} cannot be written: {err.strerror}", "check the disk and permissions") from err
+            raise Unsupported(f"{target} cannot be written: {err.strerror}", write_hint(err)) from err
+        raise UsageError(f"{target} cannot be written: {err.strerror}", write_hint(err)) from err
 
 
 def read_snapshot(text: bytes, reference: str) -> CheckpointManifest:

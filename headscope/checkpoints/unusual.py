@@ -130,7 +130,7 @@ def in_a_state(around: PlaceSurroundings, kind: CheckpointKind, err: HeadscopeEr
     found = around.state_of_bad_file() if isinstance(err, Malformed) else around.state()
     if found is None:
         raise err
-    if found.tensors is None:
+    if found.tensors is None and not found.state.is_ambiguous:
         raise as_error(around.reference, found.state, type(err)) from err
     reason = f"from_pretrained cannot load them, as {found.state.rule} reports"
     return in_state(bare_manifest(around.storage, around.reference, kind, Gap("weights", reason)), found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from headscope.cli.options import Output, Pages
 from headscope.errors import ExitCode, HeadscopeError, UsageError
-from headscope.upstream.python import FULL
+from headscope.upstream.python import FULL, write_hint
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -83,9 +83,7 @@ def write_stdout(text: str) -> bool:
 
 def unwritten(where: str, err: OSError) -> OutputFailed:
     """The error for output that the system refuses to take."""
-    return OutputFailed(
-        f"the report could not be written to {where}: {err.strerror}", "free some space, or write elsewhere"
-    )
+    return OutputFailed(f"the report could not be written to {where}: {err.strerror}", write_hint(err))
 
 
 def print_screen(renderable: "RenderableType") -> None:
@@ -113,7 +111,7 @@ def write_file(path: Path, text: str, *, quiet: bool = False) -> None:
     except OSError as err:
         if err.errno in FULL:
             raise unwritten(str(path), err) from err
-        raise UsageError(f"-o {path} cannot be written: {err.strerror}", "name a file you may write to") from err
+        raise UsageError(f"-o {path} cannot be written: {err.strerror}", write_hint(err)) from err
     if is_file and not quiet:
         tell_written(str(path))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints import EDIT_RECORD
 from headscope.editing.carried import left_behind, read_contents, taken_names
+from headscope.editing.classes.class_names import examine_by_name
 from headscope.editing.merging import folder_of_base, model_in
 from headscope.editing.proving import answer_task, prove_in_process
 from headscope.editing.writing import (
@@ -24,7 +25,7 @@ from headscope.editing.writing import (
     write_small_file,
 )
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.examination.base.reading import in_local_folder
+from headscope.examination.base.reading import in_local_folder, read_checkpoint
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.examination.evidence.stored_tensors import open_stored_files
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _CONFIG, _WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
 _PREFIX = "base_model.model."
 _SAVED = ".modules_to_save.default."
+_OF_BASE = "give a trained checkpoint of the adapter's base model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
     """
     named, request = request.reference, in_local_folder(request)
     source = in_local_folder(replace(request, location=Location(head, hub=HubOptions(offline=True)), model_class=None))
-    given = examine("inspect", source, tell)
+    _check_families(request, source, tell)
+    source, given = examine_by_name(source, None, tell)
     model = given.report.model
     request = replace(request, model_class=model.class_name, num_labels=model.num_labels)
     examined = examine("inspect", request, tell)
@@ -80,7 +83,7 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
             "The head means something only for the hidden states that it was trained on: which base and adapter these "
             "came from isn't compared.",
         ),
-        proof=EditProof(reason="a dry run proves nothing" if dry_run else ""),
+        proof=EditProof(),
         head_from=head,
         left_out=_left_out(folder, examined),
         is_dry_run=dry_run,
@@ -98,17 +101,26 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
     return report
 
 
+def _check_families(request: Request, source: Request, tell: Progress) -> None:
+    """Raises UsageError where the two configurations show that the head can't be one for the adapter's base model."""
+    adapter, head = read_checkpoint(request, tell), read_checkpoint(source, tell)
+    if adapter.adapter is None or not Path(request.reference).is_dir():
+        raise UsageError(f"{request.reference} is not the folder of an adapter", "give --adapter-head with an adapter")
+    for name in ("model_type", "hidden_size", "d_model", "dim", "n_embd"):
+        of_base, of_head = adapter.config.get(name), head.config.get(name)
+        if of_base and of_head and of_base != of_head:
+            what = f"{source.reference} has {name} {of_head}, and the adapter's base model {adapter.base} has {of_base}"
+            raise UsageError(what, _OF_BASE)
+
+
 def _check(request: Request, examined: Examined, given: Examined) -> tuple[Path, Path]:
     """The folders of the adapter and of its base. Raises where the head can't be written into it."""
-    folder, manifest = Path(request.reference), examined.manifest
-    if manifest.adapter is None or not folder.is_dir():
-        raise UsageError(f"{request.reference} is not the folder of an adapter", "give an adapter with --adapter-head")
     missing = find_missing(given.report)
     if given.manifest.adapter is not None or missing.head or missing.elsewhere or given.manifest.gaps:
         raise Unsupported(f"{given.report.checkpoint.reference} doesn't give a whole head", "name a trained checkpoint")
     if examined.report.model.class_name != given.report.model.class_name:
-        raise Unsupported("the adapter and the head are of different classes of Transformers", "")
-    return folder, folder_of_base(request, manifest)
+        raise Unsupported("the adapter and the head are of different classes of Transformers", _OF_BASE)
+    return Path(request.reference), folder_of_base(request, examined.manifest)
 
 
 def _parameters(examined: Examined, given: Examined) -> tuple[str, ...]:

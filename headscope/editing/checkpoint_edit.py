@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints import EDIT_RECORD, digests_of, open_sidecar, read_manifest
 from headscope.editing.carried import INDEXES, left_behind, read_contents, taken_names
-from headscope.editing.class_axis import ClassTensor, class_tensors
+from headscope.editing.classes.class_axis import ClassTensor, class_tensors
+from headscope.editing.classes.class_names import examine_by_name
+from headscope.editing.classes.score_function import check_shifts, score_function
 from headscope.editing.config_changes import card_with_edit, changed_fields, edited_config
 from headscope.editing.labeled_scores import fit_to_texts, order_of_data
 from headscope.editing.merging import base_to_merge, merge_into
 from headscope.editing.plan import plan_labels
-from headscope.editing.promises import of_function, of_number_format, promises
+from headscope.editing.promises import ScoreChange, of_function, of_number_format, promises
 from headscope.editing.proving import ProofTask, prove_apart
 from headscope.editing.wish import EditWish
 from headscope.editing.writing import (
     NewTensor,
-    check_path,
+    backup_of,
+    check_in_place,
     check_target,
     check_unchanged,
     copy_files,
@@ -30,17 +32,18 @@ from headscope.editing.writing import (
     put_in_place,
     staged,
     warn_of_unfinished,
+    with_name,
     write_small_file,
     write_weights,
 )
-from headscope.errors import NotFound, Unsupported, UsageError
+from headscope.errors import Unsupported, UsageError
 from headscope.examination.base.reading import WITHOUT_WEIGHTS, in_local_folder, loadable
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
 from headscope.facts import CheckpointKind, WeightsFormat
 from headscope.facts.counting import counted, few_of
+from headscope.facts.heads.tasks import Activation
 from headscope.facts.results.edit import (
-    PROBLEM_TYPES,
     AdapterMerge,
     EditedLabel,
     EditedTensor,
@@ -52,7 +55,6 @@ from headscope.facts.results.edit import (
 )
 from headscope.facts.results.environment import tool_version
 from headscope.facts.stored.location import HubOptions, Location
-from headscope.outputs import is_in_hub_cache
 
 if TYPE_CHECKING:
     import torch
@@ -60,9 +62,6 @@ if TYPE_CHECKING:
     from headscope.examination.base.request import Progress, Request
 
 _CARD, _CONFIG = "README.md", "config.json"
-_SOFTMAX = "softmax"
-_BY_PROBLEM_TYPE = dict(zip(PROBLEM_TYPES, ("none", _SOFTMAX, "sigmoid"), strict=True))
-"""The function on the scores, by problem type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     """
     named = request.reference
     if wish.in_place:
-        _check_in_place(Path(named))
+        check_in_place(Path(named))
     request = in_local_folder(request)
     if wish.in_place and (wish.merge_adapter or request.reference != named):
         raise UsageError("an adapter and a folder of the Hub's cache stay as they are", "give -o DIR")
@@ -124,7 +123,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         raise UsageError("the merged checkpoint needs a place", "give -o DIR")
     if wish.only_merges and (wish.texts or wish.link):
         raise UsageError("a merge alone runs no texts and links no files", "leave out --text and --link")
-    examined = examine("inspect", request, tell)
+    request, examined = examine_by_name(request, wish.changes.labels, tell)
     base = base_to_merge(request, examined)
     check_target(output, Path(request.reference), base)
     with staged(output) as folder:
@@ -149,7 +148,7 @@ def _edited(request: Request, output: Path | None, wish: EditWish, tell: Progres
     """
     if not 0 < wish.temperature < math.inf:
         raise UsageError(f"a temperature of {wish.temperature} is not a positive number", "give one such as 1.5")
-    examined = examine("inspect", request, tell)
+    request, examined = examine_by_name(request, wish.changes.labels, tell)
     source = _folder_of(request, examined)
     target = source if wish.in_place else output
     if target is None or (wish.in_place and output is not None):
@@ -225,36 +224,6 @@ def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origi
     )  # fmt: skip
 
 
-_BACKUP = ".before-edit"
-
-
-def backup_of(source: Path) -> Path:
-    """Where a checkpoint that is edited in place is kept. Raises UsageError where that is taken."""
-    check_path(source)
-    named = _with_name(source)
-    backup = named.with_name(f"{named.name}{_BACKUP}")
-    if backup.exists():
-        raise UsageError(f"{backup} exists already", "move the older backup away")
-    return backup
-
-
-def _check_in_place(folder: Path) -> None:
-    """Raises where a checkpoint can't be edited in place, or where a kill came between the two renames of an edit."""
-    named = _with_name(folder)
-    backup = named.with_name(f"{named.name}{_BACKUP}")
-    if backup.is_dir() and not folder.exists():
-        how = f"bring it back: mv {shlex.quote(str(backup))} {shlex.quote(str(folder))}"
-        raise NotFound(f"{folder} isn't there: an earlier edit was ended before its result was in place", how)
-    if is_in_hub_cache(folder):
-        raise UsageError(f"{folder} is in the Hub's cache, whose files are named by their contents", "give -o DIR")
-    backup_of(folder)
-
-
-def _with_name(folder: Path) -> Path:
-    """The folder by a path that ends in its name, which `.` and `..` don't."""
-    return folder.resolve() if folder.name in ("", "..") else folder
-
-
 def _folder_of(request: Request, examined: Examined) -> Path:
     manifest = examined.manifest
     if manifest.kind in WITHOUT_WEIGHTS:
@@ -262,41 +231,44 @@ def _folder_of(request: Request, examined: Examined) -> Path:
             f"{request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there is nothing to edit",
             "give the folder of a whole checkpoint",
         )
-    folder = _with_name(Path(loadable(request, manifest).reference))
-    if not folder.is_dir() or request.location.subfolder or request.location.variant or manifest.repaired is not None:
+    folder = with_name(Path(loadable(request, manifest).reference))
+    if examined.report.repaired is not None:
+        raise Unsupported(f"from_pretrained doesn't load {request.reference} as it is", "run `headscope repair` first")
+    is_part = request.location.subfolder or request.location.variant
+    if manifest.kind is not CheckpointKind.LOCAL or not folder.is_dir() or is_part:
         raise Unsupported(
             f"{request.reference} is not the folder of a whole checkpoint on this machine",
             "download it with `hf download` and give the folder",
         )
     if manifest.gaps or manifest.format is WeightsFormat.NONE:
         raise Unsupported(f"{request.reference} could not be read whole", "run `headscope inspect` to see why")
-    if manifest.kind is not CheckpointKind.LOCAL:
-        raise Unsupported(f"{request.reference} is not a folder", "download it with `hf download` and give the folder")
     return folder
 
 
 def _plan(examined: Examined, request: Request, wish: EditWish) -> _Plan:
     report = examined.report
-    is_softmax = _activation(examined, wish) == _SOFTMAX
+    function = score_function(examined, wish, report.model.num_labels)
     labels: tuple[EditedLabel, ...] = ()
     tensors: tuple[ClassTensor, ...] = ()
     exact: list[str] = []
     approximate: list[str] = []
     if wish.touches_rows:
-        labels = plan_labels(report.model.labels, wish.changes, is_softmax=is_softmax)
+        labels = plan_labels(report.model.labels, wish.changes, is_softmax=function == Activation.SOFTMAX)
+        function = score_function(examined, wish, len(labels))
         tensors = class_tensors(examined, request)
-        labels = _with_places_for_shifts(labels, tensors, wish)
+        check_shifts(labels, tensors, wish, function)
         formats = {wish.dtype or item.header.dtype for item in tensors}
-        exact, approximate = promises(labels, wish, formats, is_softmax=is_softmax, before=len(report.model.labels))
+        change = ScoreChange(labels, wish, len(report.model.labels), report.model.activation, function)
+        exact, approximate = promises(change, formats)
         for before in sorted({item.header.dtype for item in tensors} - formats):
             is_exact, sentence = of_number_format(before, wish.dtype)
             (exact if is_exact else approximate).append(sentence)
     if "pad_token_id" in wish.settings:
         _check_token(examined, wish.settings["pad_token_id"])
         approximate.append("The padding token decides what is masked or read: scores of padded texts may change.")
-    function = of_function(report.model.activation, _activation(examined, wish, len(labels)))
-    approximate += [function] if function else []
-    config = edited_config(examined.manifest.config, labels or None, wish.settings)
+    function_sentence = of_function(report.model.activation, function)
+    approximate += [function_sentence] if function_sentence else []
+    config = edited_config(examined.manifest.config, [label.name for label in labels], wish.settings)
     _check_unicode(examined.manifest.config, config)
     if config == examined.manifest.config and not (labels or wish.merge_adapter):
         raise UsageError("no change was given", "name a change, such as --rename OLD=NEW")
@@ -322,7 +294,8 @@ def _fitted(examined: Examined, request: Request, wish: EditWish, tell: Progress
     rows = _plan(examined, request, wish.with_fit(2.0, {}) if is_temperature else wish).labels
     if not is_temperature:  # a threshold of a half shifts nothing
         rows = _plan(examined, request, wish.with_fit(None, {label.name: 0.5 for label in rows})).labels
-    found = fit_to_texts(examined, request, rows, wish, activation=_activation(examined, wish), tell=tell)
+    function = score_function(examined, wish, len(rows))
+    found = fit_to_texts(examined, request, rows, wish, activation=function, tell=tell)
     return wish.with_fit(found.temperature, {item.label: item.probability for item in found.thresholds}), found
 
 
@@ -331,31 +304,6 @@ def _check_token(examined: Examined, token: int) -> None:
     size = examined.built.embedding_rows or examined.built.vocab_size
     if size is not None and token >= size:
         raise UsageError(f"token {token:,} is not in the vocabulary of {size:,} tokens", "give the ID of a token")
-
-
-def _activation(examined: Examined, wish: EditWish, count: int = 0) -> str:
-    """The function on the scores after the edit, of `count` classes if their number changes."""
-    model, kind = examined.report.model, wish.settings.get("problem_type")
-    if kind is not None:
-        return _BY_PROBLEM_TYPE[kind]
-    is_one = model.num_labels == 1 and count > 1 and model.reads_problem_type
-    return _SOFTMAX if is_one and not examined.manifest.config.get("problem_type") else model.activation
-
-
-def _with_places_for_shifts(
-    labels: tuple[EditedLabel, ...], tensors: Sequence[ClassTensor], wish: EditWish
-) -> tuple[EditedLabel, ...]:
-    """The classes with shifts that a bias can hold. Raises Unsupported where a wanted one has no place."""
-    biases = [item.parameter for item in tensors if item.is_bias]
-    if len(biases) == 1:
-        return labels
-    if wish.changes.bias or wish.changes.threshold:
-        what = "has no bias" if not biases else f"has several biases: {few_of(biases)}"
-        raise Unsupported(
-            f"the last layer {what}, so a threshold or a bias has no place in the checkpoint",
-            "apply it to the scores, after the model",
-        )
-    return tuple(replace(label, shift=0.0) for label in labels)
 
 
 def _report(job: _Job) -> EditReport:
@@ -373,7 +321,7 @@ def _report(job: _Job) -> EditReport:
         exact=plan.exact,
         approximate=plan.approximate,
         left_out=job.left_out,
-        proof=EditProof(reason="a dry run proves nothing" if wish.dry_run else ""),
+        proof=EditProof(),
         fit=job.fit,
         merge=job.origin.merge,
         is_dry_run=wish.dry_run,
@@ -396,6 +344,7 @@ def _task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
         labels=job.plan.labels,
         tensors=report.tensors,
         temperature=job.wish.temperature,
+        names=job.request.labels,
         names_class=job.wish.names_class,
         texts=tuple(job.wish.texts),
         trust_remote_code=job.request.trust_remote_code,
@@ -434,7 +383,7 @@ def _add_card(folder: Path, report: EditReport) -> None:
 def _numbers_of(item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, job: _Job) -> Callable[[], torch.Tensor]:
     import torch
 
-    from headscope.editing.class_rows import edited_tensor
+    from headscope.editing.classes.class_rows import edited_tensor
 
     def numbers() -> torch.Tensor:
         return edited_tensor(

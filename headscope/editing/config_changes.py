@@ -7,30 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from headscope.errors import Unsupported
-from headscope.facts.results.edit import EditedField, EditedLabel
+from headscope.facts.results.edit import EditedField
 
 _SHOWN = 200
 
 
-def edited_config(
-    config: Mapping[str, Any], labels: Sequence[EditedLabel] | None, settings: Mapping[str, Any]
-) -> dict[str, Any]:
+def edited_config(config: Mapping[str, Any], names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
     """`config` with the names of the classes after the edit, if there are any, and other fields.
 
-    All else stays as it is. Raises Unsupported where the classes aren't those of the configuration itself.
+    All else stays as it is.
     """
     found = deepcopy(dict(config))
-    if labels is not None:
-        if "id2label" not in config and any(
-            isinstance(part, Mapping) and "id2label" in part for part in config.values()
-        ):
-            raise Unsupported("config.json names the classes in a part of it, which headscope doesn't edit", "")
-        found["id2label"] = {str(number): label.name for number, label in enumerate(labels)}
-        found["label2id"] = {label.name: number for number, label in enumerate(labels)}
-        for name in ("num_labels", "_num_labels"):
-            if name in found:
-                found[name] = len(labels)
+    if names:
+        found["id2label"] = {str(number): name for number, name in enumerate(names)}
+        found["label2id"] = {name: number for number, name in enumerate(names)}
+        found |= {field: len(names) for field in ("num_labels", "_num_labels") if field in found}
     for name, value in settings.items():
         found[name] = value
     return found

@@ -240,7 +240,7 @@ def _logits(examined: Examined, request: Request, device: str, rows: Sequence[Sa
 
 def _after(logits: torch.Tensor, labels: Sequence[EditedLabel]) -> FloatArray:
     """The logits after the edit so far. Raises UsageError where a row is random."""
-    from headscope.editing.class_rows import promised_scores
+    from headscope.editing.classes.class_rows import promised_scores
 
     found: FloatArray = promised_scores(logits, labels, 1.0).numpy()
     if np.isnan(found).any():

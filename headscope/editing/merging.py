@@ -49,6 +49,8 @@ class MergeTask:
     base: str
     result: str
     model_class: str | None
+    names: tuple[str, ...] = ()
+    """The classes, where the configuration of the base contradicts itself."""
     trust_remote_code: bool = False
 
 
@@ -87,7 +89,9 @@ def merge_into(
     left_out = _copy_others(adapter, base, folder, examined.manifest)
     del merged
     tell("proving the merge in a separate process")
-    task = MergeTask(str(adapter), str(base), str(folder), request.model_class, request.trust_remote_code)
+    task = MergeTask(
+        str(adapter), str(base), str(folder), request.model_class, request.labels, request.trust_remote_code
+    )
     proof = prove_merge_apart(task)
     for place, state in states:
         check_unchanged(place, state)
@@ -186,7 +190,7 @@ def prove_merge_here(task: MergeTask) -> MergeProof:
 
     try:
         request = Request(
-            Location(task.adapter, hub=HubOptions(offline=True)), model_class=task.model_class,
+            Location(task.adapter, hub=HubOptions(offline=True)), labels=task.names, model_class=task.model_class,
             trust_remote_code=task.trust_remote_code,
         )  # fmt: skip
         examined, base = examine("inspect", request, None), Path(task.base)

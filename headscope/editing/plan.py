@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headscope.errors import UsageError, did_you_mean
-from headscope.facts.counting import few_of
+from headscope.facts.counting import counted, few_of
 from headscope.facts.results.edit import EditedLabel, LabelOrigin
 
 _MOST_LABELS = 1_000_000
@@ -24,6 +24,8 @@ _COPY = "copy:"
 class LabelChanges:
     """What changes, applied in the order of the fields; each names classes as those before it left them."""
 
+    labels: Sequence[str] | None = None
+    """The names of all classes, in the order of the scores."""
     rename: Mapping[str, str] = field(default_factory=dict)
     drop: Sequence[str] = ()
     keep: Sequence[str] | None = None
@@ -44,10 +46,8 @@ _Value = TypeVar("_Value")
 
 def plan_labels(before: Sequence[str], changes: LabelChanges, *, is_softmax: bool) -> tuple[EditedLabel, ...]:
     """The classes after the changes. Raises UsageError for a change that can't be made."""
-    if len(set(before)) < len(before):
-        raise UsageError("two classes of the checkpoint have the same name", "rename one in config.json first")
     rows: _Rows = {name: EditedLabel(name, LabelOrigin.KEPT, at, name) for at, name in enumerate(before)}
-    for step in (_renamed, _dropped, _merged, _added, _ordered, _shifted):
+    for step in (_named, _renamed, _dropped, _merged, _added, _ordered, _shifted):
         rows = step(rows, changes)
         if step is _merged and not is_softmax:  # probabilities that aren't parts of one whole don't add up
             rows = {name: replace(row, shift=0.0) for name, row in rows.items()}
@@ -62,6 +62,18 @@ def plan_labels(before: Sequence[str], changes: LabelChanges, *, is_softmax: boo
             "keep two classes, or set --problem-type multi_label_classification for a sigmoid",
         )
     return tuple(rows.values())
+
+
+def _named(rows: _Rows, changes: LabelChanges) -> _Rows:
+    if changes.labels is None:
+        return rows
+    if len(changes.labels) != len(rows):
+        raise UsageError(
+            f"--labels names {counted(len(changes.labels), 'class', 'classes')}, but the last layer has "
+            f"{counted(len(rows), 'row')}",
+            "name every class once, in the order of the scores",
+        )
+    return _renamed(rows, LabelChanges(rename=dict(zip(rows, changes.labels, strict=True))))
 
 
 def _renamed(rows: _Rows, changes: LabelChanges) -> _Rows:
@@ -265,7 +277,7 @@ def read_changes_file(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} can't be read as JSON: {err}", "give a JSON list of class names") from err
     if isinstance(found, list):
         found = {"order": found}
-    kinds = {"rename": dict, "drop": list, "keep": list, "merge": dict, "add": dict, "order": list,
+    kinds = {"labels": list, "rename": dict, "drop": list, "keep": list, "merge": dict, "add": dict, "order": list,
              "bias": dict, "threshold": dict}  # fmt: skip
     if not isinstance(found, dict) or not set(found) <= set(kinds):
         raise UsageError(f"{path} holds something else than changes", f"fields: {', '.join(kinds)}")

@@ -47,6 +47,8 @@ class ProofTask:
     labels: tuple[EditedLabel, ...]
     tensors: tuple[EditedTensor, ...]
     temperature: float
+    names: tuple[str, ...] = ()
+    """The classes of the source, where its own configuration contradicts itself."""
     names_class: bool = False
     """Whether the result's own configuration has to name the class."""
     texts: tuple[str, ...] = ()
@@ -143,7 +145,8 @@ def _request(task: ProofTask, folder: str) -> Request:
     from headscope.facts.stored.location import HubOptions, Location
 
     location = Location(folder, hub=HubOptions(offline=True))
-    return Request(location, model_class=task.model_class, trust_remote_code=task.trust_remote_code)
+    names = task.names if folder == task.source else ()
+    return Request(location, labels=names, model_class=task.model_class, trust_remote_code=task.trust_remote_code)
 
 
 def _loads(old: Examined, new: Examined) -> dict[str, Any]:
@@ -163,7 +166,7 @@ def _class_named(task: ProofTask) -> str:
 
 def _with_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> EditedTensor:
     """The tensor with whether its kept rows are the bytes of before; None where none is kept as it is."""
-    from headscope.editing.class_rows import keeps_bits
+    from headscope.editing.classes.class_rows import keeps_bits
 
     takes_shift = len(item.shape_before) == 1
     kept = [
@@ -225,7 +228,7 @@ def _scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
     """The head of both sides on the same random hidden states, and the whole models on the texts."""
     import torch
 
-    from headscope.editing.class_rows import promised_scores
+    from headscope.editing.classes.class_rows import promised_scores
     from headscope.facts.results.edit import LabelOrigin
 
     pairs = [*_on_hidden_states(task, old, new), *_on_texts(task, old, new)]
@@ -275,7 +278,8 @@ def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple
     import torch
 
     one, two = old.examined.program(), new.examined.program()
-    counts = [len(side.examined.report.model.labels) for side in (old, new)]
+    sizes: list[Any] = [len(side.examined.report.model.labels) for side in (old, new)]
+    sizes += [side.examined.manifest.config for side in (old, new)]
     if one is None or two is None:
         gaps = (*old.examined.report.not_determined, *new.examined.report.not_determined)
         why = f" ({gaps[0].reason})" if gaps else ""
@@ -286,12 +290,8 @@ def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple
         raise Unsupported(f"the numbers of {unread[0]} can't be read, so nothing can be proven about the scores", "")
     if [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]:
         # a batch has no size of the model: of one with five classes, not five rows
-        one, two = (_traced_beside(side, counts) for side in (old, new))
-    if (
-        one is None
-        or two is None
-        or [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]
-    ):
+        one, two = (_traced_beside(side, sizes) for side in (old, new))
+    if not (one and two) or [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]:
         raise Unsupported("the two heads begin at hidden states of other shapes", "")
     for size, seed in zip(_SIZES, _SEEDS, strict=True):
         generator = torch.Generator().manual_seed(seed)
@@ -302,12 +302,12 @@ def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple
         yield _as_rows(before[0]), _as_rows(after[0])
 
 
-def _traced_beside(side: _Side, counts: Sequence[int]) -> HeadProgram | None:
-    """The head, traced on a batch that has none of the sizes `counts`: every number of a configuration is avoided."""
+def _traced_beside(side: _Side, sizes: Sequence[Any]) -> HeadProgram | None:
+    """The head, traced on a batch that has none of the sizes in `sizes`: every number of a configuration is avoided."""
     from headscope.examination.base.tracing import trace_checkpoint
     from headscope.examination.checkpoint.examining import examine_manifest
 
-    config = {**side.examined.manifest.config, "sizes_to_avoid": list(counts)}
+    config = {**side.examined.manifest.config, "sizes_to_avoid": list(sizes)}
     manifest = replace(side.examined.manifest, parsed_config=config)
     return examine_manifest("inspect", side.request, manifest, trace_checkpoint, None).program()
 

@@ -25,6 +25,7 @@ from headscope.editing.carried import INDEXES, read_contents
 from headscope.errors import HeadscopeError, Malformed, NotFound, UnfinishedOutput, Unsupported, UsageError
 from headscope.facts import CheckpointManifest, TensorHeader, WeightsFormat
 from headscope.outputs import is_in_hub_cache
+from headscope.upstream.python import write_hint
 
 try:
     import fcntl
@@ -71,6 +72,36 @@ def check_target(output: Path, *read: Path) -> None:
     if is_in_hub_cache(output.parent):
         raise UsageError(f"{output} is in the Hub's cache, which only its client writes to", "give a folder elsewhere")
     warn_of_unfinished(output)
+
+
+_BACKUP = ".before-edit"
+
+
+def backup_of(source: Path) -> Path:
+    """Where a checkpoint that is edited in place is kept. Raises UsageError where that is taken."""
+    check_path(source)
+    named = with_name(source)
+    backup = named.with_name(f"{named.name}{_BACKUP}")
+    if backup.exists():
+        raise UsageError(f"{backup} exists already", "move the older backup away")
+    return backup
+
+
+def check_in_place(folder: Path) -> None:
+    """Raises where a checkpoint can't be edited in place, or where a kill came between the two renames of an edit."""
+    named = with_name(folder)
+    backup = named.with_name(f"{named.name}{_BACKUP}")
+    if backup.is_dir() and not folder.exists():
+        how = f"bring it back: mv {shlex.quote(str(backup))} {shlex.quote(str(folder))}"
+        raise NotFound(f"{folder} isn't there: an earlier edit was ended before its result was in place", how)
+    if is_in_hub_cache(folder):
+        raise UsageError(f"{folder} is in the Hub's cache, whose files are named by their contents", "give -o DIR")
+    backup_of(folder)
+
+
+def with_name(folder: Path) -> Path:
+    """The folder by a path that ends in its name, which `.` and `..` don't."""
+    return folder.resolve() if folder.name in ("", "..") else folder
 
 
 def check_path(path: Path) -> None:
@@ -131,7 +162,7 @@ def warn_of_unfinished(output: Path) -> None:
 
 def _failed(output: Path, err: OSError) -> WriteFailed:
     why = err.strerror or type(err).__name__
-    return WriteFailed(f"{output} could not be written: {why}", "free some space, or write elsewhere")
+    return WriteFailed(f"{output} could not be written: {why}", write_hint(err))
 
 
 def put_in_place(folder: Path, output: Path, backup: Path | None, sources: Sequence[Path]) -> None:

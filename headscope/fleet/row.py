@@ -126,7 +126,14 @@ def _ids(result: CheckResult) -> tuple[str, ...]:
 
 
 def _reason(result: CheckResult) -> str:
-    """What decided: the gaps of what isn't determined, the first failing finding of what failed."""
+    """What decided: the gaps of what isn't determined, the first failing finding of what failed.
+
+    Where several models may be meant, that comes first: the other findings are those of a load of neither.
+    """
+    states = result.report.checkpoint.states if result.report is not None else ()
+    several = next((state for state in states if state.is_ambiguous), None)
+    if several is not None:
+        return f"{several.sentence} {several.seen()} {several.remedy}"
     if result.verdict is Verdict.NOT_DETERMINED:
         return "; ".join(told_gaps(result.not_determined))
     if result.verdict is Verdict.FAILED:

@@ -14,8 +14,24 @@ from headscope.errors import HeadscopeError, Unsupported, UsageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 """The errors where the disk is full, or a limit is reached."""
+_WRITE_HINTS = {
+    errno.EDQUOT: "free some of your quota, or write elsewhere",
+    errno.EIO: "check the disk, or write elsewhere",
+    errno.EROFS: "the file system is read-only: write elsewhere",
+    errno.EACCES: "write where you have permission",
+    errno.EPERM: "write where you have permission",
+    errno.ENOTEMPTY: "another program wrote there meanwhile: name a new folder",
+    errno.ENAMETOOLONG: "give a shorter name",
+}
 _ONE_AT_A_TIME = Lock()
 _ATTEMPTS = 5
+
+
+def write_hint(err: OSError) -> str:
+    """What to do where the system refuses to write."""
+    return _WRITE_HINTS.get(
+        err.errno or 0, "free some space, or write elsewhere" if err.errno in FULL else "write elsewhere"
+    )
 
 
 def parse(source: str) -> ast.Module:
@@ -64,10 +80,12 @@ def check_folder() -> None:
 
 
 def fault_of_process(err: Exception) -> HeadscopeError | None:
-    """What the process lacks, where an unexpected exception may come from that: a temporary folder, docstrings, or a
-    package that can be imported.
+    """What an unexpected exception may come from: a name that is too long, a process without a temporary folder or
+    docstrings, or a package that can't be imported.
     """
     if isinstance(err, OSError):
+        if err.errno == errno.ENAMETOOLONG:
+            return UsageError(f"{err.filename} is a longer name than the system takes", write_hint(err))
         try:
             tempfile.gettempdir()
         except OSError:

@@ -11,10 +11,9 @@ import pytest
 from transformers import BertConfig
 
 from headscope.checkpoints.formats.config_file import parse_object
-from headscope.checks.labeled.labels import _faults_of_ids, _faults_of_inverse
+from headscope.checks.labeled.labels import faults_of_label_maps
 from headscope.errors import Malformed
 from headscope.examination.base.configuration import config_facts
-from headscope.facts.results.check import ConfigFacts, Subject
 from headscope.model.classes.many_labels import build_config, share_labels
 
 FEW, MANY = 20_000, 320_000
@@ -26,13 +25,6 @@ def values(count: int, form: str = "class {}") -> dict[str, Any]:
         "id2label": {str(at): name for at, name in enumerate(names)},
         "label2id": dict(zip(names, range(count), strict=True)),
     }
-
-
-def subject(given: dict[str, Any]) -> Any:
-    class Only:
-        config: ConfigFacts = config_facts(given)
-
-    return Only()
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -47,8 +39,7 @@ def test_sixteen_times_the_labels_take_sixteen_times_as_long(faulty: bool) -> No
         given = values(count)
         if faulty:
             given["label2id"] |= {f"class {at}": at + 1 for at in range(count)} | {"another": 0}
-        found: Subject = subject(given)
-        told = [*_faults_of_ids(found), *_faults_of_inverse(found)]
+        told = faults_of_label_maps(config_facts(given))
         assert len(told) == (2 if faulty else 0)
 
     assert seconds(lambda: judged(MANY)) < 60 * max(seconds(lambda: judged(FEW)), 0.02)

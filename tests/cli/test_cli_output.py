@@ -1,5 +1,6 @@
 """Where the commands write, and in which format: files, links, pictures, progress, readers who leave."""
 
+import errno
 import io
 import json
 import os
@@ -228,3 +229,22 @@ def test_a_diagram_is_boxes_in_a_terminal_and_mermaid_in_a_pipe(
     assert "┌──" in capsys.readouterr().out
     main(["diagram", "bert", "--format", "dot"])
     assert "digraph" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["explain", "HS101", "-o"], ["snapshot", "roberta-base", "--offline", "-o"]])
+def test_a_name_that_is_too_long_is_a_wish_that_cannot_be_meant(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, str(tmp_path / ("a" * 300))]) == 2
+    assert "give a shorter name" in capsys.readouterr().err
+
+
+def test_output_that_is_refused_has_the_hint_of_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("headscope.outputs.write_whole", refused)
+    assert main(["explain", "HS101", "-o", str(tmp_path / "file")]) == 2
+    assert "write where you have permission" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 // Uses the page "Look at a checkpoint" in Chromium: `node look_browser.mjs SITE PLAN`. The plan is JSON, a list of steps:
-// `visit` opens the page with a query, `ask` fills in the form of the page that is open, `files` drops files into it;
-// `width`, `theme`, `picture` and `axe` say how it is looked at. Prints a line of JSON for each step.
+// `visit` opens the page with a query (or `page`, another one), `ask` fills in the form of the page that is open, `files`
+// drops files into it; `width`, `theme`, `picture` and `axe` say how it is looked at, `open` opens what is folded, and
+// `buttons` clicks all buttons that copy code. Prints a line of JSON for each step.
 import { createRequire } from "node:module";
 import { createServer } from "node:http";
 import { existsSync, readFileSync, statSync } from "node:fs";
@@ -25,7 +26,7 @@ const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "
 let page;
 let seen;
 
-async function open({ visit, width = 1280, theme = "light", offline = false }) {
+async function open({ visit, page: name = "look.html", width = 1280, theme = "light", offline = false }) {
   await page?.context().close();
   const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: theme, reducedMotion: "reduce", permissions: ["clipboard-read", "clipboard-write"] });
   page = await context.newPage();
@@ -38,7 +39,7 @@ async function open({ visit, width = 1280, theme = "light", offline = false }) {
     told.bytes = await response.body().then((body) => body.length, () => 0);
   });
   if (offline) await page.route("**/*", (route) => route.request().url().startsWith(root) ? route.continue() : route.abort("internetdisconnected"));
-  await page.goto(`${root}/look.html${visit}`, { waitUntil: "load" });
+  await page.goto(`${root}/${name}${visit}`, { waitUntil: "load" });
 }
 
 async function ask({ model, count, other }) {
@@ -60,10 +61,21 @@ for (const step of plan) {
     told.answers = await page.evaluate(() => document.getElementById("look").answers);
     told.shown = await page.locator(".look-answers").innerText();
     told.milliseconds = Date.now() - begun;
+    told.commands = await page.locator(".look-next code").evaluateAll((all) => all.map((one) => one.innerText));
+    const fields = await page.evaluate(() => [...document.querySelectorAll("#look input:not([type=file])")].map((one) => one.value));
+    told.whole = [await page.title(), await page.locator("#look").evaluate((one) => one.outerHTML), ...(step.ask ? [] : fields)].join(" ");
   }
   if (step.copy) {
     await page.click(".look-copy button >> nth=0");
     told.copied = await page.evaluate(() => navigator.clipboard.readText());
+  }
+  if (step.open) await page.evaluate(() => document.querySelectorAll("#look details").forEach((one) => { one.open = true; }));
+  if (step.buttons) {
+    told.buttons = [];
+    for (const button of await page.locator("button.md-code__button[data-md-type=copy]").all()) {
+      await button.evaluate((one) => { one.closest("details")?.setAttribute("open", ""); one.click(); });
+      told.buttons.push(await page.evaluate(() => navigator.clipboard.readText()));
+    }
   }
   if (step.axe) {
     await page.evaluate(AXE);
@@ -73,11 +85,13 @@ for (const step of plan) {
   if (step.wide) {
     told.wider = {};
     told.scrolls = {};
+    told.tall = {};
     for (const width of step.wide) {
       await page.setViewportSize({ width, height: 900 });
       await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
       told.wider[width] = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       told.scrolls[width] = await page.evaluate(() => Math.max(0, ...[...document.querySelectorAll(".look-picture")].map((one) => one.scrollWidth - one.clientWidth)));
+      told.tall[width] = await page.evaluate(() => document.getElementById("look").scrollHeight);
       if (step.picture) await page.screenshot({ path: `${step.picture}-${width}.png`, fullPage: true });
     }
   }

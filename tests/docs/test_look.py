@@ -16,11 +16,12 @@ import pytest
 
 from headscope.checkpoints import bundled_snapshots, read_manifest
 from headscope.facts.stored.location import HubOptions, Location
-from tests.api.lookup.test_shipped import checkpoint_of, counts_of, structures
+from tests.api.lookup.test_shipped import checkpoint_of, counts_of
 from tests.docs.look_cases import IS_WHOLE, looked_at
 from tests.docs.look_page import differences
-from tests.docs.test_site import ROOT, browser_problem, build
-from tests.headers_only import NAMES, Checkpoint, header_of, write
+from tests.docs.look_site import BERT, files_of, structure, used
+from tests.docs.test_site import ROOT
+from tests.headers_only import NAMES, Checkpoint, write
 from tests.hub import COMMIT, MOVED, Answer, Hub, client_settings, serve
 from tests.sweeps.census import Hollow
 
@@ -28,21 +29,6 @@ EVERY = 9
 """Which of the structures are compared in a browser: every so many; all if `HEADSCOPE_EVERY_STRUCTURE` is set."""
 MOST_BYTES = 150_000
 """Of the store, that a visit may load."""
-
-
-def structure(name: str) -> dict[str, Any]:
-    """The first shipped structure of a class that any number of classes may have: stated, or asked for."""
-    return next(
-        entry
-        for entry in structures()
-        if entry["config"]["architectures"] == [name] and any(item["for"][1] == "many" for item in entry["answers"])
-    )
-
-
-def files_of(checkpoint: Checkpoint, **config: Any) -> dict[str, Any]:
-    header, zeros = header_of(checkpoint)
-    text = json.dumps({**checkpoint.config, **config}).encode()
-    return {"config.json": text, "model.safetensors": Hollow(header, zeros)}
 
 
 def hub_of_all(draw: random.Random) -> tuple[Hub, dict[str, int | None]]:
@@ -68,38 +54,6 @@ for name, wanted in json.load(sys.stdin):
     typed = f"{name} --num-labels {wanted}" if wanted else name
     print(json.dumps(said_of(report, name, typed)))
 """
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site of this page, and of those that it leads to."""
-    if browser_problem():
-        pytest.skip(browser_problem())
-    project = tmp_path_factory.mktemp("project")
-    (project / "docs").mkdir()
-    for name in ("js", "css", "images/favicon.svg", "look.md"):
-        copy = ["cp", "-r", "--parents", name, str(project / "docs")]
-        subprocess.run(copy, cwd=ROOT / "docs", check=True)
-    (project / "docs" / "index.md").write_text("# Start\n", encoding="utf-8")
-    (project / "docs" / "cli.md").write_text("# C\n\n## headscope inspect\n\n## headscope check\n", encoding="utf-8")
-    settings = (ROOT / "zensical.toml").read_text(encoding="utf-8")
-    nav = 'nav = [{ "Start" = "index.md" }, { "Look" = "look.md" }, { "C" = "cli.md" }]\n'
-    settings = re.sub(r"^nav = \[.*?^\]\n", nav, settings, flags=re.DOTALL | re.MULTILINE)
-    settings = settings.replace('pymdownx.snippets.auto_append = ["scripts/words/tooltips.md"]', "")
-    (project / "zensical.toml").write_text(settings, encoding="utf-8")
-    return project
-
-
-def used(project: Path, hub: Hub, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a browser tells of each step on the site that is built for a Hub."""
-    ran = build(project, "--hub", hub.endpoint, "--hub", hub.cdn)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    plan = project / "plan.json"
-    plan.write_text(json.dumps(steps), encoding="utf-8")
-    command = ["node", str(ROOT / "tests" / "docs" / "look_browser.mjs"), str(project / "site"), str(plan)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
 def inspected(hub: Hub, wanted: dict[str, int | None], home: Path) -> Iterator[dict[str, Any]]:
@@ -131,9 +85,6 @@ def test_the_page_says_what_inspect_says_of_shipped_structures(project: Path, tm
         wrong += [f"{one['name']}: {name}" for name in found]
     print(counts, "slowest", max(one["milliseconds"] for one in told), "ms")
     assert not wrong, wrong[:20]
-
-
-BERT = "BertForSequenceClassification"
 
 
 def test_a_visit_is_small_and_asks_nobody_else(project: Path) -> None:

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from functools import cache
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,25 @@ def test_the_gallery_shows_each_kind_of_head_once(site: Path) -> None:
     others = re.findall(r"\]\(atlas/(\w+)\.md\)", page)
     traced = {path.name.partition(".")[0] for path in (site / "atlas").glob("*.light.svg")}
     assert sorted(others) == sorted(traced)
+
+
+def test_each_session_on_the_site_has_what_its_button_copies(site: Path) -> None:
+    """None of it is a prompt, and all of it stands in the session."""
+    sessions = 0
+    for path in site.rglob("*.html"):
+        for copied, kind, shown in SESSION.findall(path.read_text(encoding="utf-8")):
+            text = unescape(re.sub("<[^>]*>", "", shown))
+            prompts = ("$ ", "> ") if kind == "console" else (">>> ", "... ")
+            typed = unescape(copied.removeprefix(' data-copy="').removesuffix('"')).splitlines()
+            assert typed, f"{path.name}: {text}"
+            assert not [line for line in typed if line.startswith(prompts)], path.name
+            assert len(typed) >= sum(line.startswith(prompts[0]) for line in text.splitlines()), path.name
+            assert set(typed) < {line.removeprefix(prompts[0]).removeprefix(prompts[1]) for line in text.splitlines()}
+            sessions += 1
+    assert sessions >= 35
+
+
+SESSION = re.compile(r'<div( data-copy="[^"]*")? class="language-(console|pycon) highlight">(.*?)</div>', re.DOTALL)
 
 
 def test_labeled_alternatives_become_tabs(site: Path) -> None:

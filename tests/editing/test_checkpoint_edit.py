@@ -1,5 +1,6 @@
 """`edit` on real saves: what Transformers loads and computes before and after is the oracle."""
 
+import errno
 import json
 import math
 import os
@@ -302,7 +303,12 @@ Change = Callable[[Path], None]
         ({"temperature": float("nan")}, UsageError),
         ({"pad_token_id": -1}, UsageError),
         ({"problem_type": "ranking"}, UsageError),
-        ({"labels": "/no/such/file.json"}, UsageError),
+        ({"labels_file": "/no/such/file.json"}, UsageError),
+        ({"labels": "bad,good"}, UsageError),
+        ({"labels": "a,b,c,d"}, UsageError),
+        ({"labels": "a,b,a"}, UsageError),
+        ({"labels": "a,,b"}, UsageError),
+        ({"labels": ("a", " ", "b")}, UsageError),
         ({}, UsageError),
     ],
 )
@@ -362,11 +368,27 @@ def test_a_head_that_the_checkpoint_does_not_give_is_refused(tmp_path: Path) -> 
         headscope.edit(tmp_path / "base", tmp_path / "new", add="x")
 
 
+def test_a_checkpoint_that_only_a_repair_makes_loadable_is_sent_there(bert: Path, tmp_path: Path) -> None:
+    """Its head isn't random: nothing has to be trained."""
+    wrapped = tmp_path / "wrapped"
+    shutil.copytree(bert, wrapped)
+    state = safetensors.torch.load_file(wrapped / "model.safetensors")
+    renamed = {f"module.{key}": value for key, value in state.items()}
+    safetensors.torch.save_file(renamed, wrapped / "model.safetensors", {"format": "pt"})
+    with pytest.raises(Unsupported) as caught:
+        headscope.edit(wrapped, tmp_path / "new", drop=headscope.inspect(bert).model.labels[0])
+    assert "headscope repair" in caught.value.hint
+
+
 def test_a_bias_without_a_place_is_refused(tmp_path: Path) -> None:
     source = saved("GPT2ForSequenceClassification", tmp_path / "old")
     with pytest.raises(Unsupported, match="no bias"):
         headscope.edit(source, tmp_path / "new", bias={"bad": 1.0})
-    assert headscope.edit(source, tmp_path / "new", merge={"x": ["bad", "fair"]}).labels[0].shift == 0
+    with pytest.raises(Unsupported, match="no bias, so the logarithm"):
+        headscope.edit(source, tmp_path / "new", merge={"x": ["bad", "fair"]})
+    options: dict[str, Any] = {"problem_type": "multi_label_classification"}
+    found = headscope.edit(source, tmp_path / "new", merge={"x": ["bad", "fair"]}, **options)
+    assert found.labels[0].shift == 0 and found.verdict.value == "proven"
 
 
 def test_files_that_hold_the_old_head_are_left_out(tmp_path: Path) -> None:
@@ -459,20 +481,27 @@ def test_an_end_right_after_the_folder_was_made_removes_it(bert: Path, tmp_path:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_target_that_cannot_be_written_is_a_sentence(bert: Path, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [(errno.ENOSPC, "free some space"), (errno.EACCES, "permission"), (errno.ENOTEMPTY, "new folder")],
+)
+def test_a_target_that_cannot_be_written_is_a_sentence(
+    number: int, hint: str, bert: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
     def full(*given: Any, **options: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(checkpoint_edit, "copy_files", full)
-    with pytest.raises(HeadscopeError, match="No space left"):
+    with pytest.raises(HeadscopeError, match=os.strerror(number)) as caught:
         headscope.edit(bert, tmp_path / "new", drop="bad")
+    assert hint in caught.value.hint
     assert not list(tmp_path.iterdir())
 
 
 def test_labels_from_a_file(bert: Path, tmp_path: Path) -> None:
     file = tmp_path / "labels.json"
     file.write_text(json.dumps({"add": {f"n{at}": "zero" for at in range(2000)}, "rename": {"bad": "worst"}}))
-    found = headscope.edit(bert, tmp_path / "new", labels=file)
+    found = headscope.edit(bert, tmp_path / "new", labels_file=file)
     assert found.verdict.value == "proven" and len(found.labels) == 2003
     assert logits(tmp_path / "new").shape[1] == 2003
 

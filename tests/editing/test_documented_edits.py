@@ -1,5 +1,6 @@
 """Every `headscope edit` command of docs/edit.md, run on small checkpoints of the kinds that it names."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -27,6 +28,8 @@ COMMANDS = [
 ]
 CHECKPOINTS = {
     "my-checkpoint": ("BertForSequenceClassification", ("negative", "positive", "other"), ""),
+    "my-unnamed-checkpoint": ("BertForSequenceClassification", ("LABEL_0", "LABEL_1"), ""),
+    "my-miscounted-checkpoint": ("BertForSequenceClassification", ("negative", "neutral", "positive"), ""),
     "my-intents": ("BertForSequenceClassification", ("shipping", "payment", "account"), ""),
     "my-nli": ("BertForSequenceClassification", ("entailment", "neutral", "contradiction"), ""),
     "my-toxicity-model": ("BertForSequenceClassification", ("toxic", "threat"), "multi_label_classification"),
@@ -53,6 +56,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 parameter.normal_(0, 0.3)
         model.save_pretrained(folder / name)
         save_tokenizer(folder / name)
+    config = folder / "my-miscounted-checkpoint" / "config.json"
+    names = {"1": "negative", "2": "neutral", "3": "positive"}
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"id2label": names}))
     lora = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], r=2)
     base = save_base(folder / "base")
     save_adapter(base, folder / "my-adapter", lora)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,21 @@ def test_texts_that_fit_nothing_are_refused(  # noqa: PLR0917  pytest passes the
     with pytest.raises(kind, match=message):
         headscope.edit(bert, tmp_path / "new", **given)
     assert not (tmp_path / "new").exists()
+
+
+def test_given_names_are_those_that_labeled_data_refer_to(bert: Path, single_data: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(bert, tmp_path / "old")
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"id2label": {"1": "x", "2": "y", "3": "z"}}))
+    options: dict[str, Any] = {"data": single_data, "text_column": "text", "label_column": "label"}
+    assert headscope.edit(source, tmp_path / "new", fit="temperature", **options).verdict.value == "refused"
+    plain, found = (
+        headscope.edit(folder, tmp_path / "new", labels="bad,fair,good", fit="temperature", dry_run=True, **options)
+        for folder in (bert, source)
+    )
+    assert plain.fit == found.fit and found.fit is not None
+    ordered = headscope.edit(
+        source, tmp_path / "new", labels="good,fair,bad", order_from=single_data, label_column="label"
+    )
+    assert [(item.name, item.source) for item in ordered.labels] == [("bad", 2), ("fair", 1), ("good", 0)]
+    assert ordered.verdict.value == "proven", ordered.proof

@@ -152,7 +152,7 @@ def test_the_screen_names_the_classes_and_libraries_are_silent(lora: Path, tmp_p
     assert "Warning" not in ran.stderr, ran.stderr
     words = " ".join(ran.stdout.split())
     assert "classes LABEL_0, LABEL_1, LABEL_2 an adapter holds no names of classes" in words
-    assert f"--rename LABEL_0=NAME in this call, or later: headscope edit {tmp_path / 'new'} -o DIR --rename" in words
+    assert f"--labels A,B,... in this call, or later: headscope edit {tmp_path / 'new'} -o DIR --labels" in words
 
 
 def test_a_dry_run_merges_and_leaves_nothing(lora: Path, tmp_path: Path) -> None:
@@ -238,6 +238,26 @@ def test_an_adapter_gets_the_head_of_a_checkpoint(family: str, tmp_path: Path, m
         with pytest.raises(HeadscopeError):
             headscope.edit(source, tmp_path / "other", adapter_head=head, **options)
     assert not (tmp_path / "other").exists()
+
+
+OTHER_HEADS = {"model_type roberta": ("Roberta", {"pad_token_id": 1}), "hidden_size 8": ("Bert", {"hidden_size": 8})}
+
+
+@pytest.mark.parametrize("found", OTHER_HEADS)
+def test_a_head_of_another_family_or_size_is_refused_by_the_configurations(
+    found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    family, settings = OTHER_HEADS[found]
+    base = save_base(tmp_path / "base")
+    adapter = save_adapter(base, tmp_path / "adapter", peft.LoraConfig(target_modules=["query"], r=2))
+    other = save_base(tmp_path / "other", family, **settings)
+    cls: Any = getattr(transformers, f"{family}ForSequenceClassification")
+    cls.from_pretrained(other, num_labels=3).save_pretrained(tmp_path / "trained")
+    monkeypatch.setattr(adapter_head, "examine", lambda *_: pytest.fail("nothing is built"))
+    code = main(["edit", str(adapter), "-o", str(tmp_path / "new"), "--adapter-head", str(tmp_path / "trained")])
+    assert code == 2
+    assert found in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_target_inside_any_folder_that_is_read_is_refused(tmp_path: Path, base: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from headscope.editing.class_rows import edited_tensor, promised_scores
+from headscope.editing.classes.class_rows import edited_tensor, promised_scores
 from headscope.editing.plan import LabelChanges, plan_labels, read_additions, read_changes_file, read_merges, read_pairs
 from headscope.errors import Unsupported, UsageError
 from headscope.facts.results.edit import EditedLabel, LabelOrigin
@@ -123,8 +123,10 @@ def test_two_merges_into_one_name_and_a_class_that_is_merged_twice_are_refused()
 def test_a_change_that_the_number_format_loses_is_refused(dtype: torch.dtype, temperature: float, shift: float) -> None:
     bias = torch.tensor([0.5, -0.25, 0.125]).to(dtype)
     labels = [EditedLabel(name, LabelOrigin.KEPT, at, name, shift=shift) for at, name in enumerate("abc")]
-    with pytest.raises(Unsupported, match=r"too large or too small|is lost"):
+    with pytest.raises(Unsupported, match=r"too large or too small|is lost") as caught:
         edited_tensor(bias, 0, labels, temperature=temperature, takes_shift=True)
+    assert ("--dtype float32" in caught.value.hint) is (dtype != torch.float32)
+    assert "choose another number" in caught.value.hint
     kept = edited_tensor(bias, 0, labels, temperature=2.0 if temperature != 1.0 else 1.0, takes_shift=False)
     assert kept.dtype == dtype
 

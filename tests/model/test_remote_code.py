@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 import headscope
 from headscope.errors import Unsupported
 from headscope.facts import PoolingKind
+from headscope.model.classes.remote_code import models_in_auto_map
 
 CODE = """
 import pathlib
@@ -54,6 +55,7 @@ def test_untrusted_code_does_not_run(checkpoint: Path) -> None:
     with pytest.raises(Unsupported) as caught:
         headscope.inspect(str(checkpoint))
     assert "--trust-remote-code" in caught.value.hint
+    assert "OwnClassifier in auto_map" in caught.value.message
     assert not (checkpoint.parent / "canary").exists()
 
 
@@ -62,3 +64,22 @@ def test_trusted_code_is_examined(checkpoint: Path) -> None:
     assert report.model.class_name == "OwnClassifier"
     assert report.weights.new == ()
     assert report.head.pooling.kind is PoolingKind.FIRST_TOKEN
+
+
+def test_a_class_that_auto_map_names_without_a_configuration_is_not_said_to_be_missing(checkpoint: Path) -> None:
+    auto_map = {"AutoModelForSequenceClassification": "own.OwnClassifier"}
+    (checkpoint / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto_map}))
+    with pytest.raises(Unsupported, match="defines no AutoConfig"):
+        headscope.inspect(str(checkpoint), trust_remote_code=True)
+    assert not (checkpoint.parent / "canary").exists()
+
+
+@pytest.mark.parametrize(
+    ("auto_map", "named"),
+    [
+        ({"AutoModel": "a.B", "AutoModelForSequenceClassification": "x--a.C", "AutoConfig": "a.D"}, "B, C"),
+        ({"AutoTokenizer": ["a.T", None]}, ""), ({}, ""), ("own.py", ""), (None, ""),
+    ],
+)  # fmt: skip
+def test_models_are_named_as_auto_map_names_them(auto_map: object, named: str) -> None:
+    assert models_in_auto_map({"auto_map": auto_map}) == named

@@ -268,6 +268,6 @@ def test_completion_offers_the_vectors_that_code_takes() -> None:
 def test_a_module_of_a_hub_checkpoint_names_the_commit_that_was_examined() -> None:
     report = headscope.inspect("roberta-base", offline=True)
     text = headscope.code("hf://roberta-base", pooling="cls", offline=True, num_labels=3)
-    assert "CHECKPOINT = 'roberta-base'" in text
+    assert 'CHECKPOINT = "roberta-base"' in text
     assert report.checkpoint.commit in text
     assert "MAX_TOKENS: int | None = 512" in text, "514 positions, of which RoBERTa reserves two"

@@ -343,9 +343,15 @@ def test_the_output_of_a_trainer_names_its_newest_and_its_best_checkpoint(
     assert found.kind is StateKind.TRAINER_OUTPUT
     assert found.evidence[0].endswith(" checkpoint-4, checkpoint-8, checkpoint-12")
     assert found.evidence[1].endswith(" checkpoint-12")
-    chosen = best if best in ("checkpoint-4", "checkpoint-8") else "checkpoint-12"
-    assert (best in found.repair.code) if chosen == best else "checkpoint-12" in found.repair.code
     assert any("checkpoint-6, " in item for item in found.evidence) is (best == "checkpoint-6")
+    if best in ("checkpoint-4", "checkpoint-8"):
+        assert best in found.repair.code and found.candidates[0].take == best
+    else:
+        assert found.is_ambiguous and [item.take for item in found.candidates] == [
+            f"checkpoint-{at}" for at in (4, 8, 12)
+        ]
+        found = found.taking(["checkpoint-8/"])
+        assert "checkpoint-8" in found.repair.code
     run(found, tmp_path, monkeypatch)
     repaired_checkpoint_passes(tmp_path / "model")
 

@@ -329,7 +329,14 @@ def test_what_is_dropped_from_a_checkpoint_of_no_named_class_is_not_determined(s
     (tmp_path / "config.json").write_text(json.dumps(settings))
     result = headscope.verify(BertModel.from_pretrained(tmp_path), tmp_path)
     assert result.verdict is Verdict.NOT_DETERMINED
-    assert "no class" in result.not_determined[0].reason
+    assert "names no class" in result.not_determined[0].reason
+    settings["auto_map"] = {"AutoModelForSequenceClassification": "own.OwnClassifier"}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "own.py").write_text("raise SystemExit('this code ran')")
+    result = headscope.verify(BertModel.from_pretrained(tmp_path), tmp_path)
+    assert "names OwnClassifier in auto_map" in result.not_determined[0].reason
+    del settings["auto_map"]
+    (tmp_path / "config.json").write_text(json.dumps(settings))
     assert headscope.verify(loaded(tmp_path), tmp_path).verdict is Verdict.PASSED
 
 

@@ -1,7 +1,8 @@
 // The answer on a checkpoint: what the site's build made of its structure, with its own names and numbers.
 "use strict";
 
-import { labelLine, plain } from "./labels.mjs";
+import { commandLine, cut, plain, safe } from "./foreign.mjs";
+import { labelLine } from "./labels.mjs";
 import { parse } from "./json.mjs";
 import { classesOf, memberOf, NotKnown, structureIn } from "./structure.mjs";
 import { changed, filled } from "./template.mjs";
@@ -16,19 +17,19 @@ export async function answerOn(read, wanted, words, load) {
   const { base, answers } = JSON.parse(await load(`structures/${id}.json.gz`));
   const face = filled(changed(base, answers[key]), classes.number ?? 0, words.an);
   const labels = labelsOf(face, classes);
-  const model = typedAs(read, wanted);
+  const typed = (word) => word === words.marks.command ? modelWords(read, wanted) : [word];
   return {
     id,
     report: documentOf(face, read, labels, words),
     words: face.words,
     tone: face.tone,
     lines: face.lines,
-    labels: face.labels || labelLine(labels),
+    labels: face.labels || labelLine(labels.map((label) => cut(label))),
     tokens: face.tokens,
     svg: face.svg.join("\n"),
     narrow: face.narrow?.join("\n"),
     markdown: markdownOf(face, read, labels, words),
-    next: face.next.map(([command, purpose]) => [command.replace(words.marks.command, model), purpose]),
+    next: face.next.map(([command, purpose]) => [commandLine(command.split(" ").flatMap(typed)), purpose]),
   };
 }
 
@@ -37,17 +38,18 @@ function labelsOf(face, classes) {
   return classes.number === null ? face.default : Array.from({ length: classes.number }, (_, at) => `LABEL_${at}`);
 }
 
-// What stands behind `headscope inspect`.
-export function typedAs({ reference, revision }, wanted) {
-  const name = `${reference}${revision ? `@${revision}` : ""}`;
-  // A revision may hold what a shell runs, and the command is there to be pasted.
-  const quoted = /^[A-Za-z0-9._/@=:+-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
-  return `${quoted}${wanted === null ? "" : ` --num-labels ${wanted}`}`;
+// The command that examines a checkpoint where Python is.
+export function inspectCommand(read, wanted) {
+  return commandLine(["headscope", "inspect", ...modelWords(read, wanted)]);
+}
+
+function modelWords(read, wanted) {
+  return [modelName(read), ...(wanted === null ? [] : ["--num-labels", String(wanted)])];
 }
 
 // The document of `headscope inspect --json`, but for the versions that a browser lacks and what reading took.
 function documentOf(face, read, labels, words) {
-  const own = { reference: referenceOf(read), kind: read.kind, revision: read.revision, commit: read.commit, bytes_total: read.size };
+  const own = { reference: modelName(read), kind: read.kind, revision: read.revision, commit: read.commit, bytes_total: read.size };
   return {
     ...face.report,
     environment: { torch: words.torch, transformers: words.transformers },
@@ -56,11 +58,12 @@ function documentOf(face, read, labels, words) {
   };
 }
 
-function referenceOf(read) {
-  return `${read.reference}${read.revision ? `@${read.revision}` : ""}`;
+// A checkpoint as MODEL of a command names it.
+export function modelName({ reference, revision }) {
+  return `${reference}${revision ? `@${revision}` : ""}`;
 }
 
 function markdownOf(face, read, labels, words) {
   const lines = face.markdown.map((line) => line === "| labels |" ? `| labels | ${plain(labelLine(labels))} |` : line);
-  return lines.join("\n").replace(words.marks.reference, referenceOf(read));
+  return lines.join("\n").replace(words.marks.reference, () => safe(modelName(read)).replaceAll("`", "'").replaceAll("|", "\\|"));
 }

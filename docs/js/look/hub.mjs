@@ -5,6 +5,8 @@ import { BadHeader, LARGEST, PREFIX, headerLength, tensorsOf } from "./header.mj
 import { NotJson, parseBytes } from "./json.mjs";
 import { withCommas } from "./template.mjs";
 
+// What stands in a command for files whose folder a browser doesn't tell.
+export const FOLDER = "FOLDER";
 const CONFIG = "config.json";
 const WEIGHTS = "model.safetensors";
 const INDEX = "model.safetensors.index.json";
@@ -15,6 +17,11 @@ const FIRST = 65_536;
 const SECONDS = 20;
 const NAME = "[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?";
 const ID = new RegExp(`^(${NAME}(?:/${NAME})?)(?:@([^@\\s]+))?$`);
+const LONGEST_ID = 96;
+// Git allows more in the name of a branch, such as what a shell would run; nobody's revision needs it.
+const REVISION = /^(?![-/.])(?!.*(?:\.\.|\/[/.]))[\w.,+=%#/-]{1,255}(?<![/.])$/;
+const COMMIT = /^[0-9a-f]{7,64}$/;
+const RANGE = /^bytes (\d{1,15})-(\d{1,15})\/(\d{1,15}|\*)$/;
 const HOSTS = ["huggingface.co", "www.huggingface.co", "hf.co"];
 const REVISION_WORDS = ["tree", "blob", "resolve", "raw", "commit", "edit"];
 
@@ -30,8 +37,12 @@ export class Unread extends Error {
 export function referenceOf(text, hub) {
   const whole = text.trim();
   const found = /^https?:/i.test(whole) ? fromUrl(whole, hub) : /^hf:/.test(whole) ? fromParts(whole.slice(5).split("/")) : ID.exec(whole);
-  if (!found) throw new Unread("reference", "This is not a Hub ID: one looks like bert-base-uncased or owner/name, with @revision if needed.");
-  return { repo: found[1], revision: found[2] ?? null };
+  if (!found || found[1].length > LONGEST_ID)
+    throw new Unread("reference", "This is not a Hub ID: one looks like bert-base-uncased or owner/name, with @revision if needed.");
+  const [, reference, revision = null] = found;
+  if (revision !== null && !REVISION.test(revision))
+    throw new Unread("reference", "This is not a revision that the page takes: name a branch, tag or commit in letters, digits and . _ - + = , % # / only, such as main, v1.0 or refs/pr/1.");
+  return { reference, revision };
 }
 
 function fromUrl(text, hub) {
@@ -64,33 +75,34 @@ function fromParts(every) {
 // ---- the Hub
 
 // The configuration and the tensors of a repository, with what was asked for it.
-export async function readRepository({ repo, revision }, hub, dtypes) {
+export async function readRepository({ reference, revision }, hub, dtypes) {
   const asked = { requests: 0, bytes: 0, deadline: AbortSignal.timeout(SECONDS * 1000), host: new URL(hub).host };
   const at = encodeURIComponent(revision ?? "main");
   const [listing, config] = await Promise.all([
-    ask(asked, `${hub}/api/models/${repo}/revision/${at}?expand[]=siblings&expand[]=sha`, { name: "the list of files", limit: LARGEST_JSON }),
-    ask(asked, `${hub}/${repo}/resolve/${at}/${CONFIG}`, { name: CONFIG, limit: LARGEST_JSON, mayLack: true }),
+    ask(asked, `${hub}/api/models/${reference}/revision/${at}?expand[]=siblings&expand[]=sha`, { name: "the list of files", limit: LARGEST_JSON }),
+    ask(asked, `${hub}/${reference}/resolve/${at}/${CONFIG}`, { name: CONFIG, limit: LARGEST_JSON, mayLack: true }),
   ]);
   const listed = jsonIn(listing.bytes, "the list of files");
   const siblings = listed instanceof Map ? listed.get("siblings") : null;
   if (!Array.isArray(siblings)) throw new Unread("listing", "The Hub's list of files could not be read.");
   const names = siblings.map((one) => (one instanceof Map ? one.get("rfilename") : null)).filter((name) => typeof name === "string");
-  const commit = config?.commit ?? (typeof listed.get("sha") === "string" ? listed.get("sha") : null);
-  if (!commit || (listed.get("sha") ?? commit) !== commit) throw new Unread("commit", "The model changed while it was read. Try again.");
+  const commit = config?.commit ?? listed.get("sha");
+  if (typeof commit !== "string" || !COMMIT.test(commit)) throw new Unread("no commit", "The Hub doesn't say which commit it sent. Try again.");
+  if ((listed.get("sha") ?? commit) !== commit) throw changedMeanwhile();
   refuseUnusual(names, config !== null);
   const parsed = configIn(config.bytes);
-  const { header, size } = await readHeader(asked, `${hub}/${repo}/resolve/${encodeURIComponent(commit)}/${WEIGHTS}`);
+  const { header, size } = await readHeader(asked, `${hub}/${reference}/resolve/${encodeURIComponent(commit)}/${WEIGHTS}`);
   const tensors = checked(() => tensorsOf(header, dtypes, size));
-  return { kind: "hub", reference: repo, revision, commit, config: parsed, tensors, size, requests: asked.requests, bytes: asked.bytes };
+  return { kind: "hub", reference, revision, commit, config: parsed, tensors, size, requests: asked.requests, bytes: asked.bytes };
 }
 
 async function readHeader(asked, url) {
   const first = await ask(asked, url, { name: WEIGHTS, from: 0, limit: FIRST });
-  const length = boundedLength(first.bytes);
+  const length = boundedLength(first.bytes, first.size);
   const have = first.bytes.subarray(PREFIX, PREFIX + length);
   if (have.length === length) return { header: have, size: first.size };
   const rest = await ask(asked, url, { name: WEIGHTS, from: PREFIX + have.length, limit: length - have.length });
-  if (rest.bytes.length !== length - have.length) throw new Unread("cut", `The connection broke while ${WEIGHTS} was read. Try again.`);
+  if (rest.size !== first.size) throw changedMeanwhile();
   const header = new Uint8Array(length);
   header.set(have);
   header.set(rest.bytes, have.length);
@@ -108,16 +120,30 @@ async function ask(asked, url, { name, limit, from = null, mayLack = false }) {
     throw unreached(error, asked.host);
   }
   if (mayLack && response.status === 404 && response.headers.get("X-Error-Code") === "EntryNotFound") return null;
-  if (!response.ok) throw refused(response, name);
-  if (from !== null && response.status !== 206) {
-    response.body?.cancel();
-    throw new Unread("whole", `The server wanted to send all of ${name}, and this page reads only its beginning.`);
+  try {
+    if (from !== null && response.status === 200)
+      throw new Unread("whole", `The server wanted to send all of ${name}, and this page reads only its beginning.`);
+    if (response.status !== (from === null ? 200 : 206)) throw refused(response, name);
+    const part = from === null ? null : sentPart(response, from, limit, name);
+    const bytes = await bytesOf(response, limit, name, asked);
+    asked.bytes += bytes.length;
+    if (part && bytes.length !== part.length)
+      throw new Unread("cut", `The server sent ${withCommas(bytes.length)} bytes of ${name} where ${withCommas(part.length)} were expected. Try again.`);
+    return { bytes, commit: response.headers.get("X-Repo-Commit"), size: part?.size ?? null };
+  } catch (error) {
+    response.body?.cancel().catch(() => {});
+    throw error;
   }
-  const bytes = await bytesOf(response, limit, name, asked);
-  asked.bytes += bytes.length;
-  const part = /^bytes (\d+)-\d+\/(\d+)$/.exec(response.headers.get("Content-Range") ?? "");
-  if (part && Number(part[1]) !== from) throw new Unread("other part", `The server sent another part of ${name} than was requested.`);
-  return { bytes, commit: response.headers.get("X-Repo-Commit"), size: part ? Number(part[2]) : null };
+}
+
+// How long the part that is sent is, and the whole file: the part must be the requested one, as far as the file goes.
+function sentPart(response, from, limit, name) {
+  const [, first, last, whole] = RANGE.exec(response.headers.get("Content-Range") ?? "") ?? [];
+  const size = Number(whole);
+  if (whole === "*") throw new Unread("no size", `The server doesn't say how large ${name} is, and its header can't be checked without that.`);
+  if (Number(first) !== from || Number(last) !== Math.min(from + limit, size) - 1)
+    throw new Unread("other part", `The server sent another part of ${name} than was requested. Try again later.`);
+  return { length: Number(last) - from + 1, size };
 }
 
 async function bytesOf(response, limit, name, asked) {
@@ -145,6 +171,10 @@ async function bytesOf(response, limit, name, asked) {
     at += part.length;
   }
   return whole;
+}
+
+function changedMeanwhile() {
+  return new Unread("commit", "The model changed while it was read. Try again.");
 }
 
 function slow() {
@@ -178,11 +208,11 @@ export async function readFiles(files, dtypes) {
   if (config.size > LARGEST_JSON) throw new Unread("too large", `${CONFIG} has more than ${withCommas(LARGEST_JSON)} bytes, which is more than this page reads.`);
   const parsed = configIn(await slice(config, 0, config.size));
   const weights = byName.get(WEIGHTS);
-  const length = boundedLength(await slice(weights, 0, PREFIX));
+  const length = boundedLength(await slice(weights, 0, PREFIX), weights.size);
   const header = await slice(weights, PREFIX, PREFIX + length);
   const tensors = checked(() => tensorsOf(header, dtypes, weights.size));
   const bytes = config.size + PREFIX + length;
-  return { kind: "local", reference: "FOLDER", revision: null, commit: null, config: parsed, tensors, size: weights.size, requests: 0, bytes };
+  return { kind: "local", reference: FOLDER, revision: null, commit: null, config: parsed, tensors, size: weights.size, requests: 0, bytes };
 }
 
 async function slice(file, begin, end) {
@@ -195,8 +225,8 @@ async function slice(file, begin, end) {
 
 // ---- both
 
-function boundedLength(start) {
-  const length = checked(() => headerLength(start));
+function boundedLength(start, size) {
+  const length = checked(() => headerLength(start, size));
   if (length > BigInt(LARGEST))
     throw new Unread("header too large", `${WEIGHTS} claims a header of ${withCommas(length)} bytes; this page reads at most ${withCommas(LARGEST)}.`);
   return Number(length);

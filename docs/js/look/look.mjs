@@ -1,8 +1,9 @@
 // The page "Look at a checkpoint": the form, the link that carries its state, and what is shown.
 "use strict";
 
-import { answerOn, typedAs } from "./answer.mjs";
-import { readFiles, readRepository, referenceOf, Unread } from "./hub.mjs";
+import { answerOn, inspectCommand, modelName } from "./answer.mjs";
+import { brief, safe } from "./foreign.mjs";
+import { FOLDER, readFiles, readRepository, referenceOf, Unread } from "./hub.mjs";
 import { NotKnown, plainLabels } from "./structure.mjs";
 import { answerElements, commandsOf, element } from "./show.mjs";
 import { textOf } from "./template.mjs";
@@ -13,6 +14,7 @@ const output = root.querySelector(".look-answers");
 const status = root.querySelector(".look-state");
 const hub = root.dataset.hub;
 const texts = new Map();
+const LONGEST_ASKED = 1_000;
 let words;
 let turn = 0;
 
@@ -36,17 +38,21 @@ function asked() {
   return { models, wanted: number ? Number(number) : null };
 }
 
+function say(...sentences) {
+  status.textContent = sentences.map((text) => brief(text, 600)).join(" ");
+}
+
 async function run(sources, wanted) {
   turn += 1;
   const own = turn;
   root.dataset.state = "busy";
-  status.textContent = "Looking ...";
+  say("Looking ...");
   const parts = await Promise.all(sources.map((source) => partOf(source, wanted, sources.length > 1)));
   if (own !== turn) return;
   for (const picture of output.querySelectorAll("img, source")) URL.revokeObjectURL(picture.src || picture.srcset);
   output.replaceChildren(...parts.map((part) => part.shown));
   output.classList.toggle("look-two", parts.length > 1);
-  status.textContent = parts.map((part) => part.told).join(" ");
+  say(...parts.map((part) => part.told));
   root.dataset.state = "done";
   root.answers = parts.map((part) => part.answer);
 }
@@ -54,22 +60,25 @@ async function run(sources, wanted) {
 // The section on one model, and what a screen reader says of it. Of two, the number of classes is for those without labels.
 async function partOf(source, asked, isOfTwo) {
   let wanted = asked;
-  let read = null;
   try {
     words ??= JSON.parse(await load("words.json.gz"));
-    read = await source.read(words);
+    const read = await source.read(words);
     if (isOfTwo && plainLabels(read.config)) wanted = null;
     const answer = await answerOn(read, wanted, words, load);
-    const shown = element("section", {}, element("h2", {}, source.name), copyButtons(answer), ...answerElements(answer, read, words));
+    const shown = element("section", {}, element("h2", {}, brief(source.name)), copyButtons(answer), ...answerElements(answer, read, words));
     return { shown, told: `${source.name}: ${answer.report.headline}.`, answer };
   } catch (error) {
-    if (!(error instanceof Unread || error instanceof NotKnown)) throw error;
-    const command = source.command ?? (read && `headscope inspect ${typedAs(read, wanted)}`);
-    const title = error instanceof NotKnown ? "Not known here." : "No answer here.";
-    const steps = command ? commandsOf("On your machine", [[command, "needs headscope"]]) : [];
-    const shown = element("section", {}, element("h2", {}, source.name), element("p", { class: "look-verdict look-unknown" }, element("strong", {}, title), ` ${error.message}`), ...steps);
-    return { shown, told: `${source.name}: ${title} ${error.message}`, answer: { unknown: error.kind, sentence: error.message } };
+    const known = error instanceof Unread || error instanceof NotKnown ? error : failed(error);
+    const title = known instanceof NotKnown ? "Not known here." : "No answer here.";
+    const steps = source.command ? commandsOf("On your machine", [[source.command, "needs headscope"]]) : [];
+    const shown = element("section", {}, element("h2", {}, brief(source.name)), element("p", { class: "look-verdict look-unknown" }, element("strong", {}, title), ` ${known.message}`), ...steps);
+    return { shown, told: `${source.name}: ${title} ${known.message}`, answer: { unknown: known.kind, sentence: known.message } };
   }
+}
+
+function failed(error) {
+  console.error(error);
+  return new Unread("failed", "This page failed on what it read. Run headscope on your machine.");
 }
 
 function copyButtons(answer) {
@@ -77,7 +86,7 @@ function copyButtons(answer) {
     const found = element("button", { type: "button", class: "md-button" }, name);
     found.addEventListener("click", async () => {
       const done = await navigator.clipboard.writeText(text()).then(() => true, () => false);
-      status.textContent = done ? "Copied." : "The browser does not allow copying.";
+      say(done ? "Copied." : "The browser does not allow copying.");
       found.textContent = done ? "Copied" : name;
       setTimeout(() => { found.textContent = name; }, 2000);
     });
@@ -87,14 +96,12 @@ function copyButtons(answer) {
 }
 
 function fromHub(text, wanted) {
-  const count = wanted === null ? "" : ` --num-labels ${wanted}`;
   try {
     const reference = referenceOf(text, hub);
-    const name = `${reference.repo}${reference.revision ? `@${reference.revision}` : ""}`;
-    return { name, command: `headscope inspect ${name}${count}`, read: (known) => readRepository(reference, hub, known.dtypes) };
+    return { name: modelName(reference), command: inspectCommand(reference, wanted), read: (known) => readRepository(reference, hub, known.dtypes) };
   } catch (error) {
     if (!(error instanceof Unread)) throw error;
-    return { name: text.slice(0, 120), read: () => Promise.reject(error) };
+    return { name: text, read: () => Promise.reject(error) };
   }
 }
 
@@ -103,11 +110,11 @@ function look({ remember }) {
   try {
     wish = asked();
   } catch (error) {
-    status.textContent = error.message;
+    say(error.message);
     return;
   }
   if (!wish.models.length) {
-    status.textContent = "Type the ID of a model, or choose its files.";
+    say("Type the ID of a model, or choose its files.");
     return;
   }
   if (remember) {
@@ -123,17 +130,17 @@ function lookAtFiles(files) {
   try {
     wish = asked();
   } catch (error) {
-    status.textContent = error.message;
+    say(error.message);
     return;
   }
   history.pushState(null, "", location.pathname);
-  run([{ name: "Files from your disk", command: `headscope inspect FOLDER${wish.wanted === null ? "" : ` --num-labels ${wish.wanted}`}`, read: (known) => readFiles(files, known.dtypes) }], wish.wanted);
+  run([{ name: "Files from your disk", command: inspectCommand({ reference: FOLDER }, wish.wanted), read: (known) => readFiles(files, known.dtypes) }], wish.wanted);
 }
 
 // The state that a link carries.
 function restore() {
   const state = new URLSearchParams(location.search);
-  for (const name of ["model", "num-labels", "with"]) form.elements[name].value = (state.get(name) ?? "").slice(0, 300);
+  for (const name of ["model", "num-labels", "with"]) form.elements[name].value = safe((state.get(name) ?? "").slice(0, LONGEST_ASKED));
   form.querySelector("details").open ||= Boolean(state.get("with"));
   if (state.get("model")) look({ remember: false });
 }

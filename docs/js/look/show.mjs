@@ -1,18 +1,20 @@
-// Draws an answer. Everything that comes from a checkpoint is set as text, never as markup.
+// Draws an answer. Everything that comes from a checkpoint is set as text, never as markup, and made harmless first.
 "use strict";
 
-import { safe } from "./labels.mjs";
+import { brief } from "./foreign.mjs";
 import { withCommas } from "./template.mjs";
 
-// An element with attributes and children; texts become text.
+const LONGEST_TEXT = 2_000;
+
+// An element with attributes and children; texts become text that is safe, and not endless.
 export function element(name, attributes = {}, ...children) {
   const found = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) found.setAttribute(key, value);
-  found.append(...children);
+  for (const [key, value] of Object.entries(attributes)) found.setAttribute(key, brief(value, LONGEST_TEXT));
+  found.append(...children.map((child) => typeof child === "string" ? brief(child, LONGEST_TEXT) : child));
   return found;
 }
 
-const code = (text) => element("code", {}, safe(text));
+const code = (text) => element("code", {}, brief(text));
 const size = (shape) => shape.length ? shape.join("x") : "one number";
 const count = (number, noun) => `${withCommas(number)} ${noun}${number === 1 ? "" : "s"}`;
 
@@ -20,8 +22,8 @@ const count = (number, noun) => `${withCommas(number)} ${noun}${number === 1 ? "
 export function answerElements(answer, read, words) {
   const { report } = answer;
   return [
-    element("p", { class: `look-verdict look-${answer.tone}` }, safe(report.headline)),
-    ...(answer.words ? [element("p", { class: "look-words" }, safe(answer.words))] : []),
+    element("p", { class: `look-verdict look-${answer.tone}` }, report.headline),
+    ...(answer.words ? [element("p", { class: "look-words" }, answer.words)] : []),
     ...tokenStrip(answer.tokens),
     factList([...answer.lines, ["labels", answer.labels]]),
     ...findingsOf(report.findings),
@@ -44,18 +46,18 @@ function scopeOf(read, words) {
 }
 
 function factList(lines) {
-  return element("dl", { class: "look-facts" }, ...lines.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, safe(text))]));
+  return element("dl", { class: "look-facts" }, ...lines.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]));
 }
 
 function tokenStrip(tokens) {
   const rows = (tokens?.rows ?? []).filter((row) => row.cells.every(([text]) => text));
   if (!rows.length) return [];
   const drawn = rows.map((row) => element("div", { class: "look-tokens" },
-    ...(row.caption ? [element("span", { class: "look-caption" }, safe(row.caption))] : []),
+    ...(row.caption ? [element("span", { class: "look-caption" }, row.caption)] : []),
     ...row.cells.map(([text, mark]) => element("span", { class: `look-cell look-${mark.replace(" ", "-")}` },
-      ...(SIGNS[mark] ? [element("span", { "aria-hidden": "true" }, SIGNS[mark])] : []), safe(text),
+      ...(SIGNS[mark] ? [element("span", { "aria-hidden": "true" }, SIGNS[mark])] : []), text,
       ...(SPOKEN[mark] ? [element("span", { class: "look-spoken" }, ` (${SPOKEN[mark]})`)] : [])))));
-  return [element("div", { class: "look-strip" }, ...drawn, element("p", { class: "look-legend" }, safe(tokens.legend)))];
+  return [element("div", { class: "look-strip" }, ...drawn, element("p", { class: "look-legend" }, tokens.legend))];
 }
 
 const SIGNS = { read: "\u25b2 ", "not told": "? " };
@@ -64,7 +66,7 @@ const SPOKEN = { read: "read", "not told": "not known" };
 function findingsOf(findings) {
   if (!findings.length) return [];
   const items = findings.map((one) => element("li", { class: `look-${one.severity}` },
-    element("a", { href: `rules.html#${one.id.toLowerCase()}` }, one.id), ` ${one.severity}: `, element("strong", {}, `${safe(one.title)}.`), ` ${safe(one.message)} ${safe(one.remedy)}`));
+    element("a", { href: `rules.html#${one.id.toLowerCase()}` }, one.id), ` ${one.severity}: `, element("strong", {}, `${one.title}.`), ` ${one.message} ${one.remedy}`));
   return [element("h3", {}, "Findings"), element("ul", { class: "look-findings" }, ...items)];
 }
 
@@ -106,7 +108,7 @@ function weightLists(weights) {
     ["renamed", weights.renamed.length, weights.renamed.map((one) => `${one.parameter} from ${one.checkpoint_keys.join(", ")}`)],
   ].filter(([, number]) => number);
   const items = groups.map(([name, number, names]) => element("li", {}, ...(names.length
-    ? [element("details", {}, element("summary", {}, `${withCommas(number)} ${name}`), element("ul", {}, ...names.map((text) => element("li", {}, code(text)))))]
+    ? [element("details", {}, element("summary", {}, `${withCommas(number)} ${name}`), manyOf(`${name} tensors`, element("ul", {}, ...names.map((text) => element("li", {}, code(text))))))]
     : [`${withCommas(number)} ${name}`])));
   return [element("ul", { class: "look-weights" }, ...items)];
 }
@@ -114,16 +116,21 @@ function weightLists(weights) {
 function labelList(labels) {
   if (labels.length <= 12) return [];
   return [element("details", {}, element("summary", {}, `All ${withCommas(labels.length)} labels`),
-    element("ol", { start: "0", class: "look-labels" }, ...labels.map((text) => element("li", {}, safe(text)))))];
+    manyOf("All labels", element("ol", { start: "0", class: "look-labels" }, ...labels.map((text) => element("li", {}, brief(text))))))];
+}
+
+// A list that scrolls if it is long.
+function manyOf(name, list) {
+  return element("div", { class: "look-many", tabindex: "0", role: "group", "aria-label": name }, list);
 }
 
 function gapsOf(report) {
   const lines = [...report.notes, ...report.not_determined.map((gap) => `not determined: ${gap.what}: ${gap.reason}`)];
-  return lines.length ? [element("ul", { class: "look-notes" }, ...lines.map((text) => element("li", {}, safe(text))))] : [];
+  return lines.length ? [element("ul", { class: "look-notes" }, ...lines.map((text) => element("li", {}, text)))] : [];
 }
 
-// Commands below a title, each with what it is for.
+// Commands below a title, whole, each with what it is for.
 export function commandsOf(title, steps) {
-  const lines = steps.map(([command, purpose]) => element("li", {}, code(command), ` ${purpose}`));
+  const lines = steps.map(([command, purpose]) => element("li", {}, element("code", {}, command), ` ${purpose}`));
   return [element("h3", {}, title), element("ul", { class: "look-next" }, ...lines)];
 }

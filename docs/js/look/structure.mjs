@@ -1,7 +1,7 @@
 // Which shipped structure a checkpoint has, by the rules of headscope/examination/checkpoint/shipped_structures.py.
 "use strict";
 
-import { canonical } from "./json.mjs";
+import { same } from "./json.mjs";
 
 const LABELS = ["id2label", "label2id"];
 const PLACEHOLDER = /^LABEL_\p{Decimal_Number}+$/u;
@@ -30,7 +30,7 @@ export function plainLabels(config) {
   if (!labels.every((label) => typeof label === "string")) return null;
   if (!config.has("label2id")) return labels;
   const expected = new Map(labels.map((label, at) => [label, BigInt(at)]));
-  return numbers instanceof Map && canonical(numbers) === canonical(expected) ? labels : null;
+  return same(expected, numbers) ? labels : null;
 }
 
 // How many classes are meant, by the configuration, by the request, or by default; `names` are theirs.
@@ -58,31 +58,38 @@ function namingOf(labels) {
 export async function structureIn(entries, config, tensors, classes, silent) {
   const key = `${classes.form} ${classes.kind} ${classes.naming}`;
   const present = LABELS.map((name) => config.has(name));
+  const own = comparedFields(config, silent);
   for (const entry of entries) {
     if (!entry.get("answers").includes(key)) continue;
     if (!present.every((is) => is === entry.get("labels"))) continue;
-    if (!isSameConfig(entry, config, silent)) continue;
+    if (!isSameConfig(entry, own)) continue;
     if (await areSameTensors(entry, tensors, classes)) return { id: entry.get("id"), key };
   }
   throw new NotKnown("structure", "The structure of this checkpoint is not among those that this page knows.");
 }
 
-function isSameConfig(entry, config, silent) {
-  const own = new Map([...config].filter(([name]) => !LABELS.includes(name) && !silent.includes(name)));
+// The fields of a configuration that matter, under the names of today.
+function comparedFields(config, silent) {
+  const left = new Set([...LABELS, ...silent]);
+  const own = new Map([...config].filter(([name]) => !left.has(name)));
   if (own.has("torch_dtype") && !own.has("dtype")) {
     own.set("dtype", own.get("torch_dtype"));
     own.delete("torch_dtype");
   }
+  return own;
+}
+
+function isSameConfig(entry, own) {
   const whole = entry.get("config");
   for (const [name, value] of own)
-    if (whole.has(name) ? canonical(value) !== canonical(whole.get(name)) : !entry.get("quiet").includes(name)) return false;
+    if (whole.has(name) ? !same(whole.get(name), value) : !entry.get("quiet").includes(name)) return false;
   return [...whole.keys()].every((name) => own.has(name) || entry.get("free").includes(name));
 }
 
 async function areSameTensors(entry, tensors, classes) {
   const stated = classes.form === "stated" ? classes.number ?? 0 : 0;
   const shapes = new Map(entry.get("varying").map(([at, shape]) => [Number(at), shape.map((axis) => sizeOf(axis, stated))]));
-  for (const [at, shape] of shapes) if (canonical(tensors[at]?.shape ?? null) !== canonical(shape)) return false;
+  for (const [at, shape] of shapes) if (!same(shape, tensors[at]?.shape)) return false;
   const fixed = tensors.map(({ key, dtype, shape }, at) => [key, dtype, shapes.has(at) ? null : shape]);
   return await digestOf(fixed) === entry.get("tensors");
 }

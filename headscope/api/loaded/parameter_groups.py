@@ -22,22 +22,22 @@ _NEW, _LOADED, _ADAPTER, _UNKNOWN = "new", "loaded", "adapter", "unknown"
 
 @use_case
 def parameter_groups(
-    model: nn.Module, *, head_lr: float, base_lr: float, decay: float = 0.0, **options: Unpack[ModuleOptions]
+    model: nn.Module, *, head_lr: float, base_lr: float, decay: float | None = None, **options: Unpack[ModuleOptions]
 ) -> list[dict[str, Any]]:
     """The parameters that train, in groups for an optimizer: new ones with `head_lr`, loaded ones with `base_lr`.
 
-    Each group has `params`, `lr`, `weight_decay` and a `name`: `new` for what the checkpoint didn't give (the head, a
+    Each group has `params`, `lr` and a `name`: `new` for what the checkpoint didn't give (the head, a
     new pooler), `loaded`, `adapter` for what PEFT added beside loaded layers, `unknown` for parameters of a loaded base
-    model whose origin is not known, such as a resized embedding. Weight decay is left out where `Trainer` leaves it
-    out: biases and normalizations, in groups of `, no decay`. Frozen parameters, and parameters of the head that the
-    logits don't depend on, are in no group. What was changed after the load, even by `reset_parameters()`, counts as
-    loaded: numbers don't say whether they were trained or drawn.
+    model whose origin is not known, such as a resized embedding. Biases and normalizations are in groups of
+    `, no decay` with a `weight_decay` of 0, as in `Trainer`; for the others, the optimizer's holds. Frozen parameters,
+    and parameters of the head that the logits don't depend on, are in no group. What was changed after the load, even
+    by `reset_parameters()`, counts as loaded: numbers don't say whether they were trained or drawn.
 
     Args:
         model: The model in memory, wrapped or not. It stays untouched.
         head_lr: Learning rate of new parameters.
         base_lr: Learning rate of all others.
-        decay: Weight decay.
+        decay: Weight decay of the others (default: what the optimizer is given).
         options: See `ModuleOptions`.
 
     Returns:
@@ -58,7 +58,7 @@ def parameter_groups(
     """
     if not is_in_memory(model):
         raise UsageError("parameter_groups takes a model in memory", "load it with from_pretrained, and give the model")
-    for name, value in (("head_lr", head_lr), ("base_lr", base_lr), ("decay", decay)):
+    for name, value in (("head_lr", head_lr), ("base_lr", base_lr), ("decay", 0.0 if decay is None else decay)):
         least = 0 if name == "decay" else math.ulp(0.0)
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
             raise UsageError(f"{name} must be a positive number, not {value!r}", "give a number such as 2e-5")
@@ -76,8 +76,8 @@ def parameter_groups(
         groups.setdefault((kind, name in decayed), []).append(held[name])
     rates = {_NEW: head_lr, _LOADED: base_lr, _ADAPTER: base_lr, _UNKNOWN: base_lr}
     return [
-        {"params": groups[kind, decays], "lr": rate, "weight_decay": decay if decays else 0.0,
-         "name": kind if decays else f"{kind}, no decay"}
+        {"params": groups[kind, decays], "lr": rate, "name": kind if decays else f"{kind}, no decay"}
+        | ({} if decays and decay is None else {"weight_decay": decay if decays else 0.0})
         for kind, rate in rates.items() for decays in (True, False) if (kind, decays) in groups
     ]  # fmt: skip
 

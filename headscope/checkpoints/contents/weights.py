@@ -343,7 +343,7 @@ _STAND_INS = {
 def _refuse_stand_ins(source: ByteSource) -> None:
     """Things that end up under a weight file's name: nothing, a pointer, a web page."""
     if source.size == 0:
-        raise Malformed(f"{source.name} is empty", "download the file again")
+        raise Malformed(f"{source.name} is empty", "download or save the file again")
     start = source.read_at(0, min(source.size, 64)).lstrip().lower()
     for sign, (what, hint) in _STAND_INS.items():
         if start.startswith(sign):

@@ -50,7 +50,7 @@ def complete(data: bytes, length: int, name: str) -> bytes:
     """`data`, if it is `length` bytes long. Raises Malformed otherwise."""
     if len(data) != length:
         raise Malformed(
-            f"{name} ends early: {length} bytes were expected, {len(data)} are there", "download the file again"
+            f"{name} ends early: {length} bytes were expected, {len(data)} are there", "download or save the file again"
         )
     return data
 

@@ -72,7 +72,7 @@ class RangeBytes:
                 raise Passing(f"the server answered {response.status}", 0.0)
             raise_passing(response)
             if response.status == _UNSATISFIABLE and offset == 0:
-                raise Malformed(f"{self.name} is empty", "download the file again")
+                raise Malformed(f"{self.name} is empty", "upload the file again")
             if is_missing(response, self._url):
                 raise EntryNotFoundError(f"{self.name} is not there")
             if "X-Error-Code" in response.headers:  # the Hub's own word, not that of the store behind it

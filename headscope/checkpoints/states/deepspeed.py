@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
-from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, repair_by
+from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, found_between, repair_by
 from headscope.checkpoints.states.training_file import WRITTEN, SaveInside, on_imports
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
@@ -29,11 +29,14 @@ def find_deepspeed(place: StatePlace) -> Found | None:
     if "." in steps:
         return _found(place, place, "", ("it is a step folder of a DeepSpeed checkpoint",))
     named = [step for step in steps if _latest(place, step) == PurePath(step).name]
-    step = max(named or steps, key=lambda name: ([int(number) for number in re.findall(r"\d{1,18}", name)], name))
-    said = [f"there {'is' if len(steps) == 1 else 'are'} {few_of(steps)}"]
-    said += [f"`latest` names {PurePath(step).name}"] if step in named else []
-    said += [f"{_SCRIPT} is beside {'it' if len(steps) == 1 else 'them'}"] if _has_script(place, step) else []
-    return _found(place, place.within(step), step, tuple(said))
+    options = []
+    for step in steps if place.read is None else named or steps:  # in a repository, each is a request
+        said = [f"there {'is' if len(steps) == 1 else 'are'} {few_of(steps)}"]
+        said += [f"`latest` names {PurePath(step).name}"] if step in named else []
+        said += [f"{_SCRIPT} is beside {'it' if len(steps) == 1 else 'them'}"] if _has_script(place, step) else []
+        options.append((step, _found(place, place.within(step), step, tuple(said))))
+    several = CheckpointState(StateKind.DEEPSPEED, "DeepSpeed", "Here are several checkpoints of DeepSpeed.", ())
+    return found_between(options, several, named[0] if len(named) == 1 else "")
 
 
 def rank_files(step: Path) -> tuple[list[str], list[str]]:

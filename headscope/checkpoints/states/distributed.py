@@ -7,8 +7,16 @@ from typing import Any, TypeGuard
 
 from headscope.checkpoints.formats.pickle.interpreter import read_pickle
 from headscope.checkpoints.formats.pickle.values import Global, Opaque
-from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, repair_by
-from headscope.checkpoints.states.training_file import WRITTEN, SaveInside, on_imports, place_in_dict
+from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, found_between, repair_by
+from headscope.checkpoints.states.training_file import (
+    WRITTEN,
+    SaveInside,
+    groups_but,
+    is_trained,
+    on_imports,
+    place_as_name,
+    place_in_dict,
+)
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted
@@ -21,35 +29,39 @@ Path = tuple[str | int, ...]
 
 
 def find_distributed(place: StatePlace) -> Found | None:
-    """The state of a place with a distributed checkpoint in it or in a folder of it; that of the model comes first."""
+    """The state of a place with a distributed checkpoint in it or in a folder of it, but for those of optimizers."""
     folders = [folder for folder in ("", *place.folders()) if _is_one(place, folder)]
-    if not folders:
-        return None
-    folder = min(folders, key=lambda name: ("optim" in name, name))
+    models = [folder for folder in folders if "optim" not in folder] or folders
+    options = [
+        (":".join(filter(None, (folder if len(models) > 1 else "", inside))) or folder or ".", found)
+        for folder in models
+        for inside, found in _models_in(place, folder)
+    ]
+    several = CheckpointState(StateKind.DISTRIBUTED, "", "Several models are here as distributed checkpoints.", ())
+    return found_between(options, several)
+
+
+def _models_in(place: StatePlace, folder: str) -> Iterator[tuple[str, Found]]:
+    """The models in a distributed checkpoint by their places in the saved dict; without tensors if it isn't read."""
     inside = place.within(folder) if folder else place
     files = [name for name in inside.names if name.endswith(_DATA)]
     evidence = [f"{folder or 'the folder'} holds {_METADATA} and {counted(len(files), f'{_DATA} file')}"]
-    tensors, has_objects = None, False
+    tool = "FSDP (torch.distributed.checkpoint)" if "fsdp" in folder else "torch.distributed.checkpoint"
+    sentence = f"The weights are a distributed checkpoint of {tool}, which from_pretrained does not read."
     try:
         metadata, imported = _metadata(inside.text(_METADATA))
-        path, tensors = _tensors(metadata)
-        has_objects = _has_objects(metadata)
-        under = f" under {place_in_dict(path)}" if path else ""
-        evidence.append(f"its metadata lists {counted(len(tensors), 'tensor')} of the model{under}")
-        evidence += on_imports(imported)
+        groups, has_objects = _tensors(metadata), _has_objects(metadata)
     except HeadscopeError as err:
         evidence.append(f"its metadata cannot be read: {err.message}")
-        path = ()
-    is_fsdp = "fsdp" in folder
-    tool = "FSDP (torch.distributed.checkpoint)" if is_fsdp else "torch.distributed.checkpoint"
-    state = CheckpointState(
-        StateKind.DISTRIBUTED,
-        tool=tool,
-        sentence=f"The weights are a distributed checkpoint of {tool}, which from_pretrained does not read.",
-        evidence=tuple(evidence),
-        repair=_repair(folder or ".", path, weights_only=not has_objects) if tensors else None,
-    )
-    return Found(state, tensors or None, WRITTEN)
+        yield "", Found(CheckpointState(StateKind.DISTRIBUTED, tool, sentence, tuple(evidence)))
+        return
+    for path, tensors in groups.items():
+        under = f" under {place_in_dict(path)}" if path else ""
+        said = [*evidence, f"its metadata lists {counted(len(tensors), 'tensor')} of the model{under}"]
+        said += on_imports(imported)
+        repair = _repair(folder or ".", path, weights_only=not has_objects) if tensors else None
+        state = CheckpointState(StateKind.DISTRIBUTED, tool, sentence, tuple(said), repair)
+        yield place_as_name(path), Found(state, tensors or None, WRITTEN, groups_but(path, groups))
 
 
 def _is_one(place: StatePlace, folder: str) -> bool:
@@ -65,14 +77,14 @@ def _metadata(content: bytes) -> tuple[dict[Any, Any], tuple[str, ...]]:
     return (state if isinstance(state, dict) else {}), tuple(sorted(imported))
 
 
-def _tensors(metadata: dict[Any, Any]) -> tuple[Path, tuple[TensorHeader, ...]]:
-    """Where the model's tensors are in the saved dict, and their headers under the keys that they have there."""
+def _tensors(metadata: dict[Any, Any]) -> dict[Path, tuple[TensorHeader, ...]]:
+    """The trained tensors by their place in the saved dict, under the keys that they have there."""
     groups: dict[Path, list[TensorHeader]] = {}
     for _, path, header in _stored(metadata):
         if not _is_of_an_optimizer(path):
             groups.setdefault(path, []).append(header)
-    best = max(groups, key=lambda path: len(groups[path]), default=None)
-    return ((), ()) if best is None else (best, tuple(groups[best]))
+    found = {path: tuple(headers) for path, headers in groups.items() if any(map(is_trained, headers))}
+    return found or {(): ()}
 
 
 def _has_objects(metadata: dict[Any, Any]) -> bool:

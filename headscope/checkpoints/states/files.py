@@ -2,7 +2,7 @@
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from headscope.checkpoints.formats.config_file import parse_object
@@ -21,6 +21,7 @@ _HEADER = 25_000_000
 _OFFSETS = re.compile(rb'"data_offsets"\s{0,9}:\s{0,9}\[\s{0,9}\d{1,19}\s{0,9},\s{0,9}(\d{1,19})\s{0,9}\]')
 _ZIP, _ZIP_END, _TAIL = b"PK\x03\x04", b"PK\x05\x06", 65_557
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_SHARD = re.compile(r"([^.]+)-(\d{5})-of-(\d{5})(\.safetensors|\.bin)")
 
 
 def find_pointers(place: StatePlace) -> Found | None:
@@ -79,7 +80,8 @@ def find_half_download(place: StatePlace) -> Found | None:
     if not missing and not cut and not (marks and _lacks_weights(place, marks)):
         return None
     evidence = [f"{few_of(name.rpartition('/')[2] for name, _ in marks)} was left by {marks[0][1]}"] if marks else []
-    evidence += [f"the index names {counted(len(missing), 'file')} not here: {few_of(missing)}"] if missing else []
+    names = "the index names" if any(name in place.names for name in _INDEXES) else "the names of the shards promise"
+    evidence += [f"{names} {counted(len(missing), 'file')} not here: {few_of(missing)}"] if missing else []
     evidence += [f"{name} {short}" for name, short in cut]
     state = CheckpointState(
         StateKind.HALF_DOWNLOAD,
@@ -99,7 +101,7 @@ def _marks(place: StatePlace) -> Iterator[tuple[str, str]]:
         end = next((end for end in _LEFT_BY if name.endswith(end)), None)
         folder, _, file = name.rpartition("/")
         of_hub = folder in {_UNFINISHED, _BLOBS} and end == _OF_HUB
-        if end is not None and (of_hub or (not folder and _is_weights(file.removesuffix(end)))):
+        if end is not None and (of_hub or (not folder and is_weight_file(file.removesuffix(end)))):
             yield name, _LEFT_BY[end]
 
 
@@ -115,10 +117,10 @@ def _in_blobs(place: StatePlace) -> Iterator[str]:
 def _lacks_weights(place: StatePlace, marks: list[tuple[str, str]]) -> bool:
     """Whether no weight file is there, or one that aria2 marks as unfinished; it removes its mark at the end."""
     unfinished = {name.removesuffix(_OF_ARIA) for name, _ in marks if name.endswith(_OF_ARIA)}
-    return not any(_is_weights(name) and name not in unfinished for name in place.top())
+    return not any(is_weight_file(name) and name not in unfinished for name in place.top())
 
 
-def _is_weights(name: str) -> bool:
+def is_weight_file(name: str) -> bool:
     """Whether a name is one of weights, and not of what a training run saves beside them."""
     return name.endswith(WEIGHTS) and not name.startswith(_NO_WEIGHTS)
 
@@ -145,6 +147,21 @@ def _missing_shards(place: StatePlace) -> Iterator[str]:
             continue
         names = set(shards.values()) if isinstance(shards, dict) and all(map(is_file_name, shards.values())) else set()
         yield from sorted(names - here)
+    sets = [] if here.intersection(_INDEXES) else list(shard_sets(here))
+    if not any(here.issuperset(names) for names in sets):
+        yield from sorted({name for names in sets for name in names} - here)
+
+
+def shard_sets(here: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """For shards as save_pretrained names them, the names of all that belong together, whether they are there or not.
+
+    The first of them has the number 1, or 0 where that is there. A variant (`model.fp16-`) has to be asked for.
+    """
+    matches = filter(None, map(_SHARD.fullmatch, sorted(here)))
+    found = dict.fromkeys(match.group(1, 3, 4) for match in matches if int(match[3]))
+    for stem, total, end in found:
+        first = 0 if f"{stem}-{0:05d}-of-{total}{end}" in here else 1
+        yield tuple(f"{stem}-{at:05d}-of-{total}{end}" for at in range(first, first + int(total)))
 
 
 def _lacking(place: StatePlace, name: str) -> str:

@@ -1,13 +1,16 @@
 """Folders that hold checkpoints one level deeper: the output of the Trainer, the ranks of Megatron."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headscope.checkpoints.formats.config_file import parse_object
-from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, repair_by
+from headscope.checkpoints.states.files import WEIGHTS, is_weight_file
+from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, found_between, repair_by
+from headscope.checkpoints.states.training_file import plain_weights
 from headscope.errors import HeadscopeError
-from headscope.facts import CheckpointState, Repair, StateKind
+from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of
 
 _STEP = re.compile(r"checkpoint-(\d{1,18})")
@@ -40,33 +43,45 @@ def find_trainer_output(place: StatePlace) -> Found | None:
         (folder for folder in place.folders() if _STEP.fullmatch(folder)),
         key=lambda name: int(name.removeprefix("checkpoint-")),
     )
-    whole = [
-        folder for folder in steps if _CONFIG in place.inside(folder) or "adapter_config.json" in place.inside(folder)
-    ]
+    whole = [folder for folder in steps if _is_whole(place.inside(folder))]
     if not whole:
         return None
     newest = whole[-1]
     best, metric = _best(place, newest)
     evidence = [f"the folder holds {few_of(steps)}", f"the newest is {newest}"]
-    chosen = newest
     if best in whole:
-        chosen = best
         evidence.append(f"the best{metric} is {best}, as {_STATE} in {newest} says")
     elif best:
         evidence.append(f"the best{metric} was {best}, which is not there")
-    state = CheckpointState(
+    if len(whole) == 1 < len(steps):
+        evidence.append(f"only {newest} is complete")
+    several = CheckpointState(
         StateKind.TRAINER_OUTPUT,
         tool="Transformers' Trainer",
         sentence="The folder is the output of a Trainer, not a checkpoint: the checkpoints are in folders inside.",
         evidence=tuple(evidence),
-        repair=repair_by(
-            f"Use the {'best' if chosen == best else 'newest'} checkpoint (--subfolder {chosen}), or copy it "
-            "to a folder for the model:",
-            TakeFolder(chosen),
-            "sh",
-        ),
     )
-    return Found(state)
+    options = {name: Found(replace(several, repair=_taken(name)), _tensors(place.within(name))) for name in whole}
+    return found_between(list(options.items()), several, best)
+
+
+def _tensors(folder: StatePlace) -> tuple[TensorHeader, ...] | None:
+    """The tensors of the weight files in a folder; None where headscope can't read any, or where each is a request."""
+    names = [name for name in folder.top() if is_weight_file(name)] if folder.read is None else []
+    files = [plain_weights(folder, name) for name in names]
+    return tuple({header.key: header for headers in files for header in headers}.values()) or None
+
+
+def _is_whole(names: Sequence[str]) -> bool:
+    """Whether a folder has a configuration and weights, which may be in folders inside."""
+    ends = (*WEIGHTS, ".distcp")
+    has_weights = any(name.endswith(ends) and is_weight_file(name.rpartition("/")[2]) for name in names)
+    return has_weights and not {_CONFIG, "adapter_config.json"}.isdisjoint(names)
+
+
+def _taken(folder: str) -> Repair:
+    sentence = f"Use that checkpoint (--subfolder {folder}), or copy it to a folder for the model:"
+    return repair_by(sentence, TakeFolder(folder), "sh")
 
 
 def _best(place: StatePlace, newest: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """A place with files of a checkpoint, a few folders deep, as the recognizers of states look at it."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from os import DirEntry, scandir
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, TensorHeader
-from headscope.facts.stored.states import RepairAction
+from headscope.facts.stored.states import PossibleModel, RepairAction
 
 _MOST_FOLDERS = 200
 _MOST_FILES = 2000
@@ -78,11 +78,27 @@ class StatePlace:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A state, and the tensors that the repair would write to `file`; None where their keys cannot be read."""
+    """A state, and the tensors that the repair would write to `file`; None where their keys cannot be read.
+
+    `left_out` says which trained tensors the repair leaves out, by group.
+    """
 
     state: CheckpointState
     tensors: tuple[TensorHeader, ...] | None = None
     file: str = "model.safetensors"
+    left_out: tuple[str, ...] = ()
+
+
+def found_between(options: Sequence[tuple[str, Found]], several: CheckpointState, preferred: str = "") -> Found | None:
+    """What was found among models by the names for `--take`: the only one, the preferred one, or `several`."""
+    candidates = tuple(
+        PossibleModel(take, len(item.tensors) if item.tensors else None, left_out=item.left_out, state=item.state,
+                      headers=item.tensors or ())
+        for take, item in options
+    )  # fmt: skip
+    left = tuple(item for item in candidates if item.take == preferred) or candidates
+    state = replace(several, candidates=candidates).among(left)
+    return Found(state, left[0].headers or None) if len(left) == 1 else Found(state) if left else None
 
 
 def repair_by(sentence: str, action: RepairAction, language: str = "python") -> Repair:

@@ -61,6 +61,7 @@ def recognize_bad_file(place: StatePlace) -> Found | None:
 
 def as_error(reference: str, state: CheckpointState, kind: type[HeadscopeError] = NotFound) -> HeadscopeError:
     """The error for a checkpoint that cannot be examined in this state: what it is, and what repairs it."""
-    error = kind(f"{reference}: {state.sentence} {state.seen()}", state.repair.advice() if state.repair else "")
+    hint = state.repair.advice() if state.repair else state.remedy
+    error = kind(f"{reference}: {state.sentence} {state.seen()}", hint)
     error.state = state
     return error

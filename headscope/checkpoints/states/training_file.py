@@ -1,4 +1,4 @@
-"""A PyTorch file that holds a training run: Lightning's `.ckpt`, or a dict of one's own with the weights inside."""
+"""Weights that from_pretrained doesn't look for: in a file of a training run, under another name, in loose shards."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,17 +10,17 @@ from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.formats.pickle.values import Opaque, PickledTensor
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_headers, read_torch_value
-from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, repair_by
+from headscope.checkpoints.states.files import is_weight_file, shard_sets
+from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, found_between, repair_by
 from headscope.errors import HeadscopeError
-from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
+from headscope.facts import CheckpointState, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of
 
-_USUAL = ("state_dict", "model_state_dict", "model", "module", "net", "weights")
 _NOT_WEIGHTS = re.compile(r"(?:^|[^a-z])(?:opt(?:im)?(?:[^a-z]|$)|optimi[sz]er|sched|scaler)", re.IGNORECASE)
 _OF_AN_OPTIMIZER = frozenset({"exp_avg", "exp_avg_sq", "momentum_buffer"})
 _NAMES = 6
 _LONGEST = 60
-_MOST_FILES = 5
+_MOST_FILES, _MOST_LEVELS = 30, 3
 _SAFE = ".safetensors"
 _CONFIG, _INDEX = "config.json", ".index.json"
 WRITTEN = "model.safetensors"
@@ -29,64 +29,116 @@ _READ = (WRITTEN, "pytorch_model.bin")
 """The names that from_pretrained looks for."""
 
 
+InDict = tuple[str | int, ...]
+"""Where a value is in nested dicts and lists."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingFile:
-    """A file with the weights of a model under `path`, beside other things of a training run."""
+    """A file of a training run: what it holds, what loading it imports, and its trained tensors by their dict."""
 
     name: str
-    path: tuple[str, ...]
-    tensors: tuple[TensorHeader, ...]
-    beside: tuple[str, ...]
-    lightning: str
+    value: dict[Any, Any]
     imports: tuple[str, ...]
+    models: dict[InDict, tuple[TensorHeader, ...]]
+
+    def options(self) -> list[tuple[str, Found]]:
+        """What each of the dicts would be as the model, by its place."""
+        return [
+            (place_as_name(path), Found(_state_of(self, path), tensors, left_out=groups_but(path, self.models)))
+            for path, tensors in self.models.items()
+        ]
+
+    def record(self) -> tuple[int, str, bool]:
+        """At which step Lightning's ModelCheckpoint called which file the best, and whether it monitors a number."""
+        callbacks, step = self.value.get("callbacks"), self.value.get("global_step")
+        for item in callbacks.values() if isinstance(callbacks, dict) else ():
+            path = item.get("best_model_path") if isinstance(item, dict) else None
+            if isinstance(step, int) and isinstance(path, str) and path:
+                return step, re.split(r"[/\\]", path)[-1], item.get("monitor") is not None
+        return -1, "", False
+
+
+_Options = dict[str, list[tuple[str, Found]]]
+"""The models in files, by the name of the file and then by their place in it."""
+_SEVERAL = CheckpointState(
+    StateKind.LIGHTNING, "", "Several sets of weights are here, and from_pretrained reads none of them.", ()
+)
 
 
 def find_training_file(place: StatePlace) -> Found | None:
-    """The state of a place whose weights are inside a file of a training run: the last of several.
+    """The state of a place with weights in files of a training run, under other names, or in shards without an index.
 
-    Where there is none, a file that holds the weights alone, under a name that from_pretrained does not look for.
+    Of several models none is chosen, whatever their names are, unless a record of the training says which one is meant.
     """
-    names = [name for name in place.top() if name.endswith((".ckpt", ".bin", ".pt", ".pth"))]
-    first = sorted(names, key=_order, reverse=True)[:_MOST_FILES]
-    return _inside_a_file(place, first, names) or _under_another_name(place, first) or _pickled_whole(place, first)
-
-
-def _inside_a_file(place: StatePlace, first: Sequence[str], names: Sequence[str]) -> Found | None:
-    for name in first:
-        try:
-            source = place.open(name)
-        except HeadscopeError:
-            continue
-        found = read_training_file(source)
-        if found is not None:
-            others = [other for other in names if other != name and other.endswith(".ckpt")]
-            return Found(state_of_training_file(found, others), found.tensors, WRITTEN)
-    return None
-
-
-def _under_another_name(place: StatePlace, names: Sequence[str]) -> Found | None:
-    """The state of a place with one file of plain weights under a name of one's own: `best_model.pt`."""
-    if _CONFIG not in place.top() or any(name.endswith(_INDEX) for name in place.top()):
-        return None  # without a configuration that comes first, and an index names its shards
-    files = [name for name in place.top() if name.endswith(_SAFE)][:_MOST_FILES]
-    found = [(name, tensors) for name in (*files, *names) if (tensors := _plain_weights(place, name))]
-    if not found or any(name in _READ or VARIANT_FILE.fullmatch(name) for name, _ in found):
-        return None  # a variant is there to be asked for
-    name, tensors = max(found, key=lambda item: len(item[1]))
-    evidence = [
-        f"{name} holds {counted(len(tensors), 'tensor')}, and no file has a name that from_pretrained looks for"
+    top = place.top()
+    shards = {name for names in shard_sets(top) for name in names}
+    names = [name for name in top if is_weight_file(name) and name not in shards][:_MOST_FILES]
+    files = {name: file for name in names if (file := _training_file(place, name)) is not None}
+    options: _Options = {name: file.options() for name, file in files.items()}
+    options |= _under_other_names(place, [name for name in names if name not in files])
+    options |= _pickled_whole(place, [name for name in names if name not in options])
+    named = [
+        (name if len(several) == 1 or not inside else f"{name}:{inside}" if len(options) > 1 else inside, found)
+        for name, several in options.items()
+        for inside, found in several
     ]
-    evidence += [f"{few_of(other for other, _ in found if other != name)} beside it too"] if len(found) > 1 else []
+    best = _best_of(files) if len(named) == len(files) else ""
+    return found_between(named, _SEVERAL, best)
+
+
+def _training_file(place: StatePlace, name: str) -> TrainingFile | None:
+    try:
+        return None if name.endswith(_SAFE) else read_training_file(place.open(name))
+    except HeadscopeError:
+        return None
+
+
+def place_as_name(path: InDict) -> str:
+    """The place of a value in nested dicts, as a person names it: `state.model`."""
+    return ".".join(map(str, path))
+
+
+def _best_of(files: Mapping[str, TrainingFile]) -> str:
+    """The file that Lightning's record in the latest one names; "" where it names none.
+
+    If no number was monitored, the best one is the one that was saved last, which has to be as late as all others.
+    """
+    records = [file.record() for file in files.values()]
+    latest = [record for record in records if record[0] == max(records)[0]]
+    named = {best for _, best, is_monitored in latest if is_monitored or latest == records} & files.keys()
+    return named.pop() if len(named) == 1 else ""
+
+
+def _under_other_names(place: StatePlace, names: Sequence[str]) -> _Options:
+    """The models in files of plain weights under names of one's own (`best_model.pt`), and in shards without index."""
+    if any(name.endswith(_INDEX) for name in place.top()):
+        return {}  # it names its shards
+    plain = {(name,): tensors for name in names if (tensors := plain_weights(place, name))}
+    if any(name in _READ or VARIANT_FILE.fullmatch(name) for (name,) in plain):
+        return {}  # a variant is there to be asked for
+    if _CONFIG not in place.top() and len(plain) == 1:
+        plain = {}  # without a configuration that comes first
+    sets = [several for several in shard_sets(place.top()) if set(several) <= {*place.top()}]
+    joined = {several: tuple(header for name in several for header in plain_weights(place, name)) for several in sets}
+    return {files[0]: [("", _found_under(files, tensors))] for files, tensors in (plain | joined).items() if tensors}
+
+
+def _found_under(files: tuple[str, ...], tensors: tuple[TensorHeader, ...]) -> Found:
+    """The state of weights that are whole in files which from_pretrained does not look for."""
+    first, is_one = files[0], len(files) == 1
+    where = first if is_one else f"{len(files):,} shards without their index, {first} and so on"
     state = CheckpointState(
         StateKind.LIGHTNING,
         tool="",
-        sentence=f"The weights are in {name}: from_pretrained looks for {' and '.join(_READ)} only.",
-        evidence=tuple(evidence),
-        repair=repair_by(
-            f"Save the weights as {WRITTEN}:", CopyWeights(name) if name.endswith(_SAFE) else SaveInside(name)
+        sentence=f"The weights are in {where}: from_pretrained looks for {' and '.join(_READ)} only.",
+        evidence=(
+            f"{first if is_one else few_of(files)} {'holds' if is_one else 'hold'} {counted(len(tensors), 'tensor')}, "
+            "and no file has a name that from_pretrained looks for",
         ),
+        repair=repair_by(f"Save the weights as {WRITTEN}:", JoinFiles(files)),
     )
-    return Found(state, tensors, WRITTEN)
+    return Found(state, tuple({header.key: header for header in tensors}.values()))
 
 
 _OF_MODULES = frozenset({"_parameters", "_modules"})
@@ -95,16 +147,17 @@ it.
 """
 
 
-def _pickled_whole(place: StatePlace, names: Sequence[str]) -> Found | None:
-    """The state of a place with a whole model in a pickle; its weights are in objects, which are not made."""
+def _pickled_whole(place: StatePlace, names: Sequence[str]) -> _Options:
+    """The whole models in pickles; their weights are in objects, which are not made."""
+    found: _Options = {}
     for name in names:
         try:
             value, imported = read_torch_value(place.open(name))
         except HeadscopeError:
             continue
         if isinstance(value, Opaque) and isinstance(value.state, dict) and _OF_MODULES.issubset(value.state):
-            return Found(_state_of_pickled(name, value, sorted(imported)))
-    return None
+            found[name] = [("", Found(_state_of_pickled(name, value, sorted(imported))))]
+    return found
 
 
 def _state_of_pickled(name: str, value: Opaque, imported: Sequence[str]) -> CheckpointState:
@@ -121,7 +174,7 @@ def _state_of_pickled(name: str, value: Opaque, imported: Sequence[str]) -> Chec
     )
 
 
-def _plain_weights(place: StatePlace, name: str) -> tuple[TensorHeader, ...]:
+def plain_weights(place: StatePlace, name: str) -> tuple[TensorHeader, ...]:
     """The tensors of a file that holds nothing else; () for another."""
     try:
         source = place.open(name)
@@ -130,75 +183,67 @@ def _plain_weights(place: StatePlace, name: str) -> tuple[TensorHeader, ...]:
         return ()
 
 
-def _order(name: str) -> tuple[bool, bool, tuple[int, ...]]:
-    """The file that from_pretrained would take first, then the last one, then the one with the highest numbers."""
-    numbers = tuple(int(number) for number in re.findall(r"\d{1,12}", name))
-    return name == "pytorch_model.bin", name.startswith("last"), numbers
-
-
 def read_training_file(source: ByteSource) -> TrainingFile | None:
-    """The weights inside a file of a training run; None where the file is none, or is a plain dict of tensors."""
+    """The models inside a file of a training run; None for another file, or a plain state dict."""
     try:
         value, names = read_torch_value(source)
+        found = {path: headers_of(tensors, source.name) for path, tensors in _dicts_of_tensors(value, (), set())}
     except HeadscopeError:
         return None
-    if not isinstance(value, dict):
-        return None
-    found = max(_dicts_of_tensors(value), key=_rank, default=None)
-    if found is None:
-        return None
-    path, tensors = found
-    version = value.get("pytorch-lightning_version")
-    beside = tuple(str(key)[:_LONGEST] for key in value if isinstance(key, str | int) and key != path[0])
-    lightning = version[:_LONGEST] if isinstance(version, str) else ""
-    return TrainingFile(source.name, path, headers_of(tensors, source.name), beside, lightning, tuple(sorted(names)))
-
-
-def _dicts_of_tensors(value: Mapping[Any, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The dicts inside that map names to tensors, with the keys that lead to each; none that an optimizer keeps."""
-    for key, item in value.items():
-        if not isinstance(key, str) or not isinstance(item, dict) or len(path) >= 3:
-            continue
-        if _NOT_WEIGHTS.search(key) or not _OF_AN_OPTIMIZER.isdisjoint(item):
-            continue
-        if any(isinstance(name, str) and isinstance(one, PickledTensor) for name, one in item.items()):
-            yield (*path, key), item
-        else:
-            yield from _dicts_of_tensors(item, (*path, key))
-
-
-def _rank(found: tuple[tuple[str, ...], Any]) -> tuple[bool, int, int]:
-    """Weights before averages of them, usual names before others, then the larger dict."""
-    path, tensors = found
-    usual = _USUAL.index(path[-1]) if path[-1] in _USUAL else len(_USUAL)
-    return not any("ema" in part.lower() for part in path), -usual, len(tensors)
-
-
-def state_of_training_file(found: TrainingFile, others: Sequence[str] = ()) -> CheckpointState:
-    """The state of a checkpoint whose weights are inside a file of a training run."""
-    place = place_in_dict(found.path)
-    tool = f"Lightning {found.lightning}" if found.lightning else ""
-    whose = f"a checkpoint of {tool}" if tool else "a checkpoint of a training loop"
-    beside = ", ".join(found.beside[:_NAMES]) + (", ..." if len(found.beside) > _NAMES else "")
-    return CheckpointState(
-        StateKind.LIGHTNING,
-        tool=tool,
-        sentence=f"{found.name} is {whose}, not a plain state dict: from_pretrained cannot load it.",
-        evidence=(
-            f"the weights, {counted(len(found.tensors), 'tensor')}, are under {place}"
-            + (f", beside {beside}" if beside else ""),
-            *on_imports(found.imports),
-            *([f"{few_of(others)} {'lies' if len(others) == 1 else 'lie'} beside it"] if others else []),
-        ),
-        repair=_repair(found),
+    models = {path: headers for path, headers in found.items() if any(map(is_trained, headers))}
+    is_plain = not any(len(path) for path in models)
+    return (
+        None
+        if is_plain or not isinstance(value, dict)
+        else TrainingFile(source.name, value, tuple(sorted(names)), models)
     )
 
 
-def _repair(found: TrainingFile) -> Repair:
-    """Saves the weights alone; for the code, a pickle of other packages' objects needs the reader's trust."""
-    only = not found.imports
+def groups_but(path: InDict, groups: Mapping[InDict, Sequence[TensorHeader]]) -> tuple[str, ...]:
+    """The groups of tensors in a saved dict but for the one at a place, each with its number."""
+    others = ((name, held) for name, held in groups.items() if name != path)
+    return tuple(f"{place_as_name(name) or 'the top'} ({counted(len(held), 'tensor')})" for name, held in others)
+
+
+def is_trained(header: TensorHeader) -> bool:
+    """Whether a tensor may hold what was learned: not a single number such as a loss, nor whole numbers."""
+    return bool(header.shape) and "float" in header.dtype
+
+
+def _dicts_of_tensors(value: Any, path: tuple[str | int, ...], seen: set[int]) -> Iterator[tuple[Any, Any]]:
+    """The dicts that map names to tensors, each once, with what leads to it; none that an optimizer keeps."""
+    is_dict = isinstance(value, dict)
+    if id(value) in seen or len(path) > _MOST_LEVELS or (is_dict and not _OF_AN_OPTIMIZER.isdisjoint(value)):
+        return
+    seen.add(id(value))
+    if is_dict and any(isinstance(key, str) and isinstance(item, PickledTensor) for key, item in value.items()):
+        yield path, value
+    for key, item in value.items() if is_dict else enumerate(value) if isinstance(value, list | tuple) else ():
+        if isinstance(item, dict | list | tuple) and not (isinstance(key, str) and _NOT_WEIGHTS.search(key)):
+            yield from _dicts_of_tensors(item, (*path, key), seen)
+
+
+def _state_of(file: TrainingFile, path: InDict) -> CheckpointState:
+    """The state of a checkpoint whose weights are at a place in a file of a training run.
+
+    For the code, a pickle of other packages' objects needs the reader's trust.
+    """
+    version, only = file.value.get("pytorch-lightning_version"), not file.imports
+    tool = f"Lightning {version[:_LONGEST]}" if isinstance(version, str) else ""
+    whose = f"a checkpoint of {tool}" if tool else "a checkpoint of a training loop"
+    names = [str(key)[:_LONGEST] for key in file.value if isinstance(key, str | int) and key not in path[:1]]
+    beside = f", beside {', '.join(names[:_NAMES])}{', ...' if len(names) > _NAMES else ''}" if names else ""
+    step, best, _ = file.record()
+    count, where = counted(len(file.models[path]), "tensor"), f"under {place_in_dict(path)}" if path else "at its top"
+    record = [f"Lightning's record at step {step:,} names {best}"] if best == file.name else []
     sentence = "Save the weights alone:" if only else f"{_IF_TRUSTED}, save the weights alone:"
-    return repair_by(sentence, SaveInside(found.name, found.path, weights_only=only))
+    return CheckpointState(
+        StateKind.LIGHTNING,
+        tool=tool,
+        sentence=f"{file.name} is {whose}, not a plain state dict: from_pretrained cannot load it.",
+        evidence=(f"the weights, {count}, are {where}{beside}", *on_imports(file.imports), *record),
+        repair=repair_by(sentence, SaveInside(file.name, path, weights_only=only)),
+    )
 
 
 _IF_TRUSTED = "If you trust the file (loading it runs code of the packages it names)"
@@ -232,14 +277,25 @@ class SaveInside(ReadyAction):
 
 
 @dataclass(frozen=True, slots=True)
-class CopyWeights(ReadyAction):
-    """Gives a safetensors file the name that from_pretrained looks for."""
+class JoinFiles(ReadyAction):
+    """Puts the tensors of files into the one that from_pretrained looks for."""
 
-    file: str
+    files: tuple[str, ...]
 
     def code(self) -> str:
         """See `RepairAction`."""
-        return f"import shutil\nshutil.copy({self.file!r}, {WRITTEN!r})"
+        is_safe = self.files[0].endswith(_SAFE)
+        load = "load_file(file)" if is_safe else "torch.load(file, map_location='cpu', weights_only=True)"
+        return (
+            f"{'' if is_safe else _IMPORT}from safetensors.torch import {'load_file, ' if is_safe else ''}save_file\n"
+            f"state = {{}}\nfor file in {list(self.files)!r}:\n    part = {load}\n"
+            "    assert state.keys().isdisjoint(part), f'{file} has a tensor of another file'\n"
+            "    state |= {key: value.clone() for key, value in part.items()}\n"
+            f"save_file(state, {WRITTEN!r}, metadata={{'format': 'pt'}})"
+        )
+
+
+_IMPORT = "import torch\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from headscope.checkpoints.states.peft_keys import PREFIX, REMEDY_OF_TWO_TENSORS, of_two_tensors
 from headscope.checkpoints.states.place import ReadyAction, repair_by
 from headscope.facts import CheckpointManifest, ParameterStatus, TensorHeader, WeightDiff, WeightsFormat
-from headscope.facts.counting import counted, verb
+from headscope.facts.counting import counted, few_of, verb
 from headscope.facts.stored.states import CheckpointState, Repair, StateKind
 from headscope.facts.stored.weights import modern_name
 
@@ -72,7 +72,7 @@ _LEADING = {
     "_forward_module": "Lightning Fabric or its DeepSpeed strategy",
 }
 _OWN = "a LightningModule or another module that holds the model as `self.{}`"
-_MOST = 0.5
+_MOST, _MOST_PREFIXES = 0.5, 20
 
 
 def find_rekeyings(manifest: CheckpointManifest, diff: WeightDiff) -> tuple[Rekeying, ...]:
@@ -106,8 +106,7 @@ def _ranked(keys: Sequence[str], wanted: set[str], bases: Sequence[str]) -> Iter
         for prefix in _prefixes(plain)
         if prefix or dropped
     }
-    best = sorted(scores, key=lambda prefix: (-scores[prefix], len(prefix)))[:3]
-    for prefix in best:
+    for prefix in sorted(scores, key=lambda prefix: (-scores[prefix], len(prefix)))[:_MOST_PREFIXES]:
         if scores[prefix] > _MOST * len(wanted):
             yield Rekeying(dropped, prefix)
             yield from (Rekeying(dropped, prefix, f"{base}.") for base in bases if prefix)
@@ -133,13 +132,49 @@ def _prefixes(keys: Iterable[str]) -> list[str]:
     return [prefix for prefix, count in counted_prefixes.items() if count > 1]
 
 
+SEVERAL = CheckpointState(StateKind.WRAPPED_KEYS, "", "Several models are in the keys, each under another prefix.", ())
+
+
+def rival_changes(tried: Iterable[tuple[Rekeying, WeightDiff]]) -> list[tuple[Rekeying, WeightDiff]]:
+    """The changes, the best first, that each read a model from other keys, with half of what the best one loads."""
+    found: list[tuple[Rekeying, WeightDiff]] = []
+    for change, diff in tried:
+        pairs = [(change.prefix, other.prefix) for other, _ in found]
+        is_nested = any(one.startswith(two) or two.startswith(one) for one, two in pairs)
+        if not is_nested and (not found or diff.loaded > _MOST * found[0][1].loaded):
+            found.append((change, diff))
+    return found
+
+
+def keys_of_one(manifest: CheckpointManifest, change: Rekeying, diff: WeightDiff) -> set[str]:
+    """Of several models in the keys, those of the one that a change reads: under its prefix, or filling its class."""
+    used = {key for item in diff.parameters for key in item.checkpoint_keys}
+    keys = [tensor.key for tensor in manifest.tensors]
+    return {key for key in keys if _without(key, change.dropped).startswith(change.prefix) or change(key) in used}
+
+
+def groups_beside(manifest: CheckpointManifest, kept: set[str]) -> dict[str, int]:
+    """The keys that aren't kept, by the beginning that none of those has which are, with how many begin so."""
+    taken = {begin for key in kept for begin in _beginnings(key)}
+    others = [tensor.key for tensor in manifest.tensors if tensor.key not in kept]
+    return Counter(next((begin for begin in _beginnings(key) if begin not in taken), key) for key in others)
+
+
+def _beginnings(key: str) -> list[str]:
+    """`a.`, `a.b.` and `a.b.c` of `a.b.c`."""
+    return [key[: match.end()] for match in re.finditer(r"\.|$", key)]
+
+
 def state_of_wrapped_keys(
-    manifest: CheckpointManifest, change: Rekeying, before: Sequence[str] = (), twice: Sequence[str] = ()
-) -> CheckpointState:
+    manifest: CheckpointManifest, change: Rekeying, before: Sequence[str] = (), twice: Sequence[str] = (), *,
+    lost: Sequence[str] = (), without: Sequence[str] = (),
+) -> CheckpointState:  # fmt: skip
     """The state of a checkpoint whose keys a change makes those of the model; the repairs of `before` come first.
 
-    There is no repair where the change gives two tensors to the parameters in `twice`.
+    There is no repair where the change gives two tensors to the parameters in `twice`. The class has no place for what
+    is `lost`; keys that begin as in `without` are those of other models.
     """
+    left = [f"the class has no place for {counted(len(lost), 'tensor')}: {few_of(lost)}"] if lost else []
     tools = tuple(dict.fromkeys(_tools(change)))
     whose = " inside ".join(tools)
     return CheckpointState(
@@ -147,8 +182,8 @@ def state_of_wrapped_keys(
         tool="; ".join(tools),
         sentence=f"The weights were saved from inside a wrapper ({whose}), whose names are in the keys: "
         "from_pretrained does not recognize them.",
-        evidence=(*_evidence([tensor.key for tensor in manifest.tensors], change), *of_two_tensors(twice)),
-        repair=None if twice else _repair(manifest, change, before),
+        evidence=(*_evidence([tensor.key for tensor in manifest.tensors], change), *of_two_tensors(twice), *left),
+        repair=None if twice else _repair(manifest, change, before, without),
         remedy=REMEDY_OF_TWO_TENSORS if twice else "",
     )
 
@@ -183,15 +218,21 @@ def _share(part: int, whole: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RenameKeys(ReadyAction):
-    """Saves every weight file, and the index of shards, with the keys changed."""
+    """Saves every weight file, and the index of shards, with the keys changed, and without those of other models."""
 
     files: tuple[str, ...]
     is_torch: bool
     change: Rekeying
+    without: tuple[str, ...] = ()
+
+    def __call__(self, key: str) -> str | None:
+        """The key of a tensor after the change; None for one that is left out."""
+        return None if key.startswith(self.without) else self.change(key)
 
     def code(self) -> str:
         """See `RepairAction`."""
         names, is_torch, changed = list(self.files), self.is_torch, self.change.as_code()
+        those = f" if not key.startswith({self.without!r})" if self.without else ""
         opened = "torch.load(file, map_location='cpu', weights_only=True)" if is_torch else "load_file(file)"
         saved = "torch.save(state, file + '.new')"
         saved = saved if is_torch else "save_file(state, file + '.new', metadata={'format': 'pt'})"
@@ -201,7 +242,7 @@ class RenameKeys(ReadyAction):
             "import torch" if is_torch else "from safetensors.torch import load_file, save_file",
             f"for file in {names!r}:",
             f"    state = {opened}",
-            f"    state = {{{changed}: value for key, value in state.items()}}",
+            f"    state = {{{changed}: value for key, value in state.items(){those}}}",
             f"    {saved}",
             "    os.replace(file + '.new', file)",
         ]
@@ -209,16 +250,16 @@ class RenameKeys(ReadyAction):
             lines += [
                 f"path = next(Path().glob('{'pytorch_model.bin' if is_torch else 'model.safetensors'}.index*.json'))",
                 "index = json.loads(path.read_text())",
-                f"index['weight_map'] = {{{changed}: file for key, file in index['weight_map'].items()}}",
+                f"index['weight_map'] = {{{changed}: file for key, file in index['weight_map'].items(){those}}}",
                 "path.write_text(json.dumps(index, indent=2))",
             ]
         return "\n".join(lines)
 
 
-def _repair(manifest: CheckpointManifest, change: Rekeying, before: Sequence[str]) -> Repair:
+def _repair(manifest: CheckpointManifest, change: Rekeying, before: Sequence[str], without: Sequence[str]) -> Repair:
     names = tuple(file.name for file in manifest.files) or ("model.safetensors",)
     first = f"After the repair of {' and '.join(before)}, save" if before else "Save"
     return repair_by(
         f"{first} the weights with the names of the wrapper taken out of the keys:",
-        RenameKeys(names, manifest.format is WeightsFormat.TORCH, change),
+        RenameKeys(names, manifest.format is WeightsFormat.TORCH, change, tuple(without)),
     )

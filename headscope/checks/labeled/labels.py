@@ -2,6 +2,7 @@
 
 from collections import Counter
 from operator import itemgetter
+from string import ascii_uppercase
 
 from headscope.checks.rule import (
     Findings,
@@ -16,7 +17,8 @@ from headscope.checks.rule import (
 from headscope.facts import ModelFacts, Profile, Severity, Task
 from headscope.facts.counting import counted, few_of
 from headscope.facts.heads.tasks import WITHOUT_CLASSES, Loss
-from headscope.facts.results.check import Subject
+from headscope.facts.results.check import ConfigFacts, Subject
+from headscope.facts.results.report import find_missing
 
 _LOSS_OF = {
     "regression": Loss.SQUARED_ERROR,
@@ -92,31 +94,54 @@ def placeholder_labels(this: Rule, subject: Subject) -> Findings:
         for_profile(
             subject,
             training="Set id2label and label2id in the configuration before training: they are saved with the model.",
-            inference="Set id2label and label2id in the configuration that the model is served with.",
+            inference="Set id2label and label2id in the configuration that the model is served with"
+            f"{_naming(subject)}.",
         ),
     )
+
+
+def _naming(subject: Subject) -> str:
+    """The command that names the classes of a checkpoint; empty where it takes none: a live model, an adapter."""
+    report, missing = subject.report, find_missing(subject.report)
+    if is_live_subject(subject) or report.adapter is not None or missing.head or missing.elsewhere:
+        return ""
+    names = ",".join(ascii_uppercase[: report.model.num_labels])
+    more = ",..." if report.model.num_labels > len(ascii_uppercase) else ""
+    return f", or name the classes in the order of their scores: `headscope edit MODEL -o DIR --labels {names}{more}`"
 
 
 @rule("HS203", "label-maps", "The label maps contradict each other")
 def label_maps(this: Rule, subject: Subject) -> Findings:
     """id2label has gaps or repeated names, or label2id is not its inverse."""
-    faults = [*_faults_of_ids(subject), *_faults_of_inverse(subject)]
+    faults = faults_of_label_maps(subject.config)
     if faults and subject.report.model.task not in WITHOUT_CLASSES:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"In {_config_name(subject)} {'; '.join(faults)}.",
-            "Write label2id as the inverse of id2label, and id2label as {0: ..., 1: ...} without gaps.",
+            f"{LABEL_MAPS_REMEDY}{_naming(subject)}.",
         )
 
 
-def _faults_of_ids(subject: Subject) -> list[str]:
-    entries = subject.config.id2label
+LABEL_MAPS_REMEDY = "Write label2id as the inverse of id2label, and id2label as {0: ..., 1: ...} without gaps"
+
+
+def faults_of_label_maps(config: ConfigFacts) -> list[str]:
+    """How the label maps of a configuration contradict themselves or each other, a sentence without a period each."""
+    return [*_faults_of_ids(config), *_faults_of_inverse(config)]
+
+
+def _faults_of_ids(config: ConfigFacts) -> list[str]:
+    entries = config.id2label
     faults = []
-    keys, expected = [key for key, _ in entries], list(map(str, range(len(entries))))
-    if keys != expected:
-        known = set(expected)
-        strange = [key for key in keys if key not in known]
-        faults.append(f"id2label has {counted(len(entries), 'entry', 'entries')} and the ids {few_of(strange)}")
+    keys, expected = [key for key, _ in entries], range(len(entries))
+    ids = Counter(map(_number_of, keys))
+    lacking = [str(number) for number in expected if number not in ids]
+    if lacking:  # as many ids are outside, or there twice
+        strange = [key for key in keys if (number := _number_of(key)) not in expected or ids[number] > 1]
+        faults.append(
+            f"id2label has {counted(len(entries), 'entry', 'entries')} with the ids {few_of(strange)} and without "
+            f"{few_of(lacking)}"
+        )
     names = [name for _, name in entries]
     repeated = [name for name, count in Counter(names).items() if count > 1] if len(set(names)) < len(names) else []
     if repeated:
@@ -124,8 +149,16 @@ def _faults_of_ids(subject: Subject) -> list[str]:
     return faults
 
 
-def _faults_of_inverse(subject: Subject) -> list[str]:
-    forward, back = subject.config.id2label, dict(subject.config.label2id)
+def _number_of(key: str) -> int | None:
+    """The id as Transformers reads it; None for what isn't a whole number."""
+    try:
+        return int(key)
+    except ValueError:
+        return None
+
+
+def _faults_of_inverse(config: ConfigFacts) -> list[str]:
+    forward, back = [(str(_number_of(key)), name) for key, name in config.id2label], dict(config.label2id)
     if not forward or not back:
         return []
     if back == dict(map(itemgetter(1, 0), forward)):

@@ -21,6 +21,9 @@ Several = list[str] | None
 class LabelChangeOptions:
     """Changes of the classes, in the order in which they are applied."""
 
+    labels: Annotated[
+        str | None, option("--labels", "Names of all classes, in the order of the scores.", "A,B,C", panel=_CLASSES)
+    ] = None
     rename: Annotated[Several, option("--rename", "Rename a class.", "OLD=NEW", panel=_CLASSES)] = None
     drop: Annotated[Several, option("--drop", "Leave a class out.", "NAME", panel=_CLASSES)] = None
     keep: Annotated[str | None, option("--keep", "Keep only these classes.", "A,B,C", panel=_CLASSES)] = None
@@ -41,9 +44,9 @@ class LabelChangeOptions:
         str | None,
         option("--order-from", "The order of the classes in labeled data (--label-column).", "FILE", panel=_CLASSES),
     ] = None
-    labels: Annotated[
+    labels_file: Annotated[
         Path | None,
-        option("--labels", "A JSON file with these changes; a list is the order.", "FILE", panel=_CLASSES),
+        option("--labels-file", "A JSON file with these changes; a list is the order.", "FILE", panel=_CLASSES),
     ] = None
 
 
@@ -193,6 +196,7 @@ def _label_keywords(given: LabelChangeOptions) -> dict[str, Any]:
         "order": given.order,
         "order_from": given.order_from,
         "labels": given.labels,
+        "labels_file": given.labels_file,
     }
 
 

@@ -35,6 +35,9 @@ class LackingOptions:
     defaults: Annotated[
         bool, option("--defaults", "Settings that no shape tells are the class's defaults.", panel=_LACKING)
     ] = False
+    take: Annotated[
+        list[str] | None, option("--take", "The model that you mean: a prefix, file or folder.", "NAME", panel=_LACKING)
+    ] = None
     labels: Annotated[
         str | None, option("--labels", "Class names, for a configuration that is written.", "A,B,C", panel=_LACKING)
     ] = None
@@ -69,15 +72,17 @@ def repair_command(
         found = api.repair(
             model, result.output, model_class=model_class, trust_remote_code=trust_remote_code, config=lacking.config,
             settings={name: _value(text) for name, text in (read_pairs(lacking.set, "--set") or {}).items()},
-            defaults=lacking.defaults, labels=lacking.labels, link=result.link, dry_run=result.dry_run, progress=tell,
+            defaults=lacking.defaults, labels=lacking.labels, take=lacking.take, link=result.link,
+            dry_run=result.dry_run, progress=tell,
         )  # fmt: skip
     write_report(
         Pages(json=result.json),
         lambda: repair_verdict(found) if result.quiet else repair_screen(found),
         found.to_dict,
     )
-    is_whole = found.verdict is not RepairVerdict.REFUSED and not found.proof.new
-    return ExitCode.OK if is_whole else ExitCode.FINDINGS
+    failed = {RepairVerdict.REFUSED, RepairVerdict.INCOMPLETE}
+    is_open = found.verdict is RepairVerdict.NOT_DETERMINED
+    return ExitCode.UNDETERMINED if is_open else ExitCode.FINDINGS if found.verdict in failed else ExitCode.OK
 
 
 def _value(text: str) -> Any:

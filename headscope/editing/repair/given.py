@@ -14,6 +14,7 @@ from headscope.examination.base.without_config import WriteConfig
 from headscope.facts import StateKind
 from headscope.facts.counting import list_of
 from headscope.facts.stored.location import Location
+from headscope.facts.stored.states import take_options
 
 if TYPE_CHECKING:
     from headscope.editing.repair.steps import RepairStep, RepairWish
@@ -31,6 +32,7 @@ def given_options(wish: RepairWish) -> dict[str, str]:
     """What was given, as a report shows it, by the option."""
     found = {"--config": f"config={wish.config}"} if wish.config else {}
     found |= {f"--set {name}": f"{name}={json.dumps(value)}" for name, value in wish.settings.items()}
+    found |= {f"--take {name}": f"take={name}" for name in wish.take}
     found |= {"--labels": f"labels={','.join(wish.labels)}"} if wish.labels else {}
     return found | ({"--defaults": "defaults"} if wish.takes_defaults else {})
 
@@ -41,6 +43,7 @@ def taken_options(step: RepairStep, wish: RepairWish) -> set[str]:
     found: set[str] = set()
     for state in step.states:
         action = state.repair.action if state.repair else None
+        found |= {f"--take {name}" for name in wish.take if any(item.is_called(name) for item in state.candidates)}
         if state.kind is StateKind.NO_CONFIG:
             found |= {"--labels", *({"--config"} if wish.config else {"--defaults", *settings})}
         elif isinstance(action, MergePeft):
@@ -50,10 +53,12 @@ def taken_options(step: RepairStep, wish: RepairWish) -> set[str]:
 
 def later_options(step: RepairStep, wish: RepairWish) -> set[str]:
     """The options that may be for a state which comes to light only behind a step."""
-    if step.report is not None or (step.writes_config and not wish.config):
+    if step.report is not None:
         return set()
+    takes = {f"--take {name}" for name in wish.take}
     if step.writes_config:
-        return {f"--set {name}" for name in wish.settings if "lora_alpha" in wish.settings}
+        alone = not wish.config or "lora_alpha" not in wish.settings
+        return takes if alone else takes | {f"--set {name}" for name in wish.settings}
     return {*given_options(wish)}
 
 
@@ -62,6 +67,34 @@ def check_taken(wish: RepairWish, taken: set[str]) -> None:
     for option, shown in given_options(wish).items():
         if option not in taken:
             raise UsageError(f"{shown} is given, and the repair doesn't take it", f"leave out {option}")
+
+
+def taken_models(step: RepairStep, wish: RepairWish) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Which names for models a step carries out, and what its repairs leave out of the weights, by group."""
+    models = [state.candidates[0] for state in step.states if state.repair and state.candidates]
+    names = (name for name in wish.take if any(model.is_called(name) for model in models))
+    return tuple(names), tuple(group for model in models for group in model.left_out)
+
+
+def reason_against(step: RepairStep, wish: RepairWish, taken: set[str]) -> str:
+    """Why nothing is written whatever is given: several models, a source that contradicts itself; "" for nothing.
+
+    Raises UsageError for a name that is that of none of the models, and that no step before has `taken`.
+    """
+    taken = taken | taken_options(step, wish)
+    for state in step.states:
+        seen = f"{state.sentence} {state.seen()}"
+        if state.is_ambiguous:
+            for name in wish.take:
+                if f"--take {name}" not in taken:
+                    hint = f"name one: {take_options(state.candidates, ', ')}"
+                    raise UsageError(f"{name} is none of the models here", hint)
+            return seen
+        if state.repair is None and state.remedy:
+            return f"{seen} {state.remedy}"
+        if state.kind is StateKind.HALF_DOWNLOAD and state.repair:
+            return f"{seen} {state.repair.sentence} {state.repair.code}"
+    return ""
 
 
 def config_of_adapter(action: MergePeft, wish: RepairWish) -> str:

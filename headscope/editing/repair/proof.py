@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.states.folders import TakeFolder
 from headscope.checkpoints.states.peft_keys import MergePeft
-from headscope.checkpoints.states.training_file import CopyWeights, SaveInside
+from headscope.checkpoints.states.training_file import JoinFiles, SaveInside
 from headscope.checkpoints.states.wrapped_keys import RenameKeys
 from headscope.editing.carried import INDEXES
 from headscope.editing.proving import answer_task, prove_in_process, same_bytes
@@ -49,6 +48,7 @@ class RepairTask:
     is_last: bool
     """Whether the loader's answer counts: the result is in no state any more."""
     trust_remote_code: bool = False
+    take: tuple[str, ...] = ()
 
 
 def prove_repair_apart(task: RepairTask) -> RepairProof:
@@ -60,7 +60,7 @@ def prove_repair_apart(task: RepairTask) -> RepairProof:
 def prove_repair(task: RepairTask) -> RepairProof:
     """The proof, in this process."""
     location = Location(task.source, hub=HubOptions(offline=True))
-    request = Request(location, model_class=task.model_class, trust_remote_code=task.trust_remote_code)
+    request = Request(location, model_class=task.model_class, trust_remote_code=task.trust_remote_code, take=task.take)
     proof = RepairProof()
     try:
         step, result = states_in(request, Path(task.source)), Path(task.result)
@@ -108,6 +108,7 @@ def _loaded(proof: RepairProof, step: RepairStep, after: RepairStep) -> RepairPr
         loads=is_as_promised and not found.mismatched and found.loaded > 0,
         new=found.new,
         unused=found.unused,
+        lost=found.lost,
     )
 
 
@@ -139,13 +140,17 @@ def _weight_files(folder: Path) -> list[str]:
 def _by_libraries(step: RepairStep) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of the source under their new names, as PyTorch and safetensors read them where no code would run."""
     first, *rest = step.actions
-    renaming = [action.change for action in (first, *rest) if isinstance(action, RenameKeys)]
-    files = first.files if isinstance(first, RenameKeys) else ()
-    if isinstance(first, SaveInside | CopyWeights):
+    renaming = [action for action in (first, *rest) if isinstance(action, RenameKeys)]
+    files = first.files if isinstance(first, RenameKeys | JoinFiles) else ()
+    if isinstance(first, SaveInside):
         files = (first.file,)
     for name in files:
         for key, numbers in _read_by_torch(step.folder / name, first.path if isinstance(first, SaveInside) else ()):
-            yield reduce(lambda name, change: change(name), renaming, key), numbers
+            renamed: str | None = key
+            for action in renaming:
+                renamed = None if renamed is None else action(renamed)
+            if renamed is not None:
+                yield renamed, numbers
 
 
 def _read_by_torch(path: Path, inside: Iterable[str | int]) -> Iterator[tuple[str, torch.Tensor]]:

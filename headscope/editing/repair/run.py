@@ -14,6 +14,7 @@ from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.manifest import CONFIG
 from headscope.checkpoints.states.folders import TakeFolder
 from headscope.checkpoints.states.peft_keys import MergePeft
+from headscope.editing.config_changes import edited_config
 from headscope.editing.repair.given import (
     assumed_settings,
     check_given,
@@ -22,6 +23,8 @@ from headscope.editing.repair.given import (
     given_config,
     given_options,
     later_options,
+    reason_against,
+    taken_models,
     taken_options,
 )
 from headscope.editing.repair.proof import RepairTask, prove_repair_apart
@@ -44,7 +47,7 @@ from headscope.editing.writing import (
     write_small_file,
     write_weights,
 )
-from headscope.errors import Unsupported, UsageError
+from headscope.errors import Malformed, Unsupported, UsageError
 from headscope.examination.base.without_config import WriteConfig
 from headscope.facts.results.environment import tool_version
 from headscope.facts.results.repair import RepairProof, RepairReport
@@ -60,8 +63,9 @@ _MOST_STEPS = 5
 def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Progress) -> RepairReport:
     """The report on a repair. The source stays as it is; the result is there only if it is proven.
 
-    Raises UsageError for options that don't fit, Unsupported for a state that can't be repaired with what was given,
-    NotFound if the source changes meanwhile.
+    Nothing is written either where several models may be meant, or where the source contradicts itself. Raises
+    UsageError for options that don't fit, Unsupported for a state that can't be repaired with what was given, NotFound
+    if the source changes meanwhile.
     """
     source = Path(request.reference)
     if not source.is_dir():
@@ -71,14 +75,19 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
     check_target(output, source, *([Path(wish.config)] if wish.config else ()))
     before = file_states(source)
     tell("looking for the states of the checkpoint")
-    step = states_in(request, source)
-    check_given(step, wish)
-    check_taken(wish, taken_options(step, wish) | later_options(step, wish))
-    report = _report(request, output, step, wish)
-    if wish.dry_run or not step.states:
+    step = states_in(replace(request, take=wish.take), source)
+    reason = reason_against(step, wish, set())
+    if not reason:
+        check_given(step, wish)
+        check_taken(wish, taken_options(step, wish) | later_options(step, wish))
+    report = _report(request, output, step, wish, reason)
+    if wish.dry_run or not step.states or reason:
         return report
     with staged(output) as work:
-        report, result = _repaired(report, step, work, wish, tell)
+        try:
+            report, result = _repaired(report, step, work, wish, tell)
+        except Malformed as err:  # a part that isn't as another part describes it
+            return replace(report, proof=RepairProof(reason=err.message))
         check_unchanged(source, before)
         if report.proof.holds:
             record = json.dumps(report.to_dict(), indent=2, ensure_ascii=False)
@@ -105,17 +114,25 @@ def _repaired(
             check_taken(wish, taken)
         tell("proving the result in a separate process")
         proof = prove_repair_apart(_task(step, after, wish))
-        added = replace(report, left_out=() if at else left_out, assumed=assumed_settings(step, wish), proof=proof)
+        names, groups = taken_models(step, wish)
+        added = replace(
+            report, left_out=() if at else left_out, assumed=assumed_settings(step, wish), proof=proof, taken=names,
+            not_taken=groups,
+        )  # fmt: skip
         report = _with_step(report, step, after, added)
         if not report.proof.holds or not after.states:
             return report, target
+        if reason := reason_against(after, wish, taken):
+            states = (*report.states, *after.states)
+            return replace(report, states=states, proof=replace(report.proof, reason=reason)), target
         check_given(after, wish)
         step = after
     reason = f"after {_MOST_STEPS} steps it is still in a state: {step.states[0].sentence}"
     return replace(report, proof=replace(report.proof, reason=reason)), target
 
 
-def _report(request: Request, output: Path, step: RepairStep, wish: RepairWish) -> RepairReport:
+def _report(request: Request, output: Path, step: RepairStep, wish: RepairWish, reason: str) -> RepairReport:
+    taken, not_taken = taken_models(step, wish)
     return RepairReport(
         tool_version=tool_version(),
         source=request.reference,
@@ -125,7 +142,9 @@ def _report(request: Request, output: Path, step: RepairStep, wish: RepairWish) 
         given=tuple(given_options(wish).values()) if step.states else (),
         assumed=assumed_settings(step, wish),
         left_out=(),
-        proof=RepairProof(reason="a dry run proves nothing" if wish.dry_run else ""),
+        proof=RepairProof(reason=reason),
+        taken=taken,
+        not_taken=not_taken,
         is_dry_run=wish.dry_run,
     )
 
@@ -139,6 +158,8 @@ def _with_step(report: RepairReport, step: RepairStep, after: RepairStep, added:
         model_class=after.report.model.class_name if after.report else report.model_class,
         assumed=report.assumed or added.assumed,
         left_out=(*report.left_out, *added.left_out),
+        taken=tuple(dict.fromkeys((*report.taken, *added.taken))),
+        not_taken=tuple(dict.fromkeys((*report.not_taken, *added.not_taken))),
         proof=replace(
             proof,
             loads=_both(old.loads, proof.loads),
@@ -166,6 +187,7 @@ def _task(step: RepairStep, after: RepairStep, wish: RepairWish) -> RepairTask:
         settings=json.dumps(dict(wish.settings)),
         is_last=not after.states,
         trust_remote_code=step.request.trust_remote_code,
+        take=wish.take,
     )
 
 
@@ -202,9 +224,7 @@ def _write_config(step: RepairStep, target: Path, wish: RepairWish, names: list[
         config = parse_object((target / CONFIG).read_bytes(), CONFIG)
         if action.file:
             (target / action.file).unlink()  # the code copied it to its new name
-    if wish.labels:
-        config["id2label"] = {str(at): name for at, name in enumerate(wish.labels)}
-        config["label2id"] = {name: at for at, name in enumerate(wish.labels)}
+    config = edited_config(config, wish.labels, {})
     write_small_file(target / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
@@ -219,4 +239,4 @@ def _run(code: str, folder: Path) -> None:
     )  # fmt: skip
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise Unsupported(f"the code of the repair failed: {last}", "check the settings that you gave")
+        raise Unsupported(f"the code of the repair failed: {last}", "check its files, and any settings that you gave")

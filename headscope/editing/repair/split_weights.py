@@ -15,7 +15,8 @@ from headscope.checkpoints.formats.safetensors_header import read_safetensors_he
 from headscope.checkpoints.formats.torch_file import StartOf, locate_torch_value
 from headscope.checkpoints.states.deepspeed import MergeZero, rank_files
 from headscope.checkpoints.states.distributed import MergeDistributed, StoredPart, is_shape, stored_parts
-from headscope.checkpoints.states.training_file import CopyWeights, SaveInside, SavePickledModel
+from headscope.checkpoints.states.training_file import JoinFiles, SaveInside, SavePickledModel
+from headscope.editing.proving import same_bytes
 from headscope.editing.writing import NewTensor, size_of_tensor
 from headscope.errors import Malformed, Unsupported
 from headscope.facts import TensorHeader
@@ -94,8 +95,8 @@ def split_tensors(action: RepairAction, folder: Path) -> dict[str, NewTensor] | 
     Raises a HeadscopeError where the files can't be read, or hold something that headscope doesn't put together.
     """
     match action:
-        case CopyWeights(file=file):
-            return _of_safetensors(folder / file)
+        case JoinFiles(files=files):
+            return _joined_files([folder / name for name in files])
         case SaveInside(file=file, path=path):
             return _inside(_opened(folder / file), path)
         case SavePickledModel(file=file):
@@ -128,10 +129,26 @@ def _tensor(key: str, item: PickledTensor, file: _TorchFile) -> NewTensor:
 def _inside(file: _TorchFile, path: Sequence[str | int]) -> dict[str, NewTensor]:
     held = file.value
     for part in path:
-        held = held.get(part) if isinstance(held, dict) else None
+        is_there = (
+            part in held if isinstance(held, dict) else isinstance(held, list | tuple) and part in range(len(held))
+        )
+        held = held[part] if is_there else None
     items = held.items() if isinstance(held, dict) else ()
     return {key: _tensor(key, item, file) for key, item in items
             if isinstance(key, str) and isinstance(item, PickledTensor)}  # fmt: skip
+
+
+def _joined_files(paths: Sequence[Path]) -> dict[str, NewTensor]:
+    """The tensors of files. Raises Malformed where two of them hold other numbers under one key."""
+    found: dict[str, NewTensor] = {}
+    for path in paths:
+        tensors = _of_safetensors(path) if path.suffix == ".safetensors" else _inside(_opened(path), ())
+        for key in sorted(found.keys() & tensors.keys()):
+            one, other = found[key].numbers, tensors[key].numbers
+            if one is None or other is None or not same_bytes(one(), other()):
+                raise Malformed(f"{path.name} holds {key} with other numbers than a shard before it", "save it again")
+        found |= tensors
+    return found
 
 
 def _of_safetensors(path: Path) -> dict[str, NewTensor]:

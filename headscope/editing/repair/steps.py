@@ -12,7 +12,7 @@ from headscope.checkpoints.states.deepspeed import MergeZero
 from headscope.checkpoints.states.distributed import MergeDistributed
 from headscope.checkpoints.states.folders import TakeFolder
 from headscope.checkpoints.states.peft_keys import MergePeft
-from headscope.checkpoints.states.training_file import CopyWeights, SaveInside, SavePickledModel
+from headscope.checkpoints.states.training_file import JoinFiles, SaveInside, SavePickledModel
 from headscope.checkpoints.states.wrapped_keys import RenameKeys
 from headscope.editing.carried import INDEXES
 from headscope.editing.repair.split_weights import split_tensors
@@ -51,6 +51,8 @@ class RepairWish:
     labels: tuple[str, ...] = ()
     takes_defaults: bool = False
     """Whether settings that no shape tells are the class's defaults."""
+    take: tuple[str, ...] = ()
+    """The models that are meant where several may be: prefixes of keys, places in files, files or folders."""
     link: bool = False
     dry_run: bool = False
 
@@ -85,7 +87,7 @@ def states_in(request: Request, folder: Path) -> RepairStep:
     except HeadscopeError as err:
         if not isinstance(err.state, CheckpointState):
             raise
-        return RepairStep(wanted, folder, (err.state,), None)
+        return RepairStep(wanted, folder, (err.state.taking(request.take),), None)
     return RepairStep(wanted, folder, report.checkpoint.states, report)
 
 
@@ -119,8 +121,9 @@ def _as_stored(header: Any, files: StoredFiles) -> NewTensor:
 
 
 def _renamed(tensors: Mapping[str, NewTensor], action: RenameKeys) -> dict[str, NewTensor]:
-    found = {action.change(key): item for key, item in tensors.items()}
-    if len(found) < len(tensors):
+    named = [(new, item) for key, item in tensors.items() if (new := action(key)) is not None]
+    found = dict(named)
+    if len(found) < len(named):
         raise Unsupported("two tensors would get the same name", "rename the keys by hand")
     return {key: replace(item, header=replace(item.header, key=key)) for key, item in found.items()}
 
@@ -142,15 +145,15 @@ def replaced_files(step: RepairStep, names: Sequence[str]) -> set[str]:
     match step.actions[0]:
         case SaveInside(file=file) if "/" in file:  # the step folder of DeepSpeed
             return set(_of_deepspeed(file.rpartition("/")[0], names))
-        case SaveInside(file=file) | SavePickledModel(file=file) | CopyWeights(file=file):
+        case SaveInside(file=file) | SavePickledModel(file=file):
             return {file}
         case MergeZero(step=folder):
             return set(_of_deepspeed(folder, names))
         case MergeDistributed(folder=folder):
             inside = PurePath(folder)
             return {name for name in names if PurePath(name).parent == inside and _is_of_dcp(PurePath(name))}
-        case RenameKeys(files=files, is_torch=is_torch) | MergePeft(files=files, is_torch=is_torch):
-            return {*files, INDEXES[is_torch]}
+        case RenameKeys(files=files) | MergePeft(files=files) | JoinFiles(files=files):
+            return {*files, INDEXES[not files[0].endswith(".safetensors")]}
     return set()
 
 

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointManifest, CheckpointState, ParameterStatus, WeightDiff
+from headscope.facts.counting import counted
+from headscope.facts.stored.states import PossibleModel
 
 if TYPE_CHECKING:
     from headscope.checkpoints.states.wrapped_keys import Rekeying
+
+    Rivals = list[tuple[Rekeying, WeightDiff]]
     from headscope.model.classes.model_request import Choice
-    from headscope.model.loading.loader import Loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +29,65 @@ class Diagnosis:
     weights: WeightDiff | None = None
 
 
-def diagnose(choice: Choice, manifest: CheckpointManifest, loaded: Loaded) -> Diagnosis:
-    """The states of a checkpoint that was loaded; for a clean one nothing is loaded again."""
+def diagnose(choice: Choice, manifest: CheckpointManifest, loaded: WeightDiff, take: tuple[str, ...] = ()) -> Diagnosis:
+    """The states of a checkpoint that was loaded; for a clean one nothing is loaded again.
+
+    `take` names the models that are meant where several may be.
+    """
+    manifest = _of_one_model(choice, manifest, take)
     known = Diagnosis(manifest.states)
     if manifest.adapter is not None:
         return known
-    readable, diff = manifest, loaded.diff
+    readable, diff = manifest, loaded
     if manifest.repaired is not None:
         found = _loaded(choice, manifest.repaired)
         if found is None:
             return known
         readable, diff = manifest.repaired, found
         known = Diagnosis(known.states, _done(known.states), found)
-    return _of_peft(choice, readable, diff, known) or _with_keys_repaired(choice, readable, diff, known) or known
+    return _of_peft(choice, readable, diff, known) or _with_keys_repaired(choice, readable, diff, known, take) or known
+
+
+def _of_one_model(choice: Choice, manifest: CheckpointManifest, take: tuple[str, ...]) -> CheckpointManifest:
+    """The manifest with the state of the one model that is taken, or that fills the class as no other does.
+
+    Where several do, its state names them; where none does, all.
+    """
+    from headscope.checkpoints.manifest import in_state
+    from headscope.checkpoints.states.place import Found
+
+    if not manifest.states or not manifest.states[0].candidates:
+        return manifest
+    state = manifest.states[0].taking(take)
+    if state.is_ambiguous:
+        tried: dict[object, tuple[int, int]] = {}
+        filled = tuple(_with_fill(choice, manifest, item, tried) for item in state.candidates)
+        most = max(item.fills or 0 for item in filled)
+        rivals = tuple(item for item in filled if item.fills is None or item.fills > most / 2)
+        state = replace(state, candidates=filled).among(rivals if most else filled)
+    return in_state(manifest, Found(state, None if state.is_ambiguous else state.candidates[0].headers or None))
+
+
+def _with_fill(
+    choice: Choice, manifest: CheckpointManifest, item: PossibleModel, tried: dict[object, tuple[int, int]]
+) -> PossibleModel:
+    """The candidate with how much of the class it fills after its repair; the same keys and shapes are loaded once."""
+    from headscope.checkpoints.manifest import in_state
+    from headscope.checkpoints.states.place import Found
+
+    key = tuple((header.key, header.shape) for header in item.headers)
+    part = in_state(manifest, Found(manifest.states[0], item.headers)).repaired if item.headers else None
+    if part is None:
+        return item
+    if key not in tried:
+        part = replace(part, states=(), repaired=None)
+        diff = _loaded(choice, part)
+        found = Diagnosis() if diff is None else diagnose(choice, part, diff)
+        diff = found.weights or diff
+        inside = [other.fills or 0 for state in found.states for other in state.candidates]
+        tried[key] = (max(diff.loaded, *inside, 0), diff.total) if diff is not None else (0, 0)
+    fills, total = tried[key]
+    return replace(item, fills=fills, of_class=total)
 
 
 def _done(states: tuple[CheckpointState, ...]) -> str:
@@ -78,28 +127,62 @@ def _loaded(choice: Choice, manifest: CheckpointManifest) -> WeightDiff | None:
 
 
 def _with_keys_repaired(
-    choice: Choice, manifest: CheckpointManifest, diff: WeightDiff, known: Diagnosis
+    choice: Choice, manifest: CheckpointManifest, diff: WeightDiff, known: Diagnosis, take: tuple[str, ...]
 ) -> Diagnosis | None:
     """The diagnosis where keys that are changed in memory load more than the stored ones.
 
-    None where none do. There is no repair where the best change gives one parameter two tensors.
+    None where none do. There is no repair where the best change gives one parameter two tensors, nor where several
+    changes each read another model and none of them is taken.
     """
-    from headscope.checkpoints.states.wrapped_keys import find_rekeyings, rekeyed, state_of_wrapped_keys
-    from headscope.facts.stored.weights import names_given_twice
+    from headscope.checkpoints.states.wrapped_keys import find_rekeyings, rekeyed, rival_changes, state_of_wrapped_keys
 
-    tried: list[tuple[tuple[int, bool, int], Rekeying, WeightDiff, tuple[str, ...]]] = []
+    tried: list[tuple[Rekeying, WeightDiff, tuple[str, ...]]] = []
     for change in find_rekeyings(manifest, diff):
         changed = rekeyed(manifest, change)
         found = _loaded(choice, changed)
         if found is not None and found.loaded > diff.loaded:
-            twice = names_given_twice(change(item.key) for item in manifest.tensors) or _left_out(changed, found)
-            tried.append(((found.loaded, not twice, -len(tried)), change, found, twice))
+            tried.append((change, found, _given_twice(manifest, change, changed, found)))
     if not tried:
         return None
-    _, change, best, twice = max(tried, key=lambda item: item[0])
-    words = f"{known.change} and {change.in_words()}" if known.change else change.in_words()
+    tried.sort(key=lambda item: (-item[1].loaded, bool(item[2])))
     before = [state.rule for state in known.states]
-    return _joined(known, state_of_wrapped_keys(manifest, change, before, twice), words, best)
+    rivals = rival_changes((change, found) for change, found, _ in tried)
+    if len(rivals) > 1:
+        return _of_several(choice, manifest, rivals, known, take)
+    change, best, twice = tried[0]
+    words = f"{known.change} and {change.in_words()}" if known.change else change.in_words()
+    return _joined(known, state_of_wrapped_keys(manifest, change, before, twice, lost=best.lost), words, best)
+
+
+def _of_several(
+    choice: Choice, manifest: CheckpointManifest, rivals: Rivals, known: Diagnosis, take: tuple[str, ...]
+) -> Diagnosis:
+    """The diagnosis where each of several changes reads another model: of the one that is taken, or of all."""
+    from headscope.checkpoints.states import wrapped_keys as keys
+
+    before, candidates, found = [state.rule for state in known.states], [], {}
+    for change, whole in rivals:
+        kept = keys.keys_of_one(manifest, change, whole)
+        part = replace(manifest, tensors=tuple(item for item in manifest.tensors if item.key in kept))
+        changed, beside = keys.rekeyed(part, change), keys.groups_beside(manifest, kept)
+        diff = found[change.prefix] = _loaded(choice, changed) or whole
+        twice, without = _given_twice(part, change, changed, diff), tuple(beside)
+        state = keys.state_of_wrapped_keys(manifest, change, before, twice, lost=diff.lost, without=without)
+        left_out = tuple(f"{name} ({counted(count, 'tensor')})" for name, count in beside.items())
+        candidates.append(
+            PossibleModel(change.prefix, len(kept), diff.loaded, diff.total, left_out, state, changed.tensors)
+        )
+    state = replace(keys.SEVERAL, candidates=tuple(candidates)).taking(take)
+    return _joined(known, state, _done((*known.states, state)), found[state.candidates[0].take])
+
+
+def _given_twice(
+    manifest: CheckpointManifest, change: Rekeying, changed: CheckpointManifest, diff: WeightDiff
+) -> tuple[str, ...]:
+    """The parameters that a change of keys gives two tensors."""
+    from headscope.facts.stored.weights import names_given_twice
+
+    return names_given_twice(change(item.key) for item in manifest.tensors) or _left_out(changed, diff)
 
 
 def _left_out(manifest: CheckpointManifest, diff: WeightDiff) -> tuple[str, ...]:

@@ -19,7 +19,10 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to examine and as what; `headscope.api.inspect` describes the fields."""
+    """What to examine and as what; `headscope.api.inspect` describes the fields.
+
+    `take` names the models that a repair is to take where the files may mean several.
+    """
 
     location: Location
     num_labels: int | None = None
@@ -36,6 +39,7 @@ class Request:
     run_device: str = "cpu"
     engine: str | None = None
     tokens: tuple[str, ...] = ()
+    take: tuple[str, ...] = ()
 
     @property
     def reference(self) -> str:

@@ -128,7 +128,7 @@ def examine_manifest(
     choice, loaded = load_checkpoint(request, manifest, tell)
     tell("tracing the head")
     traced = tracer(loaded.model, choice) if tracer else Traced(None)
-    report = assemble(command, manifest, choice, loaded, traced, diagnose(choice, manifest, loaded))
+    report = assemble(command, manifest, choice, loaded, traced, diagnose(choice, manifest, loaded.diff, request.take))
     built = with_purpose(built_facts(choice.config), manifest, is_reranker=bool(choice.rows))
     built = with_tables(replace(built, initial=_initial(loaded.model, report, built)), loaded.model)
     return Examined(report, manifest, built, choice, loaded.model, "", lambda: traced.program)

@@ -30,6 +30,7 @@ from headscope.facts.counting import counted, few_of
 from headscope.facts.results.check import HeadTrial
 from headscope.facts.results.verification import LoadedModel, ModelComparison, Scope, TensorCheck, TensorStatus
 from headscope.facts.stored.location import Location
+from headscope.model.classes.remote_code import models_in_auto_map
 from headscope.upstream.peft import plain_name
 from headscope.upstream.python import collection_paused
 
@@ -264,7 +265,9 @@ def _beyond(manifest: CheckpointManifest, checks: Iterable[TensorCheck]) -> Iter
         yield Gap(manifest.sentence.classifier, IN_A_PICKLE)
     dropped = [item.name for item in checks if item.status is TensorStatus.DROPPED and not item.is_head]
     if dropped and not manifest.config.get("architectures"):
-        yield Gap(few_of(dropped), "config.json names no class, so whether the load dropped a head is not known")
+        named = models_in_auto_map(manifest.config)
+        why = f"names {named} in auto_map, whose code was not run" if named else "names no class"
+        yield Gap(few_of(dropped), f"config.json {why}, so whether the load dropped a head is not known")
 
 
 def load_model_with(request: Request, named: str | None) -> tuple[nn.Module, str]:

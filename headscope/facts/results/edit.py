@@ -34,7 +34,8 @@ class LabelOrigin(StrEnum):
 
 
 class EditVerdict(StrEnum):
-    """`proven`: written, and every proof held; `planned`: a dry run; `refused`: not written, a proof failed."""
+    """`proven`: written, and every proof held; `planned`: a dry run; `refused`: not written, since a proof failed or
+    the source contradicts itself."""
 
     PROVEN = "proven"
     PLANNED = "planned"
@@ -118,7 +119,7 @@ class EditProof:
     not_proven: tuple[str, ...] = ()
     """Classes whose scores nothing promises: random rows."""
     reason: str = ""
-    """What failed; empty if nothing did."""
+    """What failed, or what in the source contradicts itself; empty for nothing."""
 
     @property
     def holds(self) -> bool:
@@ -292,9 +293,9 @@ class EditReport:
     @Derived
     def verdict(self) -> EditVerdict:
         """Whether the result was written and proven."""
-        if self.is_dry_run:
-            return EditVerdict.PLANNED
-        return EditVerdict.PROVEN if self.proof.holds else EditVerdict.REFUSED
+        if self.proof.reason or not (self.is_dry_run or self.proof.holds):
+            return EditVerdict.REFUSED
+        return EditVerdict.PLANNED if self.is_dry_run else EditVerdict.PROVEN
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""

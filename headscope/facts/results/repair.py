@@ -14,13 +14,15 @@ STABILITY = "experimental"
 
 class RepairVerdict(StrEnum):
     """`proven`: written, and every proof held; `incomplete`: so too, but the class has parameters without stored
-    weights or doesn't take every tensor; `planned`: a dry run; `refused`: not written, a proof failed; `clean`: there
-    is nothing to repair, and nothing was written."""
+    weights, or trained tensors are lost; `planned`: a dry run; `refused`: not written, a proof failed or the source
+    contradicts itself; `not_determined`: not written, several models may be meant; `clean`: there is nothing to repair,
+    and nothing was written."""
 
     PROVEN = "proven"
     INCOMPLETE = "incomplete"
     PLANNED = "planned"
     REFUSED = "refused"
+    NOT_DETERMINED = "not_determined"
     CLEAN = "clean"
 
 
@@ -50,6 +52,8 @@ class RepairProof:
     """Parameters of the class without stored weights: the source has none under their names either."""
     unused: tuple[str, ...] = ()
     """Tensors of the result that the class doesn't take."""
+    lost: tuple[str, ...] = ()
+    """Of the unused, trained tensors that no other class of the family takes: a layer of one's own, say."""
     reason: str = ""
     """What failed; empty if nothing did."""
 
@@ -81,6 +85,10 @@ class RepairReport:
     """Files of the source whose content the repair wrote in another form, or that only its training needs."""
     proof: RepairProof
     """What was proven."""
+    taken: tuple[str, ...] = ()
+    """The names of the models that were taken where several may be meant."""
+    not_taken: tuple[str, ...] = ()
+    """What the repair leaves out of the weights: other models and tensors, by group with their number."""
     is_dry_run: bool = False
     """Whether nothing was to be written."""
     command: str = "repair"
@@ -91,11 +99,14 @@ class RepairReport:
         """Whether the result was written and proven."""
         if not self.states:
             return RepairVerdict.CLEAN
-        if self.is_dry_run:
+        if any(state.is_ambiguous for state in self.states):
+            return RepairVerdict.NOT_DETERMINED
+        if self.is_dry_run and not self.proof.reason:
             return RepairVerdict.PLANNED
         if not self.proof.holds:
             return RepairVerdict.REFUSED
-        return RepairVerdict.INCOMPLETE if self.proof.new or self.proof.unused else RepairVerdict.PROVEN
+        is_whole = not (self.proof.new or self.proof.lost or (self.not_taken and not self.taken))
+        return RepairVerdict.PROVEN if is_whole else RepairVerdict.INCOMPLETE
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""

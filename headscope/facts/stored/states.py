@@ -1,8 +1,10 @@
 """In which state a checkpoint was found, which tool left it so, and what repairs it."""
 
-from dataclasses import dataclass, field
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from headscope.errors import HeadscopeError
 
@@ -51,6 +53,10 @@ class RepairAction(Protocol):
         ...
 
 
+_OF_THIS_PROCESS = {"json": None, "transient": True}
+"""The metadata of fields that are left out of JSON and of the cache."""
+
+
 @dataclass(frozen=True, slots=True)
 class Repair:
     """What repairs a checkpoint: one sentence, and the code or command that does it."""
@@ -61,9 +67,7 @@ class Repair:
     """Code or a command, to be run in the folder of the checkpoint."""
     language: str = "python"
     """`python` or `sh`."""
-    action: RepairAction | None = field(
-        default=None, compare=False, repr=False, metadata={"json": None, "transient": True}
-    )
+    action: RepairAction | None = field(default=None, compare=False, repr=False, metadata=_OF_THIS_PROCESS)
     """What `headscope repair` does; null where it can't, and in what is read back from a file."""
     command: str = field(default="", metadata={"json": None})
     """How `headscope repair` is called for it; "" where it can't."""
@@ -84,6 +88,45 @@ class Repair:
 
 
 @dataclass(frozen=True, slots=True)
+class PossibleModel:
+    """One of the models that the files of a checkpoint may mean."""
+
+    take: str
+    """What `headscope repair --take` calls it: a prefix of keys, a place in a file, a file or a folder."""
+    tensors: int | None
+    """How many tensors it has; null where headscope can't read that."""
+    fills: int | None = None
+    """How many tensors of the class it fills; null where that is not known."""
+    of_class: int | None = None
+    """How many tensors the class has; null where that is not known."""
+    left_out: tuple[str, ...] = ()
+    """What its repair leaves out of the weights, by group with the number of tensors."""
+    state: "CheckpointState | None" = field(default=None, compare=False, repr=False, metadata=_OF_THIS_PROCESS)
+    """The state of the checkpoint if this one is meant."""
+    headers: tuple[Any, ...] = field(default=(), compare=False, repr=False, metadata=_OF_THIS_PROCESS)
+    """The tensors that its repair writes."""
+
+    def is_called(self, name: str) -> bool:
+        """Whether a person means it by a name: the whole one, or the file or the place of `FILE:PLACE`."""
+        return name.rstrip("./") in {part.rstrip("./") for part in (self.take, *self.take.split(":"))}
+
+    def in_words(self) -> str:
+        """The candidate as evidence."""
+        held = "" if self.tensors is None else f" ({self.tensors:,} {'tensor' if self.tensors == 1 else 'tensors'}"
+        fills = "" if self.fills is None else f"; fills {self.fills:,} of {self.of_class:,} of the class"
+        return f"{self.take!r}{held}{fills}{')' if held else ''}"
+
+
+_MOST_NAMED = 8
+
+
+def take_options(candidates: Sequence[PossibleModel], also: str = " or ") -> str:
+    """The options of `headscope repair` that name each of the candidates."""
+    options = [f"--take {shlex.quote(item.take)}" for item in candidates[:_MOST_NAMED]]
+    return also.join(options) + (" ..." if len(candidates) > _MOST_NAMED else "")
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointState:
     """A state in which a checkpoint was found."""
 
@@ -101,13 +144,40 @@ class CheckpointState:
     """What to do where there is no repair, if that is known."""
     rule: str = ""
     """The rule that reports it."""
+    candidates: tuple[PossibleModel, ...] = ()
+    """The models that may be meant, empty where only one is there; if there is a repair, it takes the first one."""
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether several models may be meant, and nothing tells which one."""
+        return self.repair is None and len(self.candidates) > 1
 
     def seen(self) -> str:
         """The evidence as a sentence; "" for none."""
-        return f"Seen: {'; '.join(self.evidence)}." if self.evidence else ""
+        several = f"it may mean {' or '.join(item.in_words() for item in self.candidates)}" if self.is_ambiguous else ""
+        evidence = [*self.evidence, several] if several else self.evidence
+        return f"Seen: {'; '.join(evidence)}." if evidence else ""
+
+    def taking(self, names: Iterable[str]) -> "CheckpointState":
+        """The state with what a person took: the names leave fewer candidates, and of one its own state."""
+        left = self.candidates
+        for name in names:
+            exact = tuple(item for item in left if item.take == name)
+            left = exact or tuple(item for item in left if item.is_called(name)) or left
+        return self if left == self.candidates else self.among(left)
+
+    def among(self, left: tuple[PossibleModel, ...]) -> "CheckpointState":
+        """The state where only these candidates may be meant; of one, its own state, and the others can be taken."""
+        if len(left) != 1 or left[0].state is None:
+            return replace(self, repair=None, candidates=left)
+        return replace(left[0].state, candidates=(*left, *(item for item in self.candidates if item not in left)))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rule", STATE_RULES[self.kind])
+        if self.is_ambiguous and self.candidates[0].state is not None:
+            first, others = take_options(self.candidates[:1]), take_options(self.candidates[1:])
+            remedy = f"Name the one that you mean, as in `headscope repair MODEL -o DIR {first}` (or {others})."
+            object.__setattr__(self, "remedy", remedy)
 
 
 def error_line(err: HeadscopeError, code: str = "") -> str:

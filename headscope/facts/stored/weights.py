@@ -10,6 +10,7 @@ from headscope.facts.stored.adapter import Carried
 from headscope.facts.stored.checkpoint import Gap, TensorHeader
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_WHOLE = ("int64", "int32", "bool")
 _OF_A_LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
@@ -174,3 +175,19 @@ class WeightDiff:
     parameters: tuple[ParameterOrigin, ...] = field(default=(), metadata={"json": None})
     gaps: tuple[Gap, ...] = field(default=(), metadata={"json": None})
     unused_tensors: tuple[TensorHeader, ...] = field(default=(), metadata={"json": None})
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """The unused tensors that no class of the family would use, or that are inside the model: trained, and lost.
+
+        Whole numbers are indices and counts, which are made again.
+        """
+        known = {key for group in self.unused_groups if group.description for key in group.keys}
+        known |= {item.key for item in self.unused_tensors if item.dtype in _WHOLE}
+        known -= {key for group in self.dropped for key in group.keys}
+        return tuple(key for key in self.unused if key not in known)
+
+    @property
+    def total(self) -> int:
+        """How many tensors of the class a checkpoint has to give."""
+        return self.loaded + len({*self.new, *(item.parameter for item in self.mismatched)})

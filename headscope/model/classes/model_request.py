@@ -11,6 +11,7 @@ from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError,
 from headscope.facts import Task, TokenRow
 from headscope.facts.counting import few_of
 from headscope.facts.heads.tasks import WITHOUT_CLASSES, parse_task
+from headscope.facts.stored.checkpoint import LABEL_MAPS
 from headscope.facts.stored.location import Location
 from headscope.model.classes.catalog import (
     HeadClass,
@@ -24,7 +25,7 @@ from headscope.model.classes.catalog import (
 from headscope.model.classes.defaults import diagnose_by_leaving_out
 from headscope.model.classes.many_labels import build_config, share_labels
 from headscope.model.classes.reduced_config import DEPTHS
-from headscope.model.classes.remote_code import load_remote_classes
+from headscope.model.classes.remote_code import load_remote_classes, models_in_auto_map
 from headscope.model.classes.token_rows import class_with_rows
 from headscope.model.quiet import quiet
 from headscope.upstream.imports import fault_of_import
@@ -158,7 +159,7 @@ def _model_type(config: dict[str, Any], wish: ModelRequest) -> str:
             return own
     if config.get("auto_map"):
         raise Unsupported(
-            f"the model type {model_type!r} needs the repository's own code (auto_map), which is not run",
+            f"config.json names {models_in_auto_map(config) or 'classes'} in auto_map: the repository's own code",
             "pass --trust-remote-code after reading that code, or name a class of Transformers with --model-class",
         )
     if not isinstance(model_type, str):
@@ -301,7 +302,9 @@ def _published_warning(found: str, wanted: str) -> str:
 
 
 def _configured(config_class: Any, values: dict[str, Any], wish: ModelRequest) -> Any:
-    if not wish.labels and wish.num_labels is None:
+    if wish.labels:  # whatever the maps are, they give no names and no count
+        values = {name: value for name, value in values.items() if name not in {*LABEL_MAPS, "num_labels"}}
+    elif wish.num_labels is None:
         _check_own_labels(values)
     try:
         with quiet():

@@ -1,5 +1,6 @@
 """A repository's own model code (`auto_map`): imported and run only where the user said that it may be."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,6 +8,7 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.facts import Task
+from headscope.facts.counting import few_of
 from headscope.facts.stored.location import Location
 from headscope.model.quiet import quiet
 from headscope.upstream.transformers import class_of_repository
@@ -34,6 +36,13 @@ class RemoteClasses:
     task: Task
 
 
+def models_in_auto_map(config: Mapping[str, Any]) -> str:
+    """The model classes that `auto_map` names, without running their code; "" where it names none."""
+    auto_map = config.get("auto_map")
+    named = auto_map.items() if isinstance(auto_map, dict) else ()
+    return few_of(sorted({str(value).rpartition(".")[2] for auto, value in named if str(auto).startswith("AutoModel")}))
+
+
 def load_remote_classes(config: dict[str, Any], task: Task | None, source: Location) -> RemoteClasses:
     """The configuration and model class that `auto_map` names for `task`, or for the first task that it names.
 
@@ -43,8 +52,13 @@ def load_remote_classes(config: dict[str, Any], task: Task | None, source: Locat
     tasks = (task,) if task else tuple(Task)
     found = next((item for item in tasks if isinstance(auto_map.get(_AUTO_CLASSES[item]), str)), None)
     if found is None or not isinstance(auto_map.get("AutoConfig"), str):
+        lacking = (
+            f"class for {task.value if task else 'a classification task'}"
+            if found is None
+            else "AutoConfig, which it must name"
+        )
         raise Unsupported(
-            f"the repository's own code defines no class for {task.value if task else 'a classification task'}",
+            f"the repository's own code defines no {lacking}",
             f"its auto_map names: {', '.join(sorted(map(str, auto_map)))}",
         )
     return RemoteClasses(

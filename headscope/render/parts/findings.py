@@ -11,6 +11,7 @@ from rich.text import Text
 from headscope.facts import CheckpointKind, Finding, Repaired, Report, Severity
 from headscope.facts.counting import counted
 from headscope.facts.stored.checkpoint import WEIGHT_SUFFIXES, CheckpointFacts
+from headscope.facts.stored.states import take_options
 from headscope.render.parts.explain import rule_name
 from headscope.render.text.console import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.render.text.fold import few_keys
@@ -67,14 +68,16 @@ def repaired_sentence(repaired: Repaired) -> Text:
     """The checkpoint as the repair would make it, beside what `from_pretrained` does with it."""
     weights = repaired.weights
     lacking = (*weights.new, *(item.parameter for item in weights.mismatched))
-    total = weights.loaded + len(weights.tied) + len(lacking)
+    total = weights.total + len(weights.tied) + len(weights.lost)
     text = label(f"read as if {repaired.change}; from_pretrained does not do this. ")
     text.append(f"Then {counted(weights.loaded, 'tensor')} of {total:,} would be loaded, ", STRONG)
     if lacking:
         text.append(f"new: {safe(few_keys(lacking))}", TONE[Tone.WARNING])
     else:
         text.append("none new", TONE[Tone.GOOD])
-    if weights.unused:
+    if weights.lost:
+        text.append(f"; lost, since the class has no place for it: {safe(few_keys(weights.lost))}", TONE[Tone.WARNING])
+    elif weights.unused:
         text.append(f"; unused: {safe(few_keys(weights.unused))}")
     return text
 
@@ -123,11 +126,16 @@ def _repair_of(checkpoint: CheckpointFacts, words: str) -> Iterator[tuple[str, s
     None for what has the name of a weight file: `headscope repair` takes its folder.
     """
     actions = [state.repair.action if state.repair else None for state in checkpoint.states]
-    options = dict.fromkeys(action.options() for action in actions if action is not None)
+    several = [state.candidates for state in checkpoint.states if state.is_ambiguous]
     is_folder = checkpoint.kind is CheckpointKind.LOCAL and PurePath(checkpoint.reference).suffix not in WEIGHT_SUFFIXES
-    if actions and None not in actions and is_folder and "--subfolder" not in shlex.split(words):
-        command = f"headscope repair {shlex.quote(checkpoint.reference)} -o DIR{''.join(options)}"
-        yield command, "write a repaired copy and prove it"
+    if not actions or not is_folder or "--subfolder" in shlex.split(words):
+        return
+    command = f"headscope repair {shlex.quote(checkpoint.reference)} -o DIR"
+    if several:
+        yield f"{command} {take_options(several[0][:1])}", f"or {take_options(several[0][1:])}"
+    elif None not in actions:
+        options = dict.fromkeys(action.options() for action in actions if action is not None)
+        yield f"{command}{''.join(options)}", "write a repaired copy and prove it"
 
 
 def _gravest(report: Report) -> tuple[Finding, ...]:

@@ -1,20 +1,14 @@
 """A Python module with a classifier: which class to load, or which head to write."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from headscope.facts.heads.head import PoolingKind
 from headscope.facts.probing.data import Input, Loading
-from headscope.facts.probing.result import Candidate, ProbeResult, Problem, Vector
-from headscope.render.probing.code_media import (
-    OWN_MEDIA_FORWARD,
-    media_features,
-    media_functions,
-    media_imports,
-    media_main,
-    media_reading,
-    reads_layer,
-)
+from headscope.facts.probing.result import Candidate, ProbeResult, Vector
+from headscope.render.probing.code_frame import INPUT_WORDS, ModuleFacts, module_end, module_start
+from headscope.render.probing.code_media import MEDIA_BODIES, MEDIA_FORWARD, TOOLS, media_reading
+from headscope.render.probing.source import literal
 from headscope.render.probing.words import candidate_words, input_words
 
 _FIRST = '''
@@ -38,56 +32,39 @@ def maximum(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """The maximum over the tokens of each text, without padding."""
     return state.masked_fill(~mask[:, :, None], float("-inf")).amax(1)
 '''
-_STATES = (
-    "        states = self.run(input_ids, attention_mask, token_type_ids, output_hidden_states=True).hidden_states\n"
-)
-_OF_LAYER = _STATES + "        mask = attention_mask.bool()\n" + "        return {call}\n"
 _BODIES = {
     Vector.FIRST_TOKEN: ((_FIRST,), "first(states[LAYER], mask)"),
     Vector.MASKED_MEAN: ((_MEAN,), "mean(states[LAYER], mask)"),
     Vector.LAST_NON_PAD_TOKEN: ((_LAST,), "last(states[LAYER], mask)"),
-    Vector.EOS_TOKEN: ((_LAST,), "last(states[LAYER], mask & (input_ids == self.end))"),
+    Vector.EOS_TOKEN: ((_LAST,), 'last(states[LAYER], mask & (inputs["input_ids"] == self.end))'),
     Vector.MAX: ((_MAXIMUM,), "maximum(states[LAYER], mask)"),
     Vector.MEAN_AND_MAX: (
         (_MEAN, _MAXIMUM),
-        "torch.cat([mean(states[LAYER], mask), maximum(states[LAYER], mask)], -1)",
+        "torch.cat([read(states[LAYER], mask) for read in (mean, maximum)], -1)",
     ),
     Vector.FIRST_LAST_MEAN: ((_MEAN,), "(mean(states[1], mask) + mean(states[-1], mask)) / 2"),
     Vector.LAST_FOUR_CONCAT: ((_FIRST,), "torch.cat([first(state, mask) for state in states[-4:]], -1)"),
     Vector.LAST_FOUR_AVERAGE: ((_FIRST,), "torch.stack([first(state, mask) for state in states[-4:]]).mean(0)"),
 }
-_POOLER = "        return self.run(input_ids, attention_mask, token_type_ids).pooler_output\n"
-
 _TOKENIZER = '''
-def load_tokenizer() -> Any:
-    """The checkpoint's tokenizer, with padding on the side that is not read."""
-    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT, **LOADING)
+def load_tokenizer(folder: Path | None = None) -> Any:
+    """The tokenizer of the checkpoint, or of a saved folder; padding isn't read."""
+    source, options = (CHECKPOINT, LOADING) if folder is None else (folder, SAVED)
+    tokenizer = AutoTokenizer.from_pretrained(source, **options)
     tokenizer.padding_side = "SIDE"
-    if tokenizer.pad_token is None:  # one that ends no text: some heads read the last token that is not this one
-        used, end = tokenizer("a")["input_ids"], tokenizer.eos_token_id
-        spare = (place for place in (end, *range(len(tokenizer))) if place is not None and place not in used)
+    if tokenizer.pad_token is None:
+        # One that ends no text: some heads read the last token that is not this one.
+        used, end = [None, *tokenizer("a")["input_ids"]], tokenizer.eos_token_id
+        spare = (place for place in (end, *range(len(tokenizer))) if place not in used)
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(next(spare))
     return tokenizer
 
 
 def encode(tokenizer: Any, *columns: Sequence[str]) -> dict[str, torch.Tensor]:
     """Texts, or the first and the second texts of pairs, as one batch."""
+    options = {"padding": True, "return_tensors": "pt", "return_attention_mask": True}
     cut = {"truncation": True, "max_length": MAX_TOKENS} if MAX_TOKENS else {}
-    lists = [list(column) for column in columns]
-    return dict(tokenizer(*lists, padding=True, return_tensors="pt", return_attention_mask=True, **cut))
-'''
-_RUN = '''
-    def run(
-        self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        token_type_ids: torch.Tensor | None,
-        **options: bool,
-    ) -> Any:
-        """What the base model returns."""
-        if token_type_ids is not None and "token_type_ids" in signature(self.base.forward).parameters:
-            return self.base(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids, **options)
-        return self.base(input_ids, attention_mask=attention_mask, **options)
+    return dict(tokenizer(*(list(column) for column in columns), **options, **cut))
 '''
 _FORWARD = '''
     def forward(
@@ -98,44 +75,95 @@ _FORWARD = '''
         labels: torch.Tensor | None = None,
     ) -> dict[str, torch.Tensor]:
         """The scores, and with labels the loss: what `Trainer` takes."""
-        logits = self.classifier(self.features(input_ids, attention_mask, token_type_ids))
-        return {"logits": logits} if labels is None else {"loss": LOSS(logits, labels), "logits": logits}
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if token_type_ids is not None:
+            inputs["token_type_ids"] = token_type_ids
 '''
-_SIGNATURE = """
-    def features(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
-    ) -> torch.Tensor:
-"""
 _MEASURED = """\
         with torch.no_grad():
-            size = self.eval().features(**encode(load_tokenizer(), EXAMPLE)).shape[-1]
+            size = self.eval().features(**encode(self.tokenizer, EXAMPLE)).shape[-1]
         self.train()
 """
-_OWN_HEAD = '''
+_INIT = '''
 class Classifier(nn.Module):
-    """The class of the checkpoint, with its own head."""
+    """{title}"""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
-        names = dict(enumerate(LABELS))
-        self.model = {model_class}.from_pretrained(
-            CHECKPOINT,
-            num_labels=len(LABELS),
-            problem_type="{problem}",
-            id2label=names,
-            label2id={{name: place for place, name in names.items()}},
-            ignore_mismatched_sizes=True,
-            dtype=torch.float32,
-            **LOADING,
-        )
+        settings = read_settings(folder)
+        self.{tool} = load_{tool}(folder)
+        self.labels = tuple(settings["labels"])
+        if folder is None:
 '''
-_PAD = "        self.model.config.pad_token_id = load_tokenizer().pad_token_id\n"
+_OWN_HEAD = """\
+            names = dict(enumerate(LABELS))
+            model = {model_class}.from_pretrained(
+                CHECKPOINT,
+                num_labels=len(LABELS),
+                problem_type="{problem}",
+                id2label=names,
+                label2id={{name: place for place, name in names.items()}},
+                ignore_mismatched_sizes=True,
+                dtype=torch.float32,
+                **LOADING,
+            )
+{pad}        else:
+            made = {model_class}.from_pretrained(
+                folder,
+                dtype=getattr(torch, settings["dtype"]),
+                output_loading_info=True,
+                **SAVED,
+            )
+            model, faults = made
+            if any(faults.values()):
+                raise RuntimeError(f"{{folder}} doesn't fit the class: {{faults}}")
+        self.model = model
+"""
+_PAD = "            model.config.pad_token_id = self.tokenizer.pad_token_id\n"
+_NEW_LAYER = """\
+            model = {name}.from_pretrained(
+                CHECKPOINT,
+{options}                dtype=torch.float32,
+                **LOADING,
+            )
+        else:
+            config = AutoConfig.from_pretrained({config})
+            model = {build}
+        self.config = model.config
+        self.base = model{part}
+{end}{measured}        self.classifier = nn.Linear({size}, len(self.labels))
+        if folder is not None:
+            self.to(getattr(torch, settings["dtype"]))
+            load_model(self, folder / "classifier.safetensors")
+"""
+_FITTED = """\
+        else:
+            weights = Path(__file__).with_name({})
+            self.classifier.load_state_dict(load_file(weights))
+"""
+_FEATURES = '''
+    def features(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """The vector of each {noun}: {what}."""
+'''
+_STATES = "        states = self.run(inputs, output_hidden_states=True).hidden_states\n"
+_RUN = '''
+    def run(self, inputs: dict[str, torch.Tensor], **options: bool) -> Any:
+        """What the base model returns."""
+        known = signature(self.base.forward).parameters
+        taken = {k: inputs[k] for k in inputs if k in knownOTHERS}
+        return self.base(**taken, **options)
+'''
+_SCORES = """\
+        logits = self.classifier(self.features(**inputs))
+        loss = {} if labels is None else {"loss": LOSS(logits, labels)}
+        return loss | {"logits": logits}
+"""
 _OWN_METHODS = '''
     def features(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """What the last linear layer of the head reads: for every token, in classes that pool the scores."""
+        """What the head's last linear layer reads: all tokens, if the scores are pooled."""
         seen: list[torch.Tensor] = []
         layer = self.model.get_submodule(LAST_LAYER)
-        hook = layer.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+        hook = layer.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
         try:
             self(**inputs)
         finally:
@@ -143,60 +171,16 @@ _OWN_METHODS = '''
         return seen[-1]
 '''
 _OWN_FORWARD = '''
-    def forward(self, **inputs: torch.Tensor) -> Any:
+    def forward(
+        self, labels: torch.Tensor | None = None, **inputs: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
         """The scores, and with labels the loss."""
         known = signature(self.model.forward).parameters
-        return self.model(**{name: value for name, value in inputs.items() if name in known})
+        taken = {name: inputs[name] for name in inputs if name in known}
+        logits = self.model(**taken).logits
+        loss = {} if labels is None else {"loss": LOSS(logits, labels)}
+        return loss | {"logits": logits}
 '''
-_MAIN = '''
-def train(
-    model: Classifier, columns: Sequence[Sequence[str]], labels: Sequence[Any], epochs: int = 3, batch: int = 16,
-    rate: float = 2e-5,
-) -> float:
-    """Trains all weights on labeled texts and returns the loss of the last batch. `columns` are as for `encode`."""
-    tokenizer, optimizer = load_tokenizer(), torch.optim.AdamW(model.parameters(), lr=rate)
-    model.train()
-    loss = torch.tensor(float("nan"))
-    for _ in range(epochs):
-        for rows in torch.randperm(len(labels)).split(batch):
-            inputs = encode(tokenizer, *([column[row] for row in rows] for column in columns))
-            loss = model(**inputs, labels=TARGETS)["loss"]
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    model.eval()
-    return loss.item()
-
-
-if __name__ == "__main__":
-    classifier = Classifier().eval()
-    with torch.no_grad():
-        scores = classifier(**encode(load_tokenizer(), EXAMPLE))["logits"]
-    print(f"{type(classifier).__name__}: the scores have the shape {tuple(scores.shape)}; `train` trains it")
-'''
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleFacts:
-    """What a module is written from: `origin` is its first sentence, `what` the vector in words.
-
-    `layer` is the index of the hidden states, negative from the end; `size` None is measured when the module is built.
-    `classifier` is the last layer of the class's own head, where the vector is the input of that head, and `pooling`
-    says how that head pools; None if that is not known. `weights` is the file of a fitted classifier, "" for none.
-    """
-
-    origin: str
-    what: str
-    vector: Vector
-    loading: Loading
-    labels: tuple[str, ...]
-    problem: Problem
-    layer: int = -1
-    size: int | None = None
-    max_tokens: int | None = None
-    classifier: str = ""
-    pooling: PoolingKind | None = None
-    weights: str = ""
 
 
 def probe_code(result: ProbeResult) -> str:
@@ -238,9 +222,7 @@ def _facts_of(result: ProbeResult, best: Candidate, origin: str) -> ModuleFacts:
 
 def module_code(facts: ModuleFacts) -> str:
     """The module; every name of a file or a class in it is a quoted Python string."""
-    if facts.vector is Vector.HEAD:
-        return "".join(_own_class(facts))
-    return "".join((_custom_head if facts.loading.input is Input.TEXT else _custom_media_head)(facts))
+    return "".join((_own_class if facts.vector is Vector.HEAD else _custom_head)(facts))
 
 
 def _advised(result: ProbeResult) -> Candidate:
@@ -251,58 +233,37 @@ def _advised(result: ProbeResult) -> Candidate:
 
 
 def _custom_head(facts: ModuleFacts) -> Iterator[str]:
-    functions, call = _BODIES.get(facts.vector, ((), ""))
-    yield f'"""{facts.origin}"""\n'
-    beside, fitted = ("from pathlib import Path\n", _SAFETENSORS) if facts.weights else ("", "")
-    yield f"\nfrom collections.abc import Sequence\nfrom inspect import signature\n{beside}from typing import Any\n"
-    yield f"\nimport torch\n{fitted}from torch import nn\nfrom transformers import AutoModel, AutoTokenizer\n\n"
-    yield from _constants(facts)
-    yield f"LAYER = {facts.layer}  # 0: the embeddings; -1: the last\n" if "LAYER" in call else ""
-    yield f"LOSS = {_LOSSES[facts.problem]}\n\n"
-    yield from (f"{function}\n" for function in functions)
-    yield f"{_tokenizer(None)}\n"
-    yield '\nclass Classifier(nn.Module):\n    """Scores of texts, from one vector of each."""\n\n'
-    yield "    def __init__(self) -> None:\n        super().__init__()\n"
-    yield "        base = AutoModel.from_pretrained(CHECKPOINT, dtype=torch.float32, **LOADING)\n"
-    yield "        self.base = base.get_encoder() if base.config.is_encoder_decoder else base\n"
-    yield "        self.end = load_tokenizer().eos_token_id\n" if facts.vector is Vector.EOS_TOKEN else ""
-    yield _MEASURED if facts.size is None else ""
-    yield f"        self.classifier = nn.Linear({facts.size or 'size'}, len(LABELS))\n{_fitted(facts)}"
-    yield f'{_SIGNATURE}        """The vector of each text: {facts.what}."""\n'
-    yield _POOLER if facts.vector is Vector.POOLER else _OF_LAYER.format(call=call)
-    yield f"{_RUN}{_FORWARD}\n{_main(facts.problem)}"
-
-
-_SAFETENSORS = "from safetensors.torch import load_file\n"
-
-
-def _fitted(facts: ModuleFacts) -> str:
-    """The line that loads the fitted classifier."""
-    file = f"Path(__file__).with_name({facts.weights!r})"
-    return f"        self.classifier.load_state_dict(load_file({file}))\n" if facts.weights else ""
-
-
-def _custom_media_head(facts: ModuleFacts) -> Iterator[str]:
-    """The module for images or sounds."""
+    """The module with a new layer on a vector."""
     input, loading = facts.loading.input, facts.loading
-    yield f'"""{facts.origin}"""\n'
-    name = _class_name(loading)
-    yield media_imports(input, name, is_fitted=bool(facts.weights))
-    yield from _constants(facts)
-    yield f"BASE = {loading.base!r}  # the part of the class that makes the hidden states\n" if loading.base else ""
-    yield f"LAYER = {facts.layer}\n" if reads_layer(facts.vector) else ""
-    yield f"LOSS = {_LOSSES[facts.problem]}\n\n"
-    yield from (f"{function}\n" for function in media_functions(facts.vector))
-    yield f"{media_reading(input)}\n"
-    yield f'\nclass Classifier(nn.Module):\n    """Scores of {input.noun}s, from one vector of each."""\n\n'
-    yield "    def __init__(self) -> None:\n        super().__init__()\n"
-    yield f"        model = {name}.from_pretrained(\n"
-    yield "            CHECKPOINT, ignore_mismatched_sizes=True, dtype=torch.float32, **LOADING\n        )\n"
+    is_text = input is Input.TEXT
+    functions, call = (_BODIES if is_text else MEDIA_BODIES).get(facts.vector, ((), ""))
+    name = "AutoModel" if is_text else _class_name(loading)
+    yield from module_start(facts, ("AutoConfig", TOOLS[input], name), has_layer="LAYER" in call)
+    yield from (f"{function}\n" for function in functions)
+    yield f"{_tokenizer(None) if is_text else media_reading(input)}\n"
+    yield _INIT.format(title=f"Scores of {input.noun}s, from one vector of each.", tool=INPUT_WORDS[input]["tool"])
     # `AutoModel` may load more: both towers of CLIP, or the decoder of Whisper, which need inputs that no file gives.
-    yield f"        self.base = model{'.get_submodule(BASE)' if loading.base else ''}\n"
-    yield f"        self.classifier = nn.Linear({facts.size}, len(LABELS))\n{_fitted(facts)}"
-    title = f"The vector of each {input.noun}: {facts.what}."
-    yield f"{media_features(facts.vector, title)}\n{media_main(facts.problem, _TARGETS[facts.problem])}"
+    part = ".get_submodule(BASE)" if loading.base else ""
+    part = ".get_encoder() if model.config.is_encoder_decoder else model" if is_text else part
+    yield _NEW_LAYER.format(
+        name=name,
+        options="" if is_text else "                ignore_mismatched_sizes=True,\n",
+        config="CHECKPOINT, **LOADING" if loading.remote_code else "folder",
+        build=f"{name}.from_config(config, **SAVED)" if name.startswith("Auto") else f"{name}(config)",
+        part=part,
+        end="        self.end = self.tokenizer.eos_token_id\n" if facts.vector is Vector.EOS_TOKEN else "",
+        measured=_MEASURED if facts.size is None else "",
+        size=facts.size or "size",
+    )
+    yield _FITTED.format(literal(facts.weights)) if facts.weights else ""
+    yield _FEATURES.format(noun=input.noun, what=facts.what)
+    if facts.vector is Vector.POOLER:
+        yield f"        return self.run(inputs).pooler_output{'' if is_text else '.flatten(1)'}\n"
+    else:
+        mask = '        mask = inputs["attention_mask"].bool()\n' if is_text else ""
+        yield f"{_STATES}{mask}        return {call}\n"
+    run = _RUN.replace("OTHERS", ' or k != "token_type_ids"' if is_text else "")
+    yield f"{run}{_FORWARD if is_text else MEDIA_FORWARD}{_SCORES}{module_end(facts)}"
 
 
 _AUTO = {
@@ -319,55 +280,14 @@ def _class_name(loading: Loading) -> str:
 
 def _own_class(facts: ModuleFacts) -> Iterator[str]:
     input, auto = facts.loading.input, _class_name(facts.loading)
-    yield f'"""{facts.origin}"""\n'
-    yield _text_imports(auto) if input is Input.TEXT else media_imports(input, auto)
-    yield from _constants(facts)
-    yield f"LAST_LAYER = {facts.classifier!r}\n"
-    head = _OWN_HEAD.format(model_class=auto, problem=facts.problem.value)
-    if input is Input.TEXT:
-        yield f"\n{_tokenizer(facts.pooling)}\n{head}{_PAD}{_OWN_METHODS}{_OWN_FORWARD}\n{_main(facts.problem)}"
-    else:
-        yield f"LOSS = {_LOSSES[facts.problem]}\n\n{media_reading(input)}\n"
-        yield f"{head}{_OWN_METHODS}{OWN_MEDIA_FORWARD}\n{media_main(facts.problem, _TARGETS[facts.problem])}"
+    is_text = input is Input.TEXT
+    yield from module_start(facts, (TOOLS[input], auto), has_layer=False)
+    yield f"{_tokenizer(facts.pooling) if is_text else media_reading(input)}\n"
+    yield _INIT.format(title="The class of the checkpoint, with its own head.", tool=INPUT_WORDS[input]["tool"])
+    yield _OWN_HEAD.format(model_class=auto, problem=facts.problem.value, pad=_PAD if is_text else "")
+    yield f"{_OWN_METHODS}{_OWN_FORWARD}{module_end(facts)}"
 
 
 def _tokenizer(pooling: PoolingKind | None) -> str:
     """The reading of texts; the last position is that of a text only where the padding is before it."""
     return _TOKENIZER.replace("SIDE", "left" if pooling is PoolingKind.LAST_TOKEN else "right")
-
-
-def _text_imports(auto: str) -> str:
-    names = ", ".join(sorted((auto, "AutoTokenizer")))
-    return (
-        "\nfrom collections.abc import Sequence\nfrom inspect import signature\nfrom typing import Any\n"
-        f"\nimport torch\nfrom torch import nn\nfrom transformers import {names}\n\n"
-    )
-
-
-def _constants(facts: ModuleFacts) -> Iterator[str]:
-    loading = facts.loading
-    given = {"revision": loading.revision, "subfolder": loading.subfolder}
-    options: dict[str, str | bool] = {name: value for name, value in given.items() if value}
-    options |= {"trust_remote_code": True} if loading.remote_code else {}
-    yield f"CHECKPOINT = {loading.reference!r}\n"
-    yield f"LOADING: dict[str, Any] = {options!r}\n"
-    yield f"LABELS = {facts.labels or ('value',)!r}\n"
-    if loading.input is Input.TEXT:
-        yield f"MAX_TOKENS: int | None = {facts.max_tokens}\n"
-        yield 'EXAMPLE = ["A first text.", "A second, longer text."]\n'
-
-
-def _main(problem: Problem) -> str:
-    return _MAIN.replace("TARGETS", _TARGETS[problem])
-
-
-_LOSSES = {
-    Problem.SINGLE_LABEL: "nn.functional.cross_entropy",
-    Problem.MULTI_LABEL: "nn.functional.binary_cross_entropy_with_logits",
-    Problem.REGRESSION: "nn.functional.mse_loss",
-}
-_TARGETS = {
-    Problem.SINGLE_LABEL: "torch.tensor([labels[row] for row in rows])",
-    Problem.MULTI_LABEL: "torch.tensor([[float(mark) for mark in labels[row]] for row in rows])",
-    Problem.REGRESSION: "torch.tensor([labels[row] for row in rows], dtype=torch.float32).reshape(len(rows), -1)",
-}

@@ -83,7 +83,7 @@ def edit_screen(report: EditReport) -> RenderableType:
 
 
 def _facts(report: EditReport) -> Iterator[tuple[str, str]]:
-    yield "checkpoint", f"{report.source}: {report.model_class}"
+    yield "checkpoint", f"{report.source}: {report.model_class}" if report.model_class else report.source
     if report.merge is not None:
         yield "adapter", _merge(report.merge)
     if report.merge is not None and not report.labels:
@@ -123,8 +123,8 @@ def _merged_classes(report: EditReport) -> Iterator[tuple[str, str]]:
     if are_placeholders(report.labels_before):
         yield (
             "",
-            f"an adapter holds no names of classes: give them with --rename {report.labels_before[0]}=NAME in this "
-            f"call, or later: headscope edit {shlex.quote(report.output)} -o DIR --rename ...",
+            "an adapter holds no names of classes: give them with --labels A,B,... in this call, or later: headscope "
+            f"edit {shlex.quote(report.output)} -o DIR --labels A,B,...",
         )
 
 
@@ -236,4 +236,4 @@ def _proof(report: EditReport) -> str:
         )
     if proof.not_proven:
         found.append(f"nothing is promised of {list_of(proof.not_proven, 4)}")
-    return "; ".join(found) or proof.reason
+    return "; ".join(found)

@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts.counting import counted, list_of, verb
-from headscope.facts.results.repair import RepairProof, RepairReport, RepairVerdict
+from headscope.facts.results.repair import RepairReport, RepairVerdict
+from headscope.facts.stored.states import take_options
 from headscope.render.text.console import STRONG, TONE, Tone
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import label
@@ -20,6 +21,7 @@ _TONES = {
     RepairVerdict.INCOMPLETE: Tone.WARNING,
     RepairVerdict.PLANNED: Tone.NOTE,
     RepairVerdict.REFUSED: Tone.ERROR,
+    RepairVerdict.NOT_DETERMINED: Tone.WARNING,
     RepairVerdict.CLEAN: Tone.GOOD,
 }
 
@@ -35,21 +37,28 @@ def _sentence(report: RepairReport) -> str:
         case RepairVerdict.PROVEN:
             return f"Proven: {rules} repaired; {report.output} is written"
         case RepairVerdict.INCOMPLETE:
-            return f"{rules} repaired and nothing lost, but {_lacking(report.proof)}; {report.output} is written"
+            return f"Not whole: {rules} repaired, but {_lacking(report)}; {report.output} is written"
         case RepairVerdict.PLANNED:
             return f"Dry run: {rules} would be repaired; nothing was written or proven"
         case RepairVerdict.REFUSED:
             return f"Refused, nothing was written: {report.proof.reason or 'the repair could not be proven'}"
+        case RepairVerdict.NOT_DETERMINED:
+            models = report.states[-1].candidates
+            return f"Not determined, nothing was written: {len(models)} models may be meant; {take_options(models)}"
         case RepairVerdict.CLEAN:
             return "Nothing to repair: the checkpoint is in none of the states HS802 to HS812; nothing was written"
     assert_never(report.verdict)
 
 
-def _lacking(proof: RepairProof) -> str:
+def _lacking(report: RepairReport) -> str:
     """What a load of the result lacks."""
-    new = f"{list_of(proof.new, _SHOWN)} {verb(len(proof.new), 'has', 'have')} no stored weights" if proof.new else ""
-    unused = f"the class doesn't take {list_of(proof.unused, _SHOWN)}" if proof.unused else ""
-    return " and ".join(part for part in (new, unused) if part)
+    new, lost, left = report.proof.new, report.proof.lost, () if report.taken else report.not_taken
+    parts = [
+        f"{list_of(new, _SHOWN)} {verb(len(new), 'has', 'have')} no stored weights" if new else "",
+        f"the class has no place for {list_of(lost, _SHOWN)}" if lost else "",
+        f"{list_of(left, _SHOWN)} {verb(len(left))} left out" if left else "",
+    ]
+    return " and ".join(filter(None, parts))
 
 
 def repair_screen(report: RepairReport) -> RenderableType:
@@ -66,13 +75,20 @@ def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
         yield "given", list_of(report.given, _SHOWN)
     if report.assumed:
         yield "assumed", f"{list_of(report.assumed, _MOST_ASSUMED)}: defaults of the class, which no shape tells"
+    if report.not_taken:
+        yield "left out", list_of(report.not_taken, _MOST_ASSUMED)
+    if report.proof.unused:
+        yield "unused", list_of(report.proof.unused, _SHOWN)
     if report.left_out:
         yield (
             "left out",
             f"{list_of(report.left_out, _SHOWN)}: the weights are in another form now, or for training only",
         )
-    if report.states and not report.is_dry_run:
+    if report.states and not report.is_dry_run and report.verdict is not RepairVerdict.NOT_DETERMINED:
         yield "proof", "; ".join(_proof(report)) or report.proof.reason
+    if report.verdict is RepairVerdict.NOT_DETERMINED:
+        first = f"{shlex.quote(report.source)} -o {shlex.quote(report.output)}"
+        yield "next", f"headscope repair {first} {take_options(report.states[-1].candidates)}"
     if report.verdict in (RepairVerdict.PROVEN, RepairVerdict.INCOMPLETE):
         yield "next", f"headscope check {shlex.quote(report.output)}"
 

@@ -65,6 +65,27 @@ def test_decay_is_that_of_the_trainer(name: str, tmp_path: Path) -> None:
     assert ours == {at: theirs[at] for at in ours}
 
 
+@pytest.mark.parametrize("decay", [None, 0.0, 0.3])
+@pytest.mark.parametrize("given", [{}, {"weight_decay": 0.0}, {"weight_decay": 0.2}])
+def test_the_optimizer_decays_as_it_was_told_to(decay: float | None, given: dict[str, float], tmp_path: Path) -> None:
+    """What AdamW really does: with no gradient but zeros, a step only decays."""
+    model, _ = loaded(tmp_path / "base", "bert")
+    options = {} if decay is None else {"decay": decay}
+    optimizer = torch.optim.AdamW(headscope.parameter_groups(model, head_lr=1e-2, base_lr=1e-2, **options), **given)
+    decayed = {"bert.encoder.layer.0.output.dense.weight", "classifier.weight", "bert.pooler.dense.weight"}
+    kept = {"bert.encoder.layer.0.output.LayerNorm.weight", "classifier.bias"}
+    held = {name: item for name, item in model.named_parameters() if name in decayed | kept}
+    for item in held.values():
+        item.data.fill_(1.0)
+        item.grad = torch.zeros_like(item)
+    optimizer.step()
+    rate = given.get("weight_decay", torch.optim.AdamW([torch.zeros(1)]).defaults["weight_decay"])
+    rate = rate if decay is None else decay
+    for name, item in held.items():
+        expected = 1.0 if name in kept else 1.0 - 1e-2 * rate
+        torch.testing.assert_close(item.data, torch.full_like(item, expected), msg=name)
+
+
 def test_a_trainer_takes_an_optimizer_made_of_them(tmp_path: Path) -> None:
     model, _ = loaded(tmp_path / "base", "bert")
     before = {name: item.detach().clone() for name, item in model.named_parameters()}

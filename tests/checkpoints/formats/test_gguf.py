@@ -91,6 +91,15 @@ def test_a_broken_file_is_refused_at_once(tmp_path: Path, data: bytes, error: ty
         read_gguf(LocalBytes(file, file.name))
 
 
+@pytest.mark.parametrize(("version", "hint"), [(1, "convert it again"), (4, "update headscope")])
+def test_the_hint_on_another_version_says_which_side_is_old(version: int, hint: str, tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(_header(version=version))
+    with pytest.raises(Unsupported) as caught:
+        read_gguf(LocalBytes(file, file.name))
+    assert hint in caught.value.hint
+
+
 def test_no_truncation_and_no_flipped_byte_gets_past_the_errors(tmp_path: Path) -> None:
     whole = write(tmp_path / "whole.gguf", 20).read_bytes()
     file = tmp_path / "model.gguf"

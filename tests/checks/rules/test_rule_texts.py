@@ -99,6 +99,8 @@ SAID: tuple[tuple[str, Subject], ...] = (
     ("HS201", subject(wanted_num_labels=2)),
     ("HS201", subject(config=ConfigFacts(7, NAMED))),
     ("HS202", subject(model=model(labels_are_placeholders=True))),
+    ("HS202", subject(INFERENCE, model=model(labels_are_placeholders=True))),
+    ("HS202", subject(INFERENCE, checkpoint=MEMORY, model=model(labels_are_placeholders=True))),
     *(("HS203", subject(config=config)) for config in CONTRADICTIONS),
     ("HS204", subject(config=ConfigFacts(problem_type="ordinal"))),
     ("HS204", subject(model=model(num_labels=1, reads_problem_type=False))),

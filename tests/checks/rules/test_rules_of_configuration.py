@@ -80,6 +80,19 @@ def test_label_maps_that_contradict_each_other(config: ConfigFacts) -> None:
     assert severities("HS203", config=config, model=model(task=Task.MULTIPLE_CHOICE)) == SILENT
 
 
+@pytest.mark.parametrize("ids", [("00", "01"), ("1", "0"), (" 0", "+1")])
+def test_ids_are_the_numbers_that_transformers_reads(ids: tuple[str, str]) -> None:
+    names = tuple(zip(ids, ("a", "b"), strict=True))
+    back = tuple((name, str(int(key))) for key, name in names)
+    assert severities("HS203", config=ConfigFacts(None, names, back)) == SILENT
+
+
+@pytest.mark.parametrize("ids", [("0", "00"), ("0", "x"), ("0", "1.0"), ("-1", "0")])
+def test_ids_that_are_not_the_rows_are_found(ids: tuple[str, str]) -> None:
+    config = ConfigFacts(None, tuple(zip(ids, ("a", "b"), strict=True)), ())
+    assert severities("HS203", config=config) == ([WARNING], [ERROR])
+
+
 def test_a_map_that_is_not_there_contradicts_nothing() -> None:
     assert severities("HS203", config=ConfigFacts(None, (), (("a", "0"),))) == SILENT
     assert severities("HS203", config=ConfigFacts(None, NAMED, ())) == SILENT

@@ -16,6 +16,7 @@ class Made:
     `model` is whose weights the repair has to give back, `cls` the class that loads them (default: that of the model).
     `at` is what headscope is given, below the folder; `after` is where the repair leaves the checkpoint. `filled` are
     the places in a repair that its reader fills in, and `given` are the options of `headscope repair` for the same.
+    `takes` names the model that is meant where the save may mean several: then no code is printed to run.
     `new` are parameters that the save doesn't hold. `values` is False where they can't be compared.
     """
 
@@ -25,6 +26,7 @@ class Made:
     after: str = ""
     filled: tuple[tuple[str, str], ...] = ()
     given: tuple[str, ...] = ()
+    takes: str = ""
     new: tuple[str, ...] = ()
     values: bool = True
     environment: tuple[tuple[str, str], ...] = ()

@@ -40,7 +40,8 @@ def _trained(model: Any, folder: Path, steps: int = 2, **options: Any) -> Any:
     said=("the newest is checkpoint-3",),
 )
 def _output(folder: Path) -> Made:
-    return Made(_trained(classifier("bert"), folder, 3).model, after="model")
+    made = _trained(classifier("bert"), folder, 3).model
+    return Made(made, after="model", given=("--take", "checkpoint-3"), takes="checkpoint-3")
 
 
 @entry(
@@ -81,7 +82,8 @@ def _adapters(folder: Path) -> Made:
     model = peft_model("roberta", ["query", "value"])
     model.peft_config["default"].base_model_name_or_path = str(base)
     trainer = _trained(model, folder)
-    return Made(trainer.model.merge_and_unload(), cls=_Merged, after="model")
+    last = "checkpoint-2"
+    return Made(trainer.model.merge_and_unload(), cls=_Merged, after="model", given=("--take", last), takes=last)
 
 
 class _Merged:

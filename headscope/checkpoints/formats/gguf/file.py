@@ -15,6 +15,7 @@ from headscope.facts.counting import counted
 from headscope.facts.exports.export import Inventoried, Setting, WeightInventory, contents_of
 
 GGUF_SUFFIX = ".gguf"
+_AGAIN = "download or convert it again"
 _LARGEST_HEADER = 64_000_000
 _FIRST, _MOST_AT_ONCE = 16_384, 8_000_000
 _LONGEST_NAME, _LONGEST_SETTING, _LONGEST_TEXT = 256, 65_535, 16_000_000
@@ -53,11 +54,12 @@ def read_gguf(source: ByteSource) -> WeightInventory:
     """The contents of a GGUF file. Raises Malformed where it is none, Unsupported for another version."""
     cursor = _Cursor(source)
     if cursor.take(4) != b"GGUF":
-        raise Malformed(f"{source.name} is not a GGUF file", "download the file again")
+        raise Malformed(f"{source.name} is not a GGUF file", _AGAIN)
     version = cursor.number("I")
     if version not in (2, 3):
         raise Unsupported(
-            f"{source.name} is GGUF of version {version}, and versions 2 and 3 are read", "convert it again"
+            f"{source.name} is GGUF of version {version}, and versions 2 and 3 are read",
+            "convert it again" if version < 2 else "update headscope, or inspect its checkpoint",
         )
     tensors, settings = cursor.count(_MOST_TENSORS, "tensors"), cursor.count(_MOST_SETTINGS, "settings")
     values: dict[str, Any] = {}
@@ -99,15 +101,13 @@ def _value(cursor: "_Cursor", kind: int, *, keep: bool) -> Any:
     if kind == _TEXT:
         return next(cursor.texts(1, 1 if keep else 0), None)
     if kind != _ARRAY:
-        raise Malformed(f"{cursor.name} holds a setting of the unknown kind {kind}", "download the file again")
+        raise Malformed(f"{cursor.name} holds a setting of the unknown kind {kind}", _AGAIN)
     inner, length = cursor.number("I"), cursor.number("Q")
     if inner in _NUMBERS:
         cursor.skip(length * struct.calcsize(_NUMBERS[inner]))
         return None
     if inner != _TEXT:
-        raise Malformed(
-            f"{cursor.name} holds an array of the kind {inner}, which headscope doesn't read", "download the file again"
-        )
+        raise Malformed(f"{cursor.name} holds an array of the kind {inner}, which headscope doesn't read", _AGAIN)
     kept = list(cursor.texts(length, _MOST_LABELS if keep else 0))
     return kept if keep else None
 
@@ -117,7 +117,7 @@ def _tensor(cursor: "_Cursor", file: str) -> TensorHeader:
     name = cursor.text(_LONGEST_NAME)
     axes = cursor.number("I")
     if axes > _MOST_AXES:
-        raise Malformed(f"{cursor.name} holds a tensor of {axes} axes", "download the file again")
+        raise Malformed(f"{cursor.name} holds a tensor of {axes} axes", _AGAIN)
     shape = tuple(cursor.number("Q") for _ in range(axes))
     kind = cursor.number("I")
     cursor.skip(8)
@@ -155,7 +155,7 @@ class _Cursor:
         """A number of things that follow."""
         found: int = self.number("Q")
         if found > limit:
-            raise Malformed(f"{self.name} announces {found:,} {what}, over the limit of {limit:,}", "download it again")
+            raise Malformed(f"{self.name} announces {found:,} {what}, over the limit of {limit:,}", _AGAIN)
         return found
 
     def text(self, limit: int) -> str:
@@ -166,9 +166,7 @@ class _Cursor:
         """The first `keep` of the next `count` texts, cut to a readable length; passes over the others."""
         self._texts += count
         if self._texts > _MOST_TEXTS:
-            raise Malformed(
-                f"{self.name} announces {self._texts:,} texts, over the limit of {_MOST_TEXTS:,}", "download it again"
-            )
+            raise Malformed(f"{self.name} announces {self._texts:,} texts, over the limit of {_MOST_TEXTS:,}", _AGAIN)
         for _ in range(min(keep, count)):
             yield self._take_text(_LONGEST_TEXT)[:_LONGEST_NAME].decode("utf-8", "replace")
         left = count - min(keep, count)
@@ -192,7 +190,7 @@ class _Cursor:
     def _take_text(self, limit: int) -> bytes:
         length = self.number("Q")
         if length > limit:
-            raise Malformed(f"{self.name} announces a text of {length:,} bytes", "download the file again")
+            raise Malformed(f"{self.name} announces a text of {length:,} bytes", _AGAIN)
         return self.take(length)
 
     def _need(self, length: int) -> None:
@@ -210,9 +208,9 @@ class _Cursor:
         if end > self._source.size:
             raise Malformed(
                 f"{self.name} is not a whole GGUF file: it ends inside its header, after {self._source.size:,} bytes",
-                "download the file again",
+                _AGAIN,
             )
         if end > _LARGEST_HEADER:
             raise Unsupported(
-                f"the header of {self.name} is over the limit of {_LARGEST_HEADER:,} bytes", "it is not read further"
+                f"the header of {self.name} is over the limit of {_LARGEST_HEADER:,} bytes", "inspect its checkpoint"
             )

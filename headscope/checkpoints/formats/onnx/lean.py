@@ -113,7 +113,8 @@ class _Lean:
         for found, most, what in ((self._nodes, _MOST_NODES, "nodes"), (self._fields, _MOST_FIELDS, "fields")):
             if found > most:
                 raise Unsupported(
-                    f"{self._source.name} holds over {most:,} {what}, the limit", "it is not read further"
+                    f"{self._source.name} holds over {most:,} {what}, the limit",
+                    "inspect its checkpoint",
                 )
 
     def _size(self, wire: int, at: int, end: int) -> tuple[int, int]:
@@ -150,7 +151,7 @@ class _Lean:
         if end - at > _LARGEST_FIELD or self._copied > _MOST_BYTES:
             raise Unsupported(
                 f"the graph in {self._source.name} is over the limit of {_MOST_BYTES:,} bytes without its weights",
-                "it is not read further",
+                "inspect its checkpoint",
             )
         begin = at - self._start
         if begin >= 0 and end <= self._start + len(self._data):

@@ -10,6 +10,7 @@ from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import CheckpointManifest, ParameterOrigin, ParameterStatus, TensorHeader
 from headscope.facts.counting import few_of
+from headscope.model.classes.labels import placeholders
 
 if TYPE_CHECKING:
     from headscope.examination.base.request import Request
@@ -81,7 +82,8 @@ def _shapes(request: Request, manifest: CheckpointManifest, count: int) -> Mappi
     from headscope.model.quiet import quiet
     from headscope.upstream.torch import on_meta
 
-    choice = choose_class(replace(request, num_labels=count, labels=()), manifest)
+    names = placeholders(count) if request.labels else ()
+    choice = choose_class(replace(request, num_labels=count, labels=names), manifest)
     try:
         with quiet(), on_meta():
             return {name: tuple(item.shape) for name, item in choice.cls(choice.config).state_dict().items()}
@@ -97,7 +99,7 @@ def _header_of(item: ParameterOrigin, headers: Mapping[str, TensorHeader]) -> Te
     if item.status in (ParameterStatus.NEW, ParameterStatus.MISMATCHED):
         raise Unsupported(
             f"the checkpoint doesn't give {name}: it is randomly initialized on every load, so it has no rows to keep",
-            "train the head first, or run `headscope probe` for a first one",
+            "train the head first, or run `headscope probe --write-head` for a first one",
         )
     if item.quantized is not None:
         raise Unsupported(f"{name} is quantized ({item.quantized}), and its rows are packed", "edit the original")

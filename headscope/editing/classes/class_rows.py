@@ -56,14 +56,16 @@ def _check_held(labels: Sequence[EditedLabel], old: torch.Tensor, exact: torch.T
     kept = (loss <= change * _LARGEST_LOSS) | (change == 0)
     unknown = ~size.isfinite()  # numbers that were none before
     for label, is_held, is_kept in zip(labels, held | unknown, kept | unknown, strict=True):
-        name = str(stored.dtype).removeprefix("torch.")
+        name, hint = str(stored.dtype).removeprefix("torch."), "choose another number"
+        hint = f"store the last layer with --dtype float32, or {hint}" if stored.element_size() < _FINEST else hint
         if not is_held:
-            raise Unsupported(f"the numbers of {label.name} are too large or too small for {name}", _FINER)
+            raise Unsupported(f"the numbers of {label.name} are too large or too small for {name}", hint)
         if not is_kept:
-            raise Unsupported(f"the change of {label.name} is lost in the rounding of {name}", _FINER)
+            raise Unsupported(f"the change of {label.name} is lost in the rounding of {name}", hint)
 
 
-_FINER = "store the last layer with --dtype float32, or choose another number"
+_FINEST = torch.float32.itemsize
+"""Bytes of a number in the finest format that `--dtype` takes."""
 
 
 def _along_first(values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

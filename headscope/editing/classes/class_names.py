@@ -1,0 +1,102 @@
+"""Which class each row of the last layer is: as config.json names it, or a person where that contradicts itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from headscope.checks.labeled.labels import LABEL_MAPS_REMEDY, faults_of_label_maps
+from headscope.editing.wish import EditWish
+from headscope.errors import ExitCode, Unsupported, UsageError
+from headscope.examination.base.configuration import config_facts
+from headscope.examination.base.reading import read_checkpoint
+from headscope.examination.checkpoint.examining import examine
+from headscope.facts.counting import counted, few_of
+from headscope.facts.results.edit import EditProof, EditReport
+from headscope.facts.results.environment import tool_version
+from headscope.facts.stored.weights import stored_classes
+from headscope.model.classes.labels import are_placeholders
+
+if TYPE_CHECKING:
+    from headscope.examination.base.request import Progress, Request
+    from headscope.examination.checkpoint.examining import Examined
+
+
+class ContradictoryNames(Unsupported):
+    """The names of the classes contradict each other or the last layer, so no row has a name for sure."""
+
+    exit_code = ExitCode.FINDINGS
+
+
+def examine_by_name(request: Request, names: Sequence[str] | None, tell: Progress) -> tuple[Request, Examined]:
+    """The examination of a checkpoint whose rows have names, and the request for it.
+
+    They are those of config.json, and `names` where these contradict themselves or the last layer. Raises
+    ContradictoryNames without `names`, UsageError for another number of them than there are rows.
+    """
+    faults = list(faults_of_names(read_checkpoint(request, None).config))
+    if not faults:
+        examined = examine("inspect", request, tell)
+        faults = _faults_of_rows(examined, "config.json describes")
+    if not faults:
+        return request, examined
+    if names is None:
+        raise ContradictoryNames(
+            f"{'; '.join(faults)}. So no row of the last layer has a name for sure. {LABEL_MAPS_REMEDY}, or name the "
+            "classes in the order of their scores with --labels A,B,C."
+        )
+    named = replace(request, labels=tuple(names))
+    examined = examine("inspect", named, tell)
+    if wrong := _faults_of_rows(examined, "--labels names"):
+        raise UsageError(wrong[0], "name every class once, in the order of the scores")
+    return named, examined
+
+
+def faults_of_names(config: Mapping[str, Any]) -> Iterator[str]:
+    """How a configuration contradicts itself on the names of its classes, as Transformers reads it, in sentences."""
+    names, count = config.get("id2label"), None
+    if names is None:
+        yield from _faults_without_names(config)
+    elif not isinstance(names, dict) or not names:
+        yield "id2label in config.json is not an object with the names of the classes"
+    else:
+        yield from (f"in config.json {fault}" for fault in faults_of_label_maps(config_facts(dict(config))))
+        if any(not isinstance(name, str | int | float) for name in names.values()):
+            yield "id2label in config.json holds a name that is not a text"
+        count = len(names)
+    for field in ("num_labels", "_num_labels"):
+        stated = config.get(field)
+        count = stated if count is None else count
+        if stated is not None and (type(stated) is not int or stated != count):
+            yield f"{field} in config.json is {str(stated)[:80]}, and there are {count} classes"
+
+
+def _faults_without_names(config: Mapping[str, Any]) -> Iterator[str]:
+    """Names that Transformers doesn't read, since it calls the classes LABEL_0, LABEL_1, ... without id2label."""
+    back = config.get("label2id")
+    if isinstance(back, dict) and back and not all(name == f"LABEL_{place}" for name, place in back.items()):
+        yield f"label2id in config.json names {few_of(back)}, but id2label, which gives the names, is absent"
+    for part, value in config.items():
+        names = value.get("id2label") if isinstance(value, dict) else None
+        if isinstance(names, dict) and names and not are_placeholders(tuple(map(str, names.values()))):
+            yield f"id2label is in {part} of config.json, where Transformers doesn't read the names of the classes"
+
+
+def _faults_of_rows(examined: Examined, who: str) -> list[str]:
+    """The classes that were named or counted, and another number of rows that the checkpoint gives."""
+    count = examined.report.model.num_labels
+    return [
+        f"{who} {counted(count, 'class', 'classes')}, but {item.parameter} has {counted(rows, 'row')}"
+        for item in examined.report.weights.mismatched
+        if (rows := stored_classes(item.checkpoint_shape, item.model_shape, count)) is not None
+    ][-1:]
+
+
+def refused_report(
+    source: str | PathLike[str], output: str | PathLike[str] | None, wish: EditWish, err: ContradictoryNames
+) -> EditReport:
+    """The report on an edit of a checkpoint that contradicts itself."""
+    place, proof = fspath(source if output is None else output), EditProof(reason=err.message)
+    return EditReport(tool_version(), fspath(source), place, "", (), proof, is_dry_run=wish.dry_run)
