@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from headscope.checks.rule import NotApplicable, NotKnown, Rule
 from headscope.checks.selection import Ignore, Selection
-from headscope.checks.trial import without_unseen
+from headscope.checks.trial import with_causes, without_unseen
 from headscope.facts import Finding, Gap, Profile, Severity
 from headscope.facts.results.check import GRAVITY, CheckResult, CheckScope, Ignored, Subject, Verdict
 from headscope.facts.results.environment import tool_version
@@ -139,7 +139,7 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
                 _add_gap(gathered, rule, str(gap), (gap.hides,) if gap.hides else _gravest(rule, subject), selection)
             except NotApplicable as gap:
                 gathered.inapplicable.append(rule.gap(str(gap)))
-    gathered.findings = without_unseen(gathered.findings, subject.run)
+    gathered.findings = with_causes(without_unseen(gathered.findings, subject.run))
     return gathered
 
 

@@ -5,6 +5,7 @@ out (`without_unseen`).
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from headscope.checks.rule import Findings, Rule, head_of, rule, severity_at
 from headscope.facts import Finding, PoolingKind, Profile, Severity
@@ -63,7 +64,7 @@ def _raising(trial: RunTrial, error: RaisedError) -> str:
     return "loading it" if error.input == "loading" else _many(trial, trial.failed)
 
 
-_REMEDY = "Use the tokenizer and the configuration that the model was trained with; the findings below name causes."
+_REMEDY = "Use the tokenizer and the configuration that the model was trained with."
 _REMEDY_OF_LOADING = "Load it with Transformers to see the whole error, and save the files that it names again."
 
 
@@ -88,12 +89,20 @@ def run_not_finite(this: Rule, subject: Subject) -> Findings:
 def run_all_alike(this: Rule, subject: Subject) -> Findings:
     """Scores that no input changes by more than rounding."""
     trial = _run_of(subject)
+    is_causal = subject.config.is_decoder and head_of(subject).pooling.kind is PoolingKind.FIRST_TOKEN
+    why = " is_decoder is true, so the first token, which the head reads, sees no other." if is_causal else ""
+    remedy = "Set is_decoder to false in config.json." if is_causal else _REMEDY_OF_ALIKE
     if trial.all_alike:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
-            f"{counted(trial.scope.inputs, trial.noun)}, called as a user calls the model, get the same scores.",
-            "No input reaches the scores: compare configuration, tokenizer and weights with those of the training.",
+            f"{counted(trial.scope.inputs, trial.noun)}, called as a user calls the model, get the same scores.{why}",
+            remedy,
         )
+
+
+_REMEDY_OF_ALIKE = (
+    "No input reaches the scores: compare configuration, tokenizer and weights with those of the training."
+)
 
 
 @rule("HS524", "run-ignores-middle", "The scores ignore most of the text", needs=("run",))
@@ -186,6 +195,30 @@ def run_without_cls(this: Rule, subject: Subject) -> Findings:
             "of each text takes its place.",
             "Use the tokenizer of the training, or give tokenizer.json its post_processor again.",
         )
+
+
+_CAUSES = {
+    "HS521": ("HS301", "HS302", "HS304", "HS306", "HS307", "HS310", "HS529"),
+    "HS522": ("HS501", "HS504"),
+    "HS523": ("HS501", "HS504", "HS527"),
+    "HS524": ("HS504", "HS527"),
+    "HS525": ("HS303", "HS304", "HS305", "HS306"),
+    "HS528": ("HS308",),
+}
+"""The rules on files and values that explain an effect."""
+
+
+def with_causes(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings; an effect of a run names the findings that explain it."""
+    found = list(findings)
+    ids = {item.id for item in found}
+    named = {effect: [cause for cause in causes if cause in ids] for effect, causes in _CAUSES.items()}
+    return [
+        replace(item, message=f"{item.message} Likely cause: {' and '.join(named[item.id])}.")
+        if named.get(item.id)
+        else item
+        for item in found
+    ]
 
 
 _FORESEES = {

@@ -141,10 +141,9 @@ def edit_json(file: Path, **fields: Any) -> None:
 
 def _scaled(*parts: str, by: float) -> Callable[[Any], None]:
     def change(model: Any) -> None:
-        found = [value for name, value in model.named_parameters() if any(part in name for part in parts)]
-        assert found, parts
-        for value in found:
-            value.mul_(by)
+        for name, value in model.named_parameters():  # a family without such parts stays healthy, as its truth says
+            if any(part in name for part in parts):
+                value.mul_(by)
 
     return change
 
@@ -171,7 +170,7 @@ def _limit(tokens: int) -> Change:
 
 
 _OUTPUTS = ("attention.output.dense", "attention.out_proj", "attn.c_proj", "o_proj", "self_attn.out_proj", "out_lin",
-            "attn.o.", "attn.Wo")  # fmt: skip
+            "attn.o.", "attn.Wo", "attention.dense", "SelfAttention.o")  # fmt: skip
 _INNER = ("intermediate.dense", "c_fc", "up_proj", "fc1", "lin1", "mlp.Wi", "ffn.weight", "fc2")
 _WORDS = ("word_embeddings", "wte", "embed_tokens", "tok_embeddings", "shared")
 _NORMS = ("LayerNorm.weight", "norm.weight", "ln_f.weight", "layer_norm.weight", "layernorm.weight", "norm_f.weight",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError
+from headscope.examination.trial.deciding import OFF, is_run_off
 from headscope.examination.trial.observing import RunSubject, error_words, observe
 from headscope.facts import Task
 from headscope.facts.results.trial import RunTrial
@@ -29,15 +30,12 @@ def live_run(seen: LiveModel) -> RunTrial | str:
 
     Without a tokenizer, padding and texts are not looked at. Mode, random state and gradients stay as they are.
     """
-    module: Any = seen.unwrapped.module
-    if seen.unwrapped.is_sharded or any(item.is_meta for item in module.parameters()):
-        return "no process holds all of its weights"
-    if sum(item.numel() for item in module.parameters()) > _MOST_PARAMETERS:
-        return "it has more than 3 billion parameters"
-    if not hasattr(module, "config"):
-        return "it has no configuration from which headscope could make inputs"
     from headscope.trace.record.randomness import OwnRandomness
 
+    module: Any = seen.unwrapped.module
+    reason = _why_not(seen, module)
+    if reason:
+        return reason
     try:
         rows = list(_rows(module, seen.task))
     except HeadscopeError as err:
@@ -52,6 +50,17 @@ def live_run(seen: LiveModel) -> RunTrial | str:
     was_training = bool(module.training)
     with _in_eval_mode(module), OwnRandomness():
         return replace(observe(subject), in_train_mode=was_training)
+
+
+def _why_not(seen: LiveModel, module: Any) -> str:
+    """Why a model in memory isn't called; "" where it is."""
+    if is_run_off():
+        return f"{OFF} is set"
+    if seen.unwrapped.is_sharded or any(item.is_meta for item in module.parameters()):
+        return "no process holds all of its weights"
+    if sum(item.numel() for item in module.parameters()) > _MOST_PARAMETERS:
+        return "it has more than 3 billion parameters"
+    return "" if hasattr(module, "config") else "it has no configuration from which headscope could make inputs"
 
 
 def _rows(module: Any, task: Task) -> Iterator[Mapping[str, Any]]:

@@ -81,6 +81,7 @@ class ConfigFacts:
     label2id: tuple[tuple[str, str], ...] = ()
     problem_type: str | None = None
     has_auto_map: bool = False
+    is_decoder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
