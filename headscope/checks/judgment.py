@@ -123,7 +123,7 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
         without.setdefault("predictions", "predictions need --predict")
     if subject.engine is None:
         without.setdefault("engine", "no engine was named (--engine)")
-    if subject.run is None:
+    if subject.run is None and "run" not in unknown:
         without.setdefault("run", "the model was not run")
     for rule in selection.rules:
         lacking = next((name for name in rule.needs if name in without), None)

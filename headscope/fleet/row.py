@@ -110,7 +110,9 @@ def _run(examined: Examined, request: Request, options: RowOptions) -> dict[str,
 
     if not options.run:
         return {"run_reason": "without --run a scan runs no model"}
-    reason = why_not_run(examined, request)
+    if examined.report.checkpoint.kind is CheckpointKind.HUB:
+        return {"run_reason": "it is on the Hub, and a scan runs folders on this machine"}
+    reason = why_not_run(examined, replace(request, run=True))
     if reason:
         return {"run_reason": reason}
     from headscope.examination.trial.opening import run_checkpoint
