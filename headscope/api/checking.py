@@ -17,6 +17,7 @@ from headscope.api.arguments import (
     RuleOptions,
     use_case,
 )
+from headscope.api.many.trial_process import TrialProcess
 from headscope.api.options import make_request, module_options, options_of, read_names, read_path, read_selection
 from headscope.api.results.shown import Checked, fields_of, shown
 from headscope.checks import judge
@@ -32,8 +33,7 @@ from headscope.examination.trial.deciding import is_run_likely
 from headscope.facts import Gap, Profile
 from headscope.facts.results.check import CheckResult, Subject
 from headscope.facts.results.labeled import Predictions
-from headscope.facts.results.trial import RunTrial
-from headscope.fleet.trial_process import TrialProcess
+from headscope.facts.trial import RunTrial
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from headscope.checks.rule import Findings, Rule, head_of, rule, severity_at
 from headscope.facts import Finding, PoolingKind, Profile, Severity
 from headscope.facts.counting import counted, few_of
 from headscope.facts.results.check import Subject
-from headscope.facts.results.trial import RaisedError, RunTrial
+from headscope.facts.trial import RaisedError, RunTrial
 
 _MOST_UNKNOWN = 0.9
 """The share of unknown tokens from which a text holds next to no information: a vocabulary of another language or an

@@ -22,8 +22,8 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import headscope
+from headscope.api.many.trial_process import TrialProcess
 from headscope.errors import HeadscopeError
-from headscope.fleet.trial_process import TrialProcess
 
 WORDS = {
     "english": [*(f"w{at}" for at in range(80)), "the", "film", "was", "good", "and", "i", "would", "see", "it", "no"],

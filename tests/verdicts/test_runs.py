@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import headscope
+from headscope.api.many.trial_process import TrialProcess
 from headscope.cli.app import main
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.examining import examine
 from headscope.examination.trial import deciding, opening
 from headscope.facts.stored.location import Location
-from headscope.fleet.trial_process import TrialProcess
 from tests.verdicts import runs
 from tests.verdicts.cases import sampled
 
@@ -101,7 +101,7 @@ def test_a_process_that_dies_is_a_reason(tmp_path: Path, monkeypatch: pytest.Mon
     examined = examine("check", request, None)
     monkeypatch.setattr(opening, "run_checkpoint", _killed if ending == "kill" else _late)
     if ending == "time":
-        monkeypatch.setattr("headscope.fleet.trial_process._SECONDS", 0.5)
+        monkeypatch.setattr("headscope.api.many.trial_process._SECONDS", 0.5)
     with TrialProcess() as process:
         found = process.run(examined, request, lambda sentence: None)
     assert isinstance(found, str)

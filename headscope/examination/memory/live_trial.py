@@ -11,7 +11,7 @@ from headscope.errors import HeadscopeError
 from headscope.examination.trial.deciding import OFF, is_run_off
 from headscope.examination.trial.observing import RunSubject, error_words, observe
 from headscope.facts import Task
-from headscope.facts.results.trial import RunTrial
+from headscope.facts.trial import RunTrial
 
 if TYPE_CHECKING:
     from torch import nn

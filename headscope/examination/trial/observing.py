@@ -12,7 +12,7 @@ import torch
 
 from headscope.errors import first_line
 from headscope.facts import Task
-from headscope.facts.results.trial import RaisedError, RunScope, RunTrial
+from headscope.facts.trial import RaisedError, RunScope, RunTrial
 from headscope.model.quiet import quiet
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from headscope.examination.trial.inputs import (
 )
 from headscope.examination.trial.observing import RunSubject, error_words, observe
 from headscope.facts import Task
-from headscope.facts.results.trial import RaisedError, RunScope, RunTrial
 from headscope.facts.stored.location import HubOptions, Location
+from headscope.facts.trial import RaisedError, RunScope, RunTrial
 from headscope.model.loading.inference import NO_LIMIT, lacked_memory, load_model, open_processor, open_tokenizer
 from headscope.model.quiet import quiet
 

@@ -11,9 +11,9 @@ from headscope.facts.results.engines import EngineHead
 from headscope.facts.results.health import HeadHealth, InitialSpread
 from headscope.facts.results.labeled import DataFacts
 from headscope.facts.results.report import SCHEMA_VERSION, Finding, Profile, Report, Severity
-from headscope.facts.results.trial import RunScope, RunTrial
 from headscope.facts.stored.checkpoint import Gap
 from headscope.facts.stored.tokenizer import TokenizerFacts
+from headscope.facts.trial import RunScope, RunTrial
 
 GRAVITY = {Severity.NOTE: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 """Severities in their order."""
@@ -285,6 +285,7 @@ class CheckResult:
     profile_reason: str = ""
     """Why this profile; empty where it was named."""
     scope: CheckScope = CheckScope(None, "", ())
+    """What the verdict rests on beside keys, shapes and settings."""
     trial: RunTrial | None = None
     """What the model did when it was called; null where it was not run."""
     schema_version: str = SCHEMA_VERSION

@@ -13,8 +13,8 @@ from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined
 from headscope.examination.evidence.gathering import state_of_files
 from headscope.examination.trial.deciding import why_not_run
-from headscope.facts.results.trial import RunTrial
 from headscope.facts.stored.location import HubOptions
+from headscope.facts.trial import RunTrial
 from headscope.fleet.processes import Worker, WorkerEnded
 
 _SECONDS, _BYTES_A_SECOND = 180.0, 20_000_000

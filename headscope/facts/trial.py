@@ -36,6 +36,7 @@ class RunTrial:
     """What was observed when a model was called; None: not observed."""
 
     scope: RunScope
+    """What was run."""
     noun: str = "text"
     """What one input is: a text, a pair of texts, an image, a sound."""
     dtype: str = "float32"
