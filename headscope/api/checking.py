@@ -17,7 +17,7 @@ from headscope.api.arguments import (
     RuleOptions,
     use_case,
 )
-from headscope.api.many.trial_process import TrialProcess
+from headscope.api.loaded.trial_process import TrialProcess
 from headscope.api.options import make_request, module_options, options_of, read_names, read_path, read_selection
 from headscope.api.results.shown import Checked, fields_of, shown
 from headscope.checks import judge

@@ -22,7 +22,7 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import headscope
-from headscope.api.many.trial_process import TrialProcess
+from headscope.api.loaded.trial_process import TrialProcess
 from headscope.errors import HeadscopeError
 
 WORDS = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import headscope
-from headscope.api.many.trial_process import TrialProcess
+from headscope.api.loaded.trial_process import TrialProcess
 from headscope.cli.app import main
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.examining import examine
@@ -89,7 +89,7 @@ def test_memory_decides_before_anything_is_loaded(tmp_path: Path, monkeypatch: p
     monkeypatch.delenv(deciding.OFF)
     examined = examine("check", Request(Location(str(folder))), None)
     assert deciding.why_not_run(examined, Request(Location(str(folder)))) == ""
-    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 1000})())
+    monkeypatch.setattr("psutil.virtual_memory", type("Memory", (), {"available": 1000}))
     assert "half of the free memory" in deciding.why_not_run(examined, Request(Location(str(folder))))
     assert deciding.why_not_run(examined, Request(Location(str(folder)), run=True)) == ""
 
@@ -101,7 +101,7 @@ def test_a_process_that_dies_is_a_reason(tmp_path: Path, monkeypatch: pytest.Mon
     examined = examine("check", request, None)
     monkeypatch.setattr(opening, "run_checkpoint", _killed if ending == "kill" else _late)
     if ending == "time":
-        monkeypatch.setattr("headscope.api.many.trial_process._SECONDS", 0.5)
+        monkeypatch.setattr("headscope.api.loaded.trial_process._SECONDS", 0.5)
     with TrialProcess() as process:
         found = process.run(examined, request, lambda sentence: None)
     assert isinstance(found, str)
