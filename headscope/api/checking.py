@@ -216,7 +216,7 @@ def check_one(
 
 
 def with_run(subject: Subject, found: RunTrial | str, request: Request) -> Subject:
-    """The subject with what its model did when it was called, or why it wasn't; a run that was asked for is lacking."""
+    """The subject with what its model did when it was called, or why it wasn't: a gap if `--run` was given."""
     if isinstance(found, RunTrial):
         return replace(subject, run=found)
     gap = Gap("run", f"the model was not run: {found}")

@@ -26,7 +26,7 @@ def _run_of(subject: Subject) -> RunTrial:
 
 
 def _many(trial: RunTrial, count: int) -> str:
-    """So many of the inputs, such as "every text" or "3 of 14 texts"."""
+    """The inputs in words, such as "every text" or "3 of 14 texts"."""
     total = trial.scope.inputs
     return f"every {trial.noun}" if count == total else f"{count} of {counted(total, trial.noun)}"
 

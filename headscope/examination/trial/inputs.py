@@ -52,7 +52,7 @@ def text_inputs(tokenizer: Any, task: Task) -> tuple[TextInput, ...]:
 
 
 def ordinary_tokens(tokenizer: Any) -> list[int]:
-    """IDs of the vocabulary that are no special tokens, a fixed choice of at most some thousand, in random order."""
+    """IDs of the vocabulary without special tokens: a fixed choice of at most some thousand, in random order."""
     special, size = set(tokenizer.all_special_ids), len(tokenizer)
     generator = random.Random(_SEED)
     found = generator.sample(range(size), min(size, _TRIED_TOKENS))
@@ -105,7 +105,7 @@ def encode_text(tokenizer: Any, inputs: Sequence[TextInput], task: Task, *, trun
 
 
 def long_text(tokenizer: Any, tokens: int) -> str:
-    """A text of at least so many tokens."""
+    """A text of at least `tokens` tokens."""
     text = " ".join(SENTENCES)
     per_round = max(len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]), 1)
     return " ".join([text] * (tokens // per_round + 2))

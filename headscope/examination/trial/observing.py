@@ -30,7 +30,7 @@ _LITTLE = 0.1
 """The smallest score that a difference in a batch is held against: below, all scores are near zero."""
 _IN_BATCH = 4
 
-Call = Callable[[Sequence[Any]], Mapping[str, Any]]
+Encoder = Callable[[Sequence[Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class RunSubject:
 
     `changed` gives an input with another middle, None without; `longer` one of the most tokens that are tried, with
     their number. `pipeline` calls Transformers' pipeline on one input. `takes_offset` says that an offset of all scores
-    is no difference, as for a softmax.
+    makes no difference, as for a softmax.
     """
 
     model: nn.Module
@@ -47,7 +47,7 @@ class RunSubject:
     noun: str
     inputs: Sequence[Any]
     names: Sequence[str]
-    encode: Call
+    encode: Encoder
     tokenizer: Any = None
     takes_offset: bool = False
     changed: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] | None = None
@@ -114,7 +114,7 @@ def logits_of(output: Any) -> torch.Tensor:
 
 
 def observe(subject: RunSubject) -> RunTrial:
-    """What the model does. Its mode stays as it is: a user who forgets eval() calls it so too."""
+    """What the model does, in the mode that it is in."""
     caller = _Caller(subject)
     single: list[torch.Tensor | None] = []
     encoded: list[Mapping[str, Any] | None] = []
@@ -271,7 +271,7 @@ def _mask_of(caller: _Caller, encoded: Mapping[str, Any]) -> torch.Tensor:
 
 
 def _batch_cure(caller: _Caller, some: Sequence[Any], own: Sequence[torch.Tensor], bound: float) -> str:
-    """What makes the batch equal: an attention mask that the tokenizer leaves out, or the other side; else ""."""
+    """What makes the batch equal: an attention mask that the tokenizer leaves out, or the other side; otherwise ""."""
     tokenizer, model = caller.subject.tokenizer, caller.subject.model
     takes_mask = "attention_mask" in inspect.signature(model.forward).parameters
     if takes_mask and "attention_mask" not in tokenizer.model_input_names:

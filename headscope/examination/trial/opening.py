@@ -149,7 +149,7 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
 
 
 def _takes_offset(choice: Choice) -> bool:
-    """Whether the function on the scores is a softmax, to which an offset of all scores is no difference."""
+    """Whether the function on the scores is a softmax, to which an offset of all scores makes no difference."""
     kind = getattr(choice.config, "problem_type", None)
     return kind in (None, "single_label_classification")
 
