@@ -50,7 +50,7 @@ class OfCheckpoint(CachedOptions, total=False):
     ]
     run: Annotated[
         bool | None,
-        "Load the model and call it, with its own tokenizer or processor: True also where the checkpoint is on the Hub "
+        "Load the model and call it, with its own tokenizer or processor: True even for a checkpoint on the Hub "
         "(it is downloaded) or large; False never. Default: a checkpoint on this machine whose weights fit into half "
         "of the free memory.",
     ]

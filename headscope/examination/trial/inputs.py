@@ -105,8 +105,8 @@ def encode_text(tokenizer: Any, inputs: Sequence[TextInput], task: Task, *, trun
 
 
 def long_text(tokenizer: Any, tokens: int) -> str:
-    """A text of at least `tokens` tokens."""
-    text = " ".join(SENTENCES)
+    """A text of at least `tokens` tokens: words of the vocabulary too, as some families count no position for others."""
+    text = " ".join((*_texts_of_vocabulary(tokenizer), *SENTENCES))
     per_round = max(len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]), 1)
     return " ".join([text] * (tokens // per_round + 2))
 
