@@ -105,7 +105,7 @@ def encode_text(tokenizer: Any, inputs: Sequence[TextInput], task: Task, *, trun
 
 
 def long_text(tokenizer: Any, tokens: int) -> str:
-    """A text of at least `tokens` tokens: words of the vocabulary too, as some families count no position for others."""
+    """A text of at least `tokens` tokens, also of the vocabulary: some families count no position for other words."""
     text = " ".join((*_texts_of_vocabulary(tokenizer), *SENTENCES))
     per_round = max(len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]), 1)
     return " ".join([text] * (tokens // per_round + 2))

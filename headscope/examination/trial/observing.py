@@ -323,8 +323,8 @@ def _not_taken(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None])
 def _begins_with_cls(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> bool | None:
     """Whether all texts begin with the token that the tokenizer names for classifiers; None without one."""
     cls = getattr(subject.tokenizer, "cls_token_id", None)
-    first = [item["input_ids"].flatten()[0].item() for item in encoded if item is not None and "input_ids" in item]
-    return None if cls is None or not first else all(token == cls for token in first)
+    ids = [item["input_ids"].flatten().tolist() for item in encoded if item is not None and "input_ids" in item]
+    return None if cls is None or not ids else all(row[:1] == [cls] for row in ids)
 
 
 def _unknown_share(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> float | None:
