@@ -128,6 +128,7 @@ def test_a_report_is_written_beside_a_checkpoint_and_replaced_by_the_next_one(
     arguments: list[str], folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "model"
     shutil.copytree(folders["plain"], folder)
     before = digests(folder)
