@@ -93,7 +93,7 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
             record = json.dumps(report.to_dict(), indent=2, ensure_ascii=False)
             write_small_file(result / REPAIR_RECORD, f"{record}\n")
             check_unchanged(source, before)
-            put_in_place(result, output, None, (source,))
+            put_in_place(result, output, None, (source, *([Path(wish.config)] if wish.config else ())))
     return report
 
 
