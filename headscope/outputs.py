@@ -102,7 +102,7 @@ def _is_same_file(path: Path, other: Path) -> bool:
 
 
 def _protection_by_content(target: Path, content: bytes, *, is_in_data: bool) -> str:
-    """Why a file that holds something, and is no report, must stay; "" where it may be replaced."""
+    """Why a file that holds something, and isn't a report, must stay; "" where it may be replaced."""
     if target.suffix.lower() not in _REPORTS or not _is_text(content):
         return "exists and is not a report"
     if _FIELDS_OF_CHECKPOINTS.search(content):

@@ -261,8 +261,8 @@ def test_an_edit_that_is_ended_while_it_writes_leaves_the_source_and_no_result(t
 @pytest.mark.parametrize(
     "name",
     ["license_plate_head.safetensors", "notice_head.pt", "merges_model.pt", "vocab_classifier.onnx", "vocab_head.npy",
-     "sentencepiece_head.model", "eval_results.json", "head_config.json", "head.csv", "head.txt", "head.yml", "whole.json",
-     "coded.json"],
+     "sentencepiece_head.model", "eval_results.json", "head_config.json", "head.csv", "head.txt", "head.yml",
+     "whole.json", "coded.json"],
 )  # fmt: skip
 def test_a_head_under_the_name_of_something_else_stays_behind(tmp_path: Path, name: str) -> None:
     source = make_classifier(tmp_path / "old")
