@@ -7,16 +7,9 @@ from typing import Any, TypeGuard
 
 from headscope.checkpoints.formats.pickle.interpreter import read_pickle
 from headscope.checkpoints.formats.pickle.values import Global, Opaque
+from headscope.checkpoints.states.held_tensors import groups_in_words, place_as_name
 from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, found_between, repair_by
-from headscope.checkpoints.states.training_file import (
-    WRITTEN,
-    SaveInside,
-    groups_but,
-    is_trained,
-    on_imports,
-    place_as_name,
-    place_in_dict,
-)
+from headscope.checkpoints.states.training_file import WRITTEN, SaveInside, is_trained, on_imports, place_in_dict
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted
@@ -61,7 +54,8 @@ def _models_in(place: StatePlace, folder: str) -> Iterator[tuple[str, Found]]:
         said += on_imports(imported)
         repair = _repair(folder or ".", path, weights_only=not has_objects) if tensors else None
         state = CheckpointState(StateKind.DISTRIBUTED, tool, sentence, tuple(said), repair)
-        yield place_as_name(path), Found(state, tensors or None, WRITTEN, groups_but(path, groups))
+        others = {name: [header.shape for header in held] for name, held in groups.items() if held and name != path}
+        yield place_as_name(path), Found(state, tensors or None, WRITTEN, groups_in_words(others))
 
 
 def _is_one(place: StatePlace, folder: str) -> bool:
