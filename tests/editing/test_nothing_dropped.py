@@ -184,6 +184,18 @@ def test_what_a_client_saved_beside_the_module_of_deepspeed_is_told(tmp_path: Pa
     assert (found.verdict.value, found.not_taken) == ("incomplete", ("ema (41 tensors)",))
 
 
+@pytest.mark.parametrize("name", ["scheduled_net", "optimal", "state"])
+def test_a_second_model_in_a_distributed_checkpoint_is_named_by_whatever_name(name: str, tmp_path: Path) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    folder = configured(tmp_path / "old")
+    kept = {"state": {0: {"exp_avg": torch.ones(2)}}, "param_groups": [{"lr": 0.1}]}
+    dcp.save({"model": state_of(1), name: state_of(2), "o": kept}, checkpoint_id=folder)
+    found = headscope.repair(folder, tmp_path / "new", take="model")
+    assert (found.verdict.value, found.not_taken) == ("proven", (f"{name} (41 tensors)",))
+    assert headscope.repair(folder, tmp_path / "other").verdict.value == "not_determined"
+
+
 def _last_and_step(folder: Path) -> None:
     torch.save({"model": state_of(1), "epoch": 1}, folder / "last.pt")
     model_of(2).save_pretrained(folder / "checkpoint-2")

@@ -58,7 +58,9 @@ def test_a_distributed_checkpoint_is_read_from_its_metadata_and_merged(
     for name in reversed(nested):
         stored = {name: stored}
     distributed(tmp_path / inside, stored)
-    distributed(tmp_path / "optimizer_0", {"optimizer": {"state": {0: {"exp_avg": torch.ones(9, 9)}}}})
+    distributed(
+        tmp_path / "optimizer_0", {"optimizer": {"state": {0: {"exp_avg": torch.ones(9, 9)}}, "param_groups": []}}
+    )
     model.config.save_pretrained(tmp_path)
     with pytest.raises(OSError, match=r"no file named model\.safetensors"):
         transformers.BertForSequenceClassification.from_pretrained(tmp_path)
@@ -185,7 +187,9 @@ def test_what_an_optimizer_keeps_is_not_taken_for_weights(stored: Any, model: Mo
 
 def test_a_distributed_optimizer_is_not_taken_for_the_model(model: Model, tmp_path: Path) -> None:
     model.config.save_pretrained(tmp_path)
-    distributed(tmp_path / "optimizer_0", {"optimizer": {"state": {"a.weight": {"exp_avg": torch.ones(2)}}}})
+    distributed(
+        tmp_path / "optimizer_0", {"optimizer": {"state": {"a.weight": {"exp_avg": torch.ones(2)}}, "param_groups": []}}
+    )
     report = headscope.inspect(str(tmp_path), offline=True)
     (state,) = report.checkpoint.states
     assert " 0 tensors " in state.evidence[1]

@@ -11,7 +11,7 @@ from headscope.facts.counting import counted
 InDict = tuple[Any, ...]
 """Where a value is in nested dicts, lists and objects."""
 _MOST_LEVELS = 100
-"""Deeper than that a place isn't told any more, and of modules in modules nothing is read."""
+"""Deeper than that a place isn't named any more, and of modules in modules nothing is read."""
 _MOST_MODULES = 100_000
 _SHOWN, _SHAPES = 12, 3
 _OF_MODULES = frozenset({"_parameters", "_modules"})
@@ -58,7 +58,7 @@ def parts_of(value: Any) -> list[tuple[Any, Any]]:
 def tensor_groups(value: Any) -> dict[InDict, TensorGroup]:
     """All tensors and arrays in a value by the place of what they are in, but for a training's own state.
 
-    That is told by its structure, never by a name: what an optimizer keeps, and the states of random generators.
+    Its structure decides, never a name: what an optimizer keeps, and the states of random generators.
     """
     found: dict[InDict, TensorGroup] = {}
     seen, within = set[int](), set[int]()
@@ -200,7 +200,7 @@ def groups_but(groups: Mapping[InDict, TensorGroup], *kept: InDict) -> tuple[str
 
 
 def groups_in_words(groups: Mapping[InDict, Sequence[tuple[int, ...]]]) -> tuple[str, ...]:
-    """Groups of tensors by their places, each with its number, and the shapes of a few; many are told by their top."""
+    """Groups of tensors by their places, each with its number, and a few with their shapes; many are joined."""
     found: dict[InDict, list[tuple[int, ...]]] = {}
     for path, shapes in groups.items():
         found.setdefault(path[:1] if len(groups) > _SHOWN else path, []).extend(shapes)

@@ -7,14 +7,9 @@ from headscope.checkpoints.states.distributed import find_distributed
 from headscope.checkpoints.states.files import find_half_download, find_other_format, find_pointers
 from headscope.checkpoints.states.folders import find_megatron, find_megatron_core, find_trainer_output
 from headscope.checkpoints.states.place import Found, StatePlace, found_between
-from headscope.checkpoints.states.training_file import find_training_file
+from headscope.checkpoints.states.training_file import SEVERAL_SETS, find_training_file
 from headscope.errors import HeadscopeError, NotFound
-from headscope.facts import CheckpointState, StateKind
-
-_SEVERAL = CheckpointState(
-    StateKind.LIGHTNING, "", "Several sets of weights are here, and from_pretrained reads none of them.", ()
-)
-
+from headscope.facts import CheckpointState
 
 _OF_A_TRAINING = (find_distributed, find_training_file, find_trainer_output)
 
@@ -34,7 +29,7 @@ def find_models(place: StatePlace) -> Found | None:
         for item in found
         for model in item.state.candidates
     ]
-    return found_between(options, _SEVERAL)
+    return found_between(options, SEVERAL_SETS)
 
 
 _RECOGNIZERS: tuple[Callable[[StatePlace], Found | None], ...] = (

@@ -69,7 +69,7 @@ class TrainingFile:
 
 _Options = dict[str, list[tuple[str, Found]]]
 """The models in files, by the name of the file and then by their place in it."""
-_SEVERAL = CheckpointState(
+SEVERAL_SETS = CheckpointState(
     StateKind.LIGHTNING, "", "Several sets of weights are here, and from_pretrained reads none of them.", ()
 )
 
@@ -91,11 +91,11 @@ def find_training_file(place: StatePlace) -> Found | None:
         for inside, found in several
     ]
     best = _best_of(files) if len(named) == len(files) else ""
-    return found_between(named, _SEVERAL, best)
+    return found_between(named, SEVERAL_SETS, best)
 
 
 def _name_of(file: str, inside: str, *, is_one: bool, is_alone: bool) -> str:
-    """What a model in a file is called: by the file if it `is_one` of several files, by its place if that `is_alone`."""
+    """What a model is called: by its file if it `is_one` there, by its place in it if no other file has a model."""
     if not inside or (is_one and not is_alone):
         return file
     return inside if is_alone and not is_one else f"{file}:{inside}"
