@@ -79,6 +79,8 @@ def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
         yield "left out", list_of(report.not_taken, _MOST_ASSUMED)
     if report.proof.unused:
         yield "unused", list_of(report.proof.unused, _SHOWN)
+    if report.kept_weights:
+        yield "not looked at", f"{list_of(report.kept_weights, _SHOWN)}: other weight files, which stay as they are"
     if report.left_out:
         yield (
             "left out",
