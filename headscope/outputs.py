@@ -172,7 +172,7 @@ def is_in_hub_cache(folder: Path) -> bool:
     return any(link.parent.name == "blobs" for link in links)
 
 
-UNFINISHED = r"\.{name}\.[0-9a-f]{{8}}"
+UNFINISHED = r"\.{name}\.[0-9a-z_]{{8}}"
 """How a file is named until it is whole, as a regular expression: one that a kill left behind."""
 
 

@@ -14,7 +14,7 @@ import headscope
 from headscope.cli.app import main
 from headscope.editing.repair import run as repairing
 from headscope.editing.repair.proof import prove_repair
-from headscope.errors import UsageError
+from headscope.errors import HeadscopeError, UsageError
 from tests.families import FAMILIES
 
 State = dict[str, torch.Tensor]
@@ -383,6 +383,8 @@ def test_names_choose_one_after_the_other(tmp_path: Path) -> None:
     loads(tmp_path / "new", state_of(6))
     with pytest.raises(UsageError, match="none of the models"):
         headscope.repair(tmp_path / "old", tmp_path / "other", take=["checkpoint-8", "nonsense"])
+    with pytest.raises(UsageError, match="are two models"):
+        headscope.repair(tmp_path / "old", tmp_path / "other", take=["checkpoint-8", "student.", "teacher."])
     with pytest.raises(UsageError, match="take it"):
         headscope.repair(tmp_path / "new", tmp_path / "other", take="teacher.")
 
@@ -405,3 +407,14 @@ def test_a_list_of_checkpoints_names_the_models(tmp_path: Path) -> None:
     told = {Path(row.reference).name: row.reason for row in rows}
     assert "student." in told["student-and-teacher"] and "teacher." in told["student-and-teacher"]
     assert "best.pt" in told["best-and-last"] and "last.pt" in told["best-and-last"]
+
+
+def test_nothing_is_written_from_a_checkpoint_that_may_be_two(tmp_path: Path) -> None:
+    folder = configured(tmp_path / "old")
+    save(state_of(1, "student.") | state_of(5, "teacher."), folder / _BIN)
+    with pytest.raises(HeadscopeError, match="loads? as they are|loads? .* as it is") as caught:
+        headscope.code(folder)
+    assert "headscope repair" in caught.value.hint
+    with pytest.raises(HeadscopeError) as caught:
+        headscope.edit(folder, tmp_path / "new", temperature=2.0)
+    assert "headscope repair" in caught.value.hint and not (tmp_path / "new").exists()

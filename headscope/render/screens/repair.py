@@ -90,7 +90,8 @@ def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
         yield "proof", "; ".join(_proof(report)) or report.proof.reason
     if report.verdict is RepairVerdict.NOT_DETERMINED:
         first = f"{shlex.quote(report.source)} -o {shlex.quote(report.output)}"
-        yield "next", f"headscope repair {first} {take_options(report.states[-1].candidates)}"
+        for at, option in enumerate(take_options(report.states[-1].candidates, "\n").split("\n")):
+            yield "" if at else "next", f"headscope repair {first} {option}"
     if report.verdict in (RepairVerdict.PROVEN, RepairVerdict.INCOMPLETE):
         yield "next", f"headscope check {shlex.quote(report.output)}"
 
