@@ -270,8 +270,8 @@ def _plan(examined: Examined, request: Request, wish: EditWish) -> _Plan:
         approximate.append("The padding token decides what is masked or read: scores of padded texts may change.")
     function_sentence = of_function(report.model.activation, function)
     approximate += [function_sentence] if function_sentence else []
-    named, before = wish.changes.labels, report.model.labels
-    if named is not None and tuple(named) != before and sorted(named) == sorted(before):
+    named, old = wish.changes.labels, report.model.labels
+    if named is not None and tuple(named) != old and sorted(named) == sorted(old):
         approximate.append("--labels gives the rows each other's names; --order moves the rows with their names.")
     config = edited_config(examined.manifest.config, [label.name for label in labels], wish.settings)
     _check_unicode(examined.manifest.config, config)

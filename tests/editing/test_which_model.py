@@ -412,7 +412,7 @@ def test_a_list_of_checkpoints_names_the_models(tmp_path: Path) -> None:
 def test_nothing_is_written_from_a_checkpoint_that_may_be_two(tmp_path: Path) -> None:
     folder = configured(tmp_path / "old")
     save(state_of(1, "student.") | state_of(5, "teacher."), folder / _BIN)
-    with pytest.raises(HeadscopeError, match="loads? as they are|loads? .* as it is") as caught:
+    with pytest.raises(HeadscopeError, match=r"load.* as they are") as caught:
         headscope.code(folder)
     assert "headscope repair" in caught.value.hint
     with pytest.raises(HeadscopeError) as caught:

@@ -80,7 +80,7 @@ def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
     if report.proof.unused:
         yield "unused", list_of(report.proof.unused, _SHOWN)
     if report.kept_weights:
-        yield "not looked at", f"{list_of(report.kept_weights, _SHOWN)}: other weight files, which stay as they are"
+        yield "not read", f"{list_of(report.kept_weights, _SHOWN)}: other weight files, which stay as they are"
     if report.left_out:
         yield (
             "left out",
