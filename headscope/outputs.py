@@ -13,29 +13,39 @@ from headscope.errors import UsageError
 
 _PIECE = 65_536
 _OF_CHECKPOINTS = (
-    "config.json", "*_config.json", "config_*.json", "*.index.json", "modules.json", "model_args.json",
-    "model_index.json", "trainer_state.json", "headscope-edit.json", "headscope-repair.json",
-    "tokenizer*.json", "*special_tokens*", "added_tokens*", "*vocab*", "*merges*", "chat_template*", "*.jinja",
-    "*.model", "*.spm", "*.tiktoken", "*.codes", "*.tokenizer", "emoji.*", "dict.txt", "normalizer.json", "word_*.json",
-    "byte_maps.json",
-    "readme.md", "license*", ".gitattributes",
-    "*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.gguf", "*.onnx", "*.onnx_data", "*.onnx.data", "*.h5",
-    "*.msgpack", "*.ot", "*.tflite", "*.pb", "*.pkl", "*.pickle", "*.joblib", "*.skops", "*.npz", "*.pte",
-    "*.mlmodel", "*.distcp",
+    "config.json", "generation_config.json", "adapter_config.json", "tokenizer_config.json", "quantize_config.json",
+    "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", "sentence_*_config.json",
+    "config_sentence_transformers.json", "config_setfit.json", "*.index.json", "modules.json", "model_args.json",
+    "model_index.json", "trainer_state.json", "headscope-edit.json", "headscope-repair.json", "params.json",
+    "tokenizer.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "*_vocab.*", "vocab-*.*", "vocab_*.*",
+    "*merges.txt", "chat_template*", "*.jinja", "*.model", "*.spm", "*.tiktoken", "*.codes", "*.tokenizer", "emoji.*",
+    "dict.txt", "normalizer.json", "word_*.json", "byte_maps.json", "readme.md", "license", "license.*",
+    ".gitattributes", "*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.gguf", "*.onnx", "*.onnx_data",
+    "*.onnx.data", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.pb", "*.pkl", "*.pickle", "*.joblib", "*.skops", "*.npz",
+    "*.pte", "*.mlmodel", "*.distcp", "*.nemo",
 )  # fmt: skip
 """Names, in lower case, that programs look for in the folder of a checkpoint."""
+_RECORDS = ("headscope-edit.json", "headscope-repair.json")
+"""What headscope writes into a checkpoint, as a part of it."""
+_REPORTS = (
+    "", ".txt", ".md", ".json", ".jsonl", ".sarif", ".xml", ".csv", ".py", ".log", ".out", ".svg", ".html", ".htm",
+    ".mmd", ".mermaid", ".dot", ".gv",
+)  # fmt: skip
+"""Ends of the names of reports. A file of any other kind that exists is not one."""
 _FIELDS_OF_CHECKPOINTS = re.compile(
     rb'"(?:model_type|architectures|transformers_version|weight_map|peft_type|tokenizer_class|added_tokens|auto_map)"\s*:'
 )
 _MARKS = re.compile(
-    rb'"tool_version": |"format": "headscope-|headscope \d|`headscope (?:code|probe)|## headscope scan'
-    rb'|name="headscope"|"name": "headscope"|\A::\w+ title=|\A\| model \| verdict \|'
-    rb'|\A\{"reference": "|\A(?:\xef\xbb\xbf)?reference,'
+    rb'\A\{(?=.*"schema_version": ).*"tool_version": |\A\{\s*"format": "headscope-|\nheadscope \d[^\n]*\n\s*\Z'
+    rb'|\n_headscope \d[^\n]*_\n\s*\Z|\A"""[^\n]*`headscope (?:code|probe)|\A## headscope scan\n'
+    rb'|\A<\?xml[^\n]*\n<testsuites name="headscope"|\A\{\s*"\$schema": "[^"]*sarif.*"name": "headscope"'
+    rb'|\A::\w+ title=|\A\| model \| verdict \| findings \||\A\{"reference": .*"schema_version": '
+    rb"|\A(?:\xef\xbb\xbf)?reference,verdict,commit,|\A<svg.*[hH]ead|\A<!DOCTYPE html>.*head"
+    rb"|\A%%\{init: .*flowchart|\Adigraph head \{",
+    re.DOTALL,
 )
-"""What each format of a report holds; a text that is saved ends in headscope's version for this."""
-_PICTURES = (".svg", ".html", ".htm", ".mmd", ".mermaid", ".dot", ".gv")
-"""Formats that no library reads a checkpoint from."""
-_LEVELS = 3
+"""How each format of a report begins or ends; a text that is saved ends in headscope's version for this."""
+_LEVELS = 6
 """How many folders up a checkpoint is looked for: `M/onnx/model.onnx`, `M/original/mp_rank_00/...`."""
 
 
@@ -55,7 +65,12 @@ def check_output(path: Path | None, option: str = "-o", read: Iterable[Path] = (
     if path.exists() and not path.is_file():  # a device or a pipe
         return
     target = Path(os.path.realpath(path))
-    reason = _protection(target, read)
+    try:
+        reason = _protection(target, tuple(read))
+    except OSError as err:
+        raise UsageError(
+            f"{option} {path} can't be looked at: {err.strerror}", "check its permissions, or name another file"
+        ) from err
     if reason:
         leads = "" if target.name == path.name else f" leads to {target.name}, which"
         raise UsageError(f"{option} {path}{leads} {reason}", "name another file")
@@ -64,14 +79,18 @@ def check_output(path: Path | None, option: str = "-o", read: Iterable[Path] = (
 def _protection(target: Path, read: Iterable[Path]) -> str:
     """Why a file must not be written, as the end of a sentence; "" where it may be."""
     is_new = not target.exists()
-    named = any(fnmatchcase(target.name.lower(), pattern) for pattern in _OF_CHECKPOINTS)
+    is_named = any(fnmatchcase(target.name.lower(), pattern) for pattern in _OF_CHECKPOINTS)
     if is_in_hub_cache(target.parent):
         return "is in the Hub's cache, which only its client writes to"
     if not is_new and any(_is_same_file(item, target) for item in read):
         return "is read by this command"
-    if named and (not is_new or _has_checkpoint(target.parent)):
+    content = b"" if is_new else _beginning_and_end(target)
+    if _MARKS.search(content) and target.name.lower() not in _RECORDS:
+        return ""
+    if is_named and (not is_new or _has_checkpoint(target.parent)):
         return "has the name of a file that checkpoints are made of"
-    return "" if is_new else _protection_by_content(target)
+    is_in_data = any(item.is_dir() and target.is_relative_to(os.path.realpath(item)) for item in read)
+    return _protection_by_content(target, content, is_in_data=is_in_data) if content else ""
 
 
 def _is_same_file(path: Path, other: Path) -> bool:
@@ -82,18 +101,15 @@ def _is_same_file(path: Path, other: Path) -> bool:
         return False
 
 
-def _protection_by_content(target: Path) -> str:
-    """Why a file that exists must stay, by what it holds and where it is; "" where it may be replaced."""
-    content = _beginning_and_end(target)
-    if not content or _MARKS.search(content):
-        return ""
-    if not _is_text(target):
-        return "exists and is not a text file, so it is not a report"
-    if target.suffix.lower() in _PICTURES:
-        return ""
+def _protection_by_content(target: Path, content: bytes, *, is_in_data: bool) -> str:
+    """Why a file that holds something, and isn't a report, must stay; "" where it may be replaced."""
+    if target.suffix.lower() not in _REPORTS or not _is_text(content):
+        return "exists and is not a report"
     if _FIELDS_OF_CHECKPOINTS.search(content):
         return "holds a part of a checkpoint"
-    return "is in the folder of a checkpoint, and headscope didn't write it" if _has_checkpoint(target.parent) else ""
+    if is_in_data:
+        return "is in a folder that this command reads"
+    return "is in the folder of a checkpoint and isn't a report of headscope" if _has_checkpoint(target.parent) else ""
 
 
 def _beginning_and_end(path: Path) -> bytes:
@@ -104,32 +120,36 @@ def _beginning_and_end(path: Path) -> bytes:
         return start + file.read(_PIECE)
 
 
-def _is_text(path: Path) -> bool:
-    with path.open("rb") as file:
-        start = file.read(_PIECE)
+def _is_text(content: bytes) -> bool:
     try:  # incremental: the piece may end inside a character
-        text = codecs.getincrementaldecoder("utf-8")().decode(start)
+        text = codecs.getincrementaldecoder("utf-8")().decode(content[:_PIECE])
     except UnicodeDecodeError:
         return False
     return "\0" not in text
 
 
 def _has_checkpoint(folder: Path) -> bool:
-    """Whether a folder, or one of those above it, is that of a checkpoint."""
-    for place in (folder, *folder.parents[: _LEVELS - 1]):
+    """Whether a folder is that of a checkpoint, or one above it surely is."""
+    for level, place in enumerate((folder, *folder.parents[: _LEVELS - 1])):
         try:
             names = {item.name for item in place.iterdir()}
         except OSError:
             continue
-        if any(name.endswith((".safetensors", ".gguf")) or name in _SIGNS for name in names):
+        if any(name.endswith(".safetensors") or name in _SIGNS for name in names):
             return True
         config = place / "config.json"
         if "config.json" in names and config.is_file() and _FIELDS_OF_CHECKPOINTS.search(_beginning_and_end(config)):
+            return True
+        if level == 0 and any(name.lower().endswith(_WEIGHTS) for name in names):
             return True
     return False
 
 
 _SIGNS = ("adapter_config.json", "pytorch_model.bin", "modules.json", "tokenizer_config.json", "tokenizer.json")
+_WEIGHTS = (
+    *(pattern.removeprefix("*") for pattern in _OF_CHECKPOINTS if pattern.startswith("*.")),
+    ".xml", ".metadata", "_iteration.txt", "_checkpoint_metadata",
+)  # fmt: skip
 
 
 def is_in_hub_cache(folder: Path) -> bool:
@@ -139,6 +159,8 @@ def is_in_hub_cache(folder: Path) -> bool:
     (`HF_HUB_CACHE` on another disk), which lead into a folder `blobs`.
     """
     place = Path(os.path.realpath(folder))
+    if (place / "blobs").is_dir() and (place / "refs").is_dir():
+        return True
     for inner, outer in zip((place, *place.parents), place.parents, strict=False):
         if inner.name in ("snapshots", "blobs", "refs") and (outer / "blobs").is_dir() and (outer / "refs").is_dir():
             return True
@@ -148,6 +170,10 @@ def is_in_hub_cache(folder: Path) -> bool:
         return False
     links = (Path(os.path.realpath(item.path)) for item in os.scandir(place) if item.is_symlink())
     return any(link.parent.name == "blobs" for link in links)
+
+
+UNFINISHED = r"\.{name}\.[0-9a-z_]{{8}}"
+"""How a file is named until it is whole, as a regular expression: one that a kill left behind."""
 
 
 def write_whole(target: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -130,7 +131,9 @@ def _refuse_what_cannot_be_loaded(report: Report, request: Request, place: Locat
     if report.adapter is not None or kind is CheckpointKind.ADAPTER:
         raise Unsupported("code doesn't write modules with a PEFT adapter", "merge it into its base model first")
     is_file = Path(request.reference).is_file()  # of weights: the folder may hold others, which would be loaded
-    if is_file or report.repaired is not None or request.tokens or place.variant:
+    if report.needs_repair:
+        hint = f"run `headscope repair {shlex.quote(request.reference)} -o DIR`, and give DIR"
+    if is_file or report.needs_repair or request.tokens or place.variant:
         raise Unsupported("code writes modules for checkpoints that from_pretrained loads as they are", hint)
 
 

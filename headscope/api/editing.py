@@ -115,7 +115,7 @@ class WritingOptions(ClassOptions, total=False):
     """How the checkpoint is read and the result is written."""
 
     texts: Annotated[Names | None, "Texts that the proof runs through both whole models."]
-    link: Annotated[bool, "Link files that don't change instead of copying them."]
+    link: Annotated[bool, "Hard-link weight files (safetensors) that don't change instead of copying them."]
     in_place: Annotated[bool, "Put the result in the place of the checkpoint, which is kept as `NAME.before-edit`."]
     dry_run: Annotated[bool, "Write nothing."]
 
@@ -221,7 +221,8 @@ def _changes(options: Mapping[str, Any]) -> LabelChanges:
     if "labels" in found:
         found["labels"] = read_labels(found["labels"])
     for name in found.keys() & {"drop", "keep", "order"}:
-        found[name] = read_names(found[name], name)
+        # A text is split and not stripped: a class may have blanks around its name.
+        found[name] = found[name].split(",") if isinstance(found[name], str) else read_names(found[name], name)
     if "add" in found and not isinstance(found["add"], Mapping):
         found["add"] = dict.fromkeys(read_names(found["add"], "add"), "zero")
     for name in found.keys() & {"bias", "threshold"}:

@@ -40,7 +40,7 @@ class RepairOptions(ClassOptions, total=False):
         "The model that is meant where several may be: a prefix of keys, a place in a file, a file or a folder; "
         "several names choose one after the other.",
     ]
-    link: Annotated[bool, "Link files that don't change instead of copying them."]
+    link: Annotated[bool, "Hard-link weight files (safetensors) that don't change instead of copying them."]
     dry_run: Annotated[bool, "Write nothing."]
 
 

@@ -69,6 +69,15 @@ class PlaceSurroundings:
         return replace(found, state=replace(found.state, repair=replace(repair, sentence=sentence)))
 
 
+def refuse_written_classifier(storage: FileStorage, reference: str) -> None:
+    """Raises Unsupported for what a module of `headscope code` has saved: a head that no class of Transformers has."""
+    if {"classifier.json", WRITTEN_HEAD[1]} <= set(storage.names()):
+        raise Unsupported(
+            f"{reference} is a classifier that a module of `headscope code` saved",
+            "load it with Classifier.load(FOLDER) of that module; its checkpoint can be inspected",
+        )
+
+
 def without_config(around: PlaceSurroundings) -> HeadscopeError:
     """The error for a place without a config.json: what it is instead. Raises Inventoried for another library's."""
     around.refuse()
@@ -126,6 +135,7 @@ def in_a_state(around: PlaceSurroundings, kind: CheckpointKind, err: HeadscopeEr
     Raises an error of the same kind that names the state, Unsupported for another library's files, or the error itself.
     """
     clear_frames(err.__traceback__)  # they hold what was read so far, and the file may be read again
+    refuse_written_classifier(around.storage, around.reference)
     refuse_foreign(around.storage.names(), around.storage, around.reference)
     found = around.state_of_bad_file() if isinstance(err, Malformed) else around.state()
     if found is None:
@@ -142,6 +152,7 @@ def with_state(manifest: CheckpointManifest, around: PlaceSurroundings) -> Check
     Raises Inventoried where the place holds no weights but those of another library.
     """
     if not manifest.tensors:
+        refuse_written_classifier(around.storage, around.reference)
         refuse_foreign(around.storage.names(), around.storage, around.reference)
         exported = (name for name in around.place.names if name.startswith(_ONNX) or name == CONFIG)
         refuse_exports(exported, around.place.open)

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -45,6 +46,7 @@ class Writes(Enum):
 
     FILE = "file"
     TABLE = "table"  # a file, or a folder of Parquet files
+    UPDATE = "update"  # a file that the command may read too
     FOLDER = "folder"  # new, empty, or headscope's own: what writes it checks this
 
 
@@ -272,15 +274,22 @@ def check_outputs(values: Mapping[str, Any], written: Mapping[str, inspect.Param
     outputs = [(path, item) for name, item in written.items() for path in _paths_in(values.get(name))]
     if not outputs:
         return
-    from headscope.outputs import check_output  # slow to import, and seldom needed
+    from headscope.outputs import check_output, is_in_hub_cache  # slow to import, and seldom needed
 
     read = [path for name, value in values.items() if name not in written for path in _paths_in(value)]
+    places = [os.path.realpath(path) for path, _ in outputs]
+    if len(set(places)) < len(places):
+        raise UsageError("two outputs have one name", "give each a different name")
     for path, item in outputs:
         option, mark = _metadata_of(item)
         name = option.default  # Typer keeps the first of the names there
+        if is_in_hub_cache(path) or is_in_hub_cache(path.parent):
+            raise UsageError(f"{name} {path} is in the Hub's cache, which only its client writes to", "write elsewhere")
         if mark is Writes.FOLDER:
             if path.is_file():
                 raise UsageError(f"{name} {path} is a file", "name a folder")
+        elif mark is Writes.UPDATE:
+            check_output(path, name)
         elif mark is Writes.FILE or path.is_file() or (path.suffix and path.parent.is_dir() and not path.is_dir()):
             check_output(path, name, read)
 
@@ -288,9 +297,8 @@ def check_outputs(values: Mapping[str, Any], written: Mapping[str, inspect.Param
 def _paths_in(value: object) -> list[Path]:
     """The paths that the value of an option may be, one or several; a URL, or `-`, is none."""
     given = value if isinstance(value, list | tuple) else [value]
-    return [
-        Path(item) for item in given if isinstance(item, str | Path) and str(item) != "-" and "://" not in str(item)
-    ]
+    texts = [str(item).removeprefix("file://") for item in given if isinstance(item, str | Path)]
+    return [Path(text) for text in texts if text != "-" and "://" not in text and "\0" not in text]
 
 
 def _metadata_of(parameter: inspect.Parameter) -> tuple[Any, ...]:

@@ -97,7 +97,7 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
         report = replace(report, proof=prove_head_apart(task))
         check_unchanged(folder, states)
         if report.proof.holds:
-            put_in_place(place, output, None, (folder,))
+            put_in_place(place, output, None, (folder, Path(source.reference)))
     return report
 
 

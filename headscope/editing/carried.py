@@ -8,28 +8,35 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from headscope.checkpoints.states.folders import RESUME_FILES
 from headscope.facts import CheckpointManifest, WeightsFormat
 
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 TOOL_FOLDERS = (".git", ".cache")
-_WITHOUT_HEAD = (
-    "*.txt", "*.md", "*.rst", "*.py", "*.jinja", "*.yaml", "*.yml", "*.toml", "*.cfg", "*.ini", "*.html", "*.csv",
-    "*.tsv", "license*", "notice*", ".gitattributes", ".gitignore", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.webp",
-    "*.svg", "*vocab*", "*merges*", "*.spm", "*.tiktoken", "*.codes", "*spiece*.model", "*sentencepiece*.model",
-    "*tokenizer*.model", "*spm*.model", "*bpe*.model", "training_args.bin", *RESUME_FILES,
+_TEXTS = (".txt", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".html", ".csv", ".tsv", ".svg", ".json")
+_CODE = (".md", ".rst", ".py", ".jinja")
+"""Texts that people write: their numbers aren't rows of a head."""
+_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+_VOCABULARIES = (
+    "vocab.*", "*_vocab.*", "vocab-*.*", "vocab_*.*", "*merges.txt", "*.spm", "*.tiktoken", "*.codes", "*.tokenizer",
+    "tokenizer.json", "tekken.json", "unigram.json", "added_tokens.json", "special_tokens_map.json", "normalizer.json",
+    "emoji.json", "byte_maps.json", "trainer_state.json",
 )  # fmt: skip
-"""Texts, pictures, vocabularies, and what a training keeps beside weights; names in lower case."""
-_JSON_WITHOUT_HEAD = (
-    "*config*.json", "*tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*vocab*.json",
-    "trainer_state.json", "modules.json", "normalizer.json", "*_results.json",
+"""Large or full of numbers, and known by their names."""
+_PLAIN = (
+    "license", "license.txt", "notice", "notice.txt", ".gitattributes", ".gitignore", "training_args.bin",
+    *RESUME_FILES,
 )  # fmt: skip
-_FRACTION = re.compile(rb"\d\.\d|\de-\d")
-_MOST_FRACTIONS = 64
-"""Fractional numbers in a JSON file without a known name: a head has at least one for each of its hidden features."""
-_LARGEST_JSON = 5_000_000
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".npy", ".npz", ".onnx", ".pkl")
+"""Never a vocabulary, whatever the rest of the name says."""
+_JUNK = (".DS_Store", "Thumbs.db", "__pycache__", ".ipynb_checkpoints")
+"""What systems and tools leave in any folder: it stays behind, and its folder doesn't."""
+_NUMBER = re.compile(rb"[-+]?\d+\.\d+|\d[eE][-+]?\d")
+_MOST_FRACTIONS, _MOST_NUMBERS, _LONGEST_TEXT = 64, 512, 4096
+"""A head has at least a fractional number for each of its hidden features, or as many whole ones, or a coded text."""
+_LARGEST = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +44,28 @@ class Contents:
     """What is in a folder: its files, which may be links, and everything else with what it is."""
 
     files: tuple[str, ...]
-    others: tuple[str, ...]
-    """Folders that are empty, links or a tool's, and what is not a file: never taken over."""
+    others: tuple[tuple[str, str], ...]
+    """Folders that are empty, links or a tool's, and what is not a file, each with a word on it: never taken over."""
 
 
 def read_contents(folder: Path) -> Contents:
     """All entries of a folder, by their paths in it; folders end in `/`. Links to folders are not followed."""
-    files, others = [], []
+    files: list[str] = []
+    others: list[tuple[str, str]] = []
     for place, folders, names in os.walk(folder):
-        inside = Path(place).relative_to(folder)
-        tools = [name for name in folders if name in TOOL_FOLDERS and inside == Path()]
-        links = [name for name in folders if (Path(place) / name).is_symlink()]
-        others += [f"{inside / name}/" for name in tools]
-        others += [f"{inside / name}/ (a link)" for name in links if name not in tools]
-        if inside != Path() and not (folders or names):
-            others.append(f"{inside}/ (empty)")
+        inside = PurePosixPath(Path(place).relative_to(folder).as_posix())
+        tools = [name for name in folders if (name in TOOL_FOLDERS and place == str(folder)) or name in _JUNK]
+        links = [name for name in folders if (Path(place) / name).is_symlink() and name not in tools]
+        others += [(f"{inside / name}/", "") for name in tools]
+        others += [(f"{inside / name}/", "a link") for name in links]
+        if not (folders or names) and place != str(folder):
+            others.append((f"{inside}/", "empty"))
         folders[:] = sorted(name for name in folders if name not in (*tools, *links))
         for name in names:
-            if (Path(place) / name).is_file():
-                files.append((inside / name).as_posix())
+            if (Path(place) / name).is_file() and name not in _JUNK:
+                files.append(str(inside / name))
             else:
-                others.append(f"{(inside / name).as_posix()} (not a file)")
+                others.append((str(inside / name), "" if name in _JUNK else "not a file"))
     return Contents(tuple(sorted(files)), tuple(sorted(others)))
 
 
@@ -70,16 +78,13 @@ def left_behind(folder: Path, contents: Contents, manifest: CheckpointManifest) 
     is_sharded = manifest.format is WeightsFormat.SAFETENSORS and len(weights) > 1
     own = weights | ({INDEXES[0]} if is_sharded else set())
     left = {_top(name) for name in contents.files if name not in own and not _holds_no_head(folder / name)}
-    left |= {_top(name) for name in contents.others if "/" in name.partition(" (")[0].rstrip("/")}
-    left |= {name for name in contents.others if "/" not in name.partition(" (")[0].rstrip("/")}
+    for name, word in contents.others:
+        path = PurePosixPath(name)
+        is_inside = len(path.parts) > 1 and path.name not in _JUNK
+        left.add(_top(name) if is_inside else f"{name} ({word})" if word else name)
     if left.intersection(_module_folders(folder)):
         left.add("modules.json")  # it would name folders that aren't there
     return tuple(sorted(left))
-
-
-def is_left(name: str, left: Iterable[str]) -> bool:
-    """Whether a file stays behind, or the folder that holds it."""
-    return name in left or _top(name) in left
 
 
 def _top(name: str) -> str:
@@ -98,20 +103,37 @@ def _module_folders(folder: Path) -> Iterator[str]:
 
 
 def _holds_no_head(path: Path) -> bool:
-    """Whether a file is known to hold no weights: by its name, or as JSON without rows of numbers."""
+    """Whether a file is known to hold no weights: by its name, or by what it holds."""
     name = path.name.lower()
-    if name.endswith(".index.json"):
-        return False
-    if not name.endswith(".json"):
-        return any(fnmatchcase(name, pattern) for pattern in _WITHOUT_HEAD)
-    if any(fnmatchcase(name, pattern) for pattern in _JSON_WITHOUT_HEAD):
+    if any(fnmatchcase(name, pattern) for pattern in _PLAIN):
         return True
-    if path.stat().st_size > _LARGEST_JSON:
+    if name.endswith((*_WEIGHTS, ".index.json")):
         return False
-    return len(_FRACTION.findall(path.read_bytes())) < _MOST_FRACTIONS
+    if any(fnmatchcase(name, pattern) for pattern in _VOCABULARIES) or name.endswith((*_CODE, *_PICTURES)):
+        return True
+    if not name.endswith((*_TEXTS, ".model")) or path.stat().st_size > _LARGEST:
+        return False
+    content = path.read_bytes()
+    return _is_vocabulary(content) if name.endswith(".model") else _is_without_rows(content)
+
+
+def _is_vocabulary(content: bytes) -> bool:
+    """Whether a `.model` file is one of SentencePiece, which begins with its pieces, or of tiktoken, whose lines are a
+    token in base64 and its rank.
+    """
+    is_of_tiktoken = re.match(rb"[A-Za-z0-9+/=]+ \d+\r?\n", content) is not None
+    return is_of_tiktoken or (content[:1] == b"\n" and b"<unk>" in content[:2000])
+
+
+def _is_without_rows(content: bytes) -> bool:
+    """Whether a text has too few numbers, and no text long enough, to be a head."""
+    words = re.split(rb"[\s,;:\[\]{}\"']+", content)
+    is_coded = any(len(word) > _LONGEST_TEXT for word in words)
+    numbers = sum(word.lstrip(b"-+")[:1].isdigit() for word in words)
+    return not is_coded and numbers < _MOST_NUMBERS and len(_NUMBER.findall(content)) < _MOST_FRACTIONS
 
 
 def taken_names(names: Sequence[str], left: Iterable[str], *others: str) -> list[str]:
     """The files that are copied as they are: those that neither stay behind nor are `others`, which are written."""
     kept = set(left)
-    return [name for name in names if not is_left(name, kept) and name not in others]
+    return [name for name in names if not kept.intersection((name, _top(name))) and name not in others]

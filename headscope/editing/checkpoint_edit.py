@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -232,8 +233,9 @@ def _folder_of(request: Request, examined: Examined) -> Path:
             "give the folder of a whole checkpoint",
         )
     folder = with_name(Path(loadable(request, manifest).reference))
-    if examined.report.repaired is not None:
-        raise Unsupported(f"from_pretrained doesn't load {request.reference} as it is", "run `headscope repair` first")
+    if examined.report.needs_repair:
+        how = f"run `headscope repair {shlex.quote(request.reference)} -o DIR`, and edit DIR"
+        raise Unsupported(f"from_pretrained doesn't load {request.reference} as it is", how)
     is_part = request.location.subfolder or request.location.variant
     if manifest.kind is not CheckpointKind.LOCAL or not folder.is_dir() or is_part:
         raise Unsupported(
@@ -268,6 +270,9 @@ def _plan(examined: Examined, request: Request, wish: EditWish) -> _Plan:
         approximate.append("The padding token decides what is masked or read: scores of padded texts may change.")
     function_sentence = of_function(report.model.activation, function)
     approximate += [function_sentence] if function_sentence else []
+    named, old = wish.changes.labels, report.model.labels
+    if named is not None and tuple(named) != old and sorted(named) == sorted(old):
+        approximate.append("--labels gives the rows each other's names; --order moves the rows with their names.")
     config = edited_config(examined.manifest.config, [label.name for label in labels], wish.settings)
     _check_unicode(examined.manifest.config, config)
     if config == examined.manifest.config and not (labels or wish.merge_adapter):

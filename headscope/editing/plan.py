@@ -88,7 +88,15 @@ def _renamed(rows: _Rows, changes: LabelChanges) -> _Rows:
     return {name: replace(row, name=name) for name, row in zip(new, rows.values(), strict=True)}
 
 
+def _exact_name(name: str, rows: Iterable[str]) -> str:
+    """The class that a name in a list means: itself, or without the blanks around it, as in `A, B`."""
+    return name if name in rows else name.strip()
+
+
 def _dropped(rows: _Rows, changes: LabelChanges) -> _Rows:
+    drop = [_exact_name(name, rows) for name in changes.drop]
+    keep = None if changes.keep is None else [_exact_name(name, rows) for name in changes.keep]
+    changes = replace(changes, drop=drop, keep=keep)
     for name in (*changes.drop, *(changes.keep or ())):
         _check_known(name, rows)
     dropped = set(changes.drop)
@@ -106,6 +114,10 @@ def _merged(rows: _Rows, changes: LabelChanges) -> _Rows:
             raise UsageError(f"{name} is merged from {what}", "write --merge A+B=C with different classes")
         for part in parts:
             _check_known(part, rows)
+        joined = {"+".join(parts[at:end]) for at in range(len(parts)) for end in range(at + 2, len(parts) + 1)}
+        both = sorted(joined.intersection(rows))
+        if both:
+            raise UsageError(f"{both[0]} is a class, and could also be several", "give the merge in a --labels-file")
         if name in rows and name not in parts:
             raise UsageError(f"there is a class {name} already", "give the merged one another name")
         _check_name(name)
@@ -149,6 +161,8 @@ def _new_row(name: str, init: str, known: _Rows) -> EditedLabel:
 def _ordered(rows: _Rows, changes: LabelChanges) -> _Rows:
     if changes.order is None:
         return rows
+    changes = replace(changes, order=[_exact_name(name, rows) for name in changes.order])
+    assert changes.order is not None
     known = set(changes.order)
     unknown, missing = (
         [name for name in changes.order if name not in rows],
@@ -264,6 +278,14 @@ def _read_addition(text: str) -> tuple[str, str]:
     return (name, init) if sign else (text, "zero")
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises ValueError for a key that is there twice, of which JSON would keep the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
 def read_changes_file(path: Path) -> dict[str, Any]:
     """The changes in a JSON file: an object with the fields of `LabelChanges`, or a list, which is the order.
 
@@ -272,7 +294,7 @@ def read_changes_file(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UsageError(f"{path} is too large for a list of classes", "check what the file is")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
     except (OSError, ValueError, RecursionError) as err:
         raise UsageError(f"{path} can't be read as JSON: {err}", "give a JSON list of class names") from err
     if isinstance(found, list):

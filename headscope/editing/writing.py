@@ -123,6 +123,7 @@ def staged(output: Path) -> Iterator[Path]:
     lock = None
     try:
         folder.mkdir(0o700)  # inside the try: a signal may come as soon as it is there
+        folder.chmod(0o700)  # a umask may take the owner's own permissions
         lock = _locked(folder)
         yield folder
     except OSError as err:
@@ -141,7 +142,10 @@ def _locked(folder: Path) -> int | None:
     """A descriptor that holds the lock of a folder; None where another process has it, or there are no locks."""
     if fcntl is None:
         return None
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # somebody else's
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -168,7 +172,7 @@ def _failed(output: Path, err: OSError) -> WriteFailed:
 def put_in_place(folder: Path, output: Path, backup: Path | None, sources: Sequence[Path]) -> None:
     """Makes a folder the result by renaming it; what is there is kept as `backup`, or is an empty folder.
 
-    The result has no permissions that `sources`, the folders that it was made of, don't have.
+    The result has no permissions that `sources`, the folders and files that it was made of, don't have.
     """
     limit_permissions(folder, sources, output)
     for path in (*folder.rglob("*"), folder):  # files that a library wrote too
@@ -191,17 +195,22 @@ def limit_permissions(folder: Path, sources: Sequence[Path], output: Path) -> No
     sources share, and that the process gives to new files.
     """
     own_files, own_folders = _modes_of_new(folder)
-    files = [item for source in sources for item in source.iterdir() if item.is_file()]
+    given = [source for source in sources if source.is_file()]
+    sources = [source for source in sources if source.is_dir()]
+    files = [*given, *(item for source in sources for item in source.iterdir() if item.is_file())]
     shared = _shared_mode(files, own_files)
     for path in folder.rglob("*"):
         status = path.lstat()
         if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
             continue  # a link: its permissions are those of the source
         same = [source / path.relative_to(folder) for source in sources if (source / path.relative_to(folder)).exists()]
+        same += [source for source in given if source.name == path.name]
         if path.is_dir():
             path.chmod(_shared_mode(same or sources, own_folders) | _OWNER_IN_FOLDER)
         else:
-            path.chmod((_shared_mode(same, 0o7777) if same else shared) | _OWNER)
+            mode = _shared_mode(same, 0o7777) if same else shared
+            # of several sources, each file may hold something of each
+            path.chmod((mode if len(sources) + len(given) == 1 else mode & shared) | _OWNER)
     places = [*sources, *([output] if output.is_dir() else [])]
     folder.chmod(_shared_mode(places, own_folders) | _OWNER_IN_FOLDER)
 

@@ -142,7 +142,7 @@ class RowFile:
         if is_row(row):
             seen(row)
             self._append(b"\n")
-        elif rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest) or not rest.strip(b"\0"):
+        elif row is None and (rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest) or not rest.strip(b"\0")):
             os.ftruncate(self._file, whole)
         else:
             raise UsageError(f"the last line of {self.path} isn't a row of a scan", ANOTHER)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -54,12 +55,12 @@ class RowFolder(LoggedTable):
 
     def _write_out(self) -> None:
         """Writes the log as Parquet; a log without rows is removed."""
-        new = self.path / "_new"
+        new = self.path / f"_new-{secrets.token_hex(4)}"  # no folder of somebody: it is removed in the end
         if not self._log.size:
             self._log.path.unlink(missing_ok=True)
             return
         try:
-            shutil.rmtree(new, ignore_errors=True)
+            _remove_unfinished(self.path)
             self._log.sync()
             write_dataset(self._log.rows(), str(new))
             for file in _files(new):
@@ -74,6 +75,13 @@ class RowFolder(LoggedTable):
             ) from err
         finally:
             shutil.rmtree(new, ignore_errors=True)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Removes what a killed scan had begun to write: folders of our names that hold files of a table only."""
+    for place in folder.glob("_new-" + "[0-9a-f]" * 8):
+        if not place.is_symlink() and all(path.is_dir() or path.name == _OWN for path in place.rglob("*")):
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def write_dataset(rows: Iterator[TableRow], folder: str, part: str = _PART, system: Any = None) -> None:
@@ -155,7 +163,7 @@ def _restore_log(folder: Path) -> None:
     own = [file for file in _files(folder) if file.name == _OWN]
     if not own or _log_of(folder) is not None:
         return
-    temporary = folder / f"{ROW_LOG}.new"
+    temporary = folder / f"{ROW_LOG}.{secrets.token_hex(4)}"
     try:
         with temporary.open("w", encoding="utf-8") as stream:
             for row in (row for file in own for row in _rows_of_part(file)):

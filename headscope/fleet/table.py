@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import secrets
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
@@ -136,7 +137,7 @@ class RowSheet(LoggedTable):
             self._log.path.unlink(missing_ok=True)
             return
         target = Path(os.path.realpath(self.path))
-        new = target.with_name(f"{target.name}{_LOG}.new")
+        new = target.with_name(f"{target.name}{_LOG}.{secrets.token_hex(4)}")
         try:
             with new.open("w", encoding="utf-8-sig", newline="") as stream:  # the mark without which Excel guesses
                 writer = csv.writer(stream, lineterminator="\n")

@@ -73,7 +73,7 @@ def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
         f"config.json names several classes: {', '.join(named)}": len(named) > 1,
         f"config.json names {named[0] if named else ''}, which is what engines load: {_SAVE_FIRST}": bool(named)
         and named[0] != own,
-        "the facts don't cover damaged weight files": report.repaired is not None,
+        "the facts don't cover damaged weight files": report.needs_repair,
         "headscope doesn't know which weights of the model the checkpoint holds": not report.is_compared
         or bool(report.unknown),
         "the checkpoint doesn't hold all the weights of the model, and engines differ in what they do then": bool(

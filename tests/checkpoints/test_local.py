@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from saving import save_safetensors, save_sharded_safetensors, save_torch_zip
 from transformers import BertModel
 
+import headscope
 from headscope.checkpoints import read_manifest
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
@@ -371,3 +372,13 @@ def test_a_variant_is_named_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match=r"only as a variant: model\.fp16\.safetensors"):
         read_manifest(Location(str(tmp_path)))
     assert read_manifest(Location(str(tmp_path / "model.fp16.safetensors"))).tensors
+
+
+def test_what_a_module_of_headscope_code_saved_is_said_to_be_that_and_not_repaired(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "classifier.json").write_text('{"vector": "mean"}')
+    save_file({"base.pooler.dense.weight": torch.zeros(2, 2)}, tmp_path / "classifier.safetensors")
+    for use in (headscope.inspect, lambda path: headscope.repair(path, tmp_path.parent / "other")):
+        with pytest.raises(HeadscopeError, match="`headscope code` saved") as caught:
+            use(tmp_path)
+        assert "Classifier.load" in caught.value.hint

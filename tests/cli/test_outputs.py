@@ -225,3 +225,56 @@ def test_the_cache_removes_its_own_entries_only(tmp_path: Path, monkeypatch: pyt
     for at in range(3):
         cache.Cache(tmp_path).save(f"{at}" * 40, cache.StoredFile("name", "kind", at))
     assert (tmp_path / "config.json").exists() and len(list(tmp_path.glob("*-storedfile.json"))) == 1
+
+
+def scan_of(folders: dict[str, Path], *more: str) -> int:
+    return main(["scan", str(folders["plain"]), *more, "-q"])
+
+
+def test_a_scan_leaves_folders_and_files_beside_its_tables(folders: dict[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    table = tmp_path / "table"
+    shutil.copytree(folders["plain"], table / "_new")
+    before = digests(table / "_new")
+    assert scan_of(folders, "-o", f"{table}/") != 2 and digests(table / "_new") == before
+    (tmp_path / "rows.csv.jsonl.new").symlink_to(table / "_new" / "tokenizer.json")
+    assert scan_of(folders, "-o", str(tmp_path / "rows.csv")) != 2 and digests(table / "_new") == before
+    (tmp_path / "mine.jsonl").write_text('{"reference": "my text", "label": 1}')
+    assert scan_of(folders, "-o", str(tmp_path / "mine.jsonl"), "--resume") == 2
+    assert (tmp_path / "mine.jsonl").read_text() == '{"reference": "my text", "label": 1}'
+
+
+def test_what_a_run_reads_by_a_list_or_a_project_is_not_its_output(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot, listed, baseline = tmp_path / "snap.json", tmp_path / "list.txt", tmp_path / "base.json"
+    headscope.snapshot(folders["plain"], snapshot)
+    listed.write_text(f"{snapshot}\n")
+    before = snapshot.read_bytes()
+    assert main(["scan", "--from", str(listed), "-o", str(tmp_path / "o.jsonl"), "--summary", str(snapshot)]) == 2
+    assert main(["check", str(snapshot), "--write-baseline", str(baseline)]) in (0, 1, 3)
+    (tmp_path / "pyproject.toml").write_text('[tool.headscope]\nbaseline = "base.json"\n')
+    monkeypatch.chdir(tmp_path)
+    kept = baseline.read_bytes()
+    for name in ("pyproject.toml", "base.json"):
+        assert main(["check", str(snapshot), "-o", name]) == 2
+    assert main(["check", str(snapshot), "-o", "x.json", "--json", "--write-baseline", "x.json"]) == 2
+    assert main(["check", str(snapshot), "--baseline", "base.json", "--write-baseline", "base.json"]) in (0, 1, 3)
+    assert snapshot.read_bytes() == before and kept.startswith(b"{")
+
+
+@pytest.mark.parametrize(
+    "weights", ["tf_model.h5", "flax_model.msgpack", "last.pt", "model.onnx", "consolidated.00.pth"]
+)
+@pytest.mark.parametrize("name", ["params.json", "labels.txt", "args.json", "notes.csv", "own.py", "logo.svg"])
+def test_texts_beside_weights_of_any_kind_stay(weights: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / weights).write_bytes(b"\0")
+    text = '# checked with headscope 1\nreference,label\n"tool_version": 1\n'
+    (tmp_path / name).write_text(text)
+    assert main(["env", "-o", str(tmp_path / name)]) == 2 and (tmp_path / name).read_text() == text
+
+
+def test_a_report_with_a_common_name_can_be_written_again(tmp_path: Path) -> None:
+    for name in ("tokenizer-report.json", "check_config.json", "vocabulary-check.json", "LICENSES.json"):
+        for _ in range(2):
+            assert main(["env", "--json", "-o", str(tmp_path / name)]) == 0

@@ -189,7 +189,7 @@ def test_what_may_hold_the_old_head_stays_behind_and_is_listed_with_everything_e
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_bytes(b"x")
     (source / "rows.json").write_text(json.dumps([at + 0.5 for at in range(100)]))
-    for name, text in {"thresholds.json": '{"a": 0.5}', "notes.txt": "n", "assets/a.png": "p", "emoji_vocab.bin": "v",
+    for name, text in {"thresholds.json": '{"a": 0.5}', "notes.txt": "n", "assets/a.png": "p", "emoji_vocab.txt": "v",
                        ".git/HEAD": "h", ".cache/x": "c"}.items():  # fmt: skip
         (source / name).parent.mkdir(exist_ok=True)
         (source / name).write_text(text)
@@ -203,7 +203,7 @@ def test_what_may_hold_the_old_head_stays_behind_and_is_listed_with_everything_e
     expected |= {"rows.json", ".git/", ".cache/", "empty/ (empty)", "deep/", "linked/ (a link)"}
     assert set(found.left_out) == expected | {"broken (not a file)", "pipe (not a file)"}
     there = {path.relative_to(tmp_path / "new").as_posix() for path in (tmp_path / "new").rglob("*") if path.is_file()}
-    assert {"thresholds.json", "notes.txt", "assets/a.png", "emoji_vocab.bin", "tokenizer.json"} <= there
+    assert {"thresholds.json", "notes.txt", "assets/a.png", "emoji_vocab.txt", "tokenizer.json"} <= there
     assert not there.intersection(HEADS)
 
 
@@ -243,6 +243,7 @@ def test_an_edit_that_is_ended_while_it_writes_leaves_the_source_and_no_result(t
     room.mkdir()
     before = digests(source)
     command = [sys.executable, "-m", "headscope", "edit", str(source), "-o", str(room / "new"), "--drop", "bad"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job hands on that it is ignored
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while not list(room.iterdir()) and process.poll() is None:
             time.sleep(0.005)
@@ -256,3 +257,78 @@ def test_an_edit_that_is_ended_while_it_writes_leaves_the_source_and_no_result(t
             headscope.edit(source, room / "new", drop="bad", dry_run=True)
     else:
         assert code == {signal.SIGINT: 130}.get(number, 128 + number) and not left  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["license_plate_head.safetensors", "notice_head.pt", "merges_model.pt", "vocab_classifier.onnx", "vocab_head.npy",
+     "sentencepiece_head.model", "eval_results.json", "head_config.json", "head.csv", "head.txt", "head.yml",
+     "whole.json", "coded.json"],
+)  # fmt: skip
+def test_a_head_under_the_name_of_something_else_stays_behind(tmp_path: Path, name: str) -> None:
+    source = make_classifier(tmp_path / "old")
+    rows = {"whole.json": json.dumps([7] * 1000), "coded.json": json.dumps("A1" * 5000)}
+    (source / name).write_text(rows.get(name, json.dumps([0.125 + at for at in range(300)])))
+    found = headscope.edit(source, tmp_path / "new", drop="bad")
+    assert name in found.left_out and not (tmp_path / "new" / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("prophetnet.tokenizer", b"a\n"), ("tiktoken.model", b"IQ== 0\nIg== 1\n"), ("tekken.json", b"{}"),
+        ("sp.model", b"\n\x0e\n\x05<unk>\x15"), ("unigram.json", json.dumps([at + 0.5 for at in range(500)]).encode()),
+        ("1_Pooling/config.json", b"{}"), ("code/own.py", b"x = [0.5] * 100"), ("chat_template.jinja", b"{{ x }}"),
+    ],
+)  # fmt: skip
+def test_what_the_result_needs_is_taken_over_whatever_is_beside_it(tmp_path: Path, name: str, content: bytes) -> None:
+    source = make_classifier(tmp_path / "old")
+    (source / name).parent.mkdir(exist_ok=True)
+    (source / name).write_bytes(content)
+    (source / name).with_name(".DS_Store").write_bytes(b"\0")
+    (source / name).with_name("__pycache__").mkdir()
+    found = headscope.edit(source, tmp_path / "new", drop="bad")
+    assert (tmp_path / "new" / name).read_bytes() == content
+    assert sum(item.endswith((".DS_Store", "__pycache__/")) for item in found.left_out) == 2
+
+
+def test_blanks_around_a_name_belong_to_it(tmp_path: Path) -> None:
+    source = make_classifier(tmp_path / "old")
+    names = {0: " bad", 1: "bad", 2: "ok"}
+    config = json.loads((source / "config.json").read_text())
+    config |= {"id2label": names, "label2id": {name: at for at, name in names.items()}}
+    (source / "config.json").write_text(json.dumps(config))
+    assert [label.source for label in headscope.edit(source, tmp_path / "new", keep=" bad,ok").labels] == [0, 2]
+    assert [label.source for label in headscope.edit(source, tmp_path / "other", keep="bad, ok").labels] == [1, 2]
+
+
+def test_the_permissions_of_a_private_head_and_of_a_private_configuration_stay(tmp_path: Path) -> None:
+    from headscope.editing.writing import limit_permissions
+
+    places = [tmp_path / name for name in ("adapter", "trained", "made")]
+    for place in places:
+        place.mkdir(mode=0o755)
+        (place / "adapter_model.safetensors").write_bytes(b"x")
+    places[1].chmod(0o700)
+    (places[1] / "model.safetensors").write_bytes(b"x")
+    (places[1] / "model.safetensors").chmod(0o600)
+    private = tmp_path / "config.json"
+    private.write_text("{}")
+    private.chmod(0o600)
+    (places[2] / "config.json").write_text("{}")
+    (places[2] / "new.safetensors").write_bytes(b"x")
+    limit_permissions(places[2], [*places[:2], private], tmp_path / "none")
+    assert modes(places[2])["config.json"] == modes(places[2])["adapter_model.safetensors"] == 0o600
+    assert modes(places[2])["."] == 0o700
+
+
+def test_a_leftover_that_can_not_be_opened_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headscope.editing import writing
+
+    (tmp_path / ".new.headscope-11112222").mkdir()
+
+    def refused(path: Any, *given: Any) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(writing.os, "open", refused)
+    writing.warn_of_unfinished(tmp_path / "new")

@@ -14,7 +14,7 @@ import headscope
 from headscope.cli.app import main
 from headscope.editing.repair import run as repairing
 from headscope.editing.repair.proof import prove_repair
-from headscope.errors import UsageError
+from headscope.errors import HeadscopeError, UsageError
 from tests.families import FAMILIES
 
 State = dict[str, torch.Tensor]
@@ -32,9 +32,14 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def model_of(seed: int, family: str = "bert", **sizes: int) -> Any:
-    torch.manual_seed(seed)
+    """A model whose numbers are those of its seed alone: `build` has a seed too, which is always the same."""
     found = FAMILIES[family]
-    return found.build(found.classifier, **(found.pad_token | _LABELS | sizes))
+    model = found.build(found.classifier, **(found.pad_token | _LABELS | sizes))
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for item in model.parameters():
+            item.add_(torch.randn(item.shape))
+    return model
 
 
 def state_of(seed: int, prefix: str = "", **options: Any) -> State:
@@ -280,10 +285,10 @@ def test_trained_tensors_without_a_place_make_a_repair_incomplete(name: str, tmp
     assert (code, report["verdict"], set(report["proof"]["lost"])) == (1, "incomplete", lost)
     record = json.loads((tmp_path / "new" / "headscope-repair.json").read_text())
     assert (record["verdict"], set(record["proof"]["lost"])) == ("incomplete", lost)
-    assert report["not_taken"] == ([] if lost else ["crf (1 tensor)"])
+    assert report["not_taken"] == ([] if lost else ["crf (1 tensor, [3, 3])"])
     assert main(["repair", str(folder), "-o", str(tmp_path / "other"), "-q"]) == 1
     said = capsys.readouterr().out
-    assert all(key in said for key in lost or ["crf (1 tensor)"]) and "Proven" not in said
+    assert all(key in said for key in lost or ["crf (1 tensor, [3, 3])"]) and "Proven" not in said
     assert main(["inspect", str(folder)]) in (0, 3)
     screen = " ".join(capsys.readouterr().out.split())
     assert "41 tensors of 41" not in screen or not lost
@@ -358,7 +363,10 @@ def test_the_class_tells_which_of_several_is_the_model(tmp_path: Path) -> None:
     (state,) = headscope.inspect(folder).checkpoint.states
     assert not state.is_ambiguous and [item.take for item in state.candidates] == ["model", "projection"]
     found = headscope.repair(folder, tmp_path / "guessed")
-    assert found.verdict.value == "incomplete" and found.not_taken == ("projection (1 tensor)",)
+    assert found.verdict.value == "incomplete" and found.not_taken == (
+        "projection (1 tensor, [4, 4])",
+        "steps (1 tensor, [])",
+    )
     assert headscope.repair(folder, tmp_path / "taken", take="model").verdict.value == "proven"
     other = headscope.repair(folder, tmp_path / "other", take="projection")
     assert other.verdict.value == "refused" and other.proof.loads is False
@@ -375,6 +383,8 @@ def test_names_choose_one_after_the_other(tmp_path: Path) -> None:
     loads(tmp_path / "new", state_of(6))
     with pytest.raises(UsageError, match="none of the models"):
         headscope.repair(tmp_path / "old", tmp_path / "other", take=["checkpoint-8", "nonsense"])
+    with pytest.raises(UsageError, match="are two models"):
+        headscope.repair(tmp_path / "old", tmp_path / "other", take=["checkpoint-8", "student.", "teacher."])
     with pytest.raises(UsageError, match="take it"):
         headscope.repair(tmp_path / "new", tmp_path / "other", take="teacher.")
 
@@ -397,3 +407,14 @@ def test_a_list_of_checkpoints_names_the_models(tmp_path: Path) -> None:
     told = {Path(row.reference).name: row.reason for row in rows}
     assert "student." in told["student-and-teacher"] and "teacher." in told["student-and-teacher"]
     assert "best.pt" in told["best-and-last"] and "last.pt" in told["best-and-last"]
+
+
+def test_nothing_is_written_from_a_checkpoint_that_may_be_two(tmp_path: Path) -> None:
+    folder = configured(tmp_path / "old")
+    save(state_of(1, "student.") | state_of(5, "teacher."), folder / _BIN)
+    with pytest.raises(HeadscopeError, match=r"load.* as they are") as caught:
+        headscope.code(folder)
+    assert "headscope repair" in caught.value.hint
+    with pytest.raises(HeadscopeError) as caught:
+        headscope.edit(folder, tmp_path / "new", temperature=2.0)
+    assert "headscope repair" in caught.value.hint and not (tmp_path / "new").exists()

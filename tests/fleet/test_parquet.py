@@ -197,7 +197,7 @@ class Killed(BaseException):
 STEPS = ((dataset, "write_dataset"), (os, "fsync"), (Path, "mkdir"), (Path, "replace"), (shutil, "rmtree"))
 
 
-@pytest.mark.parametrize("step", range(1, 14))
+@pytest.mark.parametrize("step", range(1, 13))
 @pytest.mark.parametrize("is_done", [False, True])
 def test_a_kill_at_any_step_of_writing_parquet_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, is_done: bool
@@ -244,13 +244,13 @@ def test_a_kill_at_any_step_of_writing_parquet_loses_nothing(
 
 def test_a_kill_amid_a_parquet_file_is_seen_by_no_reader(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.parquet", range(4))
-    half = path / "_new" / "verdict=passed" / "part-0.parquet"
+    half = path / "_new-0123abcd" / "verdict=passed" / "part-0.parquet"
     half.parent.mkdir(parents=True)
     half.write_bytes((path / "verdict=passed" / "part-0.parquet").read_bytes()[:-20])
     assert counted(path) == dict.fromkeys(expected(range(4)), 1)
     written(path, range(4, 6), go_on=True)
     assert counted(path) == dict.fromkeys(expected(range(6)), 1)
-    assert not (path / "_new").exists()
+    assert not list(path.glob("_new*"))
 
 
 # Bad input

@@ -34,6 +34,8 @@ class Gate:
     profile: Profile | None
     selection: Selection
     models: tuple[str, ...] = ()
+    read: tuple[Path, ...] = ()
+    """The files that it was read from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,8 @@ def read_gate(
     selection = select(rules, ignores, fail_on or _text_setting(settings, "fail-on", place) or "error")
     if file is not None:
         selection = replace(selection, baseline=_baseline(file))
-    return Gate(read_profile(profile or _text_setting(settings, "for", place)), selection, models)
+    read = (place, *map(Path, models), *([] if file is None else [file]))
+    return Gate(read_profile(profile or _text_setting(settings, "for", place)), selection, models, read)
 
 
 def _model(name: str, folder: Path, home: Path) -> str:

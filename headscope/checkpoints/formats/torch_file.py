@@ -45,14 +45,15 @@ def read_torch_value(source: ByteSource) -> tuple[Any, set[str]]:
     return _value(source, names), names
 
 
-def torch_places(source: ByteSource) -> Callable[[str], tuple[int, int] | None]:
+def torch_places(source: ByteSource, inside: str = "") -> Callable[[str], tuple[int, int] | None]:
     """What tells where the data of a tensor is by its key: its first byte, and the byte after the last.
 
     A tensor that isn't there, whose elements are in another order (a transposed view) or whose file was written by a
-    big-endian machine has no place. Raises Malformed or Unsupported, as `read_torch_headers` does.
+    big-endian machine has no place. `inside` is the key of the dict that holds the tensors. Raises Malformed or
+    Unsupported, as `read_torch_headers` does.
     """
-    value, start_of = locate_torch_value(source)
-    tensors = _state_in(value)
+    value, start_of = locate_torch_value(source, set() if inside else None)
+    tensors = _state_in(value.get(inside) if inside and isinstance(value, dict) else value)
 
     def place_of(key: str) -> tuple[int, int] | None:
         tensor = tensors.get(key)
@@ -201,7 +202,7 @@ def _storages_in(value: Any) -> dict[str, PickledStorage]:
             found[item.storage.key] = item.storage
         elif isinstance(item, dict | list | tuple | Opaque) and id(item) not in seen:
             seen.add(id(item))
-            parts = (item.state, *item.arguments) if isinstance(item, Opaque) else item
+            parts = (item.state, *item.arguments, *item.items) if isinstance(item, Opaque) else item
             left += parts.values() if isinstance(parts, dict) else parts
     return found
 

@@ -2,11 +2,14 @@
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path, PurePath
 from typing import Any
 
-from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
+from headscope.checkpoints.formats.bytes import ByteSource
+from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value, torch_places
+from headscope.checkpoints.states.held_tensors import groups_but, tensor_groups
 from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, found_between, repair_by
 from headscope.checkpoints.states.training_file import WRITTEN, SaveInside, on_imports
 from headscope.errors import HeadscopeError, Unsupported
@@ -26,8 +29,10 @@ def find_deepspeed(place: StatePlace) -> Found | None:
     steps = sorted({str(path.parent) for name in place.names if _RANK.fullmatch((path := PurePath(name)).name)})
     if not steps:
         return None
+    several = CheckpointState(StateKind.DEEPSPEED, "DeepSpeed", "Here are several checkpoints of DeepSpeed.", ())
     if "." in steps:
-        return _found(place, place, "", ("it is a step folder of a DeepSpeed checkpoint",))
+        option = (".", _found(place, place, "", ("it is a step folder of a DeepSpeed checkpoint",)))
+        return found_between([option], several)
     named = [step for step in steps if _latest(place, step) == PurePath(step).name]
     options = []
     for step in steps if place.read is None else named or steps:  # in a repository, each is a request
@@ -35,8 +40,15 @@ def find_deepspeed(place: StatePlace) -> Found | None:
         said += [f"`latest` names {PurePath(step).name}"] if step in named else []
         said += [f"{_SCRIPT} is beside {'it' if len(steps) == 1 else 'them'}"] if _has_script(place, step) else []
         options.append((step, _found(place, place.within(step), step, tuple(said))))
-    several = CheckpointState(StateKind.DEEPSPEED, "DeepSpeed", "Here are several checkpoints of DeepSpeed.", ())
     return found_between(options, several, named[0] if len(named) == 1 else "")
+
+
+def without_deepspeed(place: StatePlace) -> StatePlace:
+    """The place without the files of DeepSpeed in it, and without the folders that hold some."""
+    tops = {name.partition("/")[0] for name in place.names if _RANK.fullmatch(PurePath(name).name)}
+    parts = (_MODEL, _OPTIMIZER)
+    left = (name for name in place.names if name.partition("/")[0] not in tops and not name.endswith(parts))
+    return replace(place, names=tuple(left))
 
 
 def rank_files(step: Path) -> tuple[list[str], list[str]]:
@@ -73,7 +85,7 @@ def _found(place: StatePlace, inside: StatePlace, step: str, said: tuple[str, ..
     stage = "ZeRO-3" if any(name.startswith("zero_pp_rank_") for name in models) else "ZeRO-1 or 2"
     stage = stage if optimizers else "no ZeRO"
     held = f"{counted(len(models), '*' + _MODEL + ' file')} and {counted(len(optimizers), '*' + _OPTIMIZER + ' file')}"
-    tensors, imported = _read_partition(inside, models)
+    tensors, imported, left_out = _read_partition(inside, models)
     state = CheckpointState(
         StateKind.DEEPSPEED,
         tool="DeepSpeed",
@@ -82,7 +94,44 @@ def _found(place: StatePlace, inside: StatePlace, step: str, said: tuple[str, ..
         evidence=(*said, f"{step or 'the folder'} holds {held} ({stage})", *on_imports(imported)),
         repair=_repair(place, step, models, split=bool(optimizers)),
     )
-    return Found(state, tensors, WRITTEN)
+    if reason := _unjoined(inside, models, has_optimizer=bool(optimizers)):
+        return Found(replace(state, repair=None, remedy=_OWN_TOOL, evidence=(*state.evidence, reason)))
+    return Found(state, tensors, WRITTEN, left_out)
+
+
+_OWN_TOOL = "Join them with the tool of the framework that trained the model."
+
+
+def _unjoined(step: StatePlace, models: list[str], *, has_optimizer: bool) -> str:
+    """Which parts of the model headscope doesn't join; "" where the files of the ranks hold a whole model each."""
+    others = [name for name in step.top() if name.endswith(_MODEL[1:]) and name not in models]
+    if others:
+        holding = "holds" if len(others) == 1 else "hold"
+        return f"{few_of(others)} {holding} layers or experts, which headscope doesn't join"
+    ranks = {name.partition("mp_rank_")[2]: name for name in models}
+    if len(ranks) == 1 or (not has_optimizer and step.read is None and _hold_the_same(step, tuple(ranks.values()))):
+        return ""
+    return f"the weights are parts of {len(ranks):,} model-parallel ranks, which headscope doesn't join"
+
+
+def _hold_the_same(step: StatePlace, names: tuple[str, ...]) -> bool:
+    """Whether the state dicts in files are equal, number by number."""
+    try:
+        headers = [{(item.key, item.shape, item.dtype) for item in _read_partition(step, [name])[0] or ()}
+                   for name in names]  # fmt: skip
+        places = [torch_places(step.open(name), "module") for name in names]
+        return all(held == headers[0] for held in headers) and all(
+            len({_numbers(step.open(name), place_of(key)) for name, place_of in zip(names, places, strict=True)}) == 1
+            for key, _, _ in headers[0]
+        )
+    except HeadscopeError:
+        return False
+
+
+def _numbers(source: ByteSource, place: tuple[int, int] | None) -> bytes:
+    if place is None:
+        raise Unsupported(f"a tensor in {source.name} has no place", "")
+    return sha256(source.read_at(place[0], place[1] - place[0])).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +178,16 @@ def _repair(place: StatePlace, step: str, models: list[str], *, split: bool) -> 
     )
 
 
-def _read_partition(step: StatePlace, models: list[str]) -> tuple[tuple[TensorHeader, ...] | None, tuple[str, ...]]:
-    """The tensors that the parts belong to, and what loading the file of the first process imports."""
+def _read_partition(
+    step: StatePlace, models: list[str]
+) -> tuple[tuple[TensorHeader, ...] | None, tuple[str, ...], tuple[str, ...]]:
+    """The tensors that the parts belong to, what loading the file of the first process imports, and what is beside."""
     try:
         value, imported = read_torch_value(step.open(models[0]))
     except HeadscopeError:
-        return None, ()
-    return (_tensors(value) if isinstance(value, dict) else None), tuple(sorted(imported))
+        return None, (), ()
+    left_out = groups_but(tensor_groups(value), ("module",), ("frozen_param_fragments",))
+    return (_tensors(value) if isinstance(value, dict) else None), tuple(sorted(imported)), left_out
 
 
 def _tensors(value: dict[Any, Any]) -> tuple[TensorHeader, ...] | None:

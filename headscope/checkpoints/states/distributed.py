@@ -7,16 +7,9 @@ from typing import Any, TypeGuard
 
 from headscope.checkpoints.formats.pickle.interpreter import read_pickle
 from headscope.checkpoints.formats.pickle.values import Global, Opaque
+from headscope.checkpoints.states.held_tensors import groups_in_words, place_as_name
 from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, found_between, repair_by
-from headscope.checkpoints.states.training_file import (
-    WRITTEN,
-    SaveInside,
-    groups_but,
-    is_trained,
-    on_imports,
-    place_as_name,
-    place_in_dict,
-)
+from headscope.checkpoints.states.training_file import WRITTEN, SaveInside, is_trained, on_imports, place_in_dict
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted
@@ -31,11 +24,12 @@ Path = tuple[str | int, ...]
 def find_distributed(place: StatePlace) -> Found | None:
     """The state of a place with a distributed checkpoint in it or in a folder of it, but for those of optimizers."""
     folders = [folder for folder in ("", *place.folders()) if _is_one(place, folder)]
-    models = [folder for folder in folders if "optim" not in folder] or folders
+    found = {folder: list(_models_in(place, folder)) for folder in folders}
+    models = {folder: held for folder, held in found.items() if any(item.tensors != () for _, item in held)} or found
     options = [
-        (":".join(filter(None, (folder if len(models) > 1 else "", inside))) or folder or ".", found)
-        for folder in models
-        for inside, found in _models_in(place, folder)
+        (":".join(filter(None, (folder if len(models) > 1 else "", inside))) or folder or ".", item)
+        for folder, held in models.items()
+        for inside, item in held
     ]
     several = CheckpointState(StateKind.DISTRIBUTED, "", "Several models are here as distributed checkpoints.", ())
     return found_between(options, several)
@@ -61,7 +55,8 @@ def _models_in(place: StatePlace, folder: str) -> Iterator[tuple[str, Found]]:
         said += on_imports(imported)
         repair = _repair(folder or ".", path, weights_only=not has_objects) if tensors else None
         state = CheckpointState(StateKind.DISTRIBUTED, tool, sentence, tuple(said), repair)
-        yield place_as_name(path), Found(state, tensors or None, WRITTEN, groups_but(path, groups))
+        others = {name: [header.shape for header in held] for name, held in groups.items() if held and name != path}
+        yield place_as_name(path), Found(state, tensors, WRITTEN, groups_in_words(others))
 
 
 def _is_one(place: StatePlace, folder: str) -> bool:
@@ -80,8 +75,9 @@ def _metadata(content: bytes) -> tuple[dict[Any, Any], tuple[str, ...]]:
 def _tensors(metadata: dict[Any, Any]) -> dict[Path, tuple[TensorHeader, ...]]:
     """The trained tensors by their place in the saved dict, under the keys that they have there."""
     groups: dict[Path, list[TensorHeader]] = {}
+    states = _states_of_optimizers(metadata.get("planner_data"))
     for _, path, header in _stored(metadata):
-        if not _is_of_an_optimizer(path):
+        if states.isdisjoint(path[:length] for length in range(len(path) + 1)):
             groups.setdefault(path, []).append(header)
     found = {path: tuple(headers) for path, headers in groups.items() if any(map(is_trained, headers))}
     return found or {(): ()}
@@ -94,11 +90,11 @@ def _has_objects(metadata: dict[Any, Any]) -> bool:
     return any(isinstance(item, Opaque) and item.made_by.endswith(".BytesStorageMetadata") for item in items)
 
 
-def _is_of_an_optimizer(path: Path) -> bool:
-    """Whether a place in the saved dict is one that optimizers and schedulers write: `optimizer`, `state`, a number."""
-    return any(
-        isinstance(part, int) or part == "state" or any(word in part for word in ("optim", "sched")) for part in path
-    )
+def _states_of_optimizers(planned: Any) -> set[Path]:
+    """The places of what optimizers keep of each weight: each is beside its `param_groups`, whatever it is in."""
+    paths = [_path_of(key, planned) for key in planned] if isinstance(planned, dict) else []
+    begins = [path[: path.index("param_groups")] for path in paths if "param_groups" in path]
+    return {(*begin, "state") for begin in begins}
 
 
 def _stored(metadata: dict[Any, Any]) -> Iterator[tuple[str, Path, TensorHeader]]:

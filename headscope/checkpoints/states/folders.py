@@ -16,6 +16,7 @@ from headscope.facts.counting import counted, few_of
 _STEP = re.compile(r"checkpoint-(\d{1,18})")
 _STATE = "trainer_state.json"
 _CONFIG = "config.json"
+_PIPELINES = {"modules.json", "model_index.json"}
 _LARGEST = 1e18
 
 
@@ -38,17 +39,22 @@ class TakeFolder(ReadyAction):
 
 
 def find_trainer_output(place: StatePlace) -> Found | None:
-    """The state of an output folder of Transformers' Trainer: the checkpoints are in folders inside."""
+    """The state of an output folder of Transformers' Trainer, or of another one with checkpoints in folders inside.
+
+    The folders of a pipeline, as of sentence-transformers, are parts of one model.
+    """
     steps = sorted(
         (folder for folder in place.folders() if _STEP.fullmatch(folder)),
         key=lambda name: int(name.removeprefix("checkpoint-")),
     )
     whole = [folder for folder in steps if _is_whole(place.inside(folder))]
-    if not whole:
+    others = [] if _PIPELINES & {*place.top()} else [name for name in place.folders() if name not in steps]
+    others = [folder for folder in others if _is_whole(place.inside(folder))]
+    if not whole and not others:
         return None
-    newest = whole[-1]
+    newest = whole[-1] if whole else ""
     best, metric = _best(place, newest)
-    evidence = [f"the folder holds {few_of(steps)}", f"the newest is {newest}"]
+    evidence = [f"the folder holds {few_of([*steps, *others])}", *([f"the newest is {newest}"] if newest else [])]
     if best in whole:
         evidence.append(f"the best{metric} is {best}, as {_STATE} in {newest} says")
     elif best:
@@ -57,11 +63,14 @@ def find_trainer_output(place: StatePlace) -> Found | None:
         evidence.append(f"only {newest} is complete")
     several = CheckpointState(
         StateKind.TRAINER_OUTPUT,
-        tool="Transformers' Trainer",
-        sentence="The folder is the output of a Trainer, not a checkpoint: the checkpoints are in folders inside.",
+        tool="Transformers' Trainer" if newest else "",
+        sentence=f"The folder is {'the output of a Trainer, ' if newest else ''}not a checkpoint: the checkpoints are "
+        "in folders inside.",
         evidence=tuple(evidence),
     )
-    options = {name: Found(replace(several, repair=_taken(name)), _tensors(place.within(name))) for name in whole}
+    options = {
+        name: Found(replace(several, repair=_taken(name)), _tensors(place.within(name))) for name in (*whole, *others)
+    }
     return found_between(list(options.items()), several, best)
 
 

@@ -2,35 +2,50 @@
 
 from collections.abc import Callable
 
-from headscope.checkpoints.states.deepspeed import find_deepspeed
+from headscope.checkpoints.states.deepspeed import find_deepspeed, without_deepspeed
 from headscope.checkpoints.states.distributed import find_distributed
 from headscope.checkpoints.states.files import find_half_download, find_other_format, find_pointers
 from headscope.checkpoints.states.folders import find_megatron, find_megatron_core, find_trainer_output
-from headscope.checkpoints.states.place import Found, StatePlace
-from headscope.checkpoints.states.training_file import find_training_file
+from headscope.checkpoints.states.place import Found, StatePlace, found_between
+from headscope.checkpoints.states.training_file import SEVERAL_SETS, find_training_file
 from headscope.errors import HeadscopeError, NotFound
 from headscope.facts import CheckpointState
 
+_OF_A_TRAINING = (find_distributed, find_training_file, find_trainer_output)
+
+
+def find_models(place: StatePlace) -> Found | None:
+    """The state of a place with the weights of a training: of DeepSpeed, distributed, in files, or in folders inside.
+
+    Where there are several of these, no loader prefers one.
+    """
+    rest = without_deepspeed(place)
+    looks = ((find_deepspeed, place), *((find, rest) for find in _OF_A_TRAINING))
+    found = [item for find, where in looks if (item := find(where)) is not None]
+    if len(found) < 2:
+        return next(iter(found), None)
+    options = [
+        (model.take, Found(model.state or item.state, model.headers or None, left_out=model.left_out))
+        for item in found
+        for model in item.state.candidates
+    ]
+    return found_between(options, SEVERAL_SETS)
+
+
 _RECOGNIZERS: tuple[Callable[[StatePlace], Found | None], ...] = (
     find_pointers,
-    find_deepspeed,
     find_megatron_core,
-    find_distributed,
     find_megatron,
     find_half_download,
-    find_training_file,
-    find_trainer_output,
+    find_models,
     find_other_format,
 )
 
 
 _STORED: tuple[Callable[[StatePlace], Found | None], ...] = (
-    find_deepspeed,
     find_megatron_core,
-    find_distributed,
     find_megatron,
-    find_training_file,
-    find_trainer_output,
+    find_models,
     find_other_format,
 )
 """Of a repository of the Hub: there are no pointers in it, and its files are as long as the Hub says."""

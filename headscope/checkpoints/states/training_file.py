@@ -7,20 +7,27 @@ from typing import Any
 
 from headscope.checkpoints.contents.weights import VARIANT_FILE
 from headscope.checkpoints.formats.bytes import ByteSource
-from headscope.checkpoints.formats.pickle.values import Opaque, PickledTensor
+from headscope.checkpoints.formats.pickle.values import PickledTensor
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_headers, read_torch_value
 from headscope.checkpoints.states.files import is_weight_file, shard_sets
+from headscope.checkpoints.states.held_tensors import (
+    InDict,
+    TensorGroup,
+    groups_but,
+    is_module,
+    place_as_name,
+    tensor_groups,
+    value_at,
+)
 from headscope.checkpoints.states.place import Found, ReadyAction, StatePlace, found_between, repair_by
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of
 
-_NOT_WEIGHTS = re.compile(r"(?:^|[^a-z])(?:opt(?:im)?(?:[^a-z]|$)|optimi[sz]er|sched|scaler)", re.IGNORECASE)
-_OF_AN_OPTIMIZER = frozenset({"exp_avg", "exp_avg_sq", "momentum_buffer"})
 _NAMES = 6
 _LONGEST = 60
-_MOST_FILES, _MOST_LEVELS = 30, 3
+_MOST_FILES = 30
 _SAFE = ".safetensors"
 _CONFIG, _INDEX = "config.json", ".index.json"
 WRITTEN = "model.safetensors"
@@ -29,29 +36,30 @@ _READ = (WRITTEN, "pytorch_model.bin")
 """The names that from_pretrained looks for."""
 
 
-InDict = tuple[str | int, ...]
-"""Where a value is in nested dicts and lists."""
-
-
 @dataclass(frozen=True, slots=True)
 class TrainingFile:
-    """A file of a training run: what it holds, what loading it imports, and its trained tensors by their dict."""
+    """A file of a training run or with a pickled model: what it holds, what loading it imports, and all its tensors.
+
+    `models` are the trained ones by what may be the model: a dict with their names, or a pickled module.
+    """
 
     name: str
-    value: dict[Any, Any]
+    value: Any
     imports: tuple[str, ...]
+    groups: dict[InDict, TensorGroup]
     models: dict[InDict, tuple[TensorHeader, ...]]
 
     def options(self) -> list[tuple[str, Found]]:
         """What each of the dicts would be as the model, by its place."""
         return [
-            (place_as_name(path), Found(_state_of(self, path), tensors, left_out=groups_but(path, self.models)))
+            (place_as_name(path), Found(_state_of(self, path), tensors, left_out=groups_but(self.groups, path)))
             for path, tensors in self.models.items()
         ]
 
     def record(self) -> tuple[int, str, bool]:
         """At which step Lightning's ModelCheckpoint called which file the best, and whether it monitors a number."""
-        callbacks, step = self.value.get("callbacks"), self.value.get("global_step")
+        held = self.value if isinstance(self.value, dict) else {}
+        callbacks, step = held.get("callbacks"), held.get("global_step")
         for item in callbacks.values() if isinstance(callbacks, dict) else ():
             path = item.get("best_model_path") if isinstance(item, dict) else None
             if isinstance(step, int) and isinstance(path, str) and path:
@@ -61,7 +69,7 @@ class TrainingFile:
 
 _Options = dict[str, list[tuple[str, Found]]]
 """The models in files, by the name of the file and then by their place in it."""
-_SEVERAL = CheckpointState(
+SEVERAL_SETS = CheckpointState(
     StateKind.LIGHTNING, "", "Several sets of weights are here, and from_pretrained reads none of them.", ()
 )
 
@@ -77,14 +85,20 @@ def find_training_file(place: StatePlace) -> Found | None:
     files = {name: file for name in names if (file := _training_file(place, name)) is not None}
     options: _Options = {name: file.options() for name, file in files.items()}
     options |= _under_other_names(place, [name for name in names if name not in files])
-    options |= _pickled_whole(place, [name for name in names if name not in options])
     named = [
-        (name if len(several) == 1 or not inside else f"{name}:{inside}" if len(options) > 1 else inside, found)
+        (_name_of(name, inside, is_one=len(several) == 1, is_alone=len(options) == 1), found)
         for name, several in options.items()
         for inside, found in several
     ]
     best = _best_of(files) if len(named) == len(files) else ""
-    return found_between(named, _SEVERAL, best)
+    return found_between(named, SEVERAL_SETS, best)
+
+
+def _name_of(file: str, inside: str, *, is_one: bool, is_alone: bool) -> str:
+    """What a model is called: by its file if it `is_one` there, by its place in it if no other file has a model."""
+    if not inside or (is_one and not is_alone):
+        return file
+    return inside if is_alone and not is_one else f"{file}:{inside}"
 
 
 def _training_file(place: StatePlace, name: str) -> TrainingFile | None:
@@ -92,11 +106,6 @@ def _training_file(place: StatePlace, name: str) -> TrainingFile | None:
         return None if name.endswith(_SAFE) else read_training_file(place.open(name))
     except HeadscopeError:
         return None
-
-
-def place_as_name(path: InDict) -> str:
-    """The place of a value in nested dicts, as a person names it: `state.model`."""
-    return ".".join(map(str, path))
 
 
 def _best_of(files: Mapping[str, TrainingFile]) -> str:
@@ -141,39 +150,6 @@ def _found_under(files: tuple[str, ...], tensors: tuple[TensorHeader, ...]) -> F
     return Found(state, tuple({header.key: header for header in tensors}.values()))
 
 
-_OF_MODULES = frozenset({"_parameters", "_modules"})
-"""What every module of PyTorch pickles; any other call in a pickle is not a model, and headscope never advises loading
-it.
-"""
-
-
-def _pickled_whole(place: StatePlace, names: Sequence[str]) -> _Options:
-    """The whole models in pickles; their weights are in objects, which are not made."""
-    found: _Options = {}
-    for name in names:
-        try:
-            value, imported = read_torch_value(place.open(name))
-        except HeadscopeError:
-            continue
-        if isinstance(value, Opaque) and isinstance(value.state, dict) and _OF_MODULES.issubset(value.state):
-            found[name] = [("", Found(_state_of_pickled(name, value, sorted(imported))))]
-    return found
-
-
-def _state_of_pickled(name: str, value: Opaque, imported: Sequence[str]) -> CheckpointState:
-    made = value.made_by.rpartition(".")[2][:_LONGEST]
-    return CheckpointState(
-        StateKind.LIGHTNING,
-        tool="torch.save of a whole model",
-        sentence=f"{name} holds a pickled {made}, not a state dict: from_pretrained cannot load it.",
-        evidence=(f"the pickle makes a {value.made_by}", *on_imports(imported)),
-        repair=repair_by(
-            f"{_IF_TRUSTED}, load the model and save it:",
-            SavePickledModel(name, is_of_transformers=value.made_by.startswith("transformers.")),
-        ),
-    )
-
-
 def plain_weights(place: StatePlace, name: str) -> tuple[TensorHeader, ...]:
     """The tensors of a file that holds nothing else; () for another."""
     try:
@@ -187,22 +163,19 @@ def read_training_file(source: ByteSource) -> TrainingFile | None:
     """The models inside a file of a training run; None for another file, or a plain state dict."""
     try:
         value, names = read_torch_value(source)
-        found = {path: headers_of(tensors, source.name) for path, tensors in _dicts_of_tensors(value, (), set())}
+        groups = tensor_groups(value)
+        found = {path: headers_of(group.named, source.name) for path, group in groups.items()}
     except HeadscopeError:
         return None
-    models = {path: headers for path, headers in found.items() if any(map(is_trained, headers))}
-    is_plain = not any(len(path) for path in models)
-    return (
-        None
-        if is_plain or not isinstance(value, dict)
-        else TrainingFile(source.name, value, tuple(sorted(names)), models)
+    models = {
+        path: headers
+        for path, headers in found.items()
+        if any(map(is_trained, headers)) and all(type(part) in {str, int} for part in path)
+    }
+    is_plain = isinstance(value, dict) and all(
+        isinstance(key, str) and isinstance(item, PickledTensor) for key, item in value.items()
     )
-
-
-def groups_but(path: InDict, groups: Mapping[InDict, Sequence[TensorHeader]]) -> tuple[str, ...]:
-    """The groups of tensors in a saved dict but for the one at a place, each with its number."""
-    others = ((name, held) for name, held in groups.items() if name != path)
-    return tuple(f"{place_as_name(name) or 'the top'} ({counted(len(held), 'tensor')})" for name, held in others)
+    return None if is_plain or not models else TrainingFile(source.name, value, tuple(sorted(names)), groups, models)
 
 
 def is_trained(header: TensorHeader) -> bool:
@@ -210,28 +183,19 @@ def is_trained(header: TensorHeader) -> bool:
     return bool(header.shape) and "float" in header.dtype
 
 
-def _dicts_of_tensors(value: Any, path: tuple[str | int, ...], seen: set[int]) -> Iterator[tuple[Any, Any]]:
-    """The dicts that map names to tensors, each once, with what leads to it; none that an optimizer keeps."""
-    is_dict = isinstance(value, dict)
-    if id(value) in seen or len(path) > _MOST_LEVELS or (is_dict and not _OF_AN_OPTIMIZER.isdisjoint(value)):
-        return
-    seen.add(id(value))
-    if is_dict and any(isinstance(key, str) and isinstance(item, PickledTensor) for key, item in value.items()):
-        yield path, value
-    for key, item in value.items() if is_dict else enumerate(value) if isinstance(value, list | tuple) else ():
-        if isinstance(item, dict | list | tuple) and not (isinstance(key, str) and _NOT_WEIGHTS.search(key)):
-            yield from _dicts_of_tensors(item, (*path, key), seen)
-
-
 def _state_of(file: TrainingFile, path: InDict) -> CheckpointState:
     """The state of a checkpoint whose weights are at a place in a file of a training run.
 
     For the code, a pickle of other packages' objects needs the reader's trust.
     """
-    version, only = file.value.get("pytorch-lightning_version"), not file.imports
+    model = value_at(file.value, path)
+    if is_module(model):
+        return _state_of_pickled(file, path, model)
+    held = file.value if isinstance(file.value, dict) else {}
+    version, only = held.get("pytorch-lightning_version"), not file.imports
     tool = f"Lightning {version[:_LONGEST]}" if isinstance(version, str) else ""
     whose = f"a checkpoint of {tool}" if tool else "a checkpoint of a training loop"
-    names = [str(key)[:_LONGEST] for key in file.value if isinstance(key, str | int) and key not in path[:1]]
+    names = [str(key)[:_LONGEST] for key in held if isinstance(key, str | int) and key not in path[:1]]
     beside = f", beside {', '.join(names[:_NAMES])}{', ...' if len(names) > _NAMES else ''}" if names else ""
     step, best, _ = file.record()
     count, where = counted(len(file.models[path]), "tensor"), f"under {place_in_dict(path)}" if path else "at its top"
@@ -243,6 +207,21 @@ def _state_of(file: TrainingFile, path: InDict) -> CheckpointState:
         sentence=f"{file.name} is {whose}, not a plain state dict: from_pretrained cannot load it.",
         evidence=(f"the weights, {count}, are {where}{beside}", *on_imports(file.imports), *record),
         repair=repair_by(sentence, SaveInside(file.name, path, weights_only=only)),
+    )
+
+
+def _state_of_pickled(file: TrainingFile, path: InDict, model: Any) -> CheckpointState:
+    made = model.made_by.rpartition(".")[2][:_LONGEST]
+    where = f" under {place_in_dict(path)}" if path else ""
+    return CheckpointState(
+        StateKind.LIGHTNING,
+        tool="torch.save of a whole model",
+        sentence=f"{file.name} holds a pickled {made}{where}, not a state dict: from_pretrained cannot load it.",
+        evidence=(f"the pickle makes a {model.made_by}", *on_imports(file.imports)),
+        repair=repair_by(
+            f"{_IF_TRUSTED}, load the model and save it:",
+            SavePickledModel(file.name, is_of_transformers=model.made_by.startswith("transformers."), path=path),
+        ),
     )
 
 
@@ -304,6 +283,7 @@ class SavePickledModel(ReadyAction):
 
     file: str
     is_of_transformers: bool
+    path: tuple[str | int, ...] = ()
 
     def code(self) -> str:
         """See `RepairAction`."""
@@ -313,7 +293,10 @@ class SavePickledModel(ReadyAction):
             else "from safetensors.torch import save_model\n"
             f"save_model(model, {WRITTEN!r}, metadata={{'format': 'pt'}})"
         )
-        return f"import torch\nmodel = torch.load({self.file!r}, map_location='cpu', weights_only=False)\n{saved}"
+        where = place_in_dict(self.path)
+        return (
+            f"import torch\nmodel = torch.load({self.file!r}, map_location='cpu', weights_only=False){where}\n{saved}"
+        )
 
 
 def on_imports(names: Sequence[str]) -> Iterator[str]:

@@ -83,7 +83,7 @@ class Rules:
     write_baseline: Annotated[
         Path | None,
         option("--write-baseline", "Record the findings in FILE, for --baseline.", "FILE", panel=_RULES),
-        Writes.FILE,
+        Writes.UPDATE,
     ] = None
     no_numbers: Annotated[
         bool,
@@ -213,6 +213,9 @@ def check_command(  # noqa: PLR0917  Typer passes every option by name
     )
     with telling_progress(written.quiet or written.kind != "text") as tell:
         gate = _gate(rules)
+        from headscope.outputs import check_output  # slow to import, and seldom needed
+
+        check_output(written.output, read=gate.read)
         gated = _run(models or _project_models(gate), gate, tell, written.kind, options)
     if rules.write_baseline is not None:
         _keep_baseline(rules.write_baseline, gated.results, is_told=not written.quiet)

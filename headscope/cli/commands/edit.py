@@ -139,7 +139,7 @@ class ResultOptions:
     in_place: Annotated[
         bool, option("--in-place", "Replace the checkpoint; it's kept as NAME.before-edit.", panel=_RESULT)
     ] = False
-    link: Annotated[bool, option("--link", "Link files that don't change instead of copying.", panel=_RESULT)] = False
+    link: Annotated[bool, option("--link", "Hard-link weight files that don't change.", panel=_RESULT)] = False
     dry_run: Annotated[bool, option("--dry-run", "Show the change; write nothing.", panel=_RESULT)] = False
     text: Annotated[
         Several, option("--text", "A text that the proof runs through both models.", "TEXT", panel=_RESULT)

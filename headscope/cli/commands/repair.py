@@ -48,7 +48,7 @@ class RepairedOptions:
     """How the result is written and shown."""
 
     output: Annotated[Path, option("-o --output", "The folder to write.", "DIR", panel=_RESULT), Writes.FOLDER]
-    link: Annotated[bool, option("--link", "Link files that don't change instead of copying.", panel=_RESULT)] = False
+    link: Annotated[bool, option("--link", "Hard-link weight files that don't change.", panel=_RESULT)] = False
     dry_run: Annotated[bool, option("--dry-run", "Show the repair; write nothing.", panel=_RESULT)] = False
     json: JsonAlone = False
     quiet: Quiet = False

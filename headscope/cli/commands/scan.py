@@ -267,6 +267,11 @@ def check_summaries(paths: Sequence[Path], table: str | None, listed: str | None
             raise UsageError(f"--summary {path} is in the folder of the rows", "name a file in another folder")
         if listed is not None and target == Path(os.path.realpath(listed)):
             raise UsageError(f"--summary {path} is the list of models", "name another file")
+        if path.exists() and listed is not None and Path(listed).is_file():
+            named = (line.strip() for line in Path(listed).read_text("utf-8", "replace").splitlines())
+            from headscope.outputs import check_output  # slow to import, and seldom needed
+
+            check_output(path, "--summary", map(Path, filter(None, named)))
 
 
 def _rows_on_screen(table: TableOptions) -> bool:

@@ -33,6 +33,7 @@ from headscope.editing.repair.steps import (
     RepairWish,
     files_taken,
     kept_files,
+    kept_weights,
     repaired_tensors,
     replaced_files,
     states_in,
@@ -77,6 +78,12 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
     tell("looking for the states of the checkpoint")
     step = states_in(replace(request, take=wish.take), source)
     reason = reason_against(step, wish, set())
+    if not step.states and step.report is not None and not step.report.weights.loaded:
+        raise Unsupported(
+            f"{request.reference} holds no weights that {step.report.model.class_name} loads, and none that headscope "
+            "knows how to repair",
+            "give the folder that holds the weights; `headscope inspect` shows what was found",
+        )
     if not reason:
         check_given(step, wish)
         check_taken(wish, taken_options(step, wish) | later_options(step, wish))
@@ -93,7 +100,7 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
             record = json.dumps(report.to_dict(), indent=2, ensure_ascii=False)
             write_small_file(result / REPAIR_RECORD, f"{record}\n")
             check_unchanged(source, before)
-            put_in_place(result, output, None, (source,))
+            put_in_place(result, output, None, (source, *([Path(wish.config)] if wish.config else ())))
     return report
 
 
@@ -145,6 +152,7 @@ def _report(request: Request, output: Path, step: RepairStep, wish: RepairWish, 
         proof=RepairProof(reason=reason),
         taken=taken,
         not_taken=not_taken,
+        kept_weights=kept_weights(step, list(file_states(Path(request.reference)))),
         is_dry_run=wish.dry_run,
     )
 

@@ -15,6 +15,7 @@ from headscope.checkpoints.formats.safetensors_header import read_safetensors_he
 from headscope.checkpoints.formats.torch_file import StartOf, locate_torch_value
 from headscope.checkpoints.states.deepspeed import MergeZero, rank_files
 from headscope.checkpoints.states.distributed import MergeDistributed, StoredPart, is_shape, stored_parts
+from headscope.checkpoints.states.held_tensors import named_entries, state_at, strings_in
 from headscope.checkpoints.states.training_file import JoinFiles, SaveInside, SavePickledModel
 from headscope.editing.proving import same_bytes
 from headscope.editing.writing import NewTensor, size_of_tensor
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     from headscope.facts.stored.states import RepairAction
 
-_MOST_LEVELS = 100
-"""Modules inside modules of a pickled model."""
 _REPEATED = 1_000_000
 """Bytes by which a tensor whose numbers are repeated may be larger than its file."""
 
@@ -97,10 +96,8 @@ def split_tensors(action: RepairAction, folder: Path) -> dict[str, NewTensor] | 
     match action:
         case JoinFiles(files=files):
             return _joined_files([folder / name for name in files])
-        case SaveInside(file=file, path=path):
+        case SaveInside(file=file, path=path) | SavePickledModel(file=file, path=path):
             return _inside(_opened(folder / file), path)
-        case SavePickledModel(file=file):
-            return _of_module(_opened(folder / file))
         case MergeDistributed(folder=name, path=path):
             return _distributed(folder / name, path)
         case MergeZero(step=step):
@@ -127,15 +124,7 @@ def _tensor(key: str, item: PickledTensor, file: _TorchFile) -> NewTensor:
 
 
 def _inside(file: _TorchFile, path: Sequence[str | int]) -> dict[str, NewTensor]:
-    held = file.value
-    for part in path:
-        is_there = (
-            part in held if isinstance(held, dict) else isinstance(held, list | tuple) and part in range(len(held))
-        )
-        held = held[part] if is_there else None
-    items = held.items() if isinstance(held, dict) else ()
-    return {key: _tensor(key, item, file) for key, item in items
-            if isinstance(key, str) and isinstance(item, PickledTensor)}  # fmt: skip
+    return {key: _tensor(key, item, file) for key, item in state_at(file.value, path).items()}
 
 
 def _joined_files(paths: Sequence[Path]) -> dict[str, NewTensor]:
@@ -157,33 +146,6 @@ def _of_safetensors(path: Path) -> dict[str, NewTensor]:
     return {
         header.key: NewTensor(replace(header, data=None), partial(file.get_tensor, header.key)) for header in headers
     }
-
-
-def _of_module(file: _TorchFile) -> dict[str, NewTensor]:
-    """The state dict of a pickled module: its parameters, and its buffers but for those that aren't saved."""
-    return {key: _tensor(key, item, file) for key, item in _state(file.value, "", _MOST_LEVELS)}
-
-
-def _state(module: Any, prefix: str, levels: int) -> Iterator[tuple[str, PickledTensor]]:
-    held = module.state if isinstance(module, Opaque) and isinstance(module.state, dict) else {}
-    passing = held.get("_non_persistent_buffers_set")
-    left_out = _names(passing.arguments[0] if isinstance(passing, Opaque) and passing.arguments else ())
-    for group in ("_parameters", "_buffers"):
-        for name, item in _entries(held.get(group)):
-            if isinstance(item, PickledTensor) and not (group == "_buffers" and name in left_out):
-                yield f"{prefix}{name}", item
-    for name, inner in _entries(held.get("_modules")) if levels else ():
-        yield from _state(inner, f"{prefix}{name}.", levels - 1)
-
-
-def _entries(value: Any) -> list[tuple[str, Any]]:
-    return [(key, item) for key, item in value.items() if isinstance(key, str)] if isinstance(value, dict) else []
-
-
-def _names(value: Any) -> set[str]:
-    """The names in a collection; empty for anything else."""
-    items = value if isinstance(value, list | tuple | set | frozenset | dict) else ()
-    return {item for item in items if isinstance(item, str)}
 
 
 def _distributed(folder: Path, path: tuple[str | int, ...]) -> dict[str, NewTensor]:
@@ -258,9 +220,9 @@ _SHARDED_OPTIMIZER = 2
 
 def _shapes(group: Any) -> dict[str, tuple[int, ...]]:
     """The shapes of parameters by name. Raises Malformed for anything else."""
-    if not all(is_shape(shape) for _, shape in _entries(group)) or not isinstance(group, dict):
+    if not all(is_shape(shape) for _, shape in named_entries(group)) or not isinstance(group, dict):
         raise Malformed("the shapes of the parameters can't be read", "copy or save the checkpoint again")
-    return dict(_entries(group))
+    return dict(named_entries(group))
 
 
 def _optimizer(file: _TorchFile) -> dict[str, Any]:
@@ -358,18 +320,20 @@ def _beside(
 ) -> Iterator[tuple[str, NewTensor]]:
     """What the optimizer doesn't hold: buffers, frozen parameters, and second names of parameters."""
     file, held = models[0]
-    buffers = _names(held.get("buffer_names"))
-    for key, item in _entries(held.get("module")):
+    buffers = strings_in(held.get("buffer_names"))
+    for key, item in named_entries(held.get("module")):
         if isinstance(item, PickledTensor) and key in buffers:
             yield key, _tensor(key, item, file)
     for key, shape in _shapes(held.get("frozen_param_shapes") or {}).items():
         files = models if stage > _SHARDED_OPTIMIZER else models[:1]
-        held_by = [(file, dict(_entries(of_rank.get("frozen_param_fragments"))).get(key)) for file, of_rank in files]
+        held_by = [
+            (file, dict(named_entries(of_rank.get("frozen_param_fragments"))).get(key)) for file, of_rank in files
+        ]
         parts = [(file, item) for file, item in held_by if _is_flat(item)]
         if len(parts) < len(files):
             raise Malformed(f"the frozen parameter {key} is not in the files of every process", "copy all of them")
         yield key, _flat(key, shape, [([part], 0) for part in parts], math.prod(parts[0][1].shape))
-    for key, other in _entries(held.get("shared_params")):
+    for key, other in named_entries(held.get("shared_params")):
         if isinstance(other, str) and other in found:
             first = found[other]
             yield key, NewTensor(TensorHeader(key, first.header.dtype, first.header.shape), first.numbers)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints.states.deepspeed import MergeZero
 from headscope.checkpoints.states.distributed import MergeDistributed
+from headscope.checkpoints.states.files import is_weight_file
 from headscope.checkpoints.states.folders import TakeFolder
 from headscope.checkpoints.states.peft_keys import MergePeft
 from headscope.checkpoints.states.training_file import JoinFiles, SaveInside, SavePickledModel
@@ -162,6 +163,13 @@ def kept_files(step: RepairStep, names: Sequence[str]) -> list[str]:
     written = {"config.json", "generation_config.json"} if isinstance(step.actions[0], MergePeft) else set()
     replaced = replaced_files(step, names) | written
     return [name for name in names if name not in replaced]
+
+
+def kept_weights(step: RepairStep, names: Sequence[str]) -> tuple[str, ...]:
+    """The weight files among those that a step takes over: a loader prefers others, or somebody chose others."""
+    if not step.actions or step.writes_config or isinstance(step.actions[0], TakeFolder):
+        return ()
+    return tuple(name for name in kept_files(step, names) if is_weight_file(PurePath(name).name))
 
 
 def _of_deepspeed(folder: str, names: Sequence[str]) -> Iterator[str]:

@@ -29,7 +29,7 @@ from headscope.examination.base.environment import environment
 from headscope.facts import CheckpointManifest
 from headscope.facts.plain import restore, store
 from headscope.facts.results.environment import package_version, tool_version
-from headscope.outputs import write_whole
+from headscope.outputs import UNFINISHED, write_whole
 from headscope.upstream.sources import sources_stamp
 
 _FORMAT = 3
@@ -39,8 +39,7 @@ _LARGEST_ENTRY = 20_000_000
 _KEY, _KEY_BYTES = "key", 32
 _FALSE = {"", "0", "false", "no", "off"}
 _NAME = re.compile(r"[0-9a-f]{40}(?:-[0-9a-f]{16})?(?:-base)?-(?P<kind>[a-z]+)\.json")
-_UNFINISHED = re.compile(rf"\.{_NAME.pattern}\.[a-z0-9_]{{8}}")
-"""How `write_whole` names an entry until it is whole: one that a kill left behind."""
+_UNFINISHED = re.compile(UNFINISHED.format(name=_NAME.pattern))
 _Fact = TypeVar("_Fact")
 
 

@@ -89,6 +89,8 @@ class RepairReport:
     """The names of the models that were taken where several may be meant."""
     not_taken: tuple[str, ...] = ()
     """What the repair leaves out of the weights: other models and tensors, by group with their number."""
+    kept_weights: tuple[str, ...] = ()
+    """Other weight files of the source, which the repair copies as they are and doesn't look into."""
     is_dry_run: bool = False
     """Whether nothing was to be written."""
     command: str = "repair"

@@ -189,6 +189,11 @@ class Report:
         return tuple(item.name for item in self.weights.parameters if item.status is ParameterStatus.UNKNOWN)
 
     @property
+    def needs_repair(self) -> bool:
+        """Whether `from_pretrained` doesn't load the checkpoint as it is, whether or not its repair is known."""
+        return self.repaired is not None or any(state.is_ambiguous for state in self.checkpoint.states)
+
+    @property
     def is_compared(self) -> bool:
         """Whether a checkpoint was read, or a model in memory was compared with what its load gave."""
         is_live = self.checkpoint.kind is CheckpointKind.MEMORY

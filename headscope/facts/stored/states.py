@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from headscope.errors import HeadscopeError
+from headscope.errors import HeadscopeError, UsageError
 
 
 class StateKind(StrEnum):
@@ -159,11 +159,17 @@ class CheckpointState:
         return f"Seen: {'; '.join(evidence)}." if evidence else ""
 
     def taking(self, names: Iterable[str]) -> "CheckpointState":
-        """The state with what a person took: the names leave fewer candidates, and of one its own state."""
+        """The state with what a person took: the names leave fewer candidates, and of one its own state.
+
+        Raises UsageError for the name of a candidate that another name has left out.
+        """
         left = self.candidates
         for name in names:
             exact = tuple(item for item in left if item.take == name)
-            left = exact or tuple(item for item in left if item.is_called(name)) or left
+            found = exact or tuple(item for item in left if item.is_called(name))
+            if not found and any(item.is_called(name) for item in self.candidates):
+                raise UsageError(f"--take {name} and {left[0].take} are two models", "name one of them")
+            left = found or left
         return self if left == self.candidates else self.among(left)
 
     def among(self, left: tuple[PossibleModel, ...]) -> "CheckpointState":

@@ -351,7 +351,13 @@ def _locked(place: Path) -> Iterator[None]:
 
 
 def _is_ours(path: Path) -> bool:
-    return path.is_file() and is_our_file(path.name)
+    return path.is_file() and is_our_file(path.name) and (path.name != MANIFEST or _is_manifest(path))
+
+
+def _is_manifest(path: Path) -> bool:
+    """Whether a file is what `keep_manifest` writes, and not somebody's own of that name."""
+    with path.open("rb") as file:
+        return file.read(64).lstrip(b"{ \n").startswith(b'"origin":')
 
 
 def clear_folder(folder: Path) -> None:

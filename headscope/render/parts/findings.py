@@ -132,7 +132,8 @@ def _repair_of(checkpoint: CheckpointFacts, words: str) -> Iterator[tuple[str, s
         return
     command = f"headscope repair {shlex.quote(checkpoint.reference)} -o DIR"
     if several:
-        yield f"{command} {take_options(several[0][:1])}", f"or {take_options(several[0][1:])}"
+        for option in take_options(several[0], "\n").split("\n"):
+            yield f"{command} {option}", "write a repaired copy of this one and prove it"
     elif None not in actions:
         options = dict.fromkeys(action.options() for action in actions if action is not None)
         yield f"{command}{''.join(options)}", "write a repaired copy and prove it"

@@ -79,6 +79,8 @@ def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
         yield "left out", list_of(report.not_taken, _MOST_ASSUMED)
     if report.proof.unused:
         yield "unused", list_of(report.proof.unused, _SHOWN)
+    if report.kept_weights:
+        yield "not read", f"{list_of(report.kept_weights, _SHOWN)}: other weight files, which stay as they are"
     if report.left_out:
         yield (
             "left out",
@@ -88,7 +90,8 @@ def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
         yield "proof", "; ".join(_proof(report)) or report.proof.reason
     if report.verdict is RepairVerdict.NOT_DETERMINED:
         first = f"{shlex.quote(report.source)} -o {shlex.quote(report.output)}"
-        yield "next", f"headscope repair {first} {take_options(report.states[-1].candidates)}"
+        for at, option in enumerate(take_options(report.states[-1].candidates, "\n").split("\n")):
+            yield "" if at else "next", f"headscope repair {first} {option}"
     if report.verdict in (RepairVerdict.PROVEN, RepairVerdict.INCOMPLETE):
         yield "next", f"headscope check {shlex.quote(report.output)}"
 

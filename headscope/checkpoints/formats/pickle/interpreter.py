@@ -168,12 +168,14 @@ def _set_items(machine: Machine, argument: Any) -> None:
 
 def _set_pairs(machine: Machine, items: list[Any]) -> None:
     target = machine.top()
-    if isinstance(target, Opaque) and machine.names is not None:
-        return
-    if not isinstance(target, dict):
+    is_opaque = isinstance(target, Opaque) and machine.names is not None
+    if not is_opaque and not isinstance(target, dict):
         raise machine.bad("it sets items of something that is not a dict")
     if len(items) % 2:
         raise machine.bad("a key has no value")
+    if is_opaque:
+        _put_into(machine, target, list(zip(items[::2], items[1::2], strict=True)))
+        return
     for at in range(0, len(items), 2):
         machine.set_entry(target, items[at], items[at + 1])
 
@@ -192,8 +194,21 @@ def _extend(machine: Machine, items: list[Any]) -> None:
     if isinstance(target, list):
         machine.spend(0, 2 * len(items) * SLOT)
         target.extend(items)
-    elif not isinstance(target, Opaque):
+    elif isinstance(target, Opaque):
+        _put_into(machine, target, list(enumerate(items, len(target.items))))
+    else:
         raise machine.bad("it appends to something that is not a list")
+
+
+def _put_into(machine: Machine, target: Opaque, items: list[tuple[Any, Any]]) -> None:
+    machine.spend(0, len(items) * (OBJECT + 2 * SLOT))
+    target.items.extend((machine.key_of(key), item) for key, item in items)
+
+
+def _add_items(machine: Machine, argument: Any) -> None:
+    items, target = machine.pop_to_mark(), machine.top()
+    if isinstance(target, Opaque):
+        _put_into(machine, target, list(enumerate(items, len(target.items))))
 
 
 def _put(machine: Machine, argument: Any) -> None:
@@ -286,17 +301,18 @@ def _new_opaque(machine: Machine, argument: Any) -> None:
     arguments, kind = machine.pop(), machine.pop()
     if not isinstance(kind, Global) or not isinstance(arguments, tuple):
         raise machine.bad("an object is made from something that is not a class")
-    machine.push(Opaque(str(kind)), 2 * OBJECT)
+    machine.push(Opaque(str(kind), arguments=arguments), 2 * OBJECT)
 
 
 def _new_object_with_names(machine: Machine, argument: Any) -> None:
-    machine.pop()
+    named = machine.pop()
     _new_opaque(machine, argument)
+    machine.top().state = named
 
 
 def _frozen_set(machine: Machine, argument: Any) -> None:
-    machine.pop_to_mark()
-    machine.push(Opaque("builtins.frozenset"))
+    items = machine.pop_to_mark()
+    machine.push(Opaque("builtins.frozenset", arguments=tuple(items)), OBJECT + len(items) * SLOT)
 
 
 _ACTIONS: dict[str, Callable[[Machine, Any], None]] = {
@@ -310,7 +326,7 @@ _ACTIONS: dict[str, Callable[[Machine, Any], None]] = {
     "EMPTY_LIST": _push(list, OBJECT),
     "EMPTY_TUPLE": _push(tuple),
     "EMPTY_SET": _push(Opaque, OBJECT),
-    "ADDITEMS": lambda machine, argument: _nothing(machine, machine.pop_to_mark()),
+    "ADDITEMS": _add_items,
     "TUPLE": _tuple_to_mark,
     "TUPLE1": _tuple_of(1),
     "TUPLE2": _tuple_of(2),

@@ -119,15 +119,19 @@ class Machine:
         return found
 
     def set_entry(self, target: dict[Any, Any], key: Any, value: Any) -> None:
-        """Sets one entry. Only texts and small numbers are keys: the hash of a larger number can be chosen.
+        """Sets one entry. Raises what `bad` makes for a key that a state dict doesn't have."""
+        self.spend(0, ENTRY)
+        target[self.key_of(key)] = value
 
-        Where the pickle may hold any object, so are objects, each by its place in memory. Raises what `bad` makes for
-        others.
+    def key_of(self, key: Any) -> Any:
+        """What stands for a key. Only texts and small numbers are keys: the hash of a larger number can be chosen.
+
+        Where the pickle may hold any object, so are objects, each by its place in memory, and one of them stands for
+        any other value, which nobody looks up. Raises what `bad` makes for others.
         """
         is_plain = type(key) is str or (type(key) is int and 0 <= key < _LARGEST_KEY)
-        if not is_plain and not (self.names is not None and isinstance(key, Opaque)):
-            if self.names is not None:  # an entry under a value that nobody looks up here
-                return
+        if is_plain or (self.names is not None and isinstance(key, Opaque)):
+            return key
+        if self.names is None:
             raise self.bad("a key is neither a text nor a small number")
-        self.spend(0, ENTRY)
-        target[key] = value
+        return Opaque(type(key).__name__)

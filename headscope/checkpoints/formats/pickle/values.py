@@ -50,12 +50,14 @@ class Opaque:
     """A value that a state dict does not need: an ordered dict's attributes, backward hooks.
 
     In a pickle of a training run it stands for any object: `made_by` is the name that would make it, `state` its
-    attributes, `arguments` what it would be made from. Nothing was made.
+    attributes, `arguments` what it would be made from, `items` what is put into it, by key or in order. Nothing was
+    made.
     """
 
     made_by: str = ""
     state: Any = field(default=None, repr=False)
     arguments: tuple[Any, ...] = field(default=(), repr=False)
+    items: list[tuple[Any, Any]] = field(default_factory=list, repr=False)
 
 
 @dataclass(slots=True)
