@@ -2,7 +2,6 @@
 
 from collections import Counter
 from operator import itemgetter
-from string import ascii_uppercase
 
 from headscope.checks.rule import (
     Findings,
@@ -105,8 +104,8 @@ def _naming(subject: Subject) -> str:
     report, missing = subject.report, find_missing(subject.report)
     if is_live_subject(subject) or report.adapter is not None or missing.head or missing.elsewhere:
         return ""
-    names = ",".join(ascii_uppercase[: report.model.num_labels])
-    more = ",..." if report.model.num_labels > len(ascii_uppercase) else ""
+    names = ",".join("ABCD"[: report.model.num_labels])
+    more = ",..." if report.model.num_labels > 4 else ""
     return f", or name the classes in the order of their scores: `headscope edit MODEL -o DIR --labels {names}{more}`"
 
 
