@@ -302,7 +302,7 @@ def truth_of_run(case: RunCase, folder: Path) -> str:
     if not all(bool(item.isfinite().all()) for item in scores):
         return "scores that are not finite"
     rows = torch.cat([item.reshape(-1, item.shape[-1]) for item in scores])
-    if case.kind == "text" and case.task == "SequenceClassification" and case.dtype == "float32":
+    if case.kind == "text" and case.task != "QuestionAnswering" and case.dtype == "float32":
         first, *others = scores[:3]  # texts of one length that begin and end with the same word
         if all(float((first - other).abs().max()) <= 1e-6 for other in others):
             return "the same scores whatever is between the first and the last word"

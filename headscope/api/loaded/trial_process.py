@@ -76,7 +76,7 @@ class TrialProcess:
         hub = request.location.hub
         quiet_hub = HubOptions(cache_dir=hub.cache_dir, token=hub.token, offline=hub.offline)
         plain = replace(request, location=replace(request.location, hub=quiet_hub), cache=False, prove=False)
-        seconds = _SECONDS + sum(file.size for file in examined.manifest.files) / _BYTES_A_SECOND
+        seconds = _SECONDS + sum(file.size or 0 for file in examined.manifest.files) / _BYTES_A_SECOND
         try:
             return self._worker.call(run_checkpoint, plain, request.run_device, seconds=seconds)
         except TimeoutError:

@@ -74,7 +74,7 @@ def _not_taken_up(examined: Examined, request: Request) -> str:
 def _too_large(examined: Examined, request: Request) -> str:
     import psutil
 
-    size, free = sum(file.size for file in examined.manifest.files), psutil.virtual_memory().available
+    size, free = sum(file.size or 0 for file in examined.manifest.files), psutil.virtual_memory().available
     if request.run or size <= free * _SHARE:
         return ""
     return f"its weights take {size / 1e9:.1f} GB, more than half of the free memory ({free / 1e9:.1f} GB)"

@@ -84,8 +84,9 @@ class _Caller:
         found = logits.detach().float().cpu()
         found = found.reshape(len(found), -1, found.shape[-1])
         mask = encoded.get("attention_mask")
-        is_of_tokens = isinstance(mask, torch.Tensor) and mask.shape == found.shape[:2]
-        return [row[mask[at].bool()] if is_of_tokens else row for at, row in enumerate(found)]
+        if isinstance(mask, torch.Tensor) and mask.shape == found.shape[:2]:
+            return [row[kept.bool()] for row, kept in zip(found, mask, strict=True)]
+        return list(found)
 
     def tried(self, name: str, encode: Callable[[], Mapping[str, Any]]) -> list[torch.Tensor] | None:
         """The scores of what `encode` makes; None where that or the model raises, which is kept under a name."""

@@ -187,12 +187,13 @@ def _pipeline_of_texts(
     """What calls Transformers' pipeline on a text; None where it has none for the task, or not for this model."""
     import transformers
 
+    pipeline: Any = transformers.pipeline
     name = _PIPELINES.get(task)
     if name is None or not isinstance(model, transformers.PreTrainedModel):
         return None
 
     def call() -> object:
-        return transformers.pipeline(name, model=model, tokenizer=tokenizer)(texts[0].parts[0])
+        return pipeline(name, model=model, tokenizer=tokenizer)(texts[0].parts[0])
 
     return call
 
@@ -202,6 +203,7 @@ def _pipeline_of_media(
 ) -> Callable[[], object] | None:
     import transformers
 
+    pipeline: Any = transformers.pipeline
     name = _PIPELINES.get(task)
     if name is None or not isinstance(model, transformers.PreTrainedModel):
         return None
@@ -210,9 +212,9 @@ def _pipeline_of_media(
         if tool == "image":
             from PIL import Image
 
-            made = transformers.pipeline(name, model=model, image_processor=processor)
+            made = pipeline(name, model=model, image_processor=processor)
             return made(Image.fromarray(inputs[0]))
-        made = transformers.pipeline(name, model=model, feature_extractor=processor)
+        made = pipeline(name, model=model, feature_extractor=processor)
         return made(inputs[0])
 
     return call

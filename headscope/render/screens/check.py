@@ -65,8 +65,8 @@ def _unread(result: CheckResult) -> str:
     is_told = bool(result.scope.run_reason)  # why it was not run: it is a snapshot
     if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT and not is_told:
         return "; weights not read (snapshot)"
-    is_told = result.not_read and result.profile is Profile.INFERENCE
-    return f"; not read: {' and '.join(result.not_read)}" if is_told else ""
+    is_unread = result.not_read and result.profile is Profile.INFERENCE
+    return f"; not read: {' and '.join(result.not_read)}" if is_unread else ""
 
 
 def counts_of(findings: Sequence[Finding]) -> str:
