@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from headscope.errors import HeadscopeError
 from headscope.examination.base.cache import open_cache
@@ -13,10 +15,15 @@ from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined
 from headscope.examination.evidence.gathering import state_of_files
 from headscope.examination.trial.deciding import why_not_run
+from headscope.facts.results.verification import ScoreComparison
 from headscope.facts.stored.location import HubOptions
 from headscope.facts.trial import RunTrial
 from headscope.fleet.processes import Worker, WorkerEnded
 
+if TYPE_CHECKING:
+    from torch import nn
+
+_Result = TypeVar("_Result")
 _SECONDS, _BYTES_A_SECOND = 180.0, 20_000_000
 """How long a run may take: the calls, and a load from a slow disk."""
 
@@ -76,16 +83,43 @@ class TrialProcess:
         hub = request.location.hub
         quiet_hub = HubOptions(cache_dir=hub.cache_dir, token=hub.token, offline=hub.offline)
         plain = replace(request, location=replace(request.location, hub=quiet_hub), cache=False, prove=False)
-        seconds = _SECONDS + sum(file.size or 0 for file in examined.manifest.files) / _BYTES_A_SECOND
-        try:
-            return self._worker.call(run_checkpoint, plain, request.run_device, seconds=seconds)
-        except TimeoutError:
-            return f"it took more than {seconds:.0f} seconds"
-        except WorkerEnded as err:
-            how = f"signal {-err.code}" if err.code < 0 else f"exit code {err.code}"
-            return f"the process that ran it was ended by {how}: a crash of a library, or too little memory"
-        except HeadscopeError as err:
-            return err.message
+        size = sum(file.size or 0 for file in examined.manifest.files)
+        return _answer(self._worker, size, run_checkpoint, plain, request.run_device)
+
+
+def _answer(worker: Worker, size: int, function: Callable[..., _Result], *arguments: object) -> _Result | str:
+    """What a function returns in the process, in the time that a checkpoint of some bytes may take; or why nothing."""
+    seconds = _SECONDS + size / _BYTES_A_SECOND
+    try:
+        return worker.call(function, *arguments, seconds=seconds)
+    except TimeoutError:
+        return f"it took more than {seconds:.0f} seconds"
+    except WorkerEnded as err:
+        how = f"signal {-err.code}" if err.code < 0 else f"exit code {err.code}"
+        return f"the process that ran it was ended by {how}: a crash of a library, or too little memory"
+    except HeadscopeError as err:
+        return err.message
+
+
+def beside_fresh_load(module: nn.Module, request: Request, loader: str | None = None) -> ScoreComparison:
+    """The scores of a model in memory beside those of a load of its checkpoint in a fresh process."""
+    import psutil
+
+    from headscope.examination.stored.scores import compared_scores, score_checkpoint, scored
+
+    own = scored(module)
+    if isinstance(own, str):
+        return ScoreComparison(reason=own)
+    size = sum(item.numel() * item.element_size() for item in module.parameters())
+    if size > psutil.virtual_memory().available / 2:
+        return ScoreComparison(reason=f"a second load of {size / 1e9:.1f} GB takes more than half of the free memory")
+    with open(os.devnull, "wb") as nowhere, Worker(nowhere) as worker:  # noqa: PTH123
+        found = _answer(worker, size, score_checkpoint, request, loader, own.rows, own.dtype)
+    if isinstance(found, str):
+        return ScoreComparison(reason=found, in_train_mode=own.in_train_mode)
+    if isinstance(found, Exception):
+        return ScoreComparison(fresh_error=str(found), in_train_mode=own.in_train_mode)
+    return compared_scores(own, found)
 
 
 def import_libraries() -> None:

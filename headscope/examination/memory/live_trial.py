@@ -37,7 +37,7 @@ def live_run(seen: LiveModel) -> RunTrial | str:
     if reason:
         return reason
     try:
-        rows = list(_rows(module, seen.task))
+        rows = list(random_rows(module, seen.task))
     except HeadscopeError as err:
         return err.message
     except Exception as err:  # whatever a class of somebody raises
@@ -48,7 +48,7 @@ def live_run(seen: LiveModel) -> RunTrial | str:
         takes_offset=seen.alone.model.activation == "softmax",
     )  # fmt: skip
     was_training = bool(module.training)
-    with _in_eval_mode(module), OwnRandomness():
+    with in_eval_mode(module), OwnRandomness():
         return replace(observe(subject), in_train_mode=was_training)
 
 
@@ -63,7 +63,7 @@ def _why_not(seen: LiveModel, module: Any) -> str:
     return "" if hasattr(module, "config") else "it has no configuration from which headscope could make inputs"
 
 
-def _rows(module: Any, task: Task) -> Iterator[Mapping[str, Any]]:
+def random_rows(module: Any, task: Task) -> Iterator[Mapping[str, Any]]:
     """Random inputs of the task, one at a time."""
     from headscope.trace.batch.probe_batch import build_probe
 
@@ -74,7 +74,7 @@ def _rows(module: Any, task: Task) -> Iterator[Mapping[str, Any]]:
 
 
 @contextmanager
-def _in_eval_mode(module: nn.Module) -> Iterator[None]:
+def in_eval_mode(module: nn.Module) -> Iterator[None]:
     """Dropout off; every module is in its own mode again afterwards."""
     modes = [(item, item.training) for item in module.modules()]
     module.train(False)
