@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save
 
 from hostile.corpus.case import CONFIG, Case
 from hostile.corpus.foreign import Payload, saved
@@ -56,7 +57,9 @@ def _cut(folder: Path) -> dict[str, bytes]:
 
 
 def _trainer(state: bytes) -> dict[str, bytes]:
-    return {"checkpoint-1/config.json": b"{}", "checkpoint-1/trainer_state.json": state}
+    weights = save({"a": torch.zeros(1)})
+    return {"checkpoint-1/config.json": b"{}", "checkpoint-1/model.safetensors": weights,
+            "checkpoint-1/trainer_state.json": state}  # fmt: skip
 
 
 _HUGE = json.dumps({"best_model_checkpoint": "checkpoint-1", "best_metric": 10**400}).encode()
