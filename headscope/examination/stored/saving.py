@@ -258,6 +258,8 @@ def _other_fields(origin: Any, saved: Mapping[str, Any]) -> tuple[str, ...]:
     except Exception as err:  # whatever a class makes of the fields
         return (f"the saved fields can't be read: {type(err).__name__}: {err}",)
     own = live.to_dict()
+    if read.get("problem_type") is None:
+        own["problem_type"] = read["problem_type"] = None  # a forward with labels sets it in memory
     both = sorted((own.keys() | read.keys()) - _OF_A_SAVE)
     return tuple(
         _other(name, own.get(name), read.get(name)) for name in both if _plain(own.get(name)) != _plain(read.get(name))
