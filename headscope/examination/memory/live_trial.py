@@ -25,8 +25,10 @@ _MOST_PARAMETERS = 3_000_000_000
 _NOUNS = {Task.IMAGE_CLASSIFICATION: "image", Task.VIDEO_CLASSIFICATION: "video"}
 
 
-def live_run(seen: LiveModel) -> RunTrial | str:
+def live_run(seen: LiveModel, root: nn.Module) -> RunTrial | str:
     """What a model in memory does when it is called; why it isn't called, where it can't be.
+
+    `root` is what the caller gave: PEFT's own model puts a prompt before the inputs.
 
     Without a tokenizer, padding and texts are not looked at. Mode, random state and gradients stay as they are.
     """
@@ -43,13 +45,19 @@ def live_run(seen: LiveModel) -> RunTrial | str:
     except Exception as err:  # whatever a class of somebody raises
         return f"headscope has no inputs for it: {error_words(err)}"
     noun = _NOUNS.get(seen.task, "sound" if "audio" in seen.task.value else "input")
+    called = called_module(root, module)
     subject = RunSubject(
-        module, seen.task, noun, rows, [noun] * len(rows), lambda some: some[0], has_batches=False,
+        called, seen.task, noun, rows, [noun] * len(rows), lambda some: some[0], has_batches=False,
         takes_offset=seen.alone.model.activation == "softmax",
     )  # fmt: skip
     was_training = bool(module.training)
-    with in_eval_mode(module), OwnRandomness():
+    with in_eval_mode(called), OwnRandomness():
         return replace(observe(subject), in_train_mode=was_training)
+
+
+def called_module(root: Any, module: Any) -> Any:
+    """What is called of a model: PEFT's own model, which puts prompts before the inputs, or the model inside."""
+    return root if type(root).__name__.startswith("PeftModel") else module
 
 
 def _why_not(seen: LiveModel, module: Any) -> str:

@@ -64,7 +64,7 @@ def live_subject(module: nn.Module, profile: Profile, asked: ModuleRequest, opti
         found = replace(subject, report=with_info(seen, asked.loading_info))
     else:
         found = _with_statuses(subject, seen, asked)
-    run = live_run(seen)
+    run = live_run(seen, module)
     ran = {"run_reason": run} if isinstance(run, str) else {"run": run}
     found = replace(found, health=live_health(seen, found.report), **ran)
     return replace(found, unknown=(*found.unknown, _SHARDED)) if seen.unwrapped.is_sharded else found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import HeadscopeError
 from headscope.examination.memory.live_facts import task_of
 from headscope.examination.memory.live_tensors import is_of_transformers
-from headscope.examination.memory.live_trial import in_eval_mode, random_rows
+from headscope.examination.memory.live_trial import called_module, in_eval_mode, random_rows
 from headscope.examination.memory.module import unwrap
 from headscope.examination.stored.verification import load_model_with
 from headscope.examination.trial.deciding import OFF, is_run_off
@@ -53,7 +53,7 @@ def scored(module: nn.Module) -> ScoredModel | str:
     reason = _why_not_called(unwrapped)
     if reason:
         return reason
-    called: Any = module if type(module).__name__.startswith("PeftModel") else inner
+    called = called_module(module, inner)
     floats = {item.dtype for item in inner.parameters() if item.is_floating_point()}
     device = next(iter(inner.parameters())).device
     was_training = bool(called.training)

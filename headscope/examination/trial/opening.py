@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.checkpoints.checkpoint_files import holds_tokenizer
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.base.reading import in_local_folder, loadable, read_checkpoint
 from headscope.examination.checkpoint.loading import choose_class
@@ -134,6 +135,9 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
             model, task, noun, inputs, [noun] * len(inputs), encode, takes_offset=_takes_offset(choice),
             pipeline=pipeline,
         )  # fmt: skip
+    folder = Path(place.reference)
+    if folder.is_dir() and not holds_tokenizer(path.name for path in folder.iterdir()):
+        raise Unsupported("it holds no tokenizer", "save it beside the model: tokenizer.save_pretrained(FOLDER)")
     tokenizer = open_tokenizer(place, may_be_empty=True)
     texts = text_inputs(tokenizer, task)
 

@@ -133,8 +133,9 @@ class HeadTrial:
     `why_not` says why it could not be tried, "" if it was. `fails` is how its forward fails, "" where it runs; `finite`
     says whether its scores are finite and below 1e30. `moves` says whether some input changes how the scores compare
     (a single score: whether it changes at all), and `winner` is the class that scores highest for every input, None
-    where inputs change it. `stuck` are classes whose score no input changes, where it changes others. `unread` says
-    which numbers were not read: those were made up. `bytes_read` and `requests` are what reading the others took.
+    where inputs change it; `bias` is that class's bias, `ahead` how far it is above the next largest. `stuck` are
+    classes whose score no input changes, where it changes others. `unread` says which numbers were not read: those were
+    made up. `bytes_read` and `requests` are what reading the others took.
     """
 
     why_not: str = ""
@@ -142,6 +143,8 @@ class HeadTrial:
     finite: bool = True
     moves: bool = True
     winner: int | None = None
+    bias: float | None = None
+    ahead: float = 0.0
     stuck: tuple[int, ...] = ()
     unread: tuple[str, ...] = ()
     bytes_read: int = 0
@@ -154,13 +157,15 @@ class BaseNumbers:
 
     `broken` hold NaN or infinity, `zeros` are zeros only: matrices, and vectors such as the scales of a norm, without
     which a small random model of the class gives all inputs the same scores. Where there are some, `answers` says
-    whether the scores of the model, run on several inputs, depend on them; None where it could not be run.
+    whether the scores of the model, run on several inputs, depend on them; None where it could not be run. `whole` are
+    those that the checkpoint stores as whole numbers without a scale, each with its dtype there.
     """
 
     tensors: int
     broken: tuple[str, ...] = ()
     zeros: tuple[str, ...] = ()
     answers: bool | None = None
+    whole: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
