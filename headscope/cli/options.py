@@ -277,12 +277,14 @@ def check_outputs(values: Mapping[str, Any], written: Mapping[str, inspect.Param
     from headscope.outputs import check_output, is_in_hub_cache  # slow to import, and seldom needed
 
     read = [path for name, value in values.items() if name not in written for path in _paths_in(value)]
-    places = [os.path.realpath(path) for path, _ in outputs]
-    if len(set(places)) < len(places):
-        raise UsageError("two outputs have one name", "give each a different name")
+    places: dict[str, str] = {}
     for path, item in outputs:
         option, mark = _metadata_of(item)
         name = option.default  # Typer keeps the first of the names there
+        place = os.path.realpath(path)
+        if place in places:
+            raise UsageError(f"{name} {path} and {places[place]} are one file", "give each output a different name")
+        places[place] = f"{name} {path}"
         if is_in_hub_cache(path) or is_in_hub_cache(path.parent):
             raise UsageError(f"{name} {path} is in the Hub's cache, which only its client writes to", "write elsewhere")
         if mark is Writes.FOLDER:

@@ -382,9 +382,9 @@ def test_a_checkpoint_that_only_a_repair_makes_loadable_is_sent_there(bert: Path
 
 def test_a_bias_without_a_place_is_refused(tmp_path: Path) -> None:
     source = saved("GPT2ForSequenceClassification", tmp_path / "old")
-    with pytest.raises(Unsupported, match="no bias"):
+    with pytest.raises(UsageError, match="no bias"):
         headscope.edit(source, tmp_path / "new", bias={"bad": 1.0})
-    with pytest.raises(Unsupported, match="no bias, so the logarithm"):
+    with pytest.raises(UsageError, match="no bias, so the logarithm"):
         headscope.edit(source, tmp_path / "new", merge={"x": ["bad", "fair"]})
     options: dict[str, Any] = {"problem_type": "multi_label_classification"}
     found = headscope.edit(source, tmp_path / "new", merge={"x": ["bad", "fair"]}, **options)

@@ -19,6 +19,7 @@ from pyarrow import dataset
 from headscope.api.many.scanning import run_scan
 from headscope.cli import main
 from headscope.cli.output import write_stdout
+from headscope.facts.results.environment import tool_version
 from headscope.facts.results.scan import ScanRow, columns
 from headscope.fleet import target
 from headscope.fleet.parquet import ROW_LOG
@@ -79,7 +80,7 @@ def test_the_summary_is_on_stdout_and_in_every_file(ran: Ran) -> None:
     assert done.returncode == 1
     assert done.stderr.splitlines() == [f"wrote {name}" for name in ("s.txt", "s.md", "s.html", "s.json", "rows.jsonl")]
     assert done.stdout.startswith("4 checkpoints: 1 passed, 1 failed, 2 not determined\n")
-    assert (folder / "s.txt").read_text() == done.stdout
+    assert (folder / "s.txt").read_text() == f"{done.stdout}\nheadscope {tool_version()}\n"
     assert "| 1 | `GPT2ForSequenceClassification` |" in (folder / "s.md").read_text()
     assert (folder / "s.html").read_text().startswith("<!DOCTYPE html>")
     document = json.loads((folder / "s.json").read_text())
@@ -258,16 +259,20 @@ WRONG = {
     ("gpt2", "--summary", "s.pdf"): "--summary s.pdf: the format of a summary follows from the name of its file",
     ("gpt2", "--summary", "none/s.md"): "--summary none/s.md: there is no folder none",
     ("gpt2", "--summary", "there.md"): "--summary there.md is a folder",
-    ("gpt2", "-o", "a.json", "--summary", "./a.json"): "--summary a.json is the file of the rows",
+    ("gpt2", "-o", "a.json", "--summary", "./a.json"): "--summary a.json and -o a.json are one file",
     ("gpt2", "--resume"): "a table on stdout can't be continued",
     ("gpt2", "-o", "rows.tsv"): "rows.tsv: a table is written as JSON lines, Parquet or CSV, not as .tsv",
     ("gpt2", "-o", "none/rows.jsonl"): "none/rows.jsonl can't be written: there is no folder none",
     ("gpt2", "-o", "there.md", "--resume"): "there.md holds notes.txt, which isn't part of a scan's table",
-    ("gpt2", "-o", "picture.png", "--resume"): "line 1 of picture.png isn't a row of a scan",
-    ("gpt2", "-o", "picture.png"): "picture.png exists already",
-    ("gpt2", "-o", "a.json", "--summary", "there.md/../a.json"): "--summary there.md/../a.json is the file of the rows",
-    ("gpt2", "-o", "a.parquet", "--summary", "a.parquet/s.md"): "--summary a.parquet/s.md is in the folder of the rows",
-    ("--from", "list.txt", "--summary", "./list.txt"): "--summary list.txt is the list of models",
+    ("gpt2", "-o", "picture.png", "--resume"): "-o picture.png exists and is not a report",
+    ("gpt2", "-o", "picture.png"): "-o picture.png exists and is not a report",
+    ("gpt2", "-o", "a.json", "--summary", "there.md/../a.json"): (
+        "--summary there.md/../a.json and -o a.json are one file"
+    ),
+    ("gpt2", "-o", "a.parquet", "--summary", "a.parquet/s.md"): (
+        "--summary a.parquet/s.md: there is no folder a.parquet"
+    ),
+    ("--from", "list.txt", "--summary", "./list.txt"): "--summary list.txt is read by this command",
     ("gpt2", "-o", ""): "the name of the table is empty",
     ("gpt2", "--from", ""): "the value of --from is empty",
     ("gpt2", "--folder", ""): "the value of --folder is empty",
