@@ -93,7 +93,7 @@ def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
         parameters=model.parameters.total,
         profile=profile.value,
         findings=_ids(result),
-        run=subject.run is not None,
+        run=subject.run.scope.inputs if subject.run else None,
         not_run=subject.run_reason,
         not_checked=tuple(gap.rule for gap in result.not_applicable),
         not_determined=Cause.GAPS.value if undetermined else None,
@@ -106,13 +106,13 @@ def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
 
 def _run(examined: Examined, request: Request, options: RowOptions) -> dict[str, Any]:
     """What the model does when it is called, or why it isn't: in this process, which is a worker with limits."""
-    from headscope.examination.trial.deciding import why_not_run
+    from headscope.examination.trial.deciding import too_large, why_not_run
 
     if not options.run:
         return {"run_reason": "without --run a scan runs no model"}
     if examined.report.checkpoint.kind is CheckpointKind.HUB:
         return {"run_reason": "it is on the Hub, and a scan runs folders on this machine"}
-    reason = why_not_run(examined, replace(request, run=True))
+    reason = why_not_run(examined, replace(request, run=True)) or too_large(examined)
     if reason:
         return {"run_reason": reason}
     from headscope.examination.trial.opening import run_checkpoint

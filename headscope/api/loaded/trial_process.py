@@ -83,7 +83,7 @@ class TrialProcess:
         hub = request.location.hub
         quiet_hub = HubOptions(cache_dir=hub.cache_dir, token=hub.token, offline=hub.offline)
         plain = replace(request, location=replace(request.location, hub=quiet_hub), cache=False, prove=False)
-        size = sum(file.size or 0 for file in examined.manifest.files)
+        size = examined.manifest.bytes_total
         return _answer(self._worker, size, run_checkpoint, plain, request.run_device)
 
 

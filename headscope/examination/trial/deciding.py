@@ -71,15 +71,20 @@ def _not_taken_up(examined: Examined, request: Request) -> str:
     return "a weight file without its folder has no tokenizer" if is_file else ""
 
 
-def _too_large(examined: Examined, request: Request) -> str:
+def _unasked_and_too_large(examined: Examined, request: Request) -> str:
+    return "" if request.run else too_large(examined)
+
+
+def too_large(examined: Examined) -> str:
+    """Why the weights of a checkpoint don't fit into the free memory; "" where they do."""
     import psutil
 
-    size, free = sum(file.size or 0 for file in examined.manifest.files), psutil.virtual_memory().available
-    if request.run or size <= free * _SHARE:
+    size, free = examined.manifest.bytes_total, psutil.virtual_memory().available
+    if size <= free * _SHARE:
         return ""
     return f"its weights take {size / 1e9:.1f} GB, more than half of the free memory ({free / 1e9:.1f} GB)"
 
 
 _REASONS: tuple[Callable[[Examined, Request], str], ...] = (
-    _not_wanted, _without_weights, _on_hub, _incomplete, _not_taken_up, _too_large,
+    _not_wanted, _without_weights, _on_hub, _incomplete, _not_taken_up, _unasked_and_too_large,
 )  # fmt: skip

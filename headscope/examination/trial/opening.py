@@ -47,6 +47,7 @@ _PIPELINES = {
     Task.IMAGE_CLASSIFICATION: "image-classification",
     Task.AUDIO_CLASSIFICATION: "audio-classification",
 }
+_PROCESSORS = frozenset({"preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"})
 _LONG_WORK = 60_000_000_000
 """Parameters times tokens of the longest text that is tried: about two seconds on two cores."""
 _LONGEST_WITHOUT_LIMIT = 512
@@ -122,10 +123,21 @@ def _check_config(place: Location, *, trusts: bool) -> None:
         raise Unsupported(f"Transformers can't read config.json: {err}", "save it again as UTF-8 JSON") from err
 
 
+def _check_tool(place: Location, *, is_of_texts: bool) -> None:
+    """Raises Unsupported for a folder without the files of what makes inputs: Transformers would invent or miss it."""
+    folder = Path(place.reference)
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else None
+    if names is None or (holds_tokenizer(names) if is_of_texts else not _PROCESSORS.isdisjoint(names)):
+        return
+    tool = "tokenizer" if is_of_texts else "processor"
+    raise Unsupported(f"it holds no {tool}", f"save it beside the model: {tool}.save_pretrained(FOLDER)")
+
+
 def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSubject:
     """A model in memory with the inputs of its task. Raises Unsupported where there are none, or no tool for them."""
     task = choice.task
     rows = tuple(row.id for row in choice.rows)
+    _check_tool(place, is_of_texts=task not in _MEDIA)
     if task in _MEDIA:
         tool, noun = _MEDIA[task]
         processor = open_processor(place, tool)
@@ -135,9 +147,6 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
             model, task, noun, inputs, [noun] * len(inputs), encode, takes_offset=_takes_offset(choice),
             pipeline=pipeline,
         )  # fmt: skip
-    folder = Path(place.reference)
-    if folder.is_dir() and not holds_tokenizer(path.name for path in folder.iterdir()):
-        raise Unsupported("it holds no tokenizer", "save it beside the model: tokenizer.save_pretrained(FOLDER)")
     tokenizer = open_tokenizer(place, may_be_empty=True)
     texts = text_inputs(tokenizer, task)
 
