@@ -181,7 +181,7 @@ def words_on_scores(found: ScoreComparison, fresh: str) -> str:
     """A sentence on how the scores of a model differ from those of a fresh load; "" where they don't."""
     if found.live_error or found.fresh_error:
         if found.live_error == found.fresh_error:
-            return ""  # both fail alike: `check` says so
+            return ""  # both fail alike, which `check` reports
         side = "the model in memory raises" if found.live_error else f"{fresh} raises"
         return f"Called on the same inputs, {side} {found.live_error or found.fresh_error}."
     if not found.repeats_equal:

@@ -126,7 +126,7 @@ def merged_layer(layer: Any) -> Any:
 
 
 REWRITING = ("olora", "pissa")
-"""How the initializations begin with which PEFT takes the first change out of the base weight, also when it loads."""
+"""How the initializations begin with which PEFT takes the first change out of the base weight, at a load too."""
 
 
 def rewritten_weight(layer: Any, weight: Any, how: str) -> Any:

@@ -168,7 +168,7 @@ def with_scores(compared: ModelComparison, scores: ScoreComparison) -> ModelComp
 
 
 def notes_on_scores(scores: ScoreComparison) -> tuple[str, ...]:
-    """What is to be known of a comparison of scores beside its findings."""
+    """Sentences on a comparison of scores beside its findings: why there is none, and the mode of the model."""
     found = [f"scores were not compared: {scores.reason}"] if scores.reason else []
     if scores.in_train_mode and not scores.reason:
         found.append("the model is in train mode; its scores were compared in eval mode")

@@ -242,7 +242,7 @@ def _config_of(unwrapped: Unwrapped) -> dict[str, Any]:
 _OF_A_SAVE = frozenset(
     {*LABEL_MAPS, "_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version"}
 )
-"""Fields that a save sets, and the names of classes, which have a finding of their own."""
+"""Fields that a save sets, and the names of classes, for which there is HS715."""
 
 
 def _other_fields(origin: Any, saved: Mapping[str, Any]) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ def _why_not_called(unwrapped: Any) -> str:
         return "it is not a model of Transformers alone"
     if type(module).__module__.startswith("transformers.") and task_of_class(type(module).__name__) is not None:
         return ""
-    return f"{type(module).__name__} is no class for classification of Transformers' own"
+    return f"{type(module).__name__} isn't one of Transformers' own classes for classification"
 
 
 def _scores_of(model: Any, row: Mapping[str, Any], device: torch.device) -> torch.Tensor | str:

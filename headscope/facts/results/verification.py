@@ -228,7 +228,7 @@ class VerifyResult:
     bytes_read: int = 0
     """The stored bytes that were read for the comparison."""
     scores: ScoreComparison | None = None
-    """The scores of the model beside those of a fresh load; null where a verdict on them was not asked for."""
+    """The scores of the model beside those of a fresh load; null where nothing called the model."""
     schema_version: str = field(default=SCHEMA_VERSION)
 
     def to_dict(self) -> dict[str, Any]:

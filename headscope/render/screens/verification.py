@@ -74,7 +74,7 @@ def _scope_of(result: VerifyResult) -> str:
 
 
 def _scores_of(result: VerifyResult) -> str:
-    """How the scores of both models compare, behind what is said of tensors."""
+    """How the scores of both models compare, behind the counts of tensors."""
     found = result.scores
     if found is None or found.reason or not found.inputs:
         return ""
