@@ -35,6 +35,7 @@ def share_in(text: str) -> tuple[int, int]:
 def pytest_configure(config: pytest.Config) -> None:
     """Every test examines anew, but for those of the cache itself, and of what `remembered` is for."""
     os.environ["HEADSCOPE_NO_CACHE"] = "1"
+    os.environ["HEADSCOPE_NO_RUN"] = "1"  # a run starts a process that imports PyTorch; tests of runs ask for it
     os.environ.setdefault(PAUSE, "0.02")
     hurry()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker is a core's: more threads cost a third of its time

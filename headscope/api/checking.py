@@ -17,6 +17,7 @@ from headscope.api.arguments import (
     RuleOptions,
     use_case,
 )
+from headscope.api.loaded.trial_process import TrialProcess
 from headscope.api.options import make_request, module_options, options_of, read_names, read_path, read_selection
 from headscope.api.results.shown import Checked, fields_of, shown
 from headscope.checks import judge
@@ -24,12 +25,15 @@ from headscope.checks.selection import Selection
 from headscope.errors import UsageError
 from headscope.examination.base.request import ModuleRequest, Progress, Request, is_in_memory
 from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.examination.checkpoint.findings import likely_profile
 from headscope.examination.checkpoint.structure import ReportMemory
 from headscope.examination.evidence.gathering import gather
 from headscope.examination.evidence.labeled import DataRequest, Labeled, read_labeled, with_data
+from headscope.examination.trial.deciding import is_run_likely
 from headscope.facts import Gap, Profile
 from headscope.facts.results.check import CheckResult, Subject
 from headscope.facts.results.labeled import Predictions
+from headscope.facts.trial import RunTrial
 
 if TYPE_CHECKING:
     import torch
@@ -44,6 +48,13 @@ class OfCheckpoint(CachedOptions, total=False):
         "Don't read the base model's numbers, which a check for inference reads from files on this machine. For a "
         "checkpoint only.",
     ]
+    run: Annotated[
+        bool | None,
+        "Load the model and call it, with its own tokenizer or processor: True even for a checkpoint on the Hub "
+        "(it is downloaded) or large; False never. Default: a checkpoint on this machine whose weights fit into half "
+        "of the free memory.",
+    ]
+    run_device: Annotated[str, "Where it runs: `cpu`, `cuda`, `cuda:0` or `mps`.", "cpu"]
     engine: Annotated[
         str | None,
         "The inference engine that will serve the checkpoint, such as `vllm` or `vllm@0.33.0`: runs the rules HS9xx. "
@@ -66,7 +77,7 @@ class CheckOptions(CheckpointCheck, ModuleCheck, total=False):
 @overload
 def check(
     reference: str | PathLike[str],
-    profile: Profile | ProfileName = "training",
+    profile: Profile | ProfileName | None = None,
     *,
     progress: Progress | None = None,
     **options: Unpack[CheckpointCheck],
@@ -74,7 +85,7 @@ def check(
 @overload
 def check(
     reference: nn.Module,
-    profile: Profile | ProfileName = "training",
+    profile: Profile | ProfileName | None = None,
     *,
     optimizer: torch.optim.Optimizer | None = None,
     progress: Progress | None = None,
@@ -83,7 +94,7 @@ def check(
 @use_case
 def check(
     reference: str | PathLike[str] | nn.Module,
-    profile: Profile | ProfileName = "training",
+    profile: Profile | ProfileName | None = None,
     *,
     optimizer: torch.optim.Optimizer | None = None,
     progress: Progress | None = None,
@@ -95,7 +106,8 @@ def check(
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter
             or a snapshot file; or a model in memory
             (`nn.Module`, also compiled or wrapped), which stays untouched.
-        profile: What the model is used for next: `training` or `inference`.
+        profile: What the model is used for next: `training` or `inference`. Default: inference for a checkpoint that
+            gives its head, training for one that doesn't, and for a model in memory.
         optimizer: The optimizer that trains the module: weights that it leaves out are reported. For a module only.
         options: See `CheckOptions`.
         progress: Called with a short sentence before each step.
@@ -128,7 +140,9 @@ def check(
             )
         labeled = read_labeled(labeled_data) if labeled_data else None
         known = (*ModuleOptions.__annotations__, "optimizer")
-        subject = live_subject(reference, wanted, ModuleRequest(**module_options(rest, known)), optimizer)
+        subject = live_subject(
+            reference, wanted or Profile.TRAINING, ModuleRequest(**module_options(rest, known)), optimizer
+        )
         return _judged(with_data(subject, labeled), selection)
     if optimizer is not None:
         raise UsageError("optimizer is an option for a model in memory, not for a checkpoint", "leave it out")
@@ -160,8 +174,10 @@ def _names(given: str | Iterable[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else read_names(given, "label_column")
 
 
-def read_profile(name: str) -> Profile:
-    """The profile of that name. Raises UsageError."""
+def read_profile(name: str | None) -> Profile | None:
+    """The profile of that name; None where none is named. Raises UsageError."""
+    if name is None:
+        return None
     try:
         return Profile(name)
     except ValueError as err:
@@ -170,26 +186,43 @@ def read_profile(name: str) -> Profile:
 
 def check_one(
     request: Request,
-    profile: Profile,
+    profile: Profile | None,
     selection: Selection,
     progress: Progress | None,
     *,
     labeled: Labeled | None = None,
     memory: ReportMemory | None = None,
 ) -> Checked:
-    """The result for one checkpoint, with labeled data beside it; `memory` keeps what the next ones share."""
+    """The result for one checkpoint, with labeled data beside it; `memory` keeps what the next ones share.
+
+    Without a profile, it is inference for a checkpoint that gives its head, and training for one that doesn't.
+    """
     if request.engine is not None:
         from headscope.serving.cited import check_engine
 
         check_engine(request.engine)
-    examined = examine("check", replace(request, prove=True), progress, memory)
-    (progress or (lambda sentence: None))("running the checks")
-    subject = gather(examined, request, profile)
+    tell = progress or (lambda sentence: None)
+    with TrialProcess() as process:
+        prepare = process.begin if is_run_likely(request) else lambda: None
+        examined = examine("check", replace(request, prove=True), progress, memory, on_build=prepare)
+        tell("running the checks")
+        subject = gather(examined, request, profile or likely_profile(examined.report))
+        subject = with_run(replace(subject, is_chosen=profile is None), process.run(examined, request, tell), request)
     if request.engine is not None:
         from headscope.api.engine_heads import engines_for
 
         subject = replace(subject, engine=engines_for(request, examined, request.engine).engines[0])
     return _judged(with_data(subject, labeled, lambda data: _predicted(examined, request, data, progress)), selection)
+
+
+def with_run(subject: Subject, found: RunTrial | str, request: Request) -> Subject:
+    """The subject with what its model did when it was called, or why it wasn't: a gap if `--run` was given."""
+    if isinstance(found, RunTrial):
+        return replace(subject, run=found)
+    gap = Gap("run", f"the model was not run: {found}")
+    if request.run:
+        return replace(subject, run_reason=found, unknown=(*subject.unknown, gap))
+    return replace(subject, run_reason=found, inapplicable=(*subject.inapplicable, gap))
 
 
 def _predicted(examined: Examined, request: Request, labeled: Labeled, progress: Progress | None) -> Predictions | Gap:

@@ -32,8 +32,10 @@ def options_of(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a caller gave: every one that can be left out is None or False then."""
-    return {name: value for name, value in options.items() if value is not None and value is not False}
+    """The options that a caller gave: every one that can be left out is None or False then, but for `run`."""
+    return {
+        name: value for name, value in options.items() if value is not None and (value is not False or name == "run")
+    }
 
 
 def _read_values(given: dict[str, Any]) -> dict[str, Any]:

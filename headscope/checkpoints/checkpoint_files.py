@@ -82,10 +82,15 @@ def read_tokenizer_settings(sidecar: FileReader) -> dict[str, Any] | None:
     Raises Malformed for settings that are not a JSON object.
     """
     found = _object_in(sidecar, TOKENIZER_CONFIG) if sidecar.has(TOKENIZER_CONFIG) else None
-    if found is None and not set(sidecar.names()) & set(_TOKENIZER_FILES):
+    if found is None and not holds_tokenizer(sidecar.names()):
         return None
     is_older = "added_tokens_decoder" not in (found or {}) and sidecar.has(_SPECIAL_TOKENS)
     return (found or {}) | (_object_in(sidecar, _SPECIAL_TOKENS) if is_older else {})
+
+
+def holds_tokenizer(names: Iterable[str]) -> bool:
+    """Whether some file among names is one of a tokenizer."""
+    return not {TOKENIZER_CONFIG, *_TOKENIZER_FILES}.isdisjoint(names)
 
 
 def _object_in(sidecar: FileReader, name: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The rules of `check`, and how they are put together to a verdict. Sees facts only: no torch, no network."""
 
-from headscope.checks import engines, kind, loaded, saved, tokens, training, values, weights
+from headscope.checks import engines, kind, loaded, saved, tokens, training, trial, values, weights
 from headscope.checks.judgment import judge
 from headscope.checks.labeled import data, labels, predictions
 from headscope.checks.rule import RULES
@@ -22,6 +22,7 @@ __all__ = [
     "select",
     "tokens",
     "training",
+    "trial",
     "values",
     "weights",
 ]

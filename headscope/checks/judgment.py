@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from headscope.checks.rule import NotApplicable, NotKnown, Rule
 from headscope.checks.selection import Ignore, Selection
-from headscope.facts import Finding, Gap, Severity
-from headscope.facts.results.check import GRAVITY, CheckResult, Ignored, Subject, Verdict
+from headscope.checks.trial import with_causes, without_unseen
+from headscope.facts import Finding, Gap, Profile, Severity
+from headscope.facts.results.check import GRAVITY, CheckResult, CheckScope, Ignored, Subject, Verdict
 from headscope.facts.results.environment import tool_version
 
 _OPTIONAL = frozenset({"data", "predictions", "engine"})
@@ -45,6 +46,9 @@ def judge(subject: Subject, selection: Selection) -> CheckResult:
         notices=(*subject.report.checkpoint.notices, *_ended(selection, findings, reference)),
         report=subject.report,
         data=subject.data,
+        profile_reason=_REASONS_OF_PROFILES[subject.profile] if subject.is_chosen else "",
+        scope=CheckScope(subject.run.scope if subject.run else None, subject.run_reason, _read_values(subject)),
+        trial=subject.run,
     )
 
 
@@ -57,6 +61,17 @@ def _ended(selection: Selection, findings: Iterable[Finding], reference: str) ->
                 f"the ignore of {item.rule}{why} ended on {item.until}: review the finding, then remove the ignore or "
                 "set a later date"
             )
+
+
+_REASONS_OF_PROFILES = {
+    Profile.INFERENCE: "the checkpoint gives its head",
+    Profile.TRAINING: "the checkpoint doesn't give its head",
+}
+
+
+def _read_values(subject: Subject) -> tuple[str, ...]:
+    """Whose values were read."""
+    return tuple(name for name, found in (("head", subject.values), ("base", subject.numbers)) if found is not None)
 
 
 def _not_read(subject: Subject) -> tuple[str, ...]:
@@ -108,6 +123,8 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
         without.setdefault("predictions", "predictions need --predict")
     if subject.engine is None:
         without.setdefault("engine", "no engine was named (--engine)")
+    if subject.run is None and "run" not in unknown:
+        without.setdefault("run", "the model was not run")
     for rule in selection.rules:
         lacking = next((name for name in rule.needs if name in without), None)
         unread = next((name for name in rule.needs if name in unknown), None)
@@ -122,6 +139,7 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
                 _add_gap(gathered, rule, str(gap), (gap.hides,) if gap.hides else _gravest(rule, subject), selection)
             except NotApplicable as gap:
                 gathered.inapplicable.append(rule.gap(str(gap)))
+    gathered.findings = with_causes(without_unseen(gathered.findings, subject.run))
     return gathered
 
 

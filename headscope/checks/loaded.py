@@ -6,7 +6,7 @@ from headscope.checks.rule import Findings, Rule, rule
 from headscope.checks.values import what_fails
 from headscope.facts import Severity
 from headscope.facts.counting import counted, few_of, verb
-from headscope.facts.results.verification import LoadedModel, TensorCheck, TensorStatus
+from headscope.facts.results.verification import LoadedModel, ScoreComparison, TensorCheck, TensorStatus
 
 _FINISHED = "Load the weights of a finished save: gather sharded weights first, and check the file for NaN."
 _LOAD_AGAIN = "Load it with the class that the checkpoint names, and compare again."
@@ -151,3 +151,44 @@ def _head_silent(this: Rule, loaded: LoadedModel) -> Findings:
             f"Tried on random hidden states with its loaded numbers, {told}.",
             "If the checkpoint stores these numbers, run `headscope check` on it; if not, load it again.",
         )
+
+
+_WRONG = (TensorStatus.DIFFERENT, TensorStatus.RANDOM, TensorStatus.DROPPED, TensorStatus.PLACEHOLDER)
+
+
+@rule("HS709", "loaded-scores-differ", "The model gives other scores than its checkpoint", command="verify")
+def _scores_differ(this: Rule, loaded: LoadedModel) -> Findings:
+    """Code, hooks or settings of the model in memory change its scores, or they change from call to call."""
+    found = loaded.scores
+    if found is None or found.reason or any(loaded.of(*_WRONG)):
+        return  # a tensor that differs is the cause, and has its own finding
+    what = words_on_scores(found, "a fresh load of the checkpoint")
+    if what:
+        yield this.find(
+            Severity.ERROR,
+            f"{what} {_where(loaded)} the model's code, its hooks or its settings make the difference.",
+            "Load the checkpoint again, and look for hooks, replaced modules and changed settings: print(model), "
+            "model.config.",
+        )
+
+
+def _where(loaded: LoadedModel) -> str:
+    is_open = any(loaded.of(TensorStatus.UNKNOWN))
+    return "Tensors that could not be compared, or" if is_open else "The tensors are equal, so"
+
+
+def words_on_scores(found: ScoreComparison, fresh: str) -> str:
+    """A sentence on how the scores of a model differ from those of a fresh load; "" where they don't."""
+    if found.live_error or found.fresh_error:
+        if found.live_error == found.fresh_error:
+            return ""  # both fail alike, which `check` reports
+        side = "the model in memory raises" if found.live_error else f"{fresh} raises"
+        return f"Called on the same inputs, {side} {found.live_error or found.fresh_error}."
+    if not found.repeats_equal:
+        return "Called twice with the same input, in eval mode, the model gives different scores."
+    if found.differing:
+        return (
+            f"On {found.differing} of {counted(found.inputs, 'random input')} the scores differ from those of {fresh}, "
+            f"by up to {found.largest:.2g} (rounding explains {found.bound:.2g})."
+        )
+    return ""

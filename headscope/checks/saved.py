@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headscope.checks.loaded import largest_of, reasons_of, tensor_names
+from headscope.checks.loaded import largest_of, reasons_of, tensor_names, words_on_scores
 from headscope.checks.rule import Findings, Rule, rule
 from headscope.facts import Finding, Severity
 from headscope.facts.counting import counted, few_of, verb
@@ -191,6 +191,53 @@ def _other_settings(this: Rule, saved: SavedModel) -> Findings:
             Severity.ERROR,
             f"{'; '.join(saved.settings[:6])}: a load of the adapter computes something else.",
             "Save the adapter again with save_pretrained, and leave adapter_config.json as it is.",
+        )
+
+
+@rule("HS721", "saved-scores-differ", "Loaded again, the save gives other scores", command=COMMAND)
+def _scores_differ(this: Rule, saved: SavedModel) -> Findings:
+    """A fresh process loads the save, and its scores are not those of the live model."""
+    found = saved.scores
+    if found is None or found.reason or saved.steps_behind:
+        return
+    what = words_on_scores(found, "a fresh load of the save")
+    if what:
+        yield this.find(
+            Severity.ERROR,
+            what,
+            "Compare config.json and the files in the folder with the live model: a save beside an adapter's files, a "
+            "changed setting or a hook gives another model. Save into an empty folder.",
+        )
+
+
+@rule("HS722", "saved-config-differs", "The saved configuration is another one than the live model's", command=COMMAND)
+def _config_differs(this: Rule, saved: SavedModel) -> Findings:
+    """A field of the saved config.json has another value than in the live model."""
+    if saved.fields:
+        yield this.find(
+            Severity.ERROR,
+            f"{'; '.join(saved.fields[:_FIELDS])}"
+            f"{f' and {len(saved.fields) - _FIELDS} more' if len(saved.fields) > _FIELDS else ''}.",
+            "Save the configuration of the live model: model.config.save_pretrained(folder).",
+        )
+
+
+_FIELDS = 4
+"""How many fields a finding names."""
+
+
+@rule("HS723", "saved-load-random", "A load of the save makes weights random", command=COMMAND)
+def _load_random(this: Rule, saved: SavedModel) -> Findings:
+    """The class builds parameters from the saved configuration that the live model doesn't have."""
+    if saved.unfilled:
+        count = counted(len(saved.unfilled), "tensor")
+        yield this.find(
+            Severity.ERROR,
+            f"From the saved configuration a load builds {count} that the live model lacks, and makes "
+            f"{'it' if len(saved.unfilled) == 1 else 'them'} random: {few_of(saved.unfilled)}.",
+            "Set on model.config what was changed in the model, such as num_hidden_layers for layers that were cut, "
+            "and save again.",
+            saved.unfilled,
         )
 
 

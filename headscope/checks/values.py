@@ -6,6 +6,7 @@ from headscope.facts import HealthBasis, HealthVerdict, ParameterStatus, Severit
 from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import HeadTrial, Subject, TensorValues
 from headscope.facts.results.health import HeadHealth
+from headscope.facts.stored.weights import NEW_AT_LOAD
 
 _STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
 
@@ -34,12 +35,15 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
             "Save the weights as floats, or with the quantization config that scales them.",
             [item.name for item in whole],
         )
-    told = "" if lost else what_fails(trial) or _all_zero(values, trial, subject)
+    told = "" if lost else _always_wins(trial, subject) or what_fails(trial) or _all_zero(values, trial, subject)
     if told:
         yield this.find(
             Severity.ERROR if trial.fails or not trial.finite else grave,
             f"Tried on random hidden states with its stored numbers, {told}.",
-            "The weights were never trained, or damaged when they were saved: save the checkpoint again.",
+            "The weights were never trained, or damaged when they were saved: save the checkpoint again."
+            if trial.winner is None
+            else "Look at the class counts of the training data and at its learning rate: imbalance, or a rate that is "
+            "too high, leaves such a head. Train again, or use an earlier checkpoint.",
             [item.name for item in values],
         )
     elif trial.stuck and not lost:
@@ -53,6 +57,16 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
     gap = trial.why_not or "; ".join(trial.unread[:1])
     if gap and not (lost or told):
         raise NotKnown(f"the head's numbers were read, but not tried: {gap}" if trial.why_not else gap)
+
+
+def _always_wins(trial: HeadTrial, subject: Subject) -> str:
+    """The class that wins whatever the input, by its name and its bias; "" for none."""
+    if trial.winner is None or trial.fails or not trial.finite or not trial.moves:
+        return ""
+    labels = subject.report.model.labels
+    name = f" ({labels[trial.winner]})" if trial.winner < len(labels) else ""
+    bias = f", with a bias of {trial.bias:.2g}, {trial.ahead:.2g} above the next" if trial.bias is not None else ""
+    return f"the head gives class {trial.winner}{name} the highest score for every input{bias}"
 
 
 def what_fails(trial: HeadTrial) -> str:
@@ -84,11 +98,20 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
     if numbers.broken:
         yield this.find(
             Severity.ERROR,
-            f"NaN or infinity in {few_of(numbers.broken)}, as the loader gives them: the scores are not finite.",
+            f"NaN or infinity in {few_of(numbers.broken)}, as the loader gives them: {_reach(subject)}.",
             "The training diverged, or the numbers exceed the model's dtype: use an earlier checkpoint.",
             numbers.broken,
         )
-    elif numbers.answers is False:
+    if numbers.whole:
+        names = [name for name, _ in numbers.whole]
+        yield this.find(
+            severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            f"{few_of(names)} {verb(len(names), 'is', 'are')} stored as {numbers.whole[0][1]} without a quantization "
+            "config: the loader takes the whole numbers as weights, without their scale.",
+            "Save the weights as floats, or with the quantization config that scales them.",
+            names,
+        )
+    if numbers.answers is False:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"{few_of(numbers.zeros)} {verb(len(numbers.zeros), 'holds', 'hold')} only zeros, and the "
@@ -100,12 +123,22 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
         raise NotKnown(f"{few_of(numbers.zeros)} hold only zeros, and the model was not run to see what it answers")
 
 
+def _reach(subject: Subject) -> str:
+    """What NaN in the base model does, as far as a run shows."""
+    if subject.run is None or subject.run.not_finite or subject.run.always_fails:
+        return "the scores are not finite where they are read"
+    return f"no {subject.run.noun} that was tried reaches them, and others may, with scores that are not finite"
+
+
 @rule("HS502", "looks-untrained", "The classifier looks as if it was never trained", needs=("values",))
 def looks_untrained(this: Rule, subject: Subject) -> Findings:
     """A classifier that the checkpoint gives, and whose numbers are those of a fresh initialization."""
     health = subject.health
     if health is None:  # without values, which the rule needs
         return
+    last = classifier_of(subject)
+    if last is not None and last.status in NEW_AT_LOAD:
+        raise NotApplicable(f"{last.name} is new: every load makes it random")
     if health.verdict is HealthVerdict.NOT_DETERMINED:
         because = "; ".join(health.reasons[:1])
         if health.basis is HealthBasis.NONE:
@@ -113,7 +146,6 @@ def looks_untrained(this: Rule, subject: Subject) -> Findings:
         raise NotKnown(because, severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING))
     if health.verdict is not HealthVerdict.FRESH or health.basis is HealthBasis.STATUS:
         return
-    last = classifier_of(subject)
     stored = last is not None and last.status in _STORED
     sure = f" ({health.confidence:.0%} confidence)" if health.basis is HealthBasis.STATISTICS else ""
     yield this.find(

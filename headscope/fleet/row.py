@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from headscope.checks import Selection, judge, select
 from headscope.errors import HeadscopeError
@@ -31,6 +32,8 @@ class RowOptions:
 
     profile: Profile | None = None
     selection: Selection | None = None
+    run: bool = False
+    """Whether local checkpoints are loaded and called."""
 
 
 def scan_one(make: Callable[[], Request], reference: str, options: RowOptions, memory: ReportMemory) -> ScanRow:
@@ -63,6 +66,7 @@ def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
     profile = options.profile or likely_profile(report)
     is_local = report.checkpoint.kind is CheckpointKind.LOCAL
     subject = gather(examined, request, profile, reads_tokenizer=is_local, reads_numbers=False)
+    subject = replace(subject, **_run(examined, request, options))
     result = judge(subject, options.selection or select())
     checkpoint, model, weights, head = report.checkpoint, report.model, report.weights, report.head
     undetermined = result.verdict is Verdict.NOT_DETERMINED
@@ -89,6 +93,8 @@ def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
         parameters=model.parameters.total,
         profile=profile.value,
         findings=_ids(result),
+        run=subject.run.scope.inputs if subject.run else None,
+        not_run=subject.run_reason,
         not_checked=tuple(gap.rule for gap in result.not_applicable),
         not_determined=Cause.GAPS.value if undetermined else None,
         reason=_reason(result)[:_LONGEST_REASON],
@@ -96,6 +102,23 @@ def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
         bytes_total=checkpoint.bytes_total,
         requests=checkpoint.requests + (subject.trial.requests if subject.trial else 0),
     )
+
+
+def _run(examined: Examined, request: Request, options: RowOptions) -> dict[str, Any]:
+    """What the model does when it is called, or why it isn't: in this process, which is a worker with limits."""
+    from headscope.examination.trial.deciding import too_large, why_not_run
+
+    if not options.run:
+        return {"run_reason": "without --run a scan runs no model"}
+    if examined.report.checkpoint.kind is CheckpointKind.HUB:
+        return {"run_reason": "it is on the Hub, and a scan runs folders on this machine"}
+    reason = why_not_run(examined, replace(request, run=True)) or too_large(examined)
+    if reason:
+        return {"run_reason": reason}
+    from headscope.examination.trial.opening import run_checkpoint
+
+    found = run_checkpoint(request, "cpu")
+    return {"run_reason": found} if isinstance(found, str) else {"run": found}
 
 
 def _ids(result: CheckResult) -> tuple[str, ...]:

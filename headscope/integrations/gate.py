@@ -32,7 +32,8 @@ class GateOptions(TypedDict, total=False):
 
     `on_fail` and `on_undetermined` are `raise` (default for failures) or `warn`; `select` and `ignore` are as for
     `headscope.check`, and so are `loaded_from`, `loading_info` and `example_inputs`. `verify_saves` compares each save
-    (default), only its head (`"head"`), or none; `stop_at_bad_save` raises CheckFailed immediately for a bad one.
+    (default), only its head (`"head"`), or none; with `"reload"` each is also loaded in a fresh process, which
+    otherwise happens once, at the end. `stop_at_bad_save` raises CheckFailed immediately for a bad one.
     """
 
     on_fail: Reaction
@@ -42,7 +43,7 @@ class GateOptions(TypedDict, total=False):
     loaded_from: str | None
     loading_info: Mapping[str, Any] | None
     example_inputs: Any
-    verify_saves: bool | Literal["head"]
+    verify_saves: bool | Literal["head", "reload"]
     stop_at_bad_save: bool
 
 
@@ -80,6 +81,7 @@ class TrainingGate:
         self._of_saves = named_in(COMMAND, self._rules)
         self._verify_saves = bool(options["verify_saves"]) and not (self._rules and not self._of_saves)
         self._head_only = options["verify_saves"] == "head"
+        self._reloads = options["verify_saves"] == "reload"
         self._stop = options["stop_at_bad_save"]
         self._options: dict[str, Any] = {name: value for name, value in given.items() if name in _OF_CHECK}
         self._watch: SaveWatch | None = None
@@ -120,8 +122,11 @@ class TrainingGate:
         except Exception as err:  # a training does not end because its saves can't be verified
             LOG.warning("headscope could not record the head: %s", sentence_on(err))
 
-    def saved(self, model: Any, folder: Path | None, *, steps_behind: int = 0) -> None:
-        """Compares a save with the live model and logs what is wrong; raises only if a bad save is to stop training."""
+    def saved(self, model: Any, folder: Path | None, *, steps_behind: int = 0, is_last: bool = False) -> None:
+        """Compares a save with the live model and logs what is wrong; raises only if a bad save is to stop training.
+
+        The last one is loaded in a fresh process, and its scores are compared.
+        """
         if not self._verify_saves:
             return
         if self._watch is None:
@@ -131,7 +136,8 @@ class TrainingGate:
             self._not_read("headscope could not verify the save: its folder was not found")
             return
         try:
-            result = self._watch.compare(model, folder, steps_behind=steps_behind)
+            reloads = (is_last or self._reloads) and not self._head_only
+            result = self._watch.compare(model, folder, steps_behind=steps_behind, reloads=reloads)
             sentence = save_sentence(result)
         except Exception as err:  # a training does not end because a save can't be verified
             self._not_read(f"headscope could not verify the save in {folder}: {sentence_on(err)}")

@@ -125,6 +125,27 @@ def merged_layer(layer: Any) -> Any:
     return copied.get_base_layer()
 
 
+REWRITING = ("olora", "pissa")
+"""How the initializations begin with which PEFT takes the first change out of the base weight, at a load too."""
+
+
+def rewritten_weight(layer: Any, weight: Any, how: str) -> Any:
+    """The base weight that PEFT leaves in a layer of LoRA whose initialization takes its change out of it.
+
+    `weight` is that of the base model, `how` the setting `init_lora_weights`. PEFT does it, in a copy. Raises whatever
+    PEFT raises.
+    """
+    copied = deepcopy(layer)
+    base = copied.get_base_layer()
+    base.weight.data = weight.to(base.weight.dtype)
+    (name,) = copied.active_adapters
+    if how.startswith("olora"):
+        copied.olora_init(name)
+    else:
+        copied.pissa_init(name, how)
+    return base.weight.detach()
+
+
 _ONLY_AT_A_START = frozenset(
     {"inference_mode", "base_model_name_or_path", "revision", "auto_mapping", "peft_version", "init_lora_weights"}
     | {"lora_dropout", "runtime_config", "loftq_config", "eva_config", "corda_config", "lora_ga_config"}

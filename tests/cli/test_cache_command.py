@@ -12,6 +12,7 @@ from headscope.examination.base.cache import Cache, StoredFile
 from headscope.examination.checkpoint.structure import Remembered
 from headscope.facts.results.check import BaseNumbers, RuleEvidence
 from headscope.facts.stored.tokenizer import TokenizerFacts
+from headscope.facts.trial import RunTrial
 
 REPORT = f"{'a' * 40}-remembered.json"
 EVIDENCE = f"{'b' * 40}-{'0' * 16}-ruleevidence.json"
@@ -61,7 +62,8 @@ def test_it_counts_every_kind_of_entry(full: Path, capsys: pytest.CaptureFixture
 
 
 def test_what_is_stored_has_a_name_for_its_kind_and_the_name_of_an_entry(place: Path) -> None:
-    assert {kind.__name__.lower() for kind in (Remembered, RuleEvidence, BaseNumbers)} | {"key"} == set(disk._KINDS)
+    kinds = (Remembered, RuleEvidence, BaseNumbers, RunTrial)
+    assert {kind.__name__.lower() for kind in kinds} | {"key"} == set(disk._KINDS)
     Cache(place).save("e" * 40, TokenizerFacts("right", None, None))
     usage = disk.disk_usage()
     assert [(kind.name, kind.entries) for kind in usage.kinds] == [("key", 1), ("others", 1)]

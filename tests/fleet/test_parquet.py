@@ -24,9 +24,10 @@ from headscope.fleet.parquet import ROW_LOG, RowFolder, schema
 from headscope.fleet.table import open_table
 
 TEXTS = ("reference", "commit", "revision", "kind", "format", "model_type", "class", "task", "pooling_kind", "formula",
-         "dtype", "profile", "not_determined", "reason", "schema_version", "verdict")  # fmt: skip
+         "dtype", "profile", "not_determined", "not_run", "reason", "schema_version",
+         "verdict")  # fmt: skip
 COUNTS = ("num_labels", "new", "new_in_head", "mismatched", "unused", "head_parameters", "parameters", "bytes_read",
-          "bytes_total", "requests")  # fmt: skip
+          "bytes_total", "requests", "run")  # fmt: skip
 TYPES = (
     {name: pyarrow.string() for name in TEXTS}
     | {name: pyarrow.int64() for name in COUNTS}

@@ -13,6 +13,7 @@ import transformers
 
 from tests.verdicts.cases import Case, all_broken, all_healthy, sampled
 from tests.verdicts.from_hub import judged_on_hub
+from tests.verdicts.runs import run_here
 from tests.verdicts.surfaces import Judged, judged
 
 
@@ -27,6 +28,7 @@ def main() -> int:
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    run_here()
     cases: tuple[Case, ...] = ()
     cases += all_broken() if given.kind != "healthy" else ()
     cases += all_healthy() if given.kind != "broken" else ()

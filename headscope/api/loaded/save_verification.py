@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from headscope.api.arguments import LoadedFromOption, OfflineOption, RuleOptions, RunOptions, use_case
-from headscope.api.loaded.verification import Verified, judged
+from headscope.api.loaded.trial_process import beside_fresh_load
+from headscope.api.loaded.verification import Verified, judged, notes_on_scores
 from headscope.api.options import options_of, read_selection
+from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
+from headscope.checkpoints.manifest import CONFIG
 from headscope.checks import Selection
 from headscope.checks.saved import COMMAND
 from headscope.errors import HeadscopeError, UsageError
-from headscope.examination.base.request import ModuleRequest, is_in_memory
+from headscope.examination.base.request import ModuleRequest, Request, is_in_memory
 from headscope.facts import Gap, Report
 from headscope.facts.counting import few_of
-from headscope.facts.results.verification import HeadMove, LoadedModel, ModelComparison, SavedModel
+from headscope.facts.results.verification import HeadMove, LoadedModel, ModelComparison, SavedModel, ScoreComparison
+from headscope.facts.stored.location import Location
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,7 +35,12 @@ class SaveOptions(RuleOptions, RunOptions, LoadedFromOption, OfflineOption, tota
 
 @use_case
 def verify_save(
-    model: nn.Module, folder: str | PathLike[str], *, head: bool = False, **options: Unpack[SaveOptions]
+    model: nn.Module,
+    folder: str | PathLike[str],
+    *,
+    head: bool = False,
+    reload: bool = True,
+    **options: Unpack[SaveOptions],
 ) -> Verified:
     """Compares what a save wrote with the live model: call it right after the save.
 
@@ -41,6 +50,8 @@ def verify_save(
             Accelerate (`save_model`, `save_state`), or one weight file, such as a `.ckpt` of Lightning.
         head: Read only the numbers of the head; the other tensors are looked up by their names and shapes. Default:
             every number is read. The save of an adapter is always compared whole.
+        reload: Load the save in a fresh process and compare its scores with those of the model, on random inputs. Not
+            with `head`, and only for what `from_pretrained` loads as a class of Transformers.
         options: See `SaveOptions`.
 
     Returns:
@@ -77,7 +88,7 @@ def verify_save(
     memory = remember_head(model, report, watches=False) if report is not None else None
     watch = SaveWatch(memory or every_tensor(model), selection, head)
     notes = () if memory else (f"every tensor was compared, because the head could not be traced: {why}",)
-    return watch.compare(model, Path(folder), notes=notes)
+    return watch.compare(model, Path(folder), notes=notes, reloads=reload and not head)
 
 
 def selection_of_saves(**rules: Unpack[RuleOptions]) -> Selection:
@@ -111,13 +122,22 @@ class SaveWatch:
     selection: Selection
     head_only: bool = False
 
-    def compare(self, model: Any, folder: Path, *, steps_behind: int = 0, notes: tuple[str, ...] = ()) -> Verified:
-        """What a save holds of the live model. Raises a HeadscopeError where the save can't be read."""
+    def compare(
+        self, model: Any, folder: Path, *, steps_behind: int = 0, notes: tuple[str, ...] = (), reloads: bool = False
+    ) -> Verified:
+        """What a save holds of the live model. Raises a HeadscopeError where the save can't be read.
+
+        With `reloads`, the save is loaded in a fresh process, and its scores are compared.
+        """
         from headscope.examination.stored.saving import compare_with_save
 
         saved, compared = compare_with_save(
             model, folder, self.memory, steps_behind=steps_behind, head_only=self.head_only
         )
+        if reloads and not steps_behind:
+            scores = _of_reload(model, folder)
+            own = notes_on_scores(replace(scores, in_train_mode=False))  # as any model is, right after a training
+            saved, notes = replace(saved, scores=scores), (*notes, *own)
         return self._judged(saved, compared, notes)
 
     def moves(self, optimizer: Any, accepted: frozenset[str] = frozenset()) -> Verified:
@@ -138,6 +158,17 @@ class SaveWatch:
     def _judged(self, saved: SavedModel, compared: ModelComparison, notes: tuple[str, ...]) -> Verified:
         noted = replace(compared, notes=(*notes, *compared.notes))
         return judged(saved, noted, self.selection, command="verify-save", loader="memory")
+
+
+def _of_reload(model: Any, folder: Path) -> ScoreComparison:
+    """The scores of a live model beside those of its save, loaded in a fresh process."""
+    names = {item.name for item in folder.iterdir()} if folder.is_dir() else set()
+    if CONFIG not in names and ADAPTER_CONFIG not in names:
+        return ScoreComparison(reason="from_pretrained does not load such a save")
+    found = beside_fresh_load(model, Request(Location(str(folder)), cache=False))
+    if CONFIG not in names and found.fresh_error:  # the base model may be nowhere but in memory
+        return replace(found, fresh_error="", reason=f"the adapter can't be loaded again: {found.fresh_error}")
+    return found
 
 
 def _sentence(move: HeadMove) -> str:

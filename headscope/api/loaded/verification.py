@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Unpack, overload
 
 from headscope.api.arguments import AdapterOption, CacheOptions, PlaceOptions, RuleOptions, use_case
+from headscope.api.loaded.trial_process import beside_fresh_load
 from headscope.api.options import make_request, options_of, read_selection
 from headscope.api.results.shown import Shown
 from headscope.checks import Selection
@@ -17,7 +19,13 @@ from headscope.checks.judgment import weigh
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.request import Progress, Request, is_in_memory
 from headscope.facts.results.environment import tool_version
-from headscope.facts.results.verification import LoadedModel, ModelComparison, SavedModel, VerifyResult
+from headscope.facts.results.verification import (
+    LoadedModel,
+    ModelComparison,
+    SavedModel,
+    ScoreComparison,
+    VerifyResult,
+)
 from headscope.fleet.processes import Worker, WorkerEnded
 from headscope.upstream.loaders import check_loader
 
@@ -111,7 +119,11 @@ def verify(
         from headscope.examination.stored.verification import compare_with_checkpoint
 
         request = make_request(against, place)
-        return _result(compare_with_checkpoint(model, request, head_only=head, progress=progress), "memory", selection)
+        compared = compare_with_checkpoint(model, request, head_only=head, progress=progress)
+        if not head:
+            (progress or (lambda sentence: None))("comparing scores with a fresh load")
+            compared = with_scores(compared, beside_fresh_load(model, request))
+        return _result(compared, "memory", selection)
     if loader is not None:
         check_loader(loader)
     source = make_request(model, place if against is None else options_of(CacheOptions, options))
@@ -144,7 +156,23 @@ def judged(
         rules=tuple(rule.id for rule in selection.rules),
         scope=compared.scope,
         bytes_read=compared.bytes_read,
+        scores=subject.scores,
     )
+
+
+def with_scores(compared: ModelComparison, scores: ScoreComparison) -> ModelComparison:
+    """A comparison with that of the scores, and a sentence where there is none."""
+    return replace(
+        compared, loaded=replace(compared.loaded, scores=scores), notes=(*compared.notes, *notes_on_scores(scores))
+    )
+
+
+def notes_on_scores(scores: ScoreComparison) -> tuple[str, ...]:
+    """Sentences on a comparison of scores beside its findings: why there is none, and the mode of the model."""
+    found = [f"scores were not compared: {scores.reason}"] if scores.reason else []
+    if scores.in_train_mode and not scores.reason:
+        found.append("the model is in train mode; its scores were compared in eval mode")
+    return tuple(found)
 
 
 def _loaded_apart(
@@ -187,4 +215,7 @@ def _load_and_compare(
     if loader and ":" in loader:
         sys.path.append(str(Path.cwd()))
     model, used = load_model_with(source, loader)
-    return compare_with_checkpoint(model, against, head_only=head_only), used
+    compared = compare_with_checkpoint(model, against, head_only=head_only)
+    if loader is None or head_only:  # a fresh load would be the same load
+        return compared, used
+    return with_scores(compared, beside_fresh_load(model, against)), used

@@ -21,7 +21,13 @@ from headscope.facts import Gap
 from headscope.facts.counting import counted, few_of
 from headscope.facts.stored.disk_usage import DiskUsage, EntryKind, ShippedStore
 
-_KINDS = {"remembered": "reports", "ruleevidence": "evidence", "basenumbers": "numbers", "key": "key"}
+_KINDS = {
+    "remembered": "reports",
+    "ruleevidence": "evidence",
+    "basenumbers": "numbers",
+    "runtrial": "runs",
+    "key": "key",
+}
 _OTHERS = "others"
 _HUB = Gap("downloads", "files from the Hub are in the cache of its client; run `hf cache ls` to list them")
 _TEMPORARY = Gap(

@@ -31,7 +31,7 @@ _IGNORE = ("rule", "reason", "until", "model")
 class Gate:
     """What to ask of every model; `models` are those that the project names."""
 
-    profile: Profile
+    profile: Profile | None
     selection: Selection
     models: tuple[str, ...] = ()
     read: tuple[Path, ...] = ()
@@ -86,7 +86,7 @@ def _unread(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
         tool_version=tool_version(),
         command="check",
         reference=reference,
-        profile=gate.profile,
+        profile=gate.profile or Profile.TRAINING,
         verdict=Verdict.NOT_DETERMINED,
         findings=(),
         ignored=(),
@@ -122,7 +122,7 @@ def read_gate(
     if file is not None:
         selection = replace(selection, baseline=_baseline(file))
     read = (place, *map(Path, models), *([] if file is None else [file]))
-    return Gate(read_profile(profile or _text_setting(settings, "for", place) or "training"), selection, models, read)
+    return Gate(read_profile(profile or _text_setting(settings, "for", place)), selection, models, read)
 
 
 def _model(name: str, folder: Path, home: Path) -> str:

@@ -41,6 +41,7 @@ class BatchOptions(RuleOptions, EachOptions, total=False):
         "What the findings are weighed for, `training` or `inference` (default: training for a checkpoint with new "
         "weights in its head, otherwise inference, as for `inspect`).",
     ]
+    run: Annotated[bool, "Load each checkpoint on this machine and call it, as `check` does."]
 
 
 class ScanOptions(BatchOptions, total=False):
@@ -58,7 +59,7 @@ def plan_of(options: ScanOptions) -> ScanPlan:
     check_template(template)
     return ScanPlan(
         template=template,
-        options=RowOptions(read_profile(profile) if profile else None, read_selection(**rules)),
+        options=RowOptions(read_profile(profile), read_selection(**rules), run=bool(options.get("run"))),
         workers=worker_count(options.get("workers")),
         limits=limits_of(options.get("time_limit", SECONDS), options.get("memory_limit", MEMORY / 1024**3)),
     )

@@ -72,7 +72,7 @@ class Rules:
 
     profile: Annotated[
         ProfileChoice | None,
-        option("--for", "training or inference (default: from pyproject.toml, otherwise training).", "PROFILE"),
+        option("--for", "training or inference (default: inference if the checkpoint gives its head).", "PROFILE"),
     ] = None
     fail_on: FailOn = None
     select: Select = None
@@ -93,6 +93,14 @@ class Rules:
             panel=_RULES,
         ),
     ] = False
+    run: Annotated[
+        bool | None,
+        option(
+            "--run/--no-run",
+            "Load the model and call it (default: for a local checkpoint that fits into half of the free memory).",
+            panel=_RULES,
+        ),
+    ] = None
     engine: Annotated[
         str | None,
         option(
@@ -140,12 +148,13 @@ class LabeledData:
         option("--predict", "Load the weights and predict N rows to test the class order.", "N", panel=_LABELED),
     ] = None
     device: Annotated[
-        str | None, option("--device", "Device for --predict (default: cpu).", "DEVICE", panel=_LABELED)
+        str | None, option("--device", "Device for the run and for --predict (default: cpu).", "DEVICE", panel=_LABELED)
     ] = None
 
     def request(self) -> "DataRequest | None":
         """The request that the options make; None without any. Raises UsageError if they are invalid."""
         given = {item.name: getattr(self, item.name) for item in fields(self)}
+        given["device"] = None if self.predict is None else self.device  # otherwise it is that of the run alone
         if not any(given.values()):
             return None
         from headscope.api.checking import data_request
@@ -194,7 +203,13 @@ def check_command(  # noqa: PLR0917  Typer passes every option by name
     options = (
         wanted.keywords()
         | reach.keywords()
-        | {"data": labeled.request(), "no_numbers": rules.no_numbers, "engine": rules.engine}
+        | {
+            "data": labeled.request(),
+            "no_numbers": rules.no_numbers,
+            "engine": rules.engine,
+            "run": rules.run,
+            "run_device": labeled.device or "cpu",
+        }
     )
     with telling_progress(written.quiet or written.kind != "text") as tell:
         gate = _gate(rules)

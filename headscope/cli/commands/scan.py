@@ -121,6 +121,7 @@ class RulesOfRows:
     fail_on: FailOn = None
     select: Select = None
     ignore: IgnoreRules = None
+    run: Annotated[bool, option("--run", "Load each local checkpoint and call it, as check does.")] = False
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,7 @@ def config_facts(config: dict[str, Any]) -> ConfigFacts:
         label2id=_pairs(config.get("label2id")),
         problem_type=problem if isinstance(problem, str | None) else json.dumps(problem),
         has_auto_map=isinstance(config.get("auto_map"), dict),
+        is_decoder=config.get("is_decoder") is True,
     )
 
 

@@ -35,6 +35,8 @@ class Request:
     health: bool = False
     cache: bool = False
     no_numbers: bool = False
+    run: bool | None = None
+    run_device: str = "cpu"
     engine: str | None = None
     tokens: tuple[str, ...] = ()
     take: tuple[str, ...] = ()

@@ -38,11 +38,13 @@ def examine(
     memory: ReportMemory | None = None,
     *,
     takes_class: bool = False,
+    on_build: Callable[[], None] = lambda: None,
 ) -> Examined:
     """The examination that a request asks for, under the name of a command, with what it came from.
 
     `memory` keeps what the next checkpoints of the same structure share; without one, it is the user's cache. With
     `takes_class` the request may name a class of Transformers, which is examined in its default configuration.
+    `on_build` is called before the class is built, which takes seconds; not where the report is known.
     """
     manifest = read_checkpoint(request, progress, takes_class=takes_class)
     first = own_first_token(request, manifest)
@@ -50,6 +52,7 @@ def examine(
     memory = memory or ReportMemory(open_cache(request.cache))
     # With code of the repository, a report also depends on files that no key names.
     if request.trust_remote_code or not memory.is_open:
+        on_build()
         return examine_manifest(command, request, manifest, tracer, progress)
     rows = tokens_of(request, manifest)
     key = key_of(manifest, *_identity(request), first, rows) if memory.cache.is_open else ""
@@ -59,6 +62,7 @@ def examine(
         report = renewed(known, structure, manifest, command, verified=request.prove)
         program = partial(memory.program, structure, partial(_program_again, request, manifest, tracer))
         return Examined(report, manifest, known.built, None, None, key, program)
+    on_build()
     examined = examine_manifest(command, request, manifest, tracer, progress)
     memory.keep(structure, manifest, examined.report, examined.built, verified=request.prove)
     memory.program(structure, examined.program)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _MOST_TO_RUN = 8_000_000_000
 """Bytes of a model that is loaded and run because some of its tensors hold only zeros."""
+_WHOLE = ("int", "uint", "bool")
 _FILLED = 0.02
 """The spread of most initializations."""
 NOT_IN_TRAINING = "they are read before inference"
@@ -60,9 +61,21 @@ def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Gap
     if not found:
         return Gap("numbers", "the checkpoint holds no numbers of a base model")
     choice = examined.choice or choose_class(request, examined.manifest)
-    return _judged(
+    judged = _judged(
         found, dtypes, wanted, partial(_silences, choice), lambda: _answers_loaded(examined, request, choice)
     )
+    return replace(judged, whole=tuple(_whole_numbers(examined, wanted)))
+
+
+def _whole_numbers(examined: Examined, wanted: Mapping[str, tuple[str, str, int]]) -> Iterator[tuple[str, str]]:
+    """The parameters that are stored as whole numbers and loaded as floats, with no scale, each with the dtype."""
+    if examined.report.model.quantization is not None:
+        return
+    parameters = {item.name for item in examined.report.weights.parameters if not item.is_buffer}
+    for header in examined.manifest.tensors:
+        name = wanted[header.key][0] if header.key in wanted else ""
+        if name in parameters and header.dtype.startswith(_WHOLE):
+            yield name, header.dtype
 
 
 def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:

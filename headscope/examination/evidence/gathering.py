@@ -64,7 +64,7 @@ def _numbers(examined: Examined, request: Request, profile: Profile) -> BaseNumb
     if request.no_numbers:
         return Gap("numbers", "--no-numbers leaves them out")
     cache = open_cache(request.cache and bool(examined.key))
-    key = f"{examined.key}{_state_of_files(examined, request)}-base" if cache.is_open else ""
+    key = f"{examined.key}{state_of_files(examined, request)}-base" if cache.is_open else ""
     known = cache.load(BaseNumbers, key)
     if known is not None:
         return known
@@ -77,7 +77,7 @@ def _numbers(examined: Examined, request: Request, profile: Profile) -> BaseNumb
 def _evidence(examined: Examined, request: Request, *, reads_tokenizer: bool) -> RuleEvidence:
     """What is beside the report: from the cache, if no file has changed; only what could be read is cached."""
     cache = open_cache(request.cache and bool(examined.key) and reads_tokenizer)
-    key = f"{examined.key}{_state_of_files(examined, request)}" if cache.is_open else ""
+    key = f"{examined.key}{state_of_files(examined, request)}" if cache.is_open else ""
     known = cache.load(RuleEvidence, key)
     if known is not None:
         return known
@@ -124,7 +124,7 @@ def _trial(examined: Examined, stored: _StoredHead) -> HeadTrial:
     return replace(found, unread=stored.unread, bytes_read=size, requests=stored.requests)
 
 
-def _state_of_files(examined: Examined, request: Request) -> str:
+def state_of_files(examined: Examined, request: Request) -> str:
     """A digest of what tells that a file beside the weights, or a weight, has changed."""
     from headscope.checkpoints import files_beside
 

@@ -111,7 +111,14 @@ def _tried(bench: _Bench) -> HeadTrial:
     stuck = tuple(torch.nonzero(scores.amax(0) - scores.amin(0) <= limit).flatten().tolist())
     # A bias that was made up may outweigh all that the real numbers do.
     picks = _picks_one(bench, scores) and bench.program.tensors.keys() <= bench.given.keys()
-    return HeadTrial(stuck=stuck, winner=_winner(bench, scores) if picks else None)
+    winner = _winner(bench, scores) if picks else None
+    found = HeadTrial(stuck=stuck, winner=winner)
+    vectors = [item for name, item in bench.given.items() if item.shape == scores.shape[1:] and name.endswith("bias")]
+    if winner is None or len(vectors) != 1:
+        return found
+    bias = vectors[0].float()
+    others = torch.cat([bias[:winner], bias[winner + 1 :]])
+    return replace(found, bias=float(bias[winner]), ahead=float(bias[winner] - others.max()))
 
 
 def _joined(tables: list[torch.Tensor]) -> torch.Tensor:

@@ -19,6 +19,7 @@ from headscope.examination.memory.live import (
     with_info,
     with_origin,
 )
+from headscope.examination.memory.live_trial import live_run
 from headscope.examination.memory.origin import LoadOrigin, find_origin
 from headscope.facts import Gap, GapTopic, ParameterStatus, Profile, Report
 from headscope.facts.results.check import HeadTrial, LiveFacts, Subject, TensorValues
@@ -63,7 +64,9 @@ def live_subject(module: nn.Module, profile: Profile, asked: ModuleRequest, opti
         found = replace(subject, report=with_info(seen, asked.loading_info))
     else:
         found = _with_statuses(subject, seen, asked)
-    found = replace(found, health=live_health(seen, found.report))
+    run = live_run(seen, module)
+    ran = {"run_reason": run} if isinstance(run, str) else {"run": run}
+    found = replace(found, health=live_health(seen, found.report), **ran)
     return replace(found, unknown=(*found.unknown, _SHARDED)) if seen.unwrapped.is_sharded else found
 
 

@@ -5,6 +5,7 @@ Which tensors are those of the head is known from one trace, made when training 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import HeadscopeError
 from headscope.examination.evidence.stored_tensors import StoredFiles
 from headscope.examination.memory.head_memory import HeadMemory, digest_of, why_not_here
+from headscope.examination.memory.live_tensors import is_of_transformers
 from headscope.examination.memory.module import Unwrapped
 from headscope.examination.stored.saved_tensors import MAY_BE_MERGED, SavedTensors
 from headscope.examination.stored.tensor_checks import against_saved, open_gaps, unchecked
@@ -25,9 +27,12 @@ from headscope.facts.results.verification import (
     TensorCheck,
     TensorStatus,
 )
+from headscope.facts.stored.checkpoint import LABEL_MAPS
 from headscope.facts.stored.weights import NEW_AT_LOAD
 from headscope.model.classes.labels import placeholders
+from headscope.model.quiet import quiet
 from headscope.upstream.peft import key_in_adapter, layer_of, plain_name, state_of_adapter
+from headscope.upstream.torch import on_meta
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +69,8 @@ def compare_with_save(
         hollow=tuple(stored.hollow),
         steps_behind=steps_behind,
         settings=stored.settings_of_adapter() if saved.is_adapter else (),
+        fields=_other_fields(memory.unwrapped.origin, saved.config) if saved.config else (),
+        unfilled=_unfilled(memory.unwrapped, saved.config) if saved.config else (),
     )
     loaded = LoadedModel(found.reference, found.class_name, checks)
     scope, gaps = _scope(checks, stored, head_only=head_only), (*nothing, *open_gaps(checks))
@@ -230,6 +237,57 @@ def _modules_to_save(memory: HeadMemory, lost: Iterable[str]) -> tuple[str, ...]
 def _config_of(unwrapped: Unwrapped) -> dict[str, Any]:
     config = getattr(unwrapped.origin, "config", None)
     return {"id2label": getattr(config, "id2label", None)}
+
+
+_OF_A_SAVE = frozenset(
+    {*LABEL_MAPS, "_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version"}
+)
+"""Fields that a save sets, and the names of classes, for which there is HS715."""
+
+
+def _other_fields(origin: Any, saved: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where the configuration that was saved is another one than that of the live model."""
+    live = getattr(origin, "config", None)
+    if not is_of_transformers(origin) or live is None:
+        return ()
+    if saved.get("model_type") != live.model_type:
+        return (_other("model_type", live.model_type, saved.get("model_type")),)
+    try:
+        with quiet():
+            read = type(live).from_dict(dict(saved)).to_dict()
+    except Exception as err:  # whatever a class makes of the fields
+        return (f"the saved fields can't be read: {type(err).__name__}: {err}",)
+    own = live.to_dict()
+    if read.get("problem_type") is None:
+        own["problem_type"] = read["problem_type"] = None  # a forward with labels sets it in memory
+    both = sorted((own.keys() | read.keys()) - _OF_A_SAVE)
+    return tuple(
+        _other(name, own.get(name), read.get(name)) for name in both if _plain(own.get(name)) != _plain(read.get(name))
+    )
+
+
+def _other(name: str, live: object, saved: object) -> str:
+    return f"{name} is {live!r} in memory and {saved!r} in the save"
+
+
+def _plain(value: object) -> object:
+    """A field as JSON holds it; nested configurations without what a save sets."""
+    found = json.loads(json.dumps(value, default=str))
+    return {name: item for name, item in found.items() if name not in _OF_A_SAVE} if isinstance(found, dict) else found
+
+
+def _unfilled(unwrapped: Unwrapped, saved: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parameters that the class makes of the saved configuration and the live model lacks: a load makes them up."""
+    origin: Any = unwrapped.origin
+    if not is_of_transformers(origin) or saved.get("model_type") != origin.config.model_type:
+        return ()
+    try:
+        with quiet(), on_meta():
+            fresh = type(origin)(type(origin.config).from_dict(dict(saved)))
+    except Exception:  # whatever a class makes of the fields: the load says it
+        return ()
+    held = {plain_name(name) for name, _ in origin.named_parameters(remove_duplicate=False)}
+    return tuple(name for name, _ in fresh.named_parameters() if name not in held)
 
 
 def _named_labels(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from headscope.facts import Gap, TensorHeader
 from headscope.facts.counting import few_of
 from headscope.facts.results.verification import TensorCheck, TensorStatus
 from headscope.upstream.accelerate import TensorReader
-from headscope.upstream.peft import plain_name
+from headscope.upstream.peft import REWRITING, plain_name, rewritten_weight
 
 if TYPE_CHECKING:
     import torch
@@ -100,7 +100,34 @@ def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pa
         return _against_merge(bare, tensor, pair, pairing)
     if len(pair.headers) > 1 or pair.headers[0].shape != bare.shape:
         return _against_conversion(bare, tensor, pair, pairing)
-    return _judged(bare, tensor, compare_numbers(tensor, partial(pair.place.part, pair.headers[0])))
+    judged = _judged(bare, tensor, compare_numbers(tensor, partial(pair.place.part, pair.headers[0])))
+    is_rewritten = judged.status is TensorStatus.DIFFERENT and bare.name.endswith(".base_layer.weight")
+    return _as_rewritten(judged, tensor, pair, pairing) if is_rewritten else judged
+
+
+def _as_rewritten(judged: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing) -> TensorCheck:
+    """A base weight out of which PEFT takes an adapter's first change at each load (PiSSA, OLoRA)."""
+    from headscope.model.tensors.numbers import compare_numbers
+
+    files = pairing.adapter_files
+    how = str(files.manifest.config.get("init_lora_weights", "")) if files is not None else ""
+    if not how.startswith(REWRITING):
+        return judged
+    layer = pairing.module.get_submodule(judged.name.removesuffix(".base_layer.weight"))
+    try:
+        made = rewritten_weight(layer, pair.place.whole(pair.headers[0]).to(tensor.device), how)
+    except Exception as err:  # whatever PEFT raises
+        return replace(
+            judged, status=TensorStatus.UNKNOWN, reason=f"PEFT rewrites it at load ({how}): {type(err).__name__}: {err}"
+        )
+    found = compare_numbers(tensor, made)
+    if found.cast or found.is_within_rounding(tensor.dtype):
+        reason = f"PEFT rewrites it at load ({how}), and did so here"
+        return replace(judged, status=TensorStatus.TRANSFORMED, max_error=found.largest, reason=reason)
+    if "niter" in how:
+        reason = f"PEFT rewrites it at load ({how}) with random numbers, so it can't be made again"
+        return replace(judged, status=TensorStatus.UNKNOWN, reason=reason)
+    return judged
 
 
 def _judged(bare: TensorCheck, tensor: torch.Tensor, found: NumberDifference) -> TensorCheck:

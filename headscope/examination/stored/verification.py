@@ -147,7 +147,8 @@ def _trial(program: HeadProgram | None, unwrapped: Unwrapped) -> HeadTrial | Non
     if program is None:
         return None
     origin = unwrapped.origin
-    held = {item.name: item.tensor.detach() for item in tensors_of(origin) if not item.tensor.is_meta}
+    own = [item for item in tensors_of(origin) if ".original_module." not in item.name]  # PEFT runs its copy
+    held = {plain_name(item.name): item.tensor.detach() for item in own if not item.tensor.is_meta}
     if any(name not in held or held[name].shape != item.shape for name, item in program.tensors.items()):
         return None
     given = {name: held[name].cpu() for name in program.tensors}

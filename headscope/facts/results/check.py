@@ -13,6 +13,7 @@ from headscope.facts.results.labeled import DataFacts
 from headscope.facts.results.report import SCHEMA_VERSION, Finding, Profile, Report, Severity
 from headscope.facts.stored.checkpoint import Gap
 from headscope.facts.stored.tokenizer import TokenizerFacts
+from headscope.facts.trial import RunScope, RunTrial
 
 GRAVITY = {Severity.NOTE: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 """Severities in their order."""
@@ -32,12 +33,13 @@ class Severities:
 
 _OTHERS = {
     "error note | error": "HS101",
-    "note | error warning": "HS102 HS401 HS502",
+    "note | error warning": "HS102 HS401 HS502 HS526",
+    "warning | error": "HS111 HS203 HS523 HS524 HS529 HS901 HS903",
     "warning note | error warning": "HS103",
     "error note | error note": "HS104 HS304 HS715",
     "note | note": "HS007 HS011 HS105 HS110 HS309",
     "warning | warning": "HS005 HS106 HS108 HS305 HS403 HS716",
-    "error warning | error warning": "HS004 HS006 HS204 HS307 HS501 HS706 HS713 HS718 HS719",
+    "error warning | error warning": "HS004 HS006 HS204 HS307 HS501 HS521 HS525 HS706 HS713 HS718 HS719",
     "error warning note | error warning": "HS201",
     "error warning note | error warning note": "HS306",
     "note | warning": "HS010 HS202 HS406 HS902 HS904 HS905",
@@ -45,7 +47,6 @@ _OTHERS = {
     "warning | note": "HS002 HS008 HS205 HS206",
     "error warning | warning": "HS402",
     "error | warning": "HS404",
-    "warning | error": "HS111 HS203 HS901 HS903",
     "error note |": "HS601",
     "error |": "HS602",
     "error | error warning": "HS001",
@@ -80,6 +81,7 @@ class ConfigFacts:
     label2id: tuple[tuple[str, str], ...] = ()
     problem_type: str | None = None
     has_auto_map: bool = False
+    is_decoder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,9 @@ class HeadTrial:
     `why_not` says why it could not be tried, "" if it was. `fails` is how its forward fails, "" where it runs; `finite`
     says whether its scores are finite and below 1e30. `moves` says whether some input changes how the scores compare
     (a single score: whether it changes at all), and `winner` is the class that scores highest for every input, None
-    where inputs change it. `stuck` are classes whose score no input changes, where it changes others. `unread` says
-    which numbers were not read: those were made up. `bytes_read` and `requests` are what reading the others took.
+    where inputs change it; `bias` is that class's bias, `ahead` how far it is above the next largest. `stuck` are
+    classes whose score no input changes, where it changes others. `unread` says which numbers were not read: those were
+    made up. `bytes_read` and `requests` are what reading the others took.
     """
 
     why_not: str = ""
@@ -140,6 +143,8 @@ class HeadTrial:
     finite: bool = True
     moves: bool = True
     winner: int | None = None
+    bias: float | None = None
+    ahead: float = 0.0
     stuck: tuple[int, ...] = ()
     unread: tuple[str, ...] = ()
     bytes_read: int = 0
@@ -152,13 +157,15 @@ class BaseNumbers:
 
     `broken` hold NaN or infinity, `zeros` are zeros only: matrices, and vectors such as the scales of a norm, without
     which a small random model of the class gives all inputs the same scores. Where there are some, `answers` says
-    whether the scores of the model, run on several inputs, depend on them; None where it could not be run.
+    whether the scores of the model, run on several inputs, depend on them; None where it could not be run. `whole` are
+    those that the checkpoint stores as whole numbers without a scale, each with its dtype there.
     """
 
     tensors: int
     broken: tuple[str, ...] = ()
     zeros: tuple[str, ...] = ()
     answers: bool | None = None
+    whole: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +206,8 @@ class Subject:
     `wanted_num_labels` and `wanted_labels` are what the user asked for. `data` are the labels of the user's own data;
     without them the rules that need them are skipped. `health` is what the numbers of the classifier show and `trial`
     what the head does with them, None where they were not read. `engine` is what an inference engine does that
-    the user named; without one, the rules that need it are skipped.
+    the user named; without one, the rules that need it are skipped. `run` is what the model did when it was called,
+    None where it wasn't; then `run_reason` says why. `is_chosen` says that nobody named the profile.
     """
 
     report: Report
@@ -218,6 +226,9 @@ class Subject:
     trial: HeadTrial | None = None
     numbers: BaseNumbers | None = None
     engine: EngineHead | None = None
+    run: RunTrial | None = None
+    run_reason: str = ""
+    is_chosen: bool = False
 
 
 def verdict_on_all(verdicts: Iterable[Verdict]) -> Verdict:
@@ -235,6 +246,18 @@ class Ignored:
     """What was found."""
     reason: str
     """Why it is ignored, as the settings or the baseline say."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckScope:
+    """What a verdict rests on beside keys, shapes and settings."""
+
+    run: RunScope | None
+    """The calls of the model; null where it was not run."""
+    run_reason: str
+    """Why the model was not run; empty where it was."""
+    values: tuple[str, ...]
+    """Whose values were read: `head`, `base`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +287,12 @@ class CheckResult:
     report: Report | None = field(default=None, metadata={"json": None})
     data: DataFacts | None = None
     """The labeled data that the classes were compared with; null without `--data`."""
+    profile_reason: str = ""
+    """Why this profile; empty where it was named."""
+    scope: CheckScope = CheckScope(None, "", ())
+    """What the verdict rests on beside keys, shapes and settings."""
+    trial: RunTrial | None = None
+    """What the model did when it was called; null where it was not run."""
     schema_version: str = SCHEMA_VERSION
 
     @property

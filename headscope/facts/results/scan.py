@@ -83,6 +83,10 @@ class ScanRow:
     """What the findings are weighed for."""
     findings: tuple[str, ...] = ()
     """IDs of the rules that found something, errors first, each once."""
+    run: int | None = None
+    """How many inputs the model was called with; null where it was not run."""
+    not_run: str = ""
+    """Why it wasn't; empty where it was."""
     not_checked: tuple[str, ...] = ()
     """IDs of the rules that were skipped: a scan doesn't read the base model's numbers, for example."""
     not_determined: str | None = None

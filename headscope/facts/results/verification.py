@@ -53,6 +53,30 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreComparison:
+    """The scores of a model in memory beside those of a fresh load, on the same random inputs."""
+
+    inputs: int = 0
+    """On how many inputs both gave scores."""
+    differing: int = 0
+    """On how many of them the scores differ by more than rounding explains."""
+    largest: float | None = None
+    """The largest difference of a score; null where nothing was compared."""
+    bound: float = 0.0
+    """The difference that rounding explains."""
+    live_error: str = ""
+    """What the model in memory raises."""
+    fresh_error: str = ""
+    """What the fresh load, or a call of it, raises."""
+    repeats_equal: bool = True
+    """Whether two calls of the model in memory with one input agree."""
+    in_train_mode: bool = False
+    """Whether the model in memory was in train mode; its scores were compared in eval mode."""
+    reason: str = ""
+    """Why scores were not compared."""
+
+
+@dataclass(frozen=True, slots=True)
 class TensorCheck:
     """One tensor of the model, or of the checkpoint alone (`dropped`)."""
 
@@ -83,13 +107,15 @@ class LoadedModel:
     """What the rules on a loaded model look at.
 
     `tensors` are those that were compared, and those that only the checkpoint holds. `trial` is what the head does with
-    its numbers, None where it was not tried.
+    its numbers, None where it was not tried. `scores` are those of the model beside a fresh load's, None where nobody
+    asked for them.
     """
 
     reference: str
     class_name: str
     tensors: tuple[TensorCheck, ...]
     trial: HeadTrial | None = None
+    scores: ScoreComparison | None = None
 
     def of(self, *statuses: TensorStatus, head: bool | None = None) -> Iterator[TensorCheck]:
         """The tensors of some statuses; `head` asks for those of the head, or for the others."""
@@ -138,7 +164,8 @@ class SavedModel:
     live model, () where it names none; `saved_labels` those in the saved config.json, None without such a file.
     `missing_shards` are files that the index names, `hollow` stored tensors without elements. `settings` says where the
     saved settings of an adapter are others than the live ones. `moves` is what training did to the head, () where that
-    was not watched.
+    was not watched. `fields` says where the saved configuration is another one than the live one, `unfilled` are the
+    parameters that a load of the save makes random, `scores` those of the live model beside a load in a fresh process.
     """
 
     reference: str
@@ -153,6 +180,9 @@ class SavedModel:
     steps_behind: int = 0
     settings: tuple[str, ...] = ()
     moves: tuple[HeadMove, ...] = ()
+    fields: tuple[str, ...] = ()
+    unfilled: tuple[str, ...] = ()
+    scores: ScoreComparison | None = None
 
     def of(self, *statuses: TensorStatus, head: bool | None = None) -> Iterator[TensorCheck]:
         """The tensors of some statuses; `head` asks for those of the head, or for the others."""
@@ -197,6 +227,8 @@ class VerifyResult:
     """How much of the model was compared."""
     bytes_read: int = 0
     """The stored bytes that were read for the comparison."""
+    scores: ScoreComparison | None = None
+    """The scores of the model beside those of a fresh load; null where nothing called the model."""
     schema_version: str = field(default=SCHEMA_VERSION)
 
     def to_dict(self) -> dict[str, Any]:

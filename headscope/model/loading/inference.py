@@ -79,9 +79,14 @@ def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]
     return _encoded(open_tokenizer(place), texts, pairs)
 
 
-def open_tokenizer(place: Location) -> Any:
-    """The checkpoint's own tokenizer. Raises Unsupported where there is none."""
+def open_tokenizer(place: Location, *, may_be_empty: bool = False) -> Any:
+    """The checkpoint's own tokenizer. Raises Unsupported where there is none.
+
+    With `may_be_empty` it is what Transformers makes where there is none: a vocabulary of special tokens.
+    """
     tokenizer = _tool("AutoTokenizer", place, "a", "tokenizer")
+    if may_be_empty:
+        return tokenizer
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):  # Transformers makes an empty one where there is none
         raise Unsupported(
             f"{place.reference} has no tokenizer with a vocabulary",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -43,7 +42,7 @@ def held_by(module: nn.Module) -> Held:
     return Held(
         marked=frozenset(marked | {name for name, original in originals.items() if original in marked}),
         empty=frozenset(name for name, item in parameters.items() if item.is_meta),
-        of_adapter=_made_by_peft(module, parameters),
+        of_adapter=added_by_peft(module),
         changed=frozenset(name for name, original in copies.items() if not _are_equal(parameters[name], original)),
     )
 
@@ -63,13 +62,8 @@ def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 def added_by_peft(module: nn.Module) -> frozenset[str]:
     """The parameters and buffers of `module` that PEFT made beside those of the layers which it wraps."""
     named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
-    return _made_by_peft(module, dict(named))
-
-
-def _made_by_peft(module: nn.Module, parameters: Mapping[str, torch.Tensor]) -> frozenset[str]:
-    """The tensors below a module of PEFT that are not those of the layer which it wraps."""
     wrappers = {path for path, part in module.named_modules() if type(part).__module__.split(".")[0] == "peft"}
-    return frozenset(name for name in parameters if _is_added(name, wrappers))
+    return frozenset(name for name, _ in named if _is_added(name, wrappers))
 
 
 def _is_added(name: str, wrappers: set[str]) -> bool:

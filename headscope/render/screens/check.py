@@ -40,8 +40,15 @@ def check_verdicts(results: Sequence[CheckResult]) -> RenderableType:
 
 
 def verdict_words(result: CheckResult) -> str:
-    """The verdict in one sentence: `Failed for inference: 1 error, 2 warnings`."""
-    return f"{WORDS[result.verdict]} for {result.profile.value}: {tally_words(result)}"
+    """The verdict in one sentence: `Failed for inference: 1 error, 2 warnings; ran on 14 texts`."""
+    why = f" ({result.profile_reason})" if result.profile_reason else ""
+    profile, tally, not_run = f"for {result.profile.value}{why}", tally_words(result), result.scope.run_reason
+    if not_run and result.verdict is Verdict.PASSED:
+        return f"{WORDS[result.verdict]} on its files; not run: {not_run}; {profile}: {tally}"
+    run = f"; not run: {not_run}" if not_run else ""
+    if result.trial is not None and result.trial.scope.inputs:
+        run = f"; ran on {counted(result.trial.scope.inputs, result.trial.noun)}"
+    return f"{WORDS[result.verdict]} {profile}: {tally}{run}"
 
 
 def tally_words(result: CheckResult) -> str:
@@ -55,10 +62,11 @@ def tally_words(result: CheckResult) -> str:
 
 def _unread(result: CheckResult) -> str:
     """What a verdict before inference says nothing about."""
-    if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT:
+    is_told = bool(result.scope.run_reason)  # why it was not run: it is a snapshot
+    if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT and not is_told:
         return "; weights not read (snapshot)"
-    is_told = result.not_read and result.profile is Profile.INFERENCE
-    return f"; not read: {' and '.join(result.not_read)}" if is_told else ""
+    is_unread = result.not_read and result.profile is Profile.INFERENCE
+    return f"; not read: {' and '.join(result.not_read)}" if is_unread else ""
 
 
 def counts_of(findings: Sequence[Finding]) -> str:

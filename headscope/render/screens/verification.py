@@ -70,7 +70,16 @@ def _scope_of(result: VerifyResult) -> str:
     told = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
     size = f"{scope.compared:,} of {counted(scope.tensors, 'tensor')}, {bytes_of(result.bytes_read)}"
     rest = "; the rest was not compared" if scope.head_only else ""
-    return f": {size} compared{f' ({told})' if told else ''}{rest}"
+    return f": {size} compared{f' ({told})' if told else ''}{rest}{_scores_of(result)}"
+
+
+def _scores_of(result: VerifyResult) -> str:
+    """How the scores of both models compare, behind the counts of tensors."""
+    found = result.scores
+    if found is None or found.reason or not found.inputs:
+        return ""
+    told = "equal" if not found.differing else f"different on {found.differing}"
+    return f"; scores of {counted(found.inputs, 'random input')}: {told}"
 
 
 def verification_screen(result: VerifyResult) -> RenderableType:

@@ -44,6 +44,7 @@ from headscope.facts.results.check import BuiltFacts, ConfigFacts, HeadTrial, Su
 from headscope.facts.results.health import HeadHealth, HealthBasis, HealthVerdict
 from headscope.facts.results.labeled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
 from headscope.facts.stored.tokenizer import AffectedTexts, IdEffect, TokenId, TokenizerFacts
+from headscope.facts.trial import RunScope, RunTrial
 from tests.reports import ENVIRONMENT
 
 LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED
@@ -100,7 +101,15 @@ def subject(profile: Profile = TRAINING, **changes: Any) -> Subject:
     parts |= {name: changes.pop(name) for name in (*parts, "adapter", "not_determined") if name in changes}
     report = Report("0.1.0", "check", ENVIRONMENT, **parts)
     config = changes.pop("config", ConfigFacts(3, NAMED, INVERSE))
+    changes.setdefault("run", RAN)
     return Subject(report, profile, config, changes.pop("built", BuiltFacts(3, 100, 0, (2,))), **changes)
+
+
+RAN = RunTrial(
+    RunScope(14, 1, 22, "cpu"), batch_difference=1e-6, batch_bound=1e-3, side="right", ignores_middle=False,
+    repeats_equal=True, unknown_tokens=0.1, longest=512, begins_with_cls=True,
+)  # fmt: skip
+"""A run in which everything was as it should be."""
 
 
 def findings(identifier: str, about: Subject) -> list[Finding]:

@@ -1,0 +1,127 @@
+"""The run of a checkpoint in a separate process, and what comes of it, whatever ends that process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from headscope.errors import HeadscopeError
+from headscope.examination.base.cache import open_cache
+from headscope.examination.base.request import Progress, Request
+from headscope.examination.checkpoint.examining import Examined
+from headscope.examination.evidence.gathering import state_of_files
+from headscope.examination.trial.deciding import why_not_run
+from headscope.facts.results.verification import ScoreComparison
+from headscope.facts.stored.location import HubOptions
+from headscope.facts.trial import RunTrial
+from headscope.fleet.processes import Worker, WorkerEnded
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_Result = TypeVar("_Result")
+_SECONDS, _BYTES_A_SECOND = 180.0, 20_000_000
+"""How long a run may take: the calls, and a load from a slow disk."""
+
+
+class TrialProcess:
+    """A process for one run. It may import PyTorch and Transformers while this process examines the checkpoint."""
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+        self._warming: threading.Thread | None = None
+
+    def __enter__(self) -> TrialProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._worker is not None:
+            self._worker.end()
+        if self._warming is not None:
+            self._warming.join()
+
+    def begin(self) -> None:
+        """Starts the process, which begins to import; nothing where it runs already."""
+        if self._worker is None:
+            with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  what libraries print there is nobody's
+                self._worker = Worker(nowhere)
+            self._warming = threading.Thread(target=self._warm, args=(self._worker,), daemon=True)
+            self._warming.start()
+
+    @staticmethod
+    def _warm(worker: Worker) -> None:
+        with suppress(Exception):  # the call itself says what is wrong
+            worker.call(import_libraries)
+
+    def run(self, examined: Examined, request: Request, tell: Progress) -> RunTrial | str:
+        """What the model did, from the cache if no file has changed; or why it could not be run."""
+        reason = why_not_run(examined, request)
+        if reason:
+            return reason
+        cache = open_cache(request.cache and bool(examined.key))
+        key = f"{examined.key}{state_of_files(examined, request)}-{request.run_device}" if cache.is_open else ""
+        known = cache.load(RunTrial, key.removesuffix("-cpu"))
+        if known is not None:
+            return known
+        tell("loading the model and calling it")
+        found = self._called(examined, request)
+        if isinstance(found, RunTrial) and request.run_device == "cpu":
+            cache.save(key.removesuffix("-cpu"), found)
+        return found
+
+    def _called(self, examined: Examined, request: Request) -> RunTrial | str:
+        from headscope.examination.trial.opening import run_checkpoint
+
+        self.begin()
+        assert self._worker is not None
+        assert self._warming is not None
+        self._warming.join()
+        hub = request.location.hub
+        quiet_hub = HubOptions(cache_dir=hub.cache_dir, token=hub.token, offline=hub.offline)
+        plain = replace(request, location=replace(request.location, hub=quiet_hub), cache=False, prove=False)
+        size = examined.manifest.bytes_total
+        return _answer(self._worker, size, run_checkpoint, plain, request.run_device)
+
+
+def _answer(worker: Worker, size: int, function: Callable[..., _Result], *arguments: object) -> _Result | str:
+    """What a function returns in the process, in the time that a checkpoint of some bytes may take; or why nothing."""
+    seconds = _SECONDS + size / _BYTES_A_SECOND
+    try:
+        return worker.call(function, *arguments, seconds=seconds)
+    except TimeoutError:
+        return f"it took more than {seconds:.0f} seconds"
+    except WorkerEnded as err:
+        how = f"signal {-err.code}" if err.code < 0 else f"exit code {err.code}"
+        return f"the process that ran it was ended by {how}: a crash of a library, or too little memory"
+    except HeadscopeError as err:
+        return err.message
+
+
+def beside_fresh_load(module: nn.Module, request: Request, loader: str | None = None) -> ScoreComparison:
+    """The scores of a model in memory beside those of a load of its checkpoint in a fresh process."""
+    import psutil
+
+    from headscope.examination.stored.scores import compared_scores, score_checkpoint, scored
+
+    own = scored(module)
+    if isinstance(own, str):
+        return ScoreComparison(reason=own)
+    size = sum(item.numel() * item.element_size() for item in module.parameters())
+    if size > psutil.virtual_memory().available / 2:
+        return ScoreComparison(reason=f"a second load of {size / 1e9:.1f} GB takes more than half of the free memory")
+    with open(os.devnull, "wb") as nowhere, Worker(nowhere) as worker:  # noqa: PTH123
+        found = _answer(worker, size, score_checkpoint, request, loader, own.rows, own.dtype)
+    if isinstance(found, str):
+        return ScoreComparison(reason=found, in_train_mode=own.in_train_mode)
+    if isinstance(found, Exception):
+        return ScoreComparison(fresh_error=str(found), in_train_mode=own.in_train_mode)
+    return compared_scores(own, found)
+
+
+def import_libraries() -> None:
+    """Imports what a run needs."""
+    import headscope.examination.trial.opening  # noqa: F401

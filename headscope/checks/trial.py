@@ -1,0 +1,243 @@
+"""Rules on a run: the model was loaded and called as its user calls it, and an effect was seen.
+
+An effect is the finding. Rules on files name its cause; where a run saw no effect, those that only foresee one are left
+out (`without_unseen`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from headscope.checks.rule import Findings, Rule, head_of, rule, severity_at
+from headscope.facts import Finding, PoolingKind, Profile, Severity
+from headscope.facts.counting import counted, few_of
+from headscope.facts.results.check import Subject
+from headscope.facts.trial import RaisedError, RunTrial
+
+_MOST_UNKNOWN = 0.9
+"""The share of unknown tokens from which a text holds next to no information: a vocabulary of another language or an
+empty one has all, a text in a script that is rare in the vocabulary about half."""
+_TEXTS = ("text", "text of the vocabulary")
+_ONCE_MORE = ("the same input again", "text with other words")
+
+
+def _run_of(subject: Subject) -> RunTrial:
+    assert subject.run is not None  # the rules need it
+    return subject.run
+
+
+def _many(trial: RunTrial, count: int) -> str:
+    """The inputs in words, such as "every text" or "3 of 14 texts"."""
+    total = trial.scope.inputs
+    return f"every {trial.noun}" if count == total else f"{count} of {counted(total, trial.noun)}"
+
+
+@rule("HS521", "run-raises", "Calling the model raises an error", needs=("run",))
+def run_raises(this: Rule, subject: Subject) -> Findings:
+    """An error on ordinary inputs, in a padded batch, or in Transformers' pipeline."""
+    trial = _run_of(subject)
+    single = [item for item in trial.raised if item.input not in ("batch", "pipeline", *_ONCE_MORE)]
+    if single:
+        is_pairs_only = {item.input for item in single} == {"pair"} and not trial.always_fails
+        extra = (
+            f" The tokenizer gives {few_of(trial.not_taken)}, which the model doesn't take." if trial.not_taken else ""
+        )
+        first = max(single, key=lambda item: item.count)
+        what = "pairs of texts raise, and single texts don't" if is_pairs_only else f"{_raising(trial, first)} raises"
+        yield this.find(
+            Severity.WARNING if is_pairs_only else Severity.ERROR,
+            f"Called as a user calls it, {what}: {first.error}.{extra}",
+            _REMEDY_OF_LOADING if first.input == "loading" else _REMEDY,
+        )
+    for item in trial.raised:
+        if item.input in ("batch", *_ONCE_MORE) and not single:
+            what = "a padded batch raises" if item.input == "batch" else f"{item.input} raises"
+            yield this.find(Severity.ERROR, f"Single {trial.noun}s run, but {what}: {item.error}.", _REMEDY)
+        if item.input == "pipeline":
+            yield this.find(
+                Severity.ERROR,
+                f"The model runs, but Transformers' pipeline raises with it: {item.error}.",
+                "Compare config.json with that of the base model: `return_dict`, `architectures`, `id2label`.",
+            )
+
+
+def _raising(trial: RunTrial, error: RaisedError) -> str:
+    return "loading it" if error.input == "loading" else _many(trial, trial.failed)
+
+
+_REMEDY = "Use the tokenizer and the configuration that the model was trained with."
+_REMEDY_OF_LOADING = "Load it with Transformers to see the whole error, and save the files that it names again."
+
+
+@rule("HS522", "run-not-finite", "The scores are not finite", needs=("run",))
+def run_not_finite(this: Rule, subject: Subject) -> Findings:
+    """NaN or infinity among the scores of ordinary inputs."""
+    trial = _run_of(subject)
+    if trial.not_finite:
+        half = trial.dtype if trial.dtype in ("float16", "bfloat16") else ""
+        yield this.find(
+            Severity.ERROR,
+            f"Called as a user calls it, {_many(trial, trial.not_finite)} has scores with NaN or infinity"
+            f"{f', in {half}' if half else ''}.",
+            f"Load it with dtype=torch.float32: activations that overflow in {half} don't there; or use an earlier "
+            "checkpoint."
+            if half
+            else "The training diverged, or the configuration is another one: use an earlier checkpoint.",
+        )
+
+
+@rule("HS523", "run-all-alike", "All inputs get the same scores", needs=("run",))
+def run_all_alike(this: Rule, subject: Subject) -> Findings:
+    """Scores that no input changes by more than rounding."""
+    trial = _run_of(subject)
+    is_causal = subject.config.is_decoder and head_of(subject).pooling.kind is PoolingKind.FIRST_TOKEN
+    why = " is_decoder is true, so the first token, which the head reads, sees no other." if is_causal else ""
+    remedy = "Set is_decoder to false in config.json." if is_causal else _REMEDY_OF_ALIKE
+    if trial.all_alike:
+        yield this.find(
+            severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            f"{counted(trial.scope.inputs, trial.noun)}, called as a user calls the model, get the same scores.{why}",
+            remedy,
+        )
+
+
+_REMEDY_OF_ALIKE = (
+    "No input reaches the scores: compare configuration, tokenizer and weights with those of the training."
+)
+
+
+@rule("HS524", "run-ignores-middle", "The scores ignore most of the text", needs=("run",))
+def run_ignores_middle(this: Rule, subject: Subject) -> Findings:
+    """Scores that stay when all tokens between the first and the last are replaced."""
+    trial = _run_of(subject)
+    if trial.ignores_middle and not trial.all_alike:
+        yield this.find(
+            severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            "Other words between the first and the last token don't change the scores.",
+            "Compare weights and configuration with those of the training: embeddings, attention, masks.",
+        )
+
+
+@rule("HS525", "run-batch-differs", "A text has other scores in a batch than alone", needs=("run",))
+def run_batch_differs(this: Rule, subject: Subject) -> Findings:
+    """Padding that changes scores, by more than rounding explains."""
+    trial = _run_of(subject)
+    if trial.batch_differs:
+        seen = f"padded on the {trial.side}" if trial.side else "together"
+        cure = {
+            "": ("", "Classify one at a time, or batches of one length."),
+            "attention_mask": (
+                "; with an attention mask, which the tokenizer leaves out, they are equal",
+                'Set tokenizer.model_input_names = ["input_ids", "attention_mask"], and save the tokenizer.',
+            ),
+        }
+        for side in ("left", "right"):
+            cure[f"padding_side={side}"] = (
+                f"; padded on the {side} they are equal",
+                f"Set tokenizer.padding_side = {side!r}, and save the tokenizer.",
+            )
+        more, remedy = cure[trial.batch_cure]
+        yield this.find(
+            Severity.ERROR if trial.batch_cure else Severity.WARNING,
+            f"{counted(2, trial.noun).split(maxsplit=1)[1].capitalize()} {seen} have scores that differ from those of "
+            f"each alone by up to {trial.batch_difference:.2g} (rounding explains {trial.batch_bound:.2g}){more}.",
+            remedy,
+        )
+
+
+@rule("HS526", "run-not-repeatable", "Two calls with the same input differ", needs=("run",))
+def run_not_repeatable(this: Rule, subject: Subject) -> Findings:
+    """Dropout that stays on, a model in train mode, or noise."""
+    if _run_of(subject).in_train_mode and subject.profile is Profile.INFERENCE:
+        yield this.find(
+            Severity.WARNING,
+            "The model is in train mode: dropout changes its scores from call to call.",
+            "Call model.eval() before inference.",
+        )
+    if _run_of(subject).repeats_equal is False:
+        yield this.find(
+            severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR),
+            "The same input, called twice, has different scores: dropout or another random layer is on.",
+            "Call model.eval() before inference; look for dropout that its code applies in eval mode too.",
+        )
+
+
+@rule("HS527", "run-unknown-tokens", "The tokenizer knows next to no word", needs=("run",))
+def run_unknown_tokens(this: Rule, subject: Subject) -> Findings:
+    """Texts, also those made of the vocabulary itself, that become unknown tokens."""
+    share = _run_of(subject).unknown_tokens
+    if share is not None and share >= _MOST_UNKNOWN:
+        yield this.find(
+            Severity.ERROR,
+            f"{share:.0%} of the tokens of ordinary texts are unknown to the tokenizer that Transformers loads.",
+            "Save the tokenizer of the training beside the model: tokenizer.save_pretrained(FOLDER).",
+        )
+
+
+@rule("HS528", "run-length-fails", "Long texts raise an error", needs=("run",))
+def run_length_fails(this: Rule, subject: Subject) -> Findings:
+    """A text as long as the tokenizer allows, on which the model fails."""
+    trial = _run_of(subject)
+    if trial.fails_at_length is not None and not trial.always_fails and not trial.not_finite:
+        yield this.find(
+            Severity.ERROR,
+            f"A text of {trial.fails_at_length:,} tokens, which the tokenizer allows, fails: {trial.length_error}.",
+            "Set tokenizer.model_max_length to the number of positions of the model, and save the tokenizer.",
+        )
+
+
+@rule("HS529", "run-without-cls", "The head reads [CLS], and the tokenizer adds none", needs=("run",))
+def run_without_cls(this: Rule, subject: Subject) -> Findings:
+    """A head on the first token, and texts that don't begin with the tokenizer's own token for it."""
+    if _run_of(subject).begins_with_cls is False and head_of(subject).pooling.kind is PoolingKind.FIRST_TOKEN:
+        yield this.find(
+            severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            "The head reads the first token. The tokenizer has a [CLS] token and doesn't put it there: the first word "
+            "of each text takes its place.",
+            "Use the tokenizer of the training, or give tokenizer.json its post_processor again.",
+        )
+
+
+_CAUSES = {
+    "HS521": ("HS301", "HS302", "HS304", "HS306", "HS307", "HS310", "HS529"),
+    "HS522": ("HS501", "HS504"),
+    "HS523": ("HS501", "HS504", "HS527"),
+    "HS524": ("HS504", "HS527"),
+    "HS525": ("HS303", "HS304", "HS305", "HS306"),
+    "HS528": ("HS308",),
+}
+"""The rules on files and values that explain an effect."""
+
+
+def with_causes(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings; an effect of a run names the findings that explain it."""
+    found = list(findings)
+    ids = {item.id for item in found}
+    named = {effect: [cause for cause in causes if cause in ids] for effect, causes in _CAUSES.items()}
+    return [
+        replace(item, message=f"{item.message} Likely cause: {' and '.join(named[item.id])}.")
+        if named.get(item.id)
+        else item
+        for item in found
+    ]
+
+
+_FORESEES = {
+    "HS301": "batch", "HS302": "any", "HS303": "batch", "HS304": "batch", "HS305": "batch", "HS306": "any",
+    "HS308": "length", "HS310": "single",
+}  # fmt: skip
+"""What a rule on files foresees. A run that looked there and saw nothing knows better; a note stays a note."""
+
+
+def without_unseen(findings: Iterable[Finding], trial: RunTrial | None) -> list[Finding]:
+    """The findings without errors and warnings that a run looked for and didn't see."""
+    if trial is None or trial.scope.inputs == 0:
+        return list(findings)
+    batch = trial.batch_differs or bool(trial.batch_error)
+    looked = {"single": True, "batch": batch or trial.batch_difference is not None, "length": trial.longest is not None}
+    seen = {"single": bool(trial.failed), "batch": batch, "length": trial.fails_at_length is not None}
+    looked["any"], seen["any"] = looked["batch"], any(seen.values())
+    return [
+        item for item in findings
+        if item.severity is Severity.NOTE or item.id not in _FORESEES
+        or not looked[_FORESEES[item.id]] or seen[_FORESEES[item.id]]
+    ]  # fmt: skip

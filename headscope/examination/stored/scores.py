@@ -1,0 +1,155 @@
+"""The scores of a model in memory beside those of a fresh load of its checkpoint, on the same random inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import HeadscopeError
+from headscope.examination.memory.live_facts import task_of
+from headscope.examination.memory.live_tensors import is_of_transformers
+from headscope.examination.memory.live_trial import called_module, in_eval_mode, random_rows
+from headscope.examination.memory.module import unwrap
+from headscope.examination.stored.verification import load_model_with
+from headscope.examination.trial.deciding import OFF, is_run_off
+from headscope.examination.trial.observing import error_words, logits_of
+from headscope.facts.results.verification import ScoreComparison
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from headscope.examination.base.request import Request
+
+_ROUNDING, _ROUNDING_ELSEWHERE, _ROUNDINGS = 1e-4, 1e-2, 16
+"""How far the same weights may be apart, in relation to the largest score: in single precision on one processor, where
+1e-6 was seen; on another device, which may compute in TF32; and in half precision, in roundings of the format."""
+_LITTLE = 0.1
+"""The smallest score that a difference is held against."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredModel:
+    """A model in memory, called on random inputs. A text among the scores is the error that a call raised.
+
+    `dtype` is the one number format of its floats, "" for several; `is_elsewhere` says that it is not on a processor.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+    scores: tuple[torch.Tensor | str, ...]
+    again: torch.Tensor | str
+    dtype: str
+    is_elsewhere: bool
+    in_train_mode: bool
+
+
+def scored(module: nn.Module) -> ScoredModel | str:
+    """A model's scores of random inputs, in eval mode; why there are none. The model stays as it was."""
+    from headscope.trace.record.randomness import OwnRandomness
+
+    unwrapped = unwrap(module)
+    inner: Any = unwrapped.module
+    reason = _why_not_called(unwrapped)
+    if reason:
+        return reason
+    called = called_module(module, inner)
+    floats = {item.dtype for item in inner.parameters() if item.is_floating_point()}
+    device = next(iter(inner.parameters())).device
+    was_training = bool(called.training)
+    try:
+        rows = tuple(random_rows(inner, task_of(inner, None)))
+    except HeadscopeError as err:
+        return err.message
+    except Exception as err:  # whatever a class of somebody raises
+        return f"headscope has no inputs for it: {error_words(err)}"
+    with in_eval_mode(called), OwnRandomness():
+        scores = tuple(_scores_of(called, row, device) for row in rows)
+        again = _scores_of(called, rows[0], device)
+    dtype = str(next(iter(floats))).removeprefix("torch.") if len(floats) == 1 else ""
+    return ScoredModel(rows, scores, again, dtype, device.type != "cpu", was_training)
+
+
+def _why_not_called(unwrapped: Any) -> str:
+    """Why the scores of a model are not compared; "" where they are."""
+    from headscope.model.classes.catalog import task_of_class
+
+    module = unwrapped.module
+    if is_run_off():
+        return f"{OFF} is set"
+    if unwrapped.is_sharded or unwrapped.offloaded or any(item.is_meta for item in module.parameters()):
+        return "no process holds all of its weights"
+    if unwrapped.scorer is not None or not is_of_transformers(unwrapped.origin):
+        return "it is not a model of Transformers alone"
+    if type(module).__module__.startswith("transformers.") and task_of_class(type(module).__name__) is not None:
+        return ""
+    return f"{type(module).__name__} isn't one of Transformers' own classes for classification"
+
+
+def _scores_of(model: Any, row: Mapping[str, Any], device: torch.device) -> torch.Tensor | str:
+    import torch
+
+    from headscope.model.quiet import quiet
+
+    given = {name: item.to(device) if isinstance(item, torch.Tensor) else item for name, item in row.items()}
+    try:
+        with quiet(), torch.inference_mode():
+            return logits_of(model(**given)).detach().float().cpu()
+    except Exception as err:  # whatever a model raises
+        return error_words(err)
+
+
+def score_checkpoint(
+    request: Request, loader: str | None, rows: Sequence[Mapping[str, Any]], dtype: str
+) -> tuple[torch.Tensor | str, ...] | str | Exception:
+    """The scores of a fresh load on rows, each or its error; the error of the load, or the reason why it can't be."""
+    import torch
+
+    from headscope.model.loading.inference import lacked_memory
+
+    try:
+        model: Any = load_model_with(request, loader)[0].eval()
+    except HeadscopeError as err:
+        cause = err.__cause__
+        is_own = isinstance(cause, Exception) and not isinstance(cause, ImportError | MemoryError | HeadscopeError)
+        return RuntimeError(error_words(cause)) if is_own and cause and not lacked_memory(err) else err.message
+    if dtype:
+        for item in model.parameters():
+            item.data = item.data.to(getattr(torch, dtype)) if item.is_floating_point() else item.data
+    return tuple(_scores_of(model, row, torch.device("cpu")) for row in rows)
+
+
+def compared_scores(own: ScoredModel, fresh: Sequence[torch.Tensor | str]) -> ScoreComparison:
+    """How far two models are apart on the same inputs."""
+    import torch
+
+    live_error = next((item for item in own.scores if isinstance(item, str)), "")
+    fresh_error = next((item for item in fresh if isinstance(item, str)), "")
+    found = ScoreComparison(in_train_mode=own.in_train_mode, live_error=live_error, fresh_error=fresh_error)
+    both = [
+        (one, other)
+        for one, other in zip(own.scores, fresh, strict=True)
+        if not isinstance(one, str) and not isinstance(other, str)
+    ]
+    if not both:
+        return found
+    if any(one.shape != other.shape for one, other in both):
+        return replace(found, reason="the two give scores of other shapes")
+    scale = max(_LITTLE, *(float(one.nan_to_num(0.0, 0.0, 0.0).abs().max()) for one, _ in both))
+    bound = (_ROUNDING_ELSEWHERE if own.is_elsewhere else _ROUNDING) * scale
+    if own.dtype in ("float16", "bfloat16"):
+        bound = _ROUNDINGS * torch.finfo(getattr(torch, own.dtype)).eps * scale
+    apart = [_difference(one, other) for one, other in both]
+    again, first = own.again, own.scores[0]
+    is_same = isinstance(again, str) or isinstance(first, str) or _difference(again, first) <= bound
+    return replace(
+        found, inputs=len(both), differing=sum(item > bound for item in apart), largest=max(apart), bound=bound,
+        repeats_equal=is_same,
+    )  # fmt: skip
+
+
+def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The largest difference; infinite where only one of both has a number."""
+    if not bool((one.isfinite() == other.isfinite()).all()):
+        return float("inf")
+    return float((one.nan_to_num(0.0, 0.0, 0.0) - other.nan_to_num(0.0, 0.0, 0.0)).abs().max())

@@ -1,0 +1,90 @@
+"""Whether a checkpoint is run, decided by what was read of it, before anything is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from headscope.examination.base.reading import WITHOUT_WEIGHTS
+from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.examining import Examined
+from headscope.facts import CheckpointKind
+from headscope.facts.counting import few_of
+from headscope.facts.results.report import find_missing
+
+_SHARE = 0.5
+"""The share of free memory that the weights may take: the loader holds some of them twice for a moment."""
+OFF = "HEADSCOPE_NO_RUN"
+"""The environment variable that leaves runs out where nobody asks for one."""
+
+
+def is_run_off() -> bool:
+    """Whether the environment leaves runs out."""
+    return os.environ.get(OFF, "").strip().lower() not in ("", "0", "false", "no", "off")
+
+
+def is_run_likely(request: Request) -> bool:
+    """Whether a request names a folder on this machine whose run can be prepared before it was read."""
+    return request.run is not False and not (request.run is None and is_run_off()) and Path(request.reference).is_dir()
+
+
+def why_not_run(examined: Examined, request: Request) -> str:
+    """Why a checkpoint isn't run; "" where it is."""
+    return next((reason for reason in (find(examined, request) for find in _REASONS) if reason), "")
+
+
+def _not_wanted(examined: Examined, request: Request) -> str:
+    if request.run is False:
+        return "--no-run leaves it out"
+    return f"{OFF} is set" if request.run is None and is_run_off() else ""
+
+
+def _without_weights(examined: Examined, request: Request) -> str:
+    kinds = {examined.manifest.kind, *([examined.manifest.adapter.kind] if examined.manifest.adapter else [])}
+    without = (CheckpointKind.SNAPSHOT, CheckpointKind.CLASS)
+    return next((f"it is {WITHOUT_WEIGHTS[kind]}" for kind in without if kind in kinds), "")
+
+
+def _on_hub(examined: Examined, request: Request) -> str:
+    is_remote = examined.report.checkpoint.kind is CheckpointKind.HUB
+    return "it is on the Hub, and --run would download it" if is_remote and not request.run else ""
+
+
+def _incomplete(examined: Examined, request: Request) -> str:
+    report = examined.report
+    missing = find_missing(report)
+    if examined.manifest.gaps or report.not_determined or report.unknown:
+        return "it could not be read whole"
+    if report.checkpoint.states:
+        return "it has to be repaired first"
+    random = (*missing.head, *missing.elsewhere)
+    return f"the checkpoint doesn't give {few_of(random)}" if random else ""
+
+
+def _not_taken_up(examined: Examined, request: Request) -> str:
+    if examined.report.model.quantization is not None:
+        return "its weights are quantized"
+    if request.location.subfolder or request.location.variant:
+        return "--subfolder and --variant are not run"
+    is_file = Path(request.reference).is_file()
+    return "a weight file without its folder has no tokenizer" if is_file else ""
+
+
+def _unasked_and_too_large(examined: Examined, request: Request) -> str:
+    return "" if request.run else too_large(examined)
+
+
+def too_large(examined: Examined) -> str:
+    """Why the weights of a checkpoint don't fit into the free memory; "" where they do."""
+    import psutil
+
+    size, free = examined.manifest.bytes_total, psutil.virtual_memory().available
+    if size <= free * _SHARE:
+        return ""
+    return f"its weights take {size / 1e9:.1f} GB, more than half of the free memory ({free / 1e9:.1f} GB)"
+
+
+_REASONS: tuple[Callable[[Examined, Request], str], ...] = (
+    _not_wanted, _without_weights, _on_hub, _incomplete, _not_taken_up, _unasked_and_too_large,
+)  # fmt: skip

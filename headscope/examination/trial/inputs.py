@@ -1,0 +1,154 @@
+"""The inputs of a run, the same at each call: sentences and texts of the tokenizer's vocabulary, images, sounds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headscope.errors import Unsupported
+from headscope.facts import Task
+from headscope.model.loading.inference import NO_LIMIT
+
+SENTENCES = (
+    "The film was good, and I would see it again.",
+    "No.",
+    "She never thought that a train could be so late in the middle of a quiet summer afternoon.",
+    "Profits fell by 12% in the third quarter.",
+    "Where can I change the address of my order?",
+    "I don't like this at all!",
+)
+_SEED = 20
+_OF_VOCABULARY = (3, 5, 8, 8, 12, 20)
+"""Tokens of the texts that are drawn from the vocabulary."""
+_TRIED_TOKENS = 4000
+"""Tokens of the vocabulary that are looked at for texts."""
+_IMAGES, _SOUNDS, _FRAMES = 8, 8, 16
+
+Encoded = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TextInput:
+    """A text, or a pair of texts, and what it is called in a report."""
+
+    name: str
+    parts: tuple[str, ...]
+
+
+def text_inputs(tokenizer: Any, task: Task) -> tuple[TextInput, ...]:
+    """Some sixteen inputs for a task: sentences, texts of the vocabulary, pairs."""
+    drawn = tuple(_texts_of_vocabulary(tokenizer))
+    if task in (Task.QUESTION_ANSWERING, Task.NEXT_SENTENCE_PREDICTION, Task.MULTIPLE_CHOICE):
+        texts = (*SENTENCES, *drawn)
+        return tuple(TextInput("pair", pair) for pair in zip(texts, (*texts[1:], texts[0]), strict=True))
+    singles = [TextInput("text", (text,)) for text in SENTENCES]
+    singles += [TextInput("text of the vocabulary", (text,)) for text in drawn]
+    pairs = [TextInput("pair", (SENTENCES[0], SENTENCES[4])), TextInput("pair", (SENTENCES[2], SENTENCES[3]))]
+    return (*singles, *(pairs if task is Task.SEQUENCE_CLASSIFICATION else ()))
+
+
+def ordinary_tokens(tokenizer: Any) -> list[int]:
+    """IDs of the vocabulary without special tokens: a fixed choice of at most some thousand, in random order."""
+    special, size = set(tokenizer.all_special_ids), len(tokenizer)
+    generator = random.Random(_SEED)
+    found = generator.sample(range(size), min(size, _TRIED_TOKENS))
+    added = {at for at, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return [at for at in found if at not in special and at not in added]
+
+
+def _texts_of_vocabulary(tokenizer: Any) -> Iterator[str]:
+    """Texts that are made of the tokenizer's own tokens, so that a model of proteins or of Thai has words to read."""
+    tokens = ordinary_tokens(tokenizer)
+    generator = random.Random(_SEED)
+    for count in _OF_VOCABULARY:
+        chosen = generator.choices(tokens, k=count) if tokens else []
+        text = tokenizer.decode(chosen, skip_special_tokens=True).strip()
+        if text:
+            yield text
+
+
+def with_other_middle(tokenizer: Any, encoded: Encoded) -> dict[str, Any] | None:
+    """An encoded text with other tokens between its first and its last ordinary one; None for one that is too short.
+
+    Special tokens stay where they are, and so does the token on each side: what reads only the ends sees no difference.
+    """
+    ids = encoded["input_ids"].clone()
+    special = set(tokenizer.all_special_ids)
+    ordinary = [at for at, token in enumerate(ids[0].tolist()) if token not in special]
+    middle = ordinary[1:-1]
+    others = [token for token in ordinary_tokens(tokenizer) if token not in ids[0].tolist()]
+    if len(middle) < 2 or not others:
+        return None
+    for place, token in zip(middle, others * len(middle), strict=False):
+        ids[0, place] = token
+    return {**encoded, "input_ids": ids}
+
+
+def encode_text(tokenizer: Any, inputs: Sequence[TextInput], task: Task, *, truncates: bool = True) -> dict[str, Any]:
+    """Inputs as the checkpoint's tokenizer makes tensors of them, padded where there are several.
+
+    `input_ids` is [inputs, tokens]; for multiple choice [inputs, choices, tokens].
+    """
+    has_limit = truncates and tokenizer.model_max_length < NO_LIMIT
+    options = {"return_tensors": "pt", "truncation": has_limit, "padding": len(inputs) > 1}
+    if task is Task.MULTIPLE_CHOICE:
+        first = [text for item in inputs for text in (item.parts[0], item.parts[0])]
+        second = [text for item in inputs for text in (item.parts[1], item.parts[1][::-1])]
+        encoded = tokenizer(first, second, **options | {"padding": True})
+        return {name: value.reshape(len(inputs), 2, -1) for name, value in encoded.items()}
+    pairs = [item.parts[1] for item in inputs if len(item.parts) > 1]
+    return dict(tokenizer([item.parts[0] for item in inputs], pairs or None, **options))
+
+
+def long_text(tokenizer: Any, tokens: int) -> str:
+    """A text of at least `tokens` tokens, also of the vocabulary: some families count no position for other words."""
+    text = " ".join((*_texts_of_vocabulary(tokenizer), *SENTENCES))
+    per_round = max(len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]), 1)
+    return " ".join([text] * (tokens // per_round + 2))
+
+
+def image_inputs() -> list[Any]:
+    """Images of several sizes: noise, gradients and blocks, as 8-bit RGB arrays [height, width, 3]."""
+    generator = np.random.default_rng(_SEED)
+    found = []
+    for at in range(_IMAGES):
+        height, width = 96 + 32 * at, 320 - 24 * at
+        y, x = np.mgrid[0:height, 0:width]
+        noise = generator.integers(0, 256, (height, width, 3))
+        gradient = np.stack([x * 255 // width, y * 255 // height, (x + y) % 256], -1)
+        blocks = np.where(((x // 16 + y // 24) % 2)[..., None] > 0, generator.integers(0, 256, 3), 40 * (at % 6))
+        found.append((noise, gradient, blocks)[at % 3].astype(np.uint8))
+    return found
+
+
+def sound_inputs(rate: int) -> list[Any]:
+    """Sounds of different lengths: tones and noise, as float arrays between -1 and 1."""
+    generator = np.random.default_rng(_SEED)
+    found = []
+    for at in range(_SOUNDS):
+        time = np.arange(int(rate * (0.5 + 0.1 * at))) / rate
+        tone = 0.5 * np.sin(2 * np.pi * (180 + 90 * at) * time)
+        found.append((tone + generator.normal(0, 0.05 + 0.1 * (at % 2), len(time))).astype(np.float32).clip(-1, 1))
+    return found
+
+
+def encoder_of_media(processor: Any, task: Task, config: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Encoded]]:
+    """Inputs of a task that reads no text, and what makes tensors of some. Raises Unsupported for another task."""
+    if task is Task.IMAGE_CLASSIFICATION:
+        return image_inputs(), lambda some: dict(processor(images=list(some), return_tensors="pt"))
+    if task is Task.VIDEO_CLASSIFICATION:
+        count = getattr(config, "num_frames", None) or getattr(config, "frames_per_clip", None) or _FRAMES
+        clips = [[np.roll(image, 8 * at, 1) for at in range(count)] for image in image_inputs()[:4]]
+        return clips, lambda some: dict(processor(list(some), return_tensors="pt"))
+    if task in (Task.AUDIO_CLASSIFICATION, Task.AUDIO_FRAME_CLASSIFICATION, Task.AUDIO_XVECTOR):
+        rate = getattr(processor, "sampling_rate", 16000)
+
+        def encode(some: Sequence[Any]) -> Encoded:
+            return dict(processor(list(some), sampling_rate=rate, return_tensors="pt", padding=True))
+
+        return sound_inputs(rate), encode
+    raise Unsupported(f"headscope has no inputs for {task.value}", "")

@@ -1,0 +1,345 @@
+"""What a model does with its inputs, as facts with counts: called one by one, in batches, once more, at length."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from headscope.errors import first_line
+from headscope.facts import Task
+from headscope.facts.trial import RaisedError, RunScope, RunTrial
+from headscope.model.quiet import quiet
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_ALIKE = 5e-5
+"""How far scores in single precision may be apart and count as the same, in relation to the largest one (at least 1).
+Kernels sum in another order for another length: 1e-6 to 1e-5 were seen where nothing but the length differed."""
+_ALIKE_ROUNDINGS = 2
+"""The same in half precision, in units of the format: scores that differ by more than the last bit aren't the same."""
+_PADDED, _PADDED_ROUNDINGS = 1e-3, 16
+"""How far a padded batch may be from single inputs: a hundred times what was seen in single precision, and half
+precision rounds in each of some dozen layers."""
+_LITTLE = 0.1
+"""The smallest score that a difference in a batch is held against: below, all scores are near zero."""
+_IN_BATCH = 4
+
+Encoder = Callable[[Sequence[Any]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSubject:
+    """A model with its inputs: `encode` makes the tensors of some, and `names` says in a report what each is.
+
+    `changed` gives an input with another middle, None without; `longer` one of the most tokens that are tried, with
+    their number. `pipeline` calls Transformers' pipeline on one input. `takes_offset` says that an offset of all scores
+    makes no difference, as for a softmax.
+    """
+
+    model: nn.Module
+    task: Task
+    noun: str
+    inputs: Sequence[Any]
+    names: Sequence[str]
+    encode: Encoder
+    tokenizer: Any = None
+    takes_offset: bool = False
+    changed: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] | None = None
+    longer: Callable[[], tuple[Mapping[str, Any], int] | None] | None = None
+    pipeline: Callable[[], object] | None = None
+    has_batches: bool = True
+    """Whether `encode` takes several inputs."""
+    rows: Sequence[int] = ()
+    """The tokens whose logits at the last position are the scores, for a language model."""
+
+
+@dataclass
+class _Caller:
+    """Calls the model, counts, and keeps what is raised."""
+
+    subject: RunSubject
+    calls: int = 0
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    dtype: torch.dtype = torch.float32
+
+    def scores(self, encoded: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The scores of each input, [rows, classes]: one row, or one for each token. Raises whatever the model does."""
+        model = self.subject.model
+        device = next(iter(model.parameters())).device
+        given = {
+            name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in encoded.items()
+        }
+        self.calls += 1
+        with quiet(), torch.inference_mode():
+            logits = logits_of(model(**given))
+        if self.subject.rows:
+            logits = logits[:, -1, list(self.subject.rows)]
+        self.dtype = logits.dtype
+        found = logits.detach().float().cpu()
+        found = found.reshape(len(found), -1, found.shape[-1])
+        mask = encoded.get("attention_mask")
+        if isinstance(mask, torch.Tensor) and mask.shape == found.shape[:2]:
+            return [row[kept.bool()] for row, kept in zip(found, mask, strict=True)]
+        return list(found)
+
+    def tried(self, name: str, encode: Callable[[], Mapping[str, Any]]) -> list[torch.Tensor] | None:
+        """The scores of what `encode` makes; None where that or the model raises, which is kept under a name."""
+        try:
+            return self.scores(encode())
+        except Exception as err:  # whatever a tokenizer or a model raises
+            self.errors[name, error_words(err)] += 1
+            return None
+
+
+def error_words(err: BaseException) -> str:
+    """An error by its class and the first line of its message."""
+    return f"{type(err).__name__}: {first_line(err)}".rstrip(": ")
+
+
+def logits_of(output: Any) -> torch.Tensor:
+    """The scores in what a model returns. Raises AttributeError where there are none."""
+    logits = getattr(output, "logits", None)
+    if logits is None and getattr(output, "start_logits", None) is not None:
+        return torch.stack([output.start_logits, output.end_logits], -1)
+    if logits is None and isinstance(output, tuple):
+        logits = next((item for item in output if isinstance(item, torch.Tensor) and item.dim() > 1), None)
+    if not isinstance(logits, torch.Tensor):
+        raise AttributeError(f"{type(output).__name__} has no logits")
+    return logits
+
+
+def observe(subject: RunSubject) -> RunTrial:
+    """What the model does, in the mode that it is in."""
+    caller = _Caller(subject)
+    single: list[torch.Tensor | None] = []
+    encoded: list[Mapping[str, Any] | None] = []
+    for one, name in zip(subject.inputs, subject.names, strict=True):
+        kept: list[Mapping[str, Any]] = []
+
+        def encode(one: Any = one, kept: list[Mapping[str, Any]] = kept) -> Mapping[str, Any]:
+            kept.append(subject.encode([one]))
+            return kept[0]
+
+        found = caller.tried(name, encode)
+        single.append(None if found is None else found[0])
+        encoded.append(kept[0] if kept else None)
+    scored = [item for item in single if item is not None]
+    facts: dict[str, Any] = {"failed": len(single) - len(scored), "not_taken": _not_taken(subject, encoded)}
+    if scored:
+        facts |= _of_scores(caller, single, encoded, scored)
+    if subject.tokenizer is not None:
+        facts["unknown_tokens"] = _unknown_share(subject, encoded)
+        facts["begins_with_cls"] = _begins_with_cls(subject, encoded)
+    if subject.pipeline is not None and scored:
+        caller.calls += 1
+        try:
+            with quiet():
+                subject.pipeline()
+        except Exception as err:  # whatever a pipeline raises
+            caller.errors["pipeline", error_words(err)] += 1
+    batches = sum(name == "batch" for name, _ in caller.errors) or int(facts.get("batch_difference") is not None)
+    return RunTrial(
+        scope=RunScope(len(single), batches, caller.calls, str(next(iter(subject.model.parameters())).device)),
+        noun=subject.noun,
+        dtype=str(caller.dtype).removeprefix("torch."),
+        raised=tuple(RaisedError(name, error, count) for (name, error), count in caller.errors.items()),
+        **facts,
+    )
+
+
+def _of_scores(
+    caller: _Caller,
+    single: Sequence[torch.Tensor | None],
+    encoded: Sequence[Mapping[str, Any] | None],
+    scored: Sequence[torch.Tensor],
+) -> dict[str, Any]:
+    """The facts that need scores of at least one input."""
+    finite = [item for item in scored if bool(item.isfinite().all())]
+    facts: dict[str, Any] = {"not_finite": len(scored) - len(finite)}
+    first = next(at for at, item in enumerate(single) if item is not None)
+    again = caller.tried("the same input again", lambda: encoded[first] or {})
+    if again is not None and facts["not_finite"] == 0:
+        own = scored[0]
+        is_same = again[0].shape == own.shape and float((again[0] - own).abs().max()) <= _alike_bound(caller, own)
+        facts["repeats_equal"] = is_same
+    if not facts["not_finite"]:
+        named = zip(single, caller.subject.names, strict=True)
+        alone = [item for item, name in named if item is not None and name != "pair"]
+        facts["all_alike"] = _all_alike(caller, alone if len(alone) > 1 else finite)
+        facts |= _of_middle(caller, single, encoded)
+        if facts.get("repeats_equal") is not False:  # noise in every call says nothing about padding
+            facts |= _of_batch(caller, single)
+    facts |= _of_length(caller)
+    return facts
+
+
+def _alike_bound(caller: _Caller, *scores: torch.Tensor) -> float:
+    """How far the scores of a model may be apart and count as the same."""
+    scale = max(float(item.abs().max()) for item in scores)
+    if caller.dtype.itemsize < 4:
+        return _ALIKE_ROUNDINGS * torch.finfo(caller.dtype).eps * scale
+    return _ALIKE * max(scale, 1.0)
+
+
+def _without_offset(caller: _Caller, scores: torch.Tensor) -> torch.Tensor:
+    is_relative = caller.subject.takes_offset and scores.shape[-1] > 1
+    return scores - scores.mean(-1, keepdim=True) if is_relative else scores
+
+
+def _all_alike(caller: _Caller, scores: Sequence[torch.Tensor]) -> bool:
+    """Whether all inputs, and all tokens of them, have the same scores; one input alone shows nothing."""
+    if len(scores) < 2:
+        return False
+    rows = torch.cat([_without_offset(caller, item).reshape(-1, item.shape[-1]) for item in scores])
+    spread = float((rows.amax(0) - rows.amin(0)).max())
+    return spread <= _alike_bound(caller, *scores)
+
+
+def _of_middle(
+    caller: _Caller, single: Sequence[torch.Tensor | None], encoded: Sequence[Mapping[str, Any] | None]
+) -> dict[str, Any]:
+    """Whether the scores depend on what is between the first and the last token."""
+    change = caller.subject.changed
+    if change is None or caller.subject.task is not Task.SEQUENCE_CLASSIFICATION:
+        return {}
+    looked_at, same = 0, 0
+    for own, given in zip(single, encoded, strict=True):
+        other = change(given) if own is not None and given is not None and looked_at < _IN_BATCH else None
+        if other is None or own is None:
+            continue
+        found = caller.tried("text with other words", lambda other=other: other)  # type: ignore[misc]
+        if found is not None:
+            looked_at += 1
+            difference = (_without_offset(caller, found[0]) - _without_offset(caller, own)).abs().max()
+            same += float(difference) <= _alike_bound(caller, own)
+    return {"ignores_middle": same == looked_at} if looked_at > 1 else {}
+
+
+def _of_batch(caller: _Caller, single: Sequence[torch.Tensor | None]) -> dict[str, Any]:
+    """What a padded batch of inputs of different lengths gives them, against each alone."""
+    subject, tokenizer = caller.subject, caller.subject.tokenizer
+    chosen = [at for at, item in enumerate(single) if item is not None][:_IN_BATCH]
+    if (
+        len(chosen) < 2
+        or not subject.has_batches
+        or subject.rows
+        or subject.task in (Task.AUDIO_FRAME_CLASSIFICATION, Task.AUDIO_XVECTOR)
+    ):
+        return {}
+    own = [item for at in chosen if (item := single[at]) is not None]
+    some = [subject.inputs[at] for at in chosen]
+    scale = max(_LITTLE, *(float(item.abs().max()) for item in own))
+    is_half = caller.dtype.itemsize < 4
+    bound = (_PADDED_ROUNDINGS * torch.finfo(caller.dtype).eps if is_half else _PADDED) * scale
+    facts: dict[str, Any] = {"batch_bound": bound, "side": getattr(tokenizer, "padding_side", None)}
+    difference, error = _batch_difference(caller, some, own)
+    if difference is None:
+        return facts | {"batch_error": error}
+    facts["batch_difference"] = difference
+    if difference > bound and tokenizer is not None:
+        facts["batch_cure"] = _batch_cure(caller, some, own, bound)
+    return facts
+
+
+def _batch_difference(
+    caller: _Caller, some: Sequence[Any], own: Sequence[torch.Tensor], **more: bool
+) -> tuple[float | None, str]:
+    """The largest difference of a batch from single inputs, or the error that it raises."""
+    try:
+        encoded = dict(caller.subject.encode(some))
+        if more.get("with_mask"):
+            encoded["attention_mask"] = _mask_of(caller, encoded)
+        found = caller.scores(encoded)
+    except Exception as err:  # whatever a tokenizer or a model raises
+        if not more:
+            caller.errors["batch", error_words(err)] += 1
+        return None, error_words(err)
+    if any(one.shape != other.shape for one, other in zip(found, own, strict=True)):
+        return (None, "") if more else (float("inf"), "")
+    differences = [float((one - other).abs().max()) for one, other in zip(found, own, strict=True)]
+    return max(differences), ""
+
+
+def _mask_of(caller: _Caller, encoded: Mapping[str, Any]) -> torch.Tensor:
+    ids: torch.Tensor = encoded["input_ids"]
+    return ids.ne(caller.subject.tokenizer.pad_token_id).long()
+
+
+def _batch_cure(caller: _Caller, some: Sequence[Any], own: Sequence[torch.Tensor], bound: float) -> str:
+    """What makes the batch equal: an attention mask that the tokenizer leaves out, or the other side; otherwise ""."""
+    tokenizer, model = caller.subject.tokenizer, caller.subject.model
+    takes_mask = "attention_mask" in inspect.signature(model.forward).parameters
+    if takes_mask and "attention_mask" not in tokenizer.model_input_names:
+        difference, _ = _batch_difference(caller, some, own, with_mask=True)
+        if difference is not None and difference <= bound:
+            return "attention_mask"
+    side = tokenizer.padding_side
+    tokenizer.padding_side = "left" if side == "right" else "right"
+    try:
+        difference, _ = _batch_difference(caller, some, own, other_side=True)
+        return f"padding_side={tokenizer.padding_side}" if difference is not None and difference <= bound else ""
+    finally:
+        tokenizer.padding_side = side
+
+
+def _of_length(caller: _Caller) -> dict[str, Any]:
+    """Whether the longest text that is tried raises an error."""
+    if caller.subject.longer is None:
+        return {}
+    try:
+        found = caller.subject.longer()
+    except Exception as err:  # whatever a tokenizer raises
+        caller.errors["long text", error_words(err)] += 1
+        return {}
+    if found is None:
+        return {}
+    encoded, length = found
+    try:
+        scores = caller.scores(encoded)
+    except Exception as err:  # whatever a model raises
+        return {"fails_at_length": length, "length_error": error_words(err), "longest": length}
+    if not all(bool(item.isfinite().all()) for item in scores):
+        return {"fails_at_length": length, "length_error": "scores that are not finite", "longest": length}
+    return {"longest": length}
+
+
+def _not_taken(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> tuple[str, ...]:
+    """The inputs that the tokenizer or processor gives and the model has no parameter for."""
+    given = next((item for item in encoded if item is not None), None)
+    try:
+        parameters = inspect.signature(subject.model.forward).parameters
+    except (TypeError, ValueError):
+        return ()
+    if given is None or any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters.values()):
+        return ()
+    return tuple(sorted(name for name in given if name not in parameters))
+
+
+def _begins_with_cls(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> bool | None:
+    """Whether all texts begin with the token that the tokenizer names for classifiers; None without one."""
+    cls = getattr(subject.tokenizer, "cls_token_id", None)
+    ids = [item["input_ids"].flatten().tolist() for item in encoded if item is not None and "input_ids" in item]
+    return None if cls is None or not ids else all(row[:1] == [cls] for row in ids)
+
+
+def _unknown_share(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> float | None:
+    """The share of unknown tokens in the kind of texts that has the fewest: plain ones, or those of the vocabulary.
+
+    A text of which nothing but special tokens is left counts as unknown, with or without an unknown token.
+    """
+    unknown, special = subject.tokenizer.unk_token_id, set(subject.tokenizer.all_special_ids)
+    counts: dict[str, list[int]] = {}
+    for name, item in zip(subject.names, encoded, strict=True):
+        if item is not None and "input_ids" in item:
+            ids = item["input_ids"].flatten().tolist()
+            known, part = sum(token not in special for token in ids), counts.setdefault(name, [0, 0])
+            part[0] += known
+            part[1] += known + (ids.count(unknown) if unknown is not None else int(not known))
+    shares = [1 - known / words if words else 1.0 for known, words in counts.values()]
+    return min(shares) if shares else None

@@ -1,0 +1,233 @@
+"""A checkpoint opened as its user opens it: the model in its own dtype, its tokenizer or processor, its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.checkpoints.checkpoint_files import holds_tokenizer
+from headscope.errors import HeadscopeError, Unsupported
+from headscope.examination.base.reading import in_local_folder, loadable, read_checkpoint
+from headscope.examination.checkpoint.loading import choose_class
+from headscope.examination.trial.inputs import (
+    TextInput,
+    encode_text,
+    encoder_of_media,
+    long_text,
+    text_inputs,
+    with_other_middle,
+)
+from headscope.examination.trial.observing import RunSubject, error_words, observe
+from headscope.facts import Task
+from headscope.facts.stored.location import HubOptions, Location
+from headscope.facts.trial import RaisedError, RunScope, RunTrial
+from headscope.model.loading.inference import NO_LIMIT, lacked_memory, load_model, open_processor, open_tokenizer
+from headscope.model.quiet import quiet
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headscope.examination.base.request import Request
+    from headscope.facts import CheckpointManifest
+    from headscope.model.classes.model_request import Choice
+
+_MEDIA = {
+    Task.IMAGE_CLASSIFICATION: ("image", "image"),
+    Task.VIDEO_CLASSIFICATION: ("image", "video"),
+    Task.AUDIO_CLASSIFICATION: ("audio", "sound"),
+    Task.AUDIO_FRAME_CLASSIFICATION: ("audio", "sound"),
+    Task.AUDIO_XVECTOR: ("audio", "sound"),
+}
+"""The tool that makes the tensors of a task without texts, and what an input is."""
+_PIPELINES = {
+    Task.SEQUENCE_CLASSIFICATION: "text-classification",
+    Task.TOKEN_CLASSIFICATION: "token-classification",
+    Task.IMAGE_CLASSIFICATION: "image-classification",
+    Task.AUDIO_CLASSIFICATION: "audio-classification",
+}
+_PROCESSORS = frozenset({"preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"})
+_LONG_WORK = 60_000_000_000
+"""Parameters times tokens of the longest text that is tried: about two seconds on two cores."""
+_LONGEST_WITHOUT_LIMIT = 512
+
+
+def open_checkpoint(request: Request, device: str) -> RunSubject:
+    """The model of a request with its weights on a device, and its inputs.
+
+    Raises a HeadscopeError where weights, tokenizer or processor can't be loaded, or headscope has no such inputs.
+    """
+    import torch
+
+    manifest = read_checkpoint(request, None)
+    choice = choose_class(request, manifest)
+    place = loadable(request, manifest)
+    _check_config(place, trusts=request.trust_remote_code)
+    if manifest.adapter is None:
+        model: Any = load_model(choice, place, torch.device(device))
+        return subject_of_model(model, choice, place)
+    from headscope.upstream.peft import model_with_adapter
+
+    base = in_local_folder(replace(request, location=Location(manifest.base, manifest.base_revision)))
+    base_place = Location(base.reference, hub=HubOptions(offline=True))
+    folder = adapter_folder(request, manifest)
+    model = load_model(with_classes_of_adapter(choice, request, manifest), base_place, torch.device(device))
+    model = model_with_adapter(model, folder, manifest.adapter.config).to(device)
+    has_own = any((folder / name).is_file() for name in ("tokenizer_config.json", "tokenizer.json"))
+    return subject_of_model(model, choice, Location(str(folder)) if has_own else base_place)
+
+
+def run_checkpoint(request: Request, device: str) -> RunTrial | str:
+    """What the model of a request does when it is called; why it could not be called, where that isn't its own fault.
+
+    A checkpoint that Transformers can't load is a run that failed; a package that is missing, or too little memory, is
+    a reason.
+    """
+    try:
+        return observe(open_checkpoint(request, device))
+    except HeadscopeError as err:
+        cause = err.__cause__
+        is_own = isinstance(cause, Exception) and not isinstance(cause, ImportError | MemoryError | HeadscopeError)
+        if not is_own or lacked_memory(err):
+            return err.message
+        assert cause is not None  # checked
+        return RunTrial(RunScope(0, 0, 0, device), raised=(RaisedError("loading", error_words(cause)),))
+
+
+def adapter_folder(request: Request, manifest: CheckpointManifest) -> Path:
+    """The folder of an adapter on this machine. Raises Unsupported where it isn't one."""
+    folder = Path(in_local_folder(request).reference if request.adapter is None else request.adapter)
+    if not folder.is_dir():
+        raise Unsupported(f"the adapter {manifest.reference} is not a folder on this machine", "download it")
+    return folder
+
+
+def with_classes_of_adapter(choice: Choice, request: Request, manifest: CheckpointManifest) -> Choice:
+    """The choice with as many classes as the tensors of the adapter have."""
+    from headscope.examination.checkpoint.loading import load_checkpoint
+
+    return load_checkpoint(request, manifest, lambda sentence: None)[0]
+
+
+def _check_config(place: Location, *, trusts: bool) -> None:
+    """Raises Unsupported where Transformers can't read config.json, which headscope reads more patiently."""
+    import transformers
+
+    if trusts or not (Path(place.reference) / "config.json").is_file():
+        return
+    try:
+        with quiet():
+            transformers.PreTrainedConfig.get_config_dict(place.reference, local_files_only=True)
+    except Exception as err:  # whatever Transformers raises
+        raise Unsupported(f"Transformers can't read config.json: {err}", "save it again as UTF-8 JSON") from err
+
+
+def _check_tool(place: Location, *, is_of_texts: bool) -> None:
+    """Raises Unsupported for a folder without the files of what makes inputs: Transformers would invent or miss it."""
+    folder = Path(place.reference)
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else None
+    if names is None or (holds_tokenizer(names) if is_of_texts else not _PROCESSORS.isdisjoint(names)):
+        return
+    tool = "tokenizer" if is_of_texts else "processor"
+    raise Unsupported(f"it holds no {tool}", f"save it beside the model: {tool}.save_pretrained(FOLDER)")
+
+
+def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSubject:
+    """A model in memory with the inputs of its task. Raises Unsupported where there are none, or no tool for them."""
+    task = choice.task
+    rows = tuple(row.id for row in choice.rows)
+    _check_tool(place, is_of_texts=task not in _MEDIA)
+    if task in _MEDIA:
+        tool, noun = _MEDIA[task]
+        processor = open_processor(place, tool)
+        inputs, encode = encoder_of_media(processor, task, choice.config)
+        pipeline = _pipeline_of_media(model, task, processor, tool, inputs)
+        return RunSubject(
+            model, task, noun, inputs, [noun] * len(inputs), encode, takes_offset=_takes_offset(choice),
+            pipeline=pipeline,
+        )  # fmt: skip
+    tokenizer = open_tokenizer(place, may_be_empty=True)
+    texts = text_inputs(tokenizer, task)
+
+    def longer() -> tuple[Mapping[str, Any], int] | None:
+        return _longest(model, tokenizer, task)
+
+    return RunSubject(
+        model, task, "pair of texts" if len(texts[0].parts) > 1 else "text", texts, [item.name for item in texts],
+        lambda some: encode_text(tokenizer, list(some), task), tokenizer, takes_offset=_takes_offset(choice),
+        changed=lambda encoded: with_other_middle(tokenizer, encoded), longer=longer,
+        pipeline=None if rows else _pipeline_of_texts(model, task, tokenizer, texts), rows=rows,
+    )  # fmt: skip
+
+
+def _takes_offset(choice: Choice) -> bool:
+    """Whether the function on the scores is a softmax, to which an offset of all scores makes no difference."""
+    kind = getattr(choice.config, "problem_type", None)
+    return kind in (None, "single_label_classification")
+
+
+def _longest(model: nn.Module, tokenizer: Any, task: Task) -> tuple[Mapping[str, Any], int] | None:
+    """A text as long as the tokenizer allows, or as two seconds allow; None where the tokenizer names no limit."""
+    positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    limit = tokenizer.model_max_length
+    if limit >= NO_LIMIT:
+        return None
+    size = sum(item.numel() for item in model.parameters())
+    tokens = min(limit, max(_LONG_WORK // max(size, 1), 1))
+    if tokens < limit and not (isinstance(positions, int) and positions < tokens):
+        tokens = min(tokens, _LONGEST_WITHOUT_LIMIT)
+    text = long_text(tokenizer, tokens)
+    parts = (SHORT_QUESTION, text) if task is not Task.SEQUENCE_CLASSIFICATION and _takes_pairs(task) else (text,)
+    before, tokenizer.model_max_length = limit, tokens
+    try:
+        encoded = encode_text(tokenizer, [TextInput("long text", parts)], task)
+    finally:
+        tokenizer.model_max_length = before
+    return encoded, int(encoded["input_ids"].shape[-1])
+
+
+SHORT_QUESTION = "What is it?"
+
+
+def _takes_pairs(task: Task) -> bool:
+    return task in (Task.QUESTION_ANSWERING, Task.NEXT_SENTENCE_PREDICTION, Task.MULTIPLE_CHOICE)
+
+
+def _pipeline_of_texts(
+    model: nn.Module, task: Task, tokenizer: Any, texts: tuple[TextInput, ...]
+) -> Callable[[], object] | None:
+    """What calls Transformers' pipeline on a text; None where it has none for the task, or not for this model."""
+    import transformers
+
+    pipeline: Any = transformers.pipeline
+    name = _PIPELINES.get(task)
+    if name is None or not isinstance(model, transformers.PreTrainedModel):
+        return None
+
+    def call() -> object:
+        return pipeline(name, model=model, tokenizer=tokenizer)(texts[0].parts[0])
+
+    return call
+
+
+def _pipeline_of_media(
+    model: nn.Module, task: Task, processor: Any, tool: str, inputs: list[Any]
+) -> Callable[[], object] | None:
+    import transformers
+
+    pipeline: Any = transformers.pipeline
+    name = _PIPELINES.get(task)
+    if name is None or not isinstance(model, transformers.PreTrainedModel):
+        return None
+
+    def call() -> object:
+        if tool == "image":
+            from PIL import Image
+
+            made = pipeline(name, model=model, image_processor=processor)
+            return made(Image.fromarray(inputs[0]))
+        made = pipeline(name, model=model, feature_extractor=processor)
+        return made(inputs[0])
+
+    return call

@@ -1,0 +1,89 @@
+"""What a model did when it was loaded and called as its user calls it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RunScope:
+    """What was run."""
+
+    inputs: int
+    """Inputs that were called one by one."""
+    batches: int
+    """Padded batches of several inputs."""
+    calls: int
+    """Calls of the model in all."""
+    device: str
+    """Where it ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedError:
+    """An error that a call raised, and on which input."""
+
+    input: str
+    """What was called: `text`, `pair`, `batch`, `long text`, `pipeline`, ..."""
+    error: str
+    """The class of the error and its message."""
+    count: int = 1
+    """How many such inputs raised it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTrial:
+    """What was observed when a model was called; None: not observed."""
+
+    scope: RunScope
+    """What was run."""
+    noun: str = "text"
+    """What one input is: a text, a pair of texts, an image, a sound."""
+    dtype: str = "float32"
+    """The number format of the scores."""
+    raised: tuple[RaisedError, ...] = ()
+    """The errors, each once."""
+    failed: int = 0
+    """How many of the single inputs raised."""
+    not_finite: int = 0
+    """How many of the inputs that gave scores gave NaN or infinity."""
+    all_alike: bool = False
+    """Whether all inputs have the same scores, up to rounding."""
+    ignores_middle: bool | None = None
+    """Whether the scores stay when the tokens between the first and the last are replaced."""
+    batch_difference: float | None = None
+    """The largest difference of a score in a padded batch from the same input alone."""
+    batch_bound: float = 0.0
+    """The difference that rounding explains."""
+    side: str | None = None
+    """The side on which the batch was padded."""
+    batch_cure: str = ""
+    """What makes a batch equal: `attention_mask`, `padding_side=left` or `padding_side=right`; empty for neither."""
+    batch_error: str = ""
+    """The error of a batch, where single inputs raise none."""
+    repeats_equal: bool | None = None
+    """Whether two calls with the same input give the same scores."""
+    unknown_tokens: float | None = None
+    """The share of unknown tokens in the texts in which it is the smallest."""
+    fails_at_length: int | None = None
+    """The number of tokens at which a text raises; shorter ones don't."""
+    length_error: str = ""
+    """What it raises there."""
+    longest: int | None = None
+    """The tokens of the longest input that was tried."""
+    begins_with_cls: bool | None = None
+    """Whether the texts begin with the tokenizer's [CLS]; null where it has none."""
+    in_train_mode: bool | None = None
+    """Whether a model in memory was in train mode when it came; null for a checkpoint."""
+    not_taken: tuple[str, ...] = ()
+    """Inputs that the tokenizer gives and the model doesn't take."""
+
+    @property
+    def always_fails(self) -> bool:
+        """Whether no input has scores."""
+        return self.failed == self.scope.inputs
+
+    @property
+    def batch_differs(self) -> bool:
+        """Whether a padded batch gives an input other scores than rounding explains."""
+        return self.batch_difference is not None and self.batch_difference > self.batch_bound

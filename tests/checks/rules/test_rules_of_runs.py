@@ -1,0 +1,128 @@
+"""The rules HS52x on runs written by hand, and what a run does to the rules that only foresee an effect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headscope.checks import judge, select
+from headscope.checks.trial import with_causes, without_unseen
+from headscope.facts import Finding, Pooling, PoolingKind, Severity
+from headscope.facts.results.check import ConfigFacts, Verdict
+from headscope.facts.trial import RaisedError
+from tests.checks.rules.subjects import (
+    ERROR,
+    INFERENCE,
+    INVERSE,
+    NAMED,
+    NOTE,
+    RAN,
+    SILENT,
+    TRAINING,
+    WARNING,
+    findings,
+    head,
+    severities,
+    subject,
+)
+
+INDEX_ERROR = "IndexError: index out of range in self"
+FIRST = head(pooling=Pooling(PoolingKind.FIRST_TOKEN, (), "the first token", ()))
+
+
+@pytest.mark.parametrize(
+    ("identifier", "run", "training", "inference"),
+    [
+        ("HS521", {"raised": (RaisedError("text", INDEX_ERROR, 14),), "failed": 14}, [ERROR], [ERROR]),
+        ("HS521", {"raised": (RaisedError("pair", INDEX_ERROR, 2),), "failed": 2}, [WARNING], [WARNING]),
+        (
+            "HS521",
+            {"raised": (RaisedError("batch", "ValueError: x"),), "batch_error": "ValueError: x"},
+            [ERROR],
+            [ERROR],
+        ),
+        ("HS521", {"raised": (RaisedError("pipeline", "TypeError: x"),)}, [ERROR], [ERROR]),
+        ("HS521", {"raised": (RaisedError("the same input again", "ValueError: x"),)}, [ERROR], [ERROR]),
+        ("HS522", {"not_finite": 1}, [ERROR], [ERROR]),
+        ("HS522", {"not_finite": 14, "dtype": "float16"}, [ERROR], [ERROR]),
+        ("HS523", {"all_alike": True}, [WARNING], [ERROR]),
+        ("HS524", {"ignores_middle": True}, [WARNING], [ERROR]),
+        ("HS524", {"ignores_middle": True, "all_alike": True}, [], []),
+        ("HS525", {"batch_difference": 0.5}, [WARNING], [WARNING]),
+        ("HS525", {"batch_difference": 0.5, "batch_cure": "attention_mask"}, [ERROR], [ERROR]),
+        ("HS525", {"batch_difference": 0.5, "batch_cure": "padding_side=left"}, [ERROR], [ERROR]),
+        ("HS525", {"batch_difference": 1e-3}, [], []),
+        ("HS526", {"repeats_equal": False}, [NOTE], [ERROR]),
+        ("HS526", {"in_train_mode": True}, [], [WARNING]),
+        ("HS527", {"unknown_tokens": 0.9}, [ERROR], [ERROR]),
+        ("HS527", {"unknown_tokens": 0.89}, [], []),
+        ("HS528", {"fails_at_length": 600, "length_error": INDEX_ERROR}, [ERROR], [ERROR]),
+        ("HS528", {"fails_at_length": 600, "not_finite": 14}, [], []),
+    ],
+)
+def test_an_effect_is_a_finding(
+    identifier: str, run: dict[str, Any], training: list[Severity], inference: list[Severity]
+) -> None:
+    assert severities(identifier, run=replace(RAN, **run)) == (training, inference)
+
+
+def test_a_head_on_the_first_token_wants_it_to_be_cls() -> None:
+    assert severities("HS529", head=FIRST, run=replace(RAN, begins_with_cls=False)) == ([WARNING], [ERROR])
+    for other in (True, None):
+        assert severities("HS529", head=FIRST, run=replace(RAN, begins_with_cls=other)) == SILENT
+
+
+def test_the_message_quotes_the_error_and_says_on_what() -> None:
+    (found,) = findings(
+        "HS521", subject(INFERENCE, run=replace(RAN, raised=(RaisedError("text", INDEX_ERROR, 3),), failed=3))
+    )
+    assert "3 of 14 texts raises" in found.message or "3 of 14 texts raise" in found.message
+    assert INDEX_ERROR in found.message
+    loading = replace(RAN, scope=replace(RAN.scope, inputs=0), raised=(RaisedError("loading", "OSError: x"),))
+    assert "loading it raises: OSError: x" in findings("HS521", subject(INFERENCE, run=loading))[0].message
+
+
+def test_a_causal_mask_before_a_head_on_the_first_token_is_named() -> None:
+    config = ConfigFacts(3, NAMED, INVERSE, is_decoder=True)
+    (found,) = findings("HS523", subject(INFERENCE, head=FIRST, config=config, run=replace(RAN, all_alike=True)))
+    assert "is_decoder is true" in found.message and "is_decoder" in found.remedy
+
+
+def foreseen(identifier: str, severity: Severity = ERROR) -> Finding:
+    return Finding(identifier, severity, "title", "message", "remedy", (), "")
+
+
+@pytest.mark.parametrize(
+    ("identifier", "effect"),
+    [
+        ("HS303", {"batch_difference": 0.5}), ("HS304", {"batch_error": "x"}), ("HS305", {"batch_difference": 0.5}),
+        ("HS308", {"fails_at_length": 600}), ("HS310", {"failed": 14}), ("HS306", {"failed": 14}),
+        ("HS302", {"batch_error": "x"}), ("HS301", {"batch_error": "x"}),
+    ],
+)  # fmt: skip
+def test_what_is_foreseen_counts_where_it_was_seen_or_not_looked_at(identifier: str, effect: dict[str, Any]) -> None:
+    found = [foreseen(identifier)]
+    assert without_unseen(found, RAN) == []
+    assert without_unseen(found, replace(RAN, **effect)) == found
+    assert without_unseen(found, None) == found
+    blind = replace(RAN, batch_difference=None, longest=None)
+    assert (without_unseen(found, blind) == found) == (identifier != "HS310")
+    assert without_unseen([foreseen(identifier, NOTE)], RAN) == [foreseen(identifier, NOTE)]
+    assert without_unseen([foreseen("HS101")], RAN) == [foreseen("HS101")]
+
+
+def test_an_effect_names_its_causes() -> None:
+    effect, cause = foreseen("HS525"), foreseen("HS303")
+    assert with_causes([effect, cause])[0].message == "message Likely cause: HS303."
+    assert with_causes([effect])[0].message == "message"
+
+
+def test_a_run_that_was_wanted_and_is_lacking_is_not_determined() -> None:
+    from headscope.facts import Gap
+
+    about = subject(INFERENCE, run=None, unknown=(Gap("run", "the model was not run: why"),))
+    assert judge(about, select(("HS52",))).verdict is Verdict.NOT_DETERMINED
+    result = judge(subject(TRAINING, run=None, run_reason="why"), select(("HS52",)))
+    assert result.scope.run is None and result.scope.run_reason == "why"

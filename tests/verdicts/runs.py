@@ -1,0 +1,426 @@
+"""Checkpoints with their own tokenizers and processors, broken where files show nothing, and their truth: a run.
+
+`python -m tests.verdicts.runs` writes each, loads and calls it without headscope, and prints where `check` disagrees.
+"""
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+import headscope
+from headscope.api.loaded import trial_process
+from headscope.api.loaded.trial_process import TrialProcess
+from headscope.errors import HeadscopeError
+
+WORDS = {
+    "english": [*(f"w{at}" for at in range(80)), "the", "film", "was", "good", "and", "i", "would", "see", "it", "no"],
+    "protein": list("ACDEFGHIKLMNPQRSTVWY"),
+    "thai": [chr(0x0E01 + at) for at in range(46)],
+    "cyrillic": [f"{chr(0x430 + at)}{chr(0x430 + other)}" for at in range(10) for other in range(8)],
+}
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_SIZES = {
+    "vocab_size": 112, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40,
+    "max_position_embeddings": 96, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2,
+    "sep_token_id": 3, "num_key_value_heads": 2, "embedding_size": 32, "n_embd": 32, "n_layer": 2, "n_head": 4,
+    "n_positions": 96, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 40, "d_model": 32, "d_ff": 40, "d_kv": 8,
+    "num_layers": 2, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 40,
+    "decoder_ffn_dim": 40, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "ffn_dim": 40,
+    "word_embed_proj_dim": 32, "decoder_start_token_id": 3, "attn_implementation": "eager", "head_dim": 8,
+}  # fmt: skip
+_IMAGE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40,
+          "image_size": 32, "patch_size": 8, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 2,
+          "hidden_sizes": [16, 32], "num_stages": 2, "embedding_size": 16, "hidden_dropout_prob": 0.0}  # fmt: skip
+_SOUND = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40,
+          "conv_dim": (16, 16), "conv_stride": (10, 8), "conv_kernel": (10, 8), "num_feat_extract_layers": 2,
+          "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "classifier_proj_size": 16,
+          "tdnn_dim": (16, 16), "tdnn_kernel": (3, 1), "tdnn_dilation": (1, 1)}  # fmt: skip
+_ENCODERS = ("Bert", "Roberta", "Electra", "Albert", "DebertaV2", "MPNet", "ModernBert", "DistilBert", "XLMRoberta")
+_DECODERS = ("GPT2", "Llama", "Qwen2", "Mistral", "OPT", "Gemma")
+_IMAGES, _SOUNDS = ("ViT", "Dinov2", "Swin", "ConvNext", "ResNet"), ("Wav2Vec2", "Hubert")
+Change = Callable[["RunCase", Path], None]
+
+
+@dataclass(frozen=True)
+class RunCase:
+    """A checkpoint to write: a class, its words, and what is changed before or after it is saved."""
+
+    name: str
+    family: str
+    task: str = "SequenceClassification"
+    words: str = "english"
+    classes: int = 3
+    dtype: str = "float32"
+    weights: Callable[[Any], None] | None = None
+    files: Change | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    tokenizer: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    @property
+    def kind(self) -> str:
+        return "image" if self.family in _IMAGES else "sound" if self.family in _SOUNDS else "text"
+
+    def write(self, folder: Path) -> Path:
+        """Writes the checkpoint with what belongs to it."""
+        torch.manual_seed(zlib.crc32(self.name.encode()) + self.seed)
+        cls = getattr(transformers, f"{self.family}For{self.task}")
+        sizes = {"image": _IMAGE, "sound": _SOUND, "text": _SIZES}[self.kind]
+        known = cls.config_class().to_dict()
+        settings = {name: value for name, value in sizes.items() if name in known or name in ("attn_implementation",)}
+        model = cls(cls.config_class(**settings, num_labels=self.classes))
+        with torch.no_grad():
+            for name, value in model.named_parameters():
+                if value.dim() > 1 and "norm" not in name.lower():
+                    value.normal_(0, 0.15)
+            if self.weights is not None:
+                self.weights(model)
+        model.to(getattr(torch, self.dtype)).save_pretrained(folder)
+        self._write_tool(folder)
+        if self.config:
+            edit_json(folder / "config.json", **self.config)
+        if self.files is not None:
+            self.files(self, folder)
+        return folder
+
+    def _write_tool(self, folder: Path) -> None:
+        if self.kind == "image":
+            transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
+        elif self.kind == "sound":
+            transformers.Wav2Vec2FeatureExtractor(sampling_rate=16000).save_pretrained(folder)
+        else:
+            make_tokenizer(self.words, self.family, **self.tokenizer).save_pretrained(folder)
+
+
+def make_tokenizer(words: str, family: str, **changes: Any) -> Any:
+    """A tokenizer over some words, with the special tokens that the family expects."""
+    vocabulary = {word: at for at, word in enumerate((*SPECIAL, *WORDS[words]))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    by_letter = words in ("protein", "thai")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated") if by_letter else pre_tokenizers.Whitespace()
+    if family in _DECODERS:
+        template = "$A"
+    elif family in ("Bart", "MBart", "T5"):
+        template = "$A [SEP]"
+    else:
+        template = "[CLS] $A [SEP]"
+    single = changes.pop("template", template)
+    ids = changes.pop("ids", {"[CLS]": 2, "[SEP]": 3})
+    pair = f"{single} $B:1 [SEP]:1" if family in ("Bert", "Electra", "Albert") else f"{single} $B"
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=single, pair=changes.pop("pair", pair), special_tokens=list(ids.items())
+    )
+    inputs = ["input_ids", "attention_mask"]
+    inputs += ["token_type_ids"] if family in ("Bert", "Electra", "Albert") else []
+    options: dict[str, Any] = {
+        "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
+        "bos_token": "[CLS]", "eos_token": "[SEP]", "model_max_length": 90, "model_input_names": inputs,
+    }  # fmt: skip
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **options | changes)
+
+
+def edit_json(file: Path, **fields: Any) -> None:
+    """Sets fields of a JSON file; None takes one out."""
+    body = json.loads(file.read_text(encoding="utf-8"))
+    body |= fields
+    file.write_text(json.dumps({name: value for name, value in body.items() if value is not None}), encoding="utf-8")
+
+
+def _scaled(*parts: str, by: float) -> Callable[[Any], None]:
+    def change(model: Any) -> None:
+        for name, value in model.named_parameters():  # a family without such parts stays healthy, as its truth says
+            if any(part in name for part in parts):
+                value.mul_(by)
+
+    return change
+
+
+def _mark(name: str) -> Change:
+    def change(case: RunCase, folder: Path) -> None:
+        path = folder / name
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+
+    return change
+
+
+def _without_tokenizer(case: RunCase, folder: Path) -> None:
+    for path in folder.glob("*token*.json"):
+        path.unlink()
+
+
+def _limit(tokens: int) -> Change:
+    return lambda case, folder: edit_json(folder / "tokenizer_config.json", model_max_length=tokens)
+
+
+_OUTPUTS = ("attention.output.dense", "attention.out_proj", "attn.c_proj", "o_proj", "self_attn.out_proj", "out_lin",
+            "attn.o.", "attn.Wo", "attention.dense", "SelfAttention.o")  # fmt: skip
+_INNER = ("intermediate.dense", "c_fc", "up_proj", "fc1", "lin1", "mlp.Wi", "ffn.weight", "fc2")
+_WORDS = ("word_embeddings", "wte", "embed_tokens", "tok_embeddings", "shared")
+_NORMS = ("LayerNorm.weight", "norm.weight", "ln_f.weight", "layer_norm.weight", "layernorm.weight", "norm_f.weight",
+          "sa_layer_norm", "full_layer_layer_norm")  # fmt: skip
+
+
+def broken() -> Iterator[RunCase]:
+    """Checkpoints that load and answer nothing; the truth decides which ways hit a family."""
+    texts = (*_ENCODERS, *_DECODERS, "Bart", "T5")
+    for family in texts:
+        for way, parts, by in (
+            ("words zero", _WORDS, 0.0), ("norms 1e-30", _NORMS, 1e-30), ("attention zero", _OUTPUTS, 0.0),
+            ("inner 1e25", _INNER, 1e25), ("inner 1e38", _INNER, 1e38),
+        ):  # fmt: skip
+            yield RunCase(f"{way} {family}", family, weights=_scaled(*parts, by=by))
+        yield RunCase(f"overflow float16 {family}", family, weights=_scaled(*_INNER, by=3e3), dtype="float16")
+        for file in ("config.json", "tokenizer_config.json", "tokenizer.json"):
+            yield RunCase(f"byte order mark in {file} {family}", family, files=_mark(file))
+        yield RunCase(f"no tokenizer {family}", family, files=_without_tokenizer)
+        yield RunCase(f"special ids beyond {family}", family, tokenizer={"ids": {"[CLS]": 999, "[SEP]": 998},
+                                                                          "template": "[CLS] $A [SEP]"})  # fmt: skip
+        yield RunCase(f"return_dict false {family}", family, config={"return_dict": False})
+        yield RunCase(f"length beyond {family}", family, files=_limit(400))
+    for family in (
+        "Bert",
+        "Electra",
+        "Albert",
+        "Roberta",
+        "XLMRoberta",
+        "ModernBert",
+        "DistilBert",
+        "DebertaV2",
+        "MPNet",
+    ):
+        for value in (-10.0, 1e6, math.nan):
+            names = ("layer_norm_eps", "norm_eps")
+            yield RunCase(f"epsilon {value} {family}", family, config=dict.fromkeys(names, value))
+    for family in ("Bert", "Roberta", "Electra", "XLMRoberta"):
+        yield RunCase(f"is_decoder {family}", family, config={"is_decoder": True})
+        yield RunCase(f"type ids beyond {family}", family, tokenizer={
+            "template": "[CLS]:7 $A:7 [SEP]:7",
+            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]})  # fmt: skip
+    for family in ("Bart",):
+        yield RunCase(f"no end token {family}", family, tokenizer={"template": "$A"})
+        yield RunCase(f"another end token {family}", family, config={"eos_token_id": 40})
+    for family in _IMAGES:
+        yield RunCase(f"norm statistics zero {family}", family, "ImageClassification", files=_image_std_zero)
+        yield RunCase(f"patches nan {family}", family, "ImageClassification", weights=_nan_in_first_matrix)
+        yield RunCase(f"first matrix 1e38 {family}", family, "ImageClassification", weights=_first_matrix(1e38))
+        yield RunCase(f"first matrix zero {family}", family, "ImageClassification", weights=_first_matrix(0.0))
+        yield RunCase(f"other size {family}", family, "ImageClassification", files=_image_size)
+    for family in _SOUNDS:
+        yield RunCase(f"first matrix nan {family}", family, weights=_nan_in_first_matrix)
+        yield RunCase(f"first matrix zero {family}", family, weights=_first_matrix(0.0))
+    for family in ("Bert", "Roberta", "DistilBert", "Electra"):
+        for way, parts, by in (
+            ("words zero", _WORDS, 0.0),
+            ("norms 1e-30", _NORMS, 1e-30),
+            ("inner 1e38", _INNER, 1e38),
+        ):
+            yield RunCase(f"tokens {way} {family}", family, "TokenClassification", weights=_scaled(*parts, by=by))
+        yield RunCase(f"tokens special ids beyond {family}", family, "TokenClassification",
+                      tokenizer={"ids": {"[CLS]": 999, "[SEP]": 998}})  # fmt: skip
+        yield RunCase(f"answers special ids beyond {family}", family, "QuestionAnswering", classes=2,
+                      tokenizer={"ids": {"[CLS]": 999, "[SEP]": 998}})  # fmt: skip
+
+
+def _nan_in_first_matrix(model: Any) -> None:
+    next(value for value in model.parameters() if value.dim() > 1).fill_(math.nan)
+
+
+def _first_matrix(by: float) -> Callable[[Any], None]:
+    def change(model: Any) -> None:
+        matrices = [value for value in model.parameters() if value.dim() > 3] or [
+            value for value in model.parameters() if value.dim() > 2
+        ]
+        matrices[0].mul_(by)
+
+    return change
+
+
+def _image_std_zero(case: RunCase, folder: Path) -> None:
+    edit_json(folder / "preprocessor_config.json", image_std=[0.0, 0.0, 0.0])
+
+
+def _image_size(case: RunCase, folder: Path) -> None:
+    edit_json(folder / "preprocessor_config.json", size={"height": 48, "width": 40})
+
+
+def healthy() -> Iterator[RunCase]:
+    """Checkpoints that answer: families, tasks, scripts, class counts and number formats."""
+    texts = (*_ENCODERS, *_DECODERS, "Bart", "T5")
+    for family in texts:
+        for words in WORDS:
+            for dtype in ("float32", "bfloat16", "float16"):
+                yield RunCase(f"{family} {words} {dtype}", family, words=words, dtype=dtype)
+        for classes in (1, 2, 5, 40):
+            yield RunCase(f"{family} {classes} classes", family, classes=classes)
+        yield RunCase(f"{family} half as large", family, weights=lambda model: _shrunk(model, 0.5))
+        yield RunCase(f"{family} with a word more", family, seed=3)
+    for family in _ENCODERS:
+        for task in ("TokenClassification", "QuestionAnswering"):
+            for words in WORDS:
+                for dtype in ("float32", "bfloat16"):
+                    yield RunCase(f"{family} {task} {words} {dtype}", family, task, words,
+                                  2 if task.startswith("Q") else 3, dtype)  # fmt: skip
+    for family in _IMAGES:
+        for classes in (1, 2, 5):
+            yield RunCase(f"{family} {classes}", family, "ImageClassification", classes=classes)
+    for family in _SOUNDS:
+        for classes in (2, 5):
+            yield RunCase(f"{family} {classes}", family, classes=classes)
+
+
+def _shrunk(model: Any, by: float) -> None:
+    for value in model.parameters():
+        value.mul_(by)
+
+
+def truth_of_run(case: RunCase, folder: Path) -> str:
+    """Why the checkpoint answers nothing, as Transformers shows it; "" where it answers."""
+    try:
+        auto = getattr(transformers, f"AutoModelFor{_AUTO[case.kind, case.task]}")
+        model = auto.from_pretrained(folder).eval()
+        encoded = list(_own_inputs(case, folder))
+        with torch.no_grad():
+            scores = [_scores(model(**item)) for item in encoded]
+        if case.kind == "text" and case.task != "QuestionAnswering":
+            name = "text-classification" if case.task == "SequenceClassification" else "token-classification"
+            transformers.pipeline(name, model=str(folder))(" ".join(WORDS[case.words][3:8]))
+    except Exception as err:
+        return f"raises {type(err).__name__}: {str(err).splitlines()[0][:100] if str(err) else ''}"
+    if not all(bool(item.isfinite().all()) for item in scores):
+        return "scores that are not finite"
+    rows = torch.cat([item.reshape(-1, item.shape[-1]) for item in scores])
+    if case.kind != "image" and case.task != "QuestionAnswering" and case.dtype == "float32":
+        first, *others = scores[:3]  # of one length; texts begin and end with the same word
+        if all(float((first - other).abs().max()) <= 1e-6 for other in others):
+            return "the same scores for inputs of one length"
+    spread, scale = float((rows.amax(0) - rows.amin(0)).max()), float(rows.abs().max())
+    if spread <= max(1e-5 * scale, 1e-9) if case.dtype == "float32" else spread == 0:
+        return f"the same scores for all inputs (spread {spread:.2g} of {scale:.2g})"
+    return ""
+
+
+_AUTO = {
+    ("text", "SequenceClassification"): "SequenceClassification",
+    ("text", "TokenClassification"): "TokenClassification",
+    ("text", "QuestionAnswering"): "QuestionAnswering",
+    ("image", "ImageClassification"): "ImageClassification",
+    ("sound", "SequenceClassification"): "AudioClassification",
+}  # fmt: skip
+
+
+def _scores(output: Any) -> torch.Tensor:
+    if isinstance(output, tuple):
+        return output[0].float()
+    if "start_logits" in output:
+        return torch.stack([output.start_logits, output.end_logits], -1).float()
+    return output.logits.float()
+
+
+def _own_inputs(case: RunCase, folder: Path) -> Iterator[dict[str, Any]]:
+    draw = np.random.default_rng(7)
+    if case.kind == "image":
+        processor = transformers.AutoImageProcessor.from_pretrained(folder)
+        for _ in range(5):
+            yield dict(processor(images=draw.integers(0, 256, (60, 50, 3), dtype=np.uint8), return_tensors="pt"))
+        return
+    if case.kind == "sound":
+        extractor = transformers.AutoFeatureExtractor.from_pretrained(folder)
+        for at in range(5):
+            wave = draw.normal(0, 0.2, 8000 + 500 * max(at - 2, 0)).astype(np.float32)
+            yield dict(extractor(wave, sampling_rate=16000, return_tensors="pt"))
+        return
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for count in (5, 5, 5, 9, 12, 200):
+        words = [str(word) for word in draw.choice(WORDS[case.words], count)]
+        if count == 5:
+            words[0], words[-1] = WORDS[case.words][5], WORDS[case.words][9]
+        text = " ".join(words)
+        pair = [text[: len(text) // 2], text] if case.task == "QuestionAnswering" else [text]
+        yield dict(tokenizer(*pair, return_tensors="pt", truncation=True))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A case with its truth and what `check` says."""
+
+    case: str
+    truth: str
+    verdict: str
+    said: str
+    ran: bool
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.verdict == "crashed" or (self.verdict == "passed") == bool(self.truth)
+
+
+def run_case(case: RunCase, folder: Path) -> Ran:
+    """Writes a case and asks both sides."""
+    place = case.write(folder)
+    truth = truth_of_run(case, place)
+    try:
+        result = headscope.check(str(place), "inference", cache=False, run=True, ignore=["HS502", "HS202"])
+        told = [f"{item.id} {item.severity.value}: {item.message}" for item in result.findings]
+        told += [f"{gap.topic}: {gap.reason}" for gap in result.not_determined]
+        return Ran(case.name, truth, result.verdict.value, "; ".join(told)[:400], result.trial is not None)
+    except HeadscopeError as err:
+        return Ran(case.name, truth, "refused", err.message, False)
+    except Exception as err:
+        return Ran(case.name, truth, "crashed", f"{type(err).__name__}: {err}", False)
+
+
+def run_here() -> None:
+    """Lets runs be in this process: a process for each of hundreds of small models would take an hour."""
+    from headscope.examination.trial.opening import run_checkpoint
+
+    TrialProcess.begin = lambda self: None  # type: ignore[method-assign]
+    TrialProcess._called = lambda self, examined, request: run_checkpoint(request, "cpu")  # type: ignore[method-assign]
+    trial_process.Worker = lambda *given: nullcontext()  # type: ignore[assignment, misc]
+    trial_process._answer = lambda worker, size, function, *given: function(*given)  # type: ignore[assignment]
+
+
+def main() -> int:
+    """Prints each disagreement and a summary; fails if there is any."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--every", type=int, default=1, help="one of every so many cases")
+    parser.add_argument("--only", default="", help="a part of the names")
+    parser.add_argument("--kind", choices=("broken", "healthy", "all"), default="all")
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    run_here()
+    counts = Counter[str]()
+    cases = [*(broken() if given.kind != "healthy" else ()), *(healthy() if given.kind != "broken" else ())]
+    for case in cases:
+        if given.only not in case.name or zlib.crc32(case.name.encode()) % given.every:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            found = run_case(case, Path(folder) / "model")
+        kind = "broken" if found.truth else "healthy"
+        counts.update(
+            [kind, *([f"{kind}: wrong"] if found.is_wrong else []), *([] if found.ran else [f"{kind}: not run"])]
+        )
+        if found.is_wrong:
+            print(f"{found.case}: {found.truth or 'works'} | {found.verdict}: {found.said}", flush=True)
+    print(dict(sorted(counts.items())))
+    return int(any("wrong" in name for name in counts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

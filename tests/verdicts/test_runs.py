@@ -1,0 +1,153 @@
+"""Checkpoints that are broken where files show nothing: a sample; all by `python -m tests.verdicts.runs`."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headscope
+from headscope.api.loaded.trial_process import TrialProcess
+from headscope.cli.app import main
+from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.examining import examine
+from headscope.examination.trial import deciding, opening
+from headscope.facts.stored.location import Location
+from tests.verdicts import runs
+from tests.verdicts.cases import sampled
+
+CASES = (*runs.broken(), *runs.healthy())
+_EVERY = 12
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process."""
+    monkeypatch.setattr(TrialProcess, "begin", lambda self: None)
+    monkeypatch.setattr(TrialProcess, "_called", lambda self, examined, request: opening.run_checkpoint(request, "cpu"))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("case", sampled(CASES, _EVERY), ids=lambda case: case.name)  # type: ignore[type-var]
+def test_green_means_that_the_model_answers(case: runs.RunCase, tmp_path: Path) -> None:
+    found = runs.run_case(case, tmp_path / "model")
+    assert not found.is_wrong, found
+    assert found.ran or found.verdict in ("refused", "not_determined"), found
+
+
+def test_the_table_is_large() -> None:
+    assert len(list(runs.broken())) >= 150 and len(list(runs.healthy())) >= 400
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+def made(folder: Path, name: str = "Bert english float32") -> Path:
+    return next(case for case in CASES if case.name == name).write(folder)
+
+
+@pytest.mark.usefixtures("here")
+def test_the_json_says_what_was_run_and_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = made(tmp_path / "model")
+    main(["check", str(folder), "--for", "inference", "--run", "--json"])
+    found = json.loads(capsys.readouterr().out)["results"][0]
+    assert found["scope"]["run"] == {"inputs": 14, "batches": 1, "calls": 22, "device": "cpu"}
+    assert found["scope"]["run_reason"] == "" and found["scope"]["values"] == ["head", "base"]
+    seen = found["trial"]
+    assert seen["raised"] == [] and seen["not_finite"] == 0 and seen["all_alike"] is False
+    assert seen["ignores_middle"] is False and seen["repeats_equal"] is True and seen["side"] == "right"
+    assert seen["batch_difference"] <= seen["batch_bound"] and seen["fails_at_length"] is None
+
+
+@pytest.mark.usefixtures("here")
+def test_the_headline_says_whether_the_model_ran(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    folder = made(tmp_path / "model")
+    ignored = ["--ignore", "HS502,HS202", "-q"]
+    assert main(["check", str(folder), "--run", *ignored]) in (0, 3)
+    assert (
+        "for inference (the checkpoint gives its head)" in (said := capsys.readouterr().out)
+        and "ran on 14 texts" in said
+    )
+    assert main(["check", str(folder), "--no-run", "--for", "inference", *ignored]) in (0, 3)
+    assert "not run: --no-run leaves it out" in capsys.readouterr().out
+    assert main(["check", "roberta-base", "--offline", "-q"]) == 0
+    said = capsys.readouterr().out
+    assert "Passed on its files; not run: " in said and "for training (the checkpoint doesn't give its head)" in said
+
+
+def test_a_run_that_is_asked_for_and_can_not_be_is_not_determined(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "roberta-base", "--offline", "--run", "-q"]) == 3
+    assert "Not determined" in capsys.readouterr().out
+
+
+def test_memory_decides_before_anything_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = made(tmp_path / "model")
+    monkeypatch.delenv(deciding.OFF)
+    examined = examine("check", Request(Location(str(folder))), None)
+    assert deciding.why_not_run(examined, Request(Location(str(folder)))) == ""
+    monkeypatch.setattr("psutil.virtual_memory", type("Memory", (), {"available": 1000}))
+    assert "half of the free memory" in deciding.why_not_run(examined, Request(Location(str(folder))))
+    assert deciding.why_not_run(examined, Request(Location(str(folder)), run=True)) == ""
+
+
+@pytest.mark.parametrize("ending", ["kill", "time"])
+def test_a_process_that_dies_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    folder = made(tmp_path / "model")
+    request = Request(Location(str(folder)), run=True)
+    examined = examine("check", request, None)
+    monkeypatch.setattr(opening, "run_checkpoint", _killed if ending == "kill" else _late)
+    if ending == "time":
+        monkeypatch.setattr("headscope.api.loaded.trial_process._SECONDS", 0.5)
+    with TrialProcess() as process:
+        found = process.run(examined, request, lambda sentence: None)
+    assert isinstance(found, str)
+    assert ("signal 9" if ending == "kill" else "seconds") in found
+
+
+def _killed(request: Request, device: str) -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _late(request: Request, device: str) -> Any:
+    time.sleep(60)
+
+
+def test_a_real_process_runs_the_model_and_the_cache_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = made(tmp_path / "model")
+    monkeypatch.delenv("HEADSCOPE_NO_CACHE")
+    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
+    first = headscope.check(folder, "inference", run=True, cache=True)
+    assert first.trial is not None and first.trial.scope.inputs == 14
+    monkeypatch.setattr(TrialProcess, "_called", None)
+    assert headscope.check(folder, "inference", run=True, cache=True).trial == first.trial
+
+
+@pytest.mark.usefixtures("here")
+def test_a_scan_runs_local_folders_on_request(tmp_path: Path) -> None:
+    folder = made(tmp_path / "model", "is_decoder Bert")
+    (plain,) = headscope.scan([str(folder)], workers=0, profile="inference")
+    (ran,) = headscope.scan([str(folder)], workers=0, profile="inference", run=True)
+    assert (plain.run, plain.not_run) == (None, "without --run a scan runs no model")
+    assert ran.run == 14 and ran.verdict.value == "failed" and "HS523" in ran.findings
+
+
+def test_a_model_in_memory_is_called_and_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from tests.verdicts.models import trained
+
+    monkeypatch.delenv(deciding.OFF)
+    model = trained("bert").model
+    state, mode = torch.get_rng_state(), model.training
+    model.train()
+    try:
+        found = headscope.check(model, "inference")
+        assert model.training and torch.equal(torch.get_rng_state(), state)
+    finally:
+        model.train(mode)
+    assert found.trial is not None and found.trial.in_train_mode and not found.trial.all_alike
+    assert "HS526" in {item.id for item in found.findings}
