@@ -6,6 +6,7 @@ Scores are compared with those of Transformers on the same GPU.
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,15 @@ from torch import nn
 from transformers import BertForSequenceClassification, Trainer, TrainingArguments
 
 import headscope
+from headscope.api.loaded.trial_process import TrialProcess
 from headscope.errors import Unsupported
+from headscope.examination.trial import opening
+from headscope.examination.trial.deciding import OFF
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.labeled import Predictions
 from headscope.integrations.trainer import HeadscopeCallback
+from tests.verdicts import runs
+from tests.verdicts.cases import sampled
 from tests.verification.tiny import ids, loaded
 
 CUDA = "cuda"
@@ -221,3 +227,26 @@ def test_a_compiled_model_and_one_under_autocast_are_described_as_they_are(folde
     with torch.autocast(CUDA, dtype=torch.bfloat16):
         assert headscope.inspect(model, prove=True).head == plain.head
     assert headscope.inspect(torch.compile(model), prove=True).head == plain.head  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "case", [*sampled(tuple(runs.broken()), 25), *sampled(tuple(runs.healthy()), 40)], ids=lambda case: case.name
+)
+def test_green_means_that_the_model_answers_on_the_gpu(
+    case: runs.RunCase, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrialProcess, "begin", lambda self: None)
+    monkeypatch.setattr(TrialProcess, "_called", lambda self, examined, request: opening.run_checkpoint(request, CUDA))
+    found = runs.run_case(replace(case, dtype=dtype), tmp_path / "model", CUDA)
+    assert not found.is_wrong, found
+
+
+def test_scores_on_the_gpu_are_those_of_a_fresh_load_on_the_cpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(OFF)
+    model = BertForSequenceClassification.from_pretrained(folder).to(CUDA)
+    with untouched_generator():
+        found = headscope.verify(model, folder)
+    assert found.verdict is Verdict.PASSED and found.scores is not None and found.scores.differing == 0, found.scores
+    model.classifier.register_forward_hook(lambda module, given, scores: scores.flip(-1))
+    assert ids(headscope.verify(model, folder)) == ["HS709"]

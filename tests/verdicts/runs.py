@@ -288,17 +288,17 @@ def _shrunk(model: Any, by: float) -> None:
         value.mul_(by)
 
 
-def truth_of_run(case: RunCase, folder: Path) -> str:
+def truth_of_run(case: RunCase, folder: Path, device: str = "cpu") -> str:
     """Why the checkpoint answers nothing, as Transformers shows it; "" where it answers."""
     try:
         auto = getattr(transformers, f"AutoModelFor{_AUTO[case.kind, case.task]}")
-        model = auto.from_pretrained(folder).eval()
-        encoded = list(_own_inputs(case, folder))
+        model = auto.from_pretrained(folder).eval().to(device)
+        encoded = [{name: item.to(device) for name, item in one.items()} for one in _own_inputs(case, folder)]
         with torch.no_grad():
-            scores = [_scores(model(**item)) for item in encoded]
+            scores = [_scores(model(**item)).cpu() for item in encoded]
         if case.kind == "text" and case.task != "QuestionAnswering":
             name = "text-classification" if case.task == "SequenceClassification" else "token-classification"
-            transformers.pipeline(name, model=str(folder))(" ".join(WORDS[case.words][3:8]))
+            transformers.pipeline(name, model=str(folder), device=device)(" ".join(WORDS[case.words][3:8]))
     except Exception as err:
         return f"raises {type(err).__name__}: {str(err).splitlines()[0][:100] if str(err) else ''}"
     if not all(bool(item.isfinite().all()) for item in scores):
@@ -369,12 +369,14 @@ class Ran:
         return self.verdict == "crashed" or (self.verdict == "passed") == bool(self.truth)
 
 
-def run_case(case: RunCase, folder: Path) -> Ran:
+def run_case(case: RunCase, folder: Path, device: str = "cpu") -> Ran:
     """Writes a case and asks both sides."""
     place = case.write(folder)
-    truth = truth_of_run(case, place)
+    truth = truth_of_run(case, place, device)
     try:
-        result = headscope.check(str(place), "inference", cache=False, run=True, ignore=["HS502", "HS202"])
+        result = headscope.check(
+            str(place), "inference", cache=False, run=True, run_device=device, ignore=["HS502", "HS202"]
+        )
         told = [f"{item.id} {item.severity.value}: {item.message}" for item in result.findings]
         told += [f"{gap.topic}: {gap.reason}" for gap in result.not_determined]
         return Ran(case.name, truth, result.verdict.value, "; ".join(told)[:400], result.trial is not None)
@@ -389,7 +391,7 @@ def run_here() -> None:
     from headscope.examination.trial.opening import run_checkpoint
 
     TrialProcess.begin = lambda self: None  # type: ignore[method-assign]
-    TrialProcess._called = lambda self, examined, request: run_checkpoint(request, "cpu")  # type: ignore[method-assign]
+    TrialProcess._called = lambda self, examined, request: run_checkpoint(request, request.run_device)  # type: ignore[method-assign]
     trial_process.Worker = lambda *given: nullcontext()  # type: ignore[assignment, misc]
     trial_process._answer = lambda worker, size, function, *given: function(*given)  # type: ignore[assignment]
 
