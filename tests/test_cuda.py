@@ -20,9 +20,7 @@ from torch import nn
 from transformers import BertForSequenceClassification, Trainer, TrainingArguments
 
 import headscope
-from headscope.api.loaded.trial_process import TrialProcess
 from headscope.errors import Unsupported
-from headscope.examination.trial import opening
 from headscope.examination.trial.deciding import OFF
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.labeled import Predictions
@@ -233,11 +231,8 @@ def test_a_compiled_model_and_one_under_autocast_are_described_as_they_are(folde
 @pytest.mark.parametrize(
     "case", [*sampled(tuple(runs.broken()), 25), *sampled(tuple(runs.healthy()), 40)], ids=lambda case: case.name
 )
-def test_green_means_that_the_model_answers_on_the_gpu(
-    case: runs.RunCase, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(TrialProcess, "begin", lambda self: None)
-    monkeypatch.setattr(TrialProcess, "_called", lambda self, examined, request: opening.run_checkpoint(request, CUDA))
+def test_green_means_that_the_model_answers_on_the_gpu(case: runs.RunCase, dtype: str, tmp_path: Path) -> None:
+    """In a process for each: an index out of range leaves the GPU unusable for the process."""
     found = runs.run_case(replace(case, dtype=dtype), tmp_path / "model", CUDA)
     assert not found.is_wrong, found
 

@@ -288,17 +288,17 @@ def _shrunk(model: Any, by: float) -> None:
         value.mul_(by)
 
 
-def truth_of_run(case: RunCase, folder: Path, device: str = "cpu") -> str:
+def truth_of_run(case: RunCase, folder: Path) -> str:
     """Why the checkpoint answers nothing, as Transformers shows it; "" where it answers."""
     try:
         auto = getattr(transformers, f"AutoModelFor{_AUTO[case.kind, case.task]}")
-        model = auto.from_pretrained(folder).eval().to(device)
-        encoded = [{name: item.to(device) for name, item in one.items()} for one in _own_inputs(case, folder)]
+        model = auto.from_pretrained(folder).eval()
+        encoded = list(_own_inputs(case, folder))
         with torch.no_grad():
-            scores = [_scores(model(**item)).cpu() for item in encoded]
+            scores = [_scores(model(**item)) for item in encoded]
         if case.kind == "text" and case.task != "QuestionAnswering":
             name = "text-classification" if case.task == "SequenceClassification" else "token-classification"
-            transformers.pipeline(name, model=str(folder), device=device)(" ".join(WORDS[case.words][3:8]))
+            transformers.pipeline(name, model=str(folder))(" ".join(WORDS[case.words][3:8]))
     except Exception as err:
         return f"raises {type(err).__name__}: {str(err).splitlines()[0][:100] if str(err) else ''}"
     if not all(bool(item.isfinite().all()) for item in scores):
@@ -370,9 +370,9 @@ class Ran:
 
 
 def run_case(case: RunCase, folder: Path, device: str = "cpu") -> Ran:
-    """Writes a case and asks both sides."""
+    """Writes a case and asks both sides: Transformers on the CPU, `check` on a device."""
     place = case.write(folder)
-    truth = truth_of_run(case, place, device)
+    truth = truth_of_run(case, place)
     try:
         result = headscope.check(
             str(place), "inference", cache=False, run=True, run_device=device, ignore=["HS502", "HS202"]
