@@ -123,7 +123,7 @@ def run_once(command: Command) -> Run:
         with subprocess.Popen(
             command.arguments,
             cwd=ROOT,
-            env=_environment(),
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
@@ -136,15 +136,17 @@ def run_once(command: Command) -> Run:
     return Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * (1 if sys.platform == "darwin" else KIB))
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Bytecode may be cached, as for an installed package; nothing asks the network; progress bars are off.
 
-    Reports are not cached, unless a benchmark names the place (`HEADSCOPE_CACHE`).
+    Reports are not cached, unless a benchmark names the place (`HEADSCOPE_CACHE`). No model is run, unless a command
+    asks for it.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     path = os.pathsep.join(filter(None, (str(ROOT), str(WORK), kept.get("PYTHONPATH"))))
     if "HEADSCOPE_CACHE" not in kept:
         kept["HEADSCOPE_NO_CACHE"] = "1"
+    kept.setdefault("HEADSCOPE_NO_RUN", "1")
     return {**kept, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 

@@ -1,0 +1,114 @@
+"""What running the model costs in `check --run`: BERT-base, ViT-base, and a decoder of 1.5 billion parameters."""
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import psutil
+
+from benchmarks.goals import Goal, exact, run_alone
+from benchmarks.timing import MIB, PYTHON, ROOT, WORK, environment
+
+ROUNDS = 3
+_SECONDS = 5.0
+"""How much longer than the load a check with a run may take, for BERT-base on two cores."""
+_MAKE = {
+    "bert": "transformers.BertForSequenceClassification(transformers.BertConfig(num_labels=3))",
+    "vit": "transformers.ViTForImageClassification(transformers.ViTConfig(num_labels=3))",
+    "decoder": "transformers.Qwen2ForSequenceClassification(transformers.Qwen2Config(vocab_size=151936,"
+    " hidden_size=1536, num_hidden_layers=28, num_attention_heads=12, num_key_value_heads=2, intermediate_size=8960,"
+    " num_labels=3, pad_token_id=0)).to(torch.bfloat16)",
+}
+_TOOLS = """
+import sys, torch, transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
+folder, kind = sys.argv[1:3]
+if kind == "vit":
+    transformers.ViTImageProcessor().save_pretrained(folder)
+else:
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{at}" for at in range(5000))]
+    made = Tokenizer(models.WordLevel({name: at for at, name in enumerate(names)}, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+                                         sep_token="[SEP]", model_max_length=512).save_pretrained(folder)
+"""
+_LOAD = """
+import sys, transformers
+kind = sys.argv[2]
+auto = "AutoModelForImageClassification" if kind == "vit" else "AutoModelForSequenceClassification"
+model = getattr(transformers, auto).from_pretrained(sys.argv[1])
+tool = transformers.AutoImageProcessor if kind == "vit" else transformers.AutoTokenizer
+tool.from_pretrained(sys.argv[1])
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The seconds of a command, and the largest memory of its processes together, in bytes."""
+
+    seconds: float
+    peak: int
+
+
+def measure_goals(rounds: int) -> list[Goal]:
+    """Prints the measurement and returns its goals."""
+    goals = []
+    for kind in ("bert", "vit", "decoder"):
+        folder = _checkpoint(kind)
+        check = (PYTHON, "-m", "headscope", "check", folder, "--for", "inference", "--no-numbers", "--no-cache", "-q")
+        commands = {
+            "load": (PYTHON, "-c", _LOAD, folder, kind),
+            "files": (*check, "--no-run"),
+            "run": (*check, "--run"),
+        }
+        found = {name: min((_cost(command) for _ in range(rounds)), key=lambda cost: cost.seconds)
+                 for name, command in commands.items()}  # fmt: skip
+        for name, cost in found.items():
+            print(f"{kind:<8} {name:<6} {cost.seconds:7.1f} s  {cost.peak / MIB:8.0f} MiB")
+        load, files, run = found["load"], found["files"], found["run"]
+        in_time, grown = run.seconds / (load.seconds + _SECONDS), (run.peak - files.peak) / load.peak
+        goals += [
+            Goal(f"{kind}: check --run, over the load and 5 s", exact(in_time), 1.0 if kind == "bert" else None),
+            Goal(
+                f"{kind}: memory beyond check --no-run, over that of the load",
+                exact(grown),
+                1.2,
+            ),
+        ]
+    for goal in goals:
+        print(goal)
+    return goals
+
+
+def _checkpoint(kind: str) -> str:
+    """The folder of a checkpoint with what belongs to it, made once."""
+    folder = WORK / f"run-{kind}"
+    if not (folder / "config.json").is_file():
+        make = f"import sys, torch, transformers\n{_MAKE[kind]}.save_pretrained(sys.argv[1])"
+        subprocess.run([PYTHON, "-c", make, str(folder)], check=True, cwd=ROOT)
+    if not {"tokenizer.json", "preprocessor_config.json"} & {path.name for path in folder.iterdir()}:
+        subprocess.run([PYTHON, "-c", _TOOLS, str(folder), kind], check=True, cwd=ROOT)
+    return str(folder)
+
+
+def _cost(command: tuple[str, ...]) -> Cost:
+    """A command's seconds, and the peak of the memory of its processes, looked at fifty times a second."""
+    begun, peak = time.perf_counter(), 0
+    process = psutil.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None:
+        peak = max(peak, _memory(process))
+        time.sleep(0.02)
+    return Cost(time.perf_counter() - begun, peak)
+
+
+def _memory(process: psutil.Process) -> int:
+    """What the process and those that it started hold together, each page once."""
+    try:
+        return sum(item.memory_full_info().pss for item in (process, *process.children(recursive=True)))
+    except psutil.Error:  # one ended meanwhile
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_alone(measure_goals, ROUNDS))
