@@ -45,7 +45,8 @@ _TRACE = (
 )  # fmt: skip
 _CHECKS = (
     "tests/checks/rules/test_rules_of_weights.py", "tests/checks/rules/test_rules_of_configuration.py",
-    "tests/checks/rules/test_rules_of_numbers.py", "tests/checks/rules/test_judgment.py",
+    "tests/checks/rules/test_rules_of_numbers.py", "tests/checks/rules/test_rules_of_runs.py",
+    "tests/checks/rules/test_judgment.py",
     "tests/checks/rules/test_rule_texts.py",
 )  # fmt: skip
 _MODEL = (
@@ -93,7 +94,7 @@ _CHECKPOINTS = (
 )  # fmt: skip
 _FLOORED = (
     "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "gradients", "changed_inputs", "counterpart",
-    "other_inputs", "size_branches", "tokenizer_file",
+    "other_inputs", "size_branches", "tokenizer_file", "observing",
 )  # fmt: skip
 _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, files (all where none is named), tests
     ("headscope/trace", ("replay",), (*_OF_HEADS, *_TRACE)),
@@ -102,9 +103,11 @@ _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, 
         (*_FLOORED, "agreement", "formula", "side_values", "simplification", "evaluate", "axes"),
         _TRACE,
     ),
+    ("headscope/checks", ("trial",), ("tests/checks/test_observing.py", *_CHECKS)),
     ("headscope/checks", (), _CHECKS),
     ("headscope/examination", ("tokenizer",), _OF_TOKENIZERS),
     ("headscope/examination", ("head_trial",), _OF_HEADS),
+    ("headscope/examination", ("observing",), ("tests/checks/test_observing.py",)),
     ("headscope/examination", ("tensor_checks",), _OF_TENSORS),
     ("headscope/examination", ("base_numbers",), _OF_BASES),
     ("headscope/model", ("unexpected_keys",), _OF_UNUSED),

@@ -1,0 +1,268 @@
+"""What a run observes, on small models written by hand: each does one thing wrong, and one works."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from headscope.checks.trial import with_causes, without_unseen
+from headscope.examination.trial.observing import RunSubject, logits_of, observe
+from headscope.facts import Finding, Severity, Task
+from headscope.facts.trial import RaisedError, RunTrial
+from tests.checks.rules.subjects import RAN
+
+CLS, UNKNOWN, PAD = 2, 1, 0
+TEXTS = [[CLS, *ids] for ids in ([5, 6, 7], [8], [9, 5, 11, 12], [13, 14, 15, 6, 7, 8], [20, 21])]
+
+
+class Classifier(nn.Module):
+    """Scores of the mean of the embeddings that the mask keeps; `reads` says which positions it takes instead."""
+
+    def __init__(self, **faults: Any) -> None:
+        super().__init__()
+        self.faults = SimpleNamespace(
+            **{"reads": "mean", "noise": 0.0, "masks": True, "longest": 99, "scale": 1.0, "offset": 0.0} | faults
+        )
+        generator = torch.Generator().manual_seed(0)
+        self.words = nn.Embedding.from_pretrained(torch.randn(40, 6, generator=generator))
+        self.weight = nn.Parameter(torch.randn(3, 6, generator=generator))
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> Any:
+        faults = self.faults
+        if input_ids.shape[1] > faults.longest:
+            raise IndexError("index out of range in self\nmore")
+        hidden = self.words(input_ids) * faults.scale
+        mask = torch.ones_like(input_ids) if attention_mask is None or not faults.masks else attention_mask
+        mask = mask.to(hidden.dtype)
+        if faults.reads == "first":
+            pooled = hidden[:, 0] + hidden[:, 1]
+        elif faults.reads == "last":
+            pooled = hidden[:, -1]
+        else:
+            pooled = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        noise = torch.randn_like(pooled) * faults.noise
+        return SimpleNamespace(logits=(pooled + noise) @ self.weight.T + faults.offset)
+
+
+@dataclass
+class Words:
+    """What `observe` asks of a tokenizer."""
+
+    model_input_names: list[str] = field(default_factory=lambda: ["input_ids", "attention_mask"])
+    padding_side: str = "right"
+    pad_token_id: int = PAD
+    unk_token_id: int | None = UNKNOWN
+    cls_token_id: int | None = CLS
+    all_special_ids: tuple[int, ...] = (PAD, UNKNOWN, CLS)
+
+    def encode(self, some: Sequence[list[int]]) -> dict[str, torch.Tensor]:
+        length = max(map(len, some))
+        rows = [self._padded(ids, [PAD] * (length - len(ids))) for ids in some]
+        masks = [self._padded([1] * len(ids), [0] * (length - len(ids))) for ids in some]
+        made = {"input_ids": torch.tensor(rows), "attention_mask": torch.tensor(masks)}
+        return {name: made[name] for name in self.model_input_names}
+
+    def _padded(self, own: list[int], more: list[int]) -> list[int]:
+        return [*own, *more] if self.padding_side == "right" else [*more, *own]
+
+
+def changed(encoded: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    ids = encoded["input_ids"].clone()
+    if ids.shape[1] < 5:
+        return None
+    ids[0, 2:-1] = 30
+    return {**encoded, "input_ids": ids}
+
+
+def ran(model: nn.Module | None = None, words: Words | None = None, **more: Any) -> RunTrial:
+    words = words or Words()
+    given = {
+        "model": model or Classifier(), "task": Task.SEQUENCE_CLASSIFICATION, "noun": "text", "inputs": TEXTS,
+        "names": ["text"] * 5, "encode": words.encode, "tokenizer": words, "changed": changed,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    return observe(RunSubject(**given | more))
+
+
+def test_a_model_that_answers() -> None:
+    found = ran(longer=lambda: (Words().encode([[5] * 20]), 20), pipeline=lambda: None)
+    assert found.raised == () and found.failed == found.not_finite == 0
+    assert (found.all_alike, found.ignores_middle, found.repeats_equal) == (False, False, True)
+    assert found.batch_difference is not None and found.batch_difference < found.batch_bound < 0.01
+    assert not found.batch_differs and found.batch_cure == found.batch_error == ""
+    assert (found.longest, found.fails_at_length, found.length_error) == (20, None, "")
+    assert (found.unknown_tokens, found.begins_with_cls, found.not_taken) == (0.0, True, ())
+    assert (found.scope.inputs, found.scope.batches, found.scope.device) == (5, 1, "cpu")
+    assert found.scope.calls == 5 + 1 + 2 + 1 + 1 + 1  # single, again, other middles, batch, long, pipeline
+    assert (found.dtype, found.side, found.in_train_mode) == ("float32", "right", None)
+
+
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        ({"scale": 0.0}, {"all_alike": True, "ignores_middle": True}),
+        ({"scale": 1e-6}, {"all_alike": True}),
+        ({"scale": 1e-3}, {"all_alike": False}),
+        ({"reads": "first"}, {"all_alike": False, "ignores_middle": True}),
+        ({"reads": "last"}, {"ignores_middle": True, "batch_cure": "padding_side=left"}),
+        ({"noise": 1.0}, {"repeats_equal": False, "batch_difference": None}),
+        ({"masks": False}, {"batch_cure": ""}),
+        ({"longest": 4}, {"failed": 2, "batch_difference": 0.0}),
+        ({"longest": 6}, {"failed": 1}),
+        ({"offset": float("nan")}, {"not_finite": 5, "repeats_equal": None, "all_alike": False}),
+        ({"longest": 0}, {"failed": 5, "not_finite": 0, "all_alike": False}),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_observed(faults: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = ran(Classifier(**faults))
+    told = {name: getattr(found, name) for name in expected}
+    if expected.get("batch_difference") == 0.0:
+        expected, told["batch_difference"] = expected | {"batch_difference": 0.0}, round(told["batch_difference"], 5)
+    assert told == expected
+    assert found.always_fails == (expected.get("failed") == 5)
+    assert found.batch_differs == ("batch_cure" in expected)
+    if "failed" in expected:
+        assert RaisedError("text", "IndexError: index out of range in self", expected["failed"]) in found.raised
+
+
+def test_a_mask_that_the_tokenizer_leaves_out_is_the_cure() -> None:
+    assert ran(words=Words(model_input_names=["input_ids"])).batch_cure == "attention_mask"
+    assert ran(Classifier(masks=False), Words(model_input_names=["input_ids"])).batch_cure == ""
+    left = Words(padding_side="left")
+    assert ran(Classifier(reads="first"), left).batch_cure == "padding_side=right"
+    assert left.padding_side == "left"
+
+
+def test_a_batch_that_raises_where_single_texts_run() -> None:
+    def alone(some: Sequence[list[int]]) -> dict[str, torch.Tensor]:
+        if len(some) > 1:
+            raise ValueError("no pad token")
+        return Words().encode(some)
+
+    found = ran(encode=alone)
+    assert (found.failed, found.batch_error, found.batch_difference) == (0, "ValueError: no pad token", None)
+    assert found.raised == (RaisedError("batch", "ValueError: no pad token"),) and found.scope.batches == 1
+
+
+@pytest.mark.parametrize("faults", [{"longest": 10}, {"longest": 99}])
+def test_a_long_text_that_fails(faults: dict[str, Any]) -> None:
+    found = ran(Classifier(**faults), longer=lambda: (Words().encode([[5] * 20]), 20))
+    assert found.fails_at_length == (20 if faults["longest"] == 10 else None) and found.longest == 20
+    assert found.length_error == ("IndexError: index out of range in self" if faults["longest"] == 10 else "")
+
+
+def test_a_long_text_that_cannot_be_made_is_an_error_of_its_own() -> None:
+    found = ran(longer=lambda: 1 / 0)
+    assert found.raised == (RaisedError("long text", "ZeroDivisionError: division by zero"),) and found.longest is None
+    assert ran(longer=lambda: None).longest is None
+
+
+def test_a_pipeline_that_raises_is_named() -> None:
+    assert ran(pipeline=lambda: 1 / 0).raised == (RaisedError("pipeline", "ZeroDivisionError: division by zero"),)
+
+
+@pytest.mark.parametrize(
+    ("texts", "unknown", "share"),
+    [([[CLS, 1, 1], [CLS, 5, 1]], UNKNOWN, 0.75), ([[CLS], [CLS]], None, 1.0), ([[CLS, 5], [CLS]], None, 0.5)],
+)
+def test_the_share_of_unknown_tokens(texts: list[list[int]], unknown: int | None, share: float) -> None:
+    found = ran(Classifier(), Words(unk_token_id=unknown), inputs=texts, names=["text"] * 2)
+    assert found.unknown_tokens == share
+    kinds = ran(Classifier(), Words(), inputs=[[CLS, 1, 1], [CLS, 5]], names=["text", "text of the vocabulary"])
+    assert kinds.unknown_tokens == 0.0
+
+
+def test_texts_without_cls_and_inputs_that_are_not_taken() -> None:
+    found = ran(inputs=[[5, 6], [CLS, 7]], names=["text"] * 2)
+    assert found.begins_with_cls is False
+    assert ran(words=Words(cls_token_id=None)).begins_with_cls is None
+
+    def more(some: Sequence[list[int]]) -> dict[str, torch.Tensor]:
+        return Words().encode(some) | {"token_type_ids": torch.zeros(1, 3)}
+
+    found = ran(encode=more)
+    assert found.not_taken == ("token_type_ids",) and found.always_fails
+    assert "unexpected keyword argument" in found.raised[0].error
+
+
+def test_an_offset_counts_only_where_the_scores_are_no_softmax() -> None:
+    class Shifted(Classifier):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> Any:
+            return SimpleNamespace(logits=input_ids.float().mean(1, keepdim=True).expand(-1, 3))
+
+    assert ran(Shifted(), takes_offset=True).all_alike and not ran(Shifted()).all_alike
+
+
+def test_half_precision_has_bounds_of_its_own() -> None:
+    found = ran(Classifier().to(torch.bfloat16))
+    assert found.dtype == "bfloat16" and not found.all_alike and not found.batch_differs
+    assert found.batch_bound > 0.05
+
+
+def test_tokens_and_rows_of_a_language_model_are_scores() -> None:
+    class Tagger(Classifier):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> Any:
+            return SimpleNamespace(logits=self.words(input_ids) @ self.weight.T)
+
+    tagged = ran(Tagger(), task=Task.TOKEN_CLASSIFICATION)
+    assert not tagged.batch_differs and tagged.ignores_middle is None and not tagged.all_alike
+    rows = ran(Tagger(), rows=(0, 2))
+    assert rows.batch_difference is None and rows.ignores_middle is True
+
+
+def test_scores_are_found_in_what_a_model_returns() -> None:
+    scores = torch.ones(2, 3)
+    assert logits_of(SimpleNamespace(logits=scores)) is scores
+    spans = SimpleNamespace(start_logits=scores, end_logits=2 * scores)
+    assert torch.equal(logits_of(spans), torch.stack([scores, 2 * scores], -1))
+    assert logits_of((torch.tensor(1.0), scores)) is scores
+    with pytest.raises(AttributeError, match="no logits"):
+        logits_of(SimpleNamespace(other=scores))
+
+
+# ---- what a run does to rules on files
+
+EFFECTS = {
+    "HS521": ("HS301", "HS302", "HS304", "HS306", "HS307", "HS310", "HS529"), "HS522": ("HS501", "HS504"),
+    "HS523": ("HS501", "HS504", "HS527"), "HS524": ("HS504", "HS527"), "HS525": ("HS303", "HS304", "HS305", "HS306"),
+    "HS528": ("HS308",),
+}  # fmt: skip
+
+
+def finding(identifier: str, severity: Severity = Severity.ERROR) -> Finding:
+    return Finding(identifier, severity, "title", "Seen.", "Do.")
+
+
+@pytest.mark.parametrize(("effect", "cause"), [(effect, cause) for effect, some in EFFECTS.items() for cause in some])
+def test_an_effect_names_each_of_its_causes(effect: str, cause: str) -> None:
+    told, other = with_causes([finding(effect), finding(cause)])
+    assert told.message == f"Seen. Likely cause: {cause}." and other == finding(cause)
+    (alone,) = with_causes([finding(effect)])
+    assert alone == finding(effect)
+
+
+@pytest.mark.parametrize(
+    ("rule", "seen"),
+    [("HS301", {"batch_difference": 1.0}), ("HS303", {"batch_error": "x"}), ("HS308", {"fails_at_length": 9}),
+     ("HS310", {"failed": 1}), ("HS302", {"failed": 1}), ("HS306", {"batch_difference": 1.0})],
+)  # fmt: skip
+def test_what_a_run_did_not_see_is_left_out(rule: str, seen: dict[str, Any]) -> None:
+    from dataclasses import replace
+
+    calm = replace(RAN, longest=512)
+    assert without_unseen([finding(rule)], calm) == []
+    assert without_unseen([finding(rule)], replace(calm, **seen)) == [finding(rule)]
+    assert without_unseen([finding(rule, Severity.NOTE)], calm) == [finding(rule, Severity.NOTE)]
+    assert without_unseen([finding("HS102")], calm) == [finding("HS102")]
+    assert without_unseen([finding(rule)], None) == [finding(rule)]
+    nothing = replace(calm, scope=replace(calm.scope, inputs=0))
+    assert without_unseen([finding(rule)], nothing) == [finding(rule)]
+    unlooked = replace(RAN, longest=None, batch_difference=None)
+    assert without_unseen([finding(rule)], unlooked) == ([] if rule == "HS310" else [finding(rule)])
