@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from headscope.checks.rule import Findings, Rule, head_of, rule, severity_at
 from headscope.facts import Finding, PoolingKind, Profile, Severity
-from headscope.facts.counting import counted, few_of
+from headscope.facts.counting import counted, few_of, verb
 from headscope.facts.results.check import Subject
 from headscope.facts.trial import RaisedError, RunTrial
 
@@ -25,10 +25,12 @@ def _run_of(subject: Subject) -> RunTrial:
     return subject.run
 
 
-def _many(trial: RunTrial, count: int) -> str:
-    """The inputs in words, such as "every text" or "3 of 14 texts"."""
+def _many(trial: RunTrial, count: int, one: str, many: str) -> str:
+    """What the inputs do in words, such as "every text raises" or "3 of 14 texts raise"."""
     total = trial.scope.inputs
-    return f"every {trial.noun}" if count == total else f"{count} of {counted(total, trial.noun)}"
+    if count == total:
+        return f"every {trial.noun} {one}"
+    return f"{count} of {counted(total, trial.noun)} {verb(count, one, many)}"
 
 
 @rule("HS521", "run-raises", "Calling the model raises an error", needs=("run",))
@@ -42,7 +44,7 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
             f" The tokenizer gives {few_of(trial.not_taken)}, which the model doesn't take." if trial.not_taken else ""
         )
         first = max(single, key=lambda item: item.count)
-        what = "pairs of texts raise, and single texts don't" if is_pairs_only else f"{_raising(trial, first)} raises"
+        what = "pairs of texts raise, and single texts don't" if is_pairs_only else _raising(trial, first)
         yield this.find(
             Severity.WARNING if is_pairs_only else Severity.ERROR,
             f"Called as a user calls it, {what}: {first.error}.{extra}",
@@ -61,7 +63,7 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
 
 
 def _raising(trial: RunTrial, error: RaisedError) -> str:
-    return "loading it" if error.input == "loading" else _many(trial, trial.failed)
+    return "loading it raises" if error.input == "loading" else _many(trial, trial.failed, "raises", "raise")
 
 
 _REMEDY = "Use the tokenizer and the configuration that the model was trained with."
@@ -76,7 +78,7 @@ def run_not_finite(this: Rule, subject: Subject) -> Findings:
         half = trial.dtype if trial.dtype in ("float16", "bfloat16") else ""
         yield this.find(
             Severity.ERROR,
-            f"Called as a user calls it, {_many(trial, trial.not_finite)} has scores with NaN or infinity"
+            f"Called as a user calls it, {_many(trial, trial.not_finite, 'has', 'have')} scores with NaN or infinity"
             f"{f', in {half}' if half else ''}.",
             f"Load it with dtype=torch.float32: activations that overflow in {half} don't there; or use an earlier "
             "checkpoint."

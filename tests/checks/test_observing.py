@@ -11,11 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from headscope.checks.trial import with_causes, without_unseen
+from headscope.checks.trial import with_causes
 from headscope.examination.trial.observing import RunSubject, logits_of, observe
 from headscope.facts import Finding, Severity, Task
 from headscope.facts.trial import RaisedError, RunTrial
-from tests.checks.rules.subjects import RAN
 
 CLS, UNKNOWN, PAD = 2, 1, 0
 TEXTS = [[CLS, *ids] for ids in ([5, 6, 7], [8], [9, 5, 11, 12], [13, 14, 15, 6, 7, 8], [20, 21])]
@@ -179,6 +178,28 @@ def test_the_share_of_unknown_tokens(texts: list[list[int]], unknown: int | None
     assert kinds.unknown_tokens == 0.0
 
 
+def test_few_inputs_and_no_tokenizer() -> None:
+    assert ran(inputs=TEXTS[:2], names=["text"] * 2).batch_difference is not None
+    assert ran(inputs=TEXTS[:1], names=["text"]).batch_difference is None
+    found = ran(Classifier(masks=False), tokenizer=None)
+    assert found.batch_differs and found.batch_cure == "" and found.unknown_tokens is found.side is None
+    pairs = ran(inputs=TEXTS[:3], names=["text", "pair", "pair"])
+    assert not pairs.all_alike
+
+
+def test_nothing_is_asked_of_a_model_that_never_answers() -> None:
+    found = ran(Classifier(longest=0), pipeline=lambda: 1 / 0, longer=lambda: 1 / 0)
+    assert {item.input for item in found.raised} == {"text"} and found.scope.calls == 5
+
+
+def test_a_forward_that_takes_everything_leaves_nothing_out() -> None:
+    class Greedy(Classifier):
+        def forward(self, input_ids: torch.Tensor, **more: Any) -> Any:
+            return super().forward(input_ids, more.get("attention_mask"))
+
+    assert ran(Greedy(), encode=lambda some: Words().encode(some) | {"token_type_ids": 0}).not_taken == ()
+
+
 def test_texts_without_cls_and_inputs_that_are_not_taken() -> None:
     found = ran(inputs=[[5, 6], [CLS, 7]], names=["text"] * 2)
     assert found.begins_with_cls is False
@@ -198,6 +219,8 @@ def test_an_offset_counts_only_where_the_scores_are_no_softmax() -> None:
             return SimpleNamespace(logits=input_ids.float().mean(1, keepdim=True).expand(-1, 3))
 
     assert ran(Shifted(), takes_offset=True).all_alike and not ran(Shifted()).all_alike
+    plain = ran(takes_offset=True)
+    assert not plain.all_alike and plain.ignores_middle is False
 
 
 def test_half_precision_has_bounds_of_its_own() -> None:
@@ -211,7 +234,7 @@ def test_tokens_and_rows_of_a_language_model_are_scores() -> None:
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> Any:
             return SimpleNamespace(logits=self.words(input_ids) @ self.weight.T)
 
-    tagged = ran(Tagger(), task=Task.TOKEN_CLASSIFICATION)
+    tagged = ran(Tagger(), task=Task.TOKEN_CLASSIFICATION, takes_offset=True)
     assert not tagged.batch_differs and tagged.ignores_middle is None and not tagged.all_alike
     rows = ran(Tagger(), rows=(0, 2))
     assert rows.batch_difference is None and rows.ignores_middle is True
@@ -246,23 +269,3 @@ def test_an_effect_names_each_of_its_causes(effect: str, cause: str) -> None:
     assert told.message == f"Seen. Likely cause: {cause}." and other == finding(cause)
     (alone,) = with_causes([finding(effect)])
     assert alone == finding(effect)
-
-
-@pytest.mark.parametrize(
-    ("rule", "seen"),
-    [("HS301", {"batch_difference": 1.0}), ("HS303", {"batch_error": "x"}), ("HS308", {"fails_at_length": 9}),
-     ("HS310", {"failed": 1}), ("HS302", {"failed": 1}), ("HS306", {"batch_difference": 1.0})],
-)  # fmt: skip
-def test_what_a_run_did_not_see_is_left_out(rule: str, seen: dict[str, Any]) -> None:
-    from dataclasses import replace
-
-    calm = replace(RAN, longest=512)
-    assert without_unseen([finding(rule)], calm) == []
-    assert without_unseen([finding(rule)], replace(calm, **seen)) == [finding(rule)]
-    assert without_unseen([finding(rule, Severity.NOTE)], calm) == [finding(rule, Severity.NOTE)]
-    assert without_unseen([finding("HS102")], calm) == [finding("HS102")]
-    assert without_unseen([finding(rule)], None) == [finding(rule)]
-    nothing = replace(calm, scope=replace(calm.scope, inputs=0))
-    assert without_unseen([finding(rule)], nothing) == [finding(rule)]
-    unlooked = replace(RAN, longest=None, batch_difference=None)
-    assert without_unseen([finding(rule)], unlooked) == ([] if rule == "HS310" else [finding(rule)])

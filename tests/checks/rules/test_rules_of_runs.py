@@ -29,6 +29,7 @@ from tests.checks.rules.subjects import (
 )
 
 INDEX_ERROR = "IndexError: index out of range in self"
+LAST = head(pooling=Pooling(PoolingKind.LAST_TOKEN, (), "the last token", ()))
 FIRST = head(pooling=Pooling(PoolingKind.FIRST_TOKEN, (), "the first token", ()))
 
 
@@ -70,6 +71,7 @@ def test_an_effect_is_a_finding(
 
 def test_a_head_on_the_first_token_wants_it_to_be_cls() -> None:
     assert severities("HS529", head=FIRST, run=replace(RAN, begins_with_cls=False)) == ([WARNING], [ERROR])
+    assert severities("HS529", head=LAST, run=replace(RAN, begins_with_cls=False)) == SILENT
     for other in (True, None):
         assert severities("HS529", head=FIRST, run=replace(RAN, begins_with_cls=other)) == SILENT
 
@@ -78,7 +80,7 @@ def test_the_message_quotes_the_error_and_says_on_what() -> None:
     (found,) = findings(
         "HS521", subject(INFERENCE, run=replace(RAN, raised=(RaisedError("text", INDEX_ERROR, 3),), failed=3))
     )
-    assert "3 of 14 texts raises" in found.message or "3 of 14 texts raise" in found.message
+    assert "3 of 14 texts raise:" in found.message
     assert INDEX_ERROR in found.message
     loading = replace(RAN, scope=replace(RAN.scope, inputs=0), raised=(RaisedError("loading", "OSError: x"),))
     assert "loading it raises: OSError: x" in findings("HS521", subject(INFERENCE, run=loading))[0].message
@@ -88,6 +90,16 @@ def test_a_causal_mask_before_a_head_on_the_first_token_is_named() -> None:
     config = ConfigFacts(3, NAMED, INVERSE, is_decoder=True)
     (found,) = findings("HS523", subject(INFERENCE, head=FIRST, config=config, run=replace(RAN, all_alike=True)))
     assert "is_decoder is true" in found.message and "is_decoder" in found.remedy
+    for changes in ({"head": FIRST}, {"config": config, "head": LAST}):
+        (other,) = findings("HS523", subject(INFERENCE, run=replace(RAN, all_alike=True), **changes))
+        assert "is_decoder" not in other.message + other.remedy
+
+
+def test_half_precision_is_named_where_it_may_be_the_cause() -> None:
+    for dtype in ("float16", "bfloat16", "float32"):
+        (found,) = findings("HS522", subject(INFERENCE, run=replace(RAN, not_finite=2, dtype=dtype)))
+        assert (f"in {dtype}" in found.message) == ("torch.float32" in found.remedy) == (dtype != "float32")
+        assert "2 of 14 texts have scores" in found.message
 
 
 def foreseen(identifier: str, severity: Severity = ERROR) -> Finding:
