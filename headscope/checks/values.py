@@ -102,8 +102,8 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
             "The training diverged, or the numbers exceed the model's dtype: use an earlier checkpoint.",
             numbers.broken,
         )
-    if numbers.whole:
-        names = [name for name, _ in numbers.whole]
+    names = [name for name, _ in numbers.whole if numbers.answers is not False or name not in numbers.zeros]
+    if names:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"{few_of(names)} {verb(len(names), 'is', 'are')} stored as {numbers.whole[0][1]} without a quantization "

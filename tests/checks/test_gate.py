@@ -108,7 +108,8 @@ def test_settings_of_a_project(settings: str, code: int, gate: Gate) -> None:
     assert ("hint:" in err) is (code == 2)
 
 
-def test_given_models_go_before_those_of_the_project(gate: Gate) -> None:
+def test_given_models_go_before_those_of_the_project(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     _, out, _ = gate(SST2, "-q", settings='[tool.headscope]\nmodels = ["roberta-base"]')
     assert out.startswith(f"{SST2}  ")
     assert len(out.splitlines()) == 1
@@ -191,7 +192,8 @@ def test_models_that_cannot_be_read_say_what_to_do_next_and_list_no_rules(gate: 
     assert len(document["results"][0]["not_applicable"]) == len(document["results"][0]["rules"])
 
 
-def test_quiet_is_one_line_a_model(gate: Gate) -> None:
+def test_quiet_is_one_line_a_model(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     assert len(gate(SST2, "roberta-base", "--for", "inference", "-q")[1].splitlines()) == 2
 
 

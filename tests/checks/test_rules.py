@@ -214,7 +214,8 @@ def test_formats_of_pipelines(profile: str, tmp_path: Path, capsys: pytest.Captu
     skipped = [case.get("name", "").split()[0] for case in suite if case.find("skipped") is not None]
     assert skipped == [item["what"].split()[0] for item in document["not_applicable"]]
     of_numbers = {"HS504"} if profile == "training" else set()
-    assert set(skipped) == {"HS303", "HS306", "HS307", "HS308", "HS309", "HS310"} | of_numbers
+    of_runs = {f"HS{number}" for number in range(521, 530)}  # the environment of the tests leaves runs out
+    assert set(skipped) == {"HS303", "HS306", "HS307", "HS308", "HS309", "HS310"} | of_numbers | of_runs
     assert int(suite.get("skipped", "")) == len(skipped)
     assert f"{len(_OF_CHECK - _OF_DATA - _OF_ENGINES) - len(skipped)} checked, {len(skipped)} skipped" in shown["text"]
     assert "labeled data" not in shown["text"]

@@ -311,13 +311,14 @@ def missing() -> Iterator[Case]:
 
 def _tokenizer(words: int = WORDS, pad: int = PAD, side: str = "right", **settings: Any) -> Beside:
     def write(place: Path) -> None:
-        from tokenizers import Tokenizer, models, pre_tokenizers
+        from tokenizers import Tokenizer, models, pre_tokenizers, processors
         from transformers import PreTrainedTokenizerFast
 
         special = {pad: "[PAD]", 0: "[UNK]", 2: "[CLS]", 3: "[SEP]"}
         names = {special.get(at, f"w{at}"): at for at in range(words)}
         made = Tokenizer(models.WordLevel(names, unk_token="[UNK]"))
         made.pre_tokenizer = pre_tokenizers.Whitespace()
+        made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
         fast = PreTrainedTokenizerFast(
             tokenizer_object=made,
             pad_token="[PAD]",

@@ -62,9 +62,9 @@ def tally_words(result: CheckResult) -> str:
 
 def _unread(result: CheckResult) -> str:
     """What a verdict before inference says nothing about."""
-    is_told = bool(result.scope.run_reason)  # why it was not run: it is a snapshot
-    if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT and not is_told:
-        return "; weights not read (snapshot)"
+    if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT:
+        is_told = "snapshot" in result.scope.run_reason  # which is in the same line
+        return "" if is_told else "; weights not read (snapshot)"
     is_unread = result.not_read and result.profile is Profile.INFERENCE
     return f"; not read: {' and '.join(result.not_read)}" if is_unread else ""
 

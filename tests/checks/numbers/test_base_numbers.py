@@ -87,7 +87,6 @@ HEALTHY: dict[str, tuple[Callable[[State], None], str]] = {
     "in float16": (lambda state: None, "float16"),
     "large, and within float16": (_at_the_end(65_000.0, "bert.embeddings.position_embeddings.weight"), "float16"),
     "a matrix in float8": (_as(torch.float8_e4m3fn, 1.0, _QUERY), "float32"),
-    "a matrix of whole numbers": (_as(torch.int8, 9.0, _QUERY), "float32"),
     "a matrix of complex numbers": (_as(torch.complex64, 1.0, _QUERY), "float32"),
     "biases of zeros": (_filled(0.0, f"{_NORM}.bias", "bert.pooler.dense.bias"), "float32"),
     "one query of zeros": (_filled(0.0, _QUERY), "float32"),
@@ -156,6 +155,15 @@ def test_numbers_with_which_it_answers_are_silent(name: str, tmp_path: Path) -> 
     assert _answers(folder)
     found = headscope.check(str(folder), "inference", select="HS504", offline=True)
     assert (found.findings, found.not_determined, found.verdict) == ((), (), "passed")
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.bool])
+def test_whole_numbers_without_a_scale_are_an_error_though_it_answers(dtype: torch.dtype, tmp_path: Path) -> None:
+    folder = _saved(tmp_path, _as(dtype, 9.0, _QUERY), "float32")
+    assert _answers(folder)
+    (found,) = headscope.check(str(folder), "inference", select="HS504", offline=True).findings
+    assert found.severity == "error" and found.parameters == (_QUERY,)
+    assert str(dtype).removeprefix("torch.") in found.message
 
 
 @pytest.mark.parametrize("broken", [False, True])
