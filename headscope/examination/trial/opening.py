@@ -130,7 +130,7 @@ def _check_tool(place: Location, *, is_of_texts: bool) -> None:
     if names is None or (holds_tokenizer(names) if is_of_texts else not _PROCESSORS.isdisjoint(names)):
         return
     tool = "tokenizer" if is_of_texts else "processor"
-    told = ", and Transformers would make one that knows no word" if is_of_texts else ""
+    told = ", and Transformers would make an empty one" if is_of_texts else ""
     raise Unsupported(f"it holds no {tool}{told}", f"save it beside the model: {tool}.save_pretrained(FOLDER)")
 
 
