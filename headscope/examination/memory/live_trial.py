@@ -48,7 +48,7 @@ def live_run(seen: LiveModel, root: nn.Module) -> RunTrial | str:
     called = called_module(root, module)
     subject = RunSubject(
         called, seen.task, noun, rows, [noun] * len(rows), lambda some: some[0], has_batches=False,
-        takes_offset=seen.alone.model.activation == "softmax",
+        takes_offset=getattr(module.config, "problem_type", None) in (None, "single_label_classification"),
     )  # fmt: skip
     was_training = bool(module.training)
     with in_eval_mode(called), OwnRandomness():

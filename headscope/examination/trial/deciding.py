@@ -86,5 +86,5 @@ def too_large(examined: Examined) -> str:
 
 
 _REASONS: tuple[Callable[[Examined, Request], str], ...] = (
-    _not_wanted, _without_weights, _on_hub, _incomplete, _not_taken_up, _unasked_and_too_large,
+    _without_weights, _not_wanted, _on_hub, _incomplete, _not_taken_up, _unasked_and_too_large,
 )  # fmt: skip
