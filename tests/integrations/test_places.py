@@ -174,7 +174,7 @@ def test_the_published_hook_passes_and_stops_a_commit(tmp_path: Path, name: str,
     command = warm.headscope_command(tmp_path / "bin")
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{command.parent}:{os.environ['PATH']}", "COLUMNS": "120",
-        "PRE_COMMIT_HOME": str(tmp_path / "home"),
+        "PRE_COMMIT_HOME": str(tmp_path / "home"), "HEADSCOPE_NO_RUN": "",
     }  # fmt: skip
     ran = subprocess.run(
         [sys.executable, "-m", "pre_commit", "run"],
