@@ -166,13 +166,13 @@ def _scores_differ(this: Rule, loaded: LoadedModel) -> Findings:
     if what:
         yield this.find(
             Severity.ERROR,
-            f"{what} {_where(loaded)} the model's code, its hooks or its settings make the difference.",
+            f"{what} {_origin_of_difference(loaded)} the model's code, its hooks or its settings make the difference.",
             "Load the checkpoint again, and look for hooks, replaced modules and changed settings: print(model), "
             "model.config.",
         )
 
 
-def _where(loaded: LoadedModel) -> str:
+def _origin_of_difference(loaded: LoadedModel) -> str:
     is_open = any(loaded.of(TensorStatus.UNKNOWN))
     return "Tensors that could not be compared, or" if is_open else "The tensors are equal, so"
 

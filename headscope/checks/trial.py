@@ -16,7 +16,6 @@ from headscope.facts.trial import RaisedError, RunTrial
 _MOST_UNKNOWN = 0.9
 """The share of unknown tokens from which a text holds next to no information: a vocabulary of another language or an
 empty one has all, a text in a script that is rare in the vocabulary about half."""
-_TEXTS = ("text", "text of the vocabulary")
 _ONCE_MORE = ("the same input again", "text with other words")
 
 
@@ -25,7 +24,7 @@ def _run_of(subject: Subject) -> RunTrial:
     return subject.run
 
 
-def _many(trial: RunTrial, count: int, one: str, many: str) -> str:
+def _inputs_in_words(trial: RunTrial, count: int, one: str, many: str) -> str:
     """What the inputs do in words, such as "every text raises" or "3 of 14 texts raise"."""
     total = trial.scope.inputs
     if count == total:
@@ -44,7 +43,7 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
             f" The tokenizer gives {few_of(trial.not_taken)}, which the model doesn't take." if trial.not_taken else ""
         )
         first = max(single, key=lambda item: item.count)
-        what = "pairs of texts raise, and single texts don't" if is_pairs_only else _raising(trial, first)
+        what = "pairs of texts raise, and single texts don't" if is_pairs_only else _what_raises(trial, first)
         yield this.find(
             Severity.WARNING if is_pairs_only else Severity.ERROR,
             f"Called as a user calls it, {what}: {first.error}.{extra}",
@@ -62,8 +61,8 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
             )
 
 
-def _raising(trial: RunTrial, error: RaisedError) -> str:
-    return "loading it raises" if error.input == "loading" else _many(trial, trial.failed, "raises", "raise")
+def _what_raises(trial: RunTrial, error: RaisedError) -> str:
+    return "loading it raises" if error.input == "loading" else _inputs_in_words(trial, trial.failed, "raises", "raise")
 
 
 _REMEDY = "Use the tokenizer and the configuration that the model was trained with."
@@ -76,10 +75,10 @@ def run_not_finite(this: Rule, subject: Subject) -> Findings:
     trial = _run_of(subject)
     if trial.not_finite:
         half = trial.dtype if trial.dtype in ("float16", "bfloat16") else ""
+        some = _inputs_in_words(trial, trial.not_finite, "has", "have")
         yield this.find(
             Severity.ERROR,
-            f"Called as a user calls it, {_many(trial, trial.not_finite, 'has', 'have')} scores with NaN or infinity"
-            f"{f', in {half}' if half else ''}.",
+            f"Called as a user calls it, {some} scores with NaN or infinity{f', in {half}' if half else ''}.",
             f"Load it with dtype=torch.float32: activations that overflow in {half} don't there; or use an earlier "
             "checkpoint."
             if half

@@ -98,7 +98,7 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
     if numbers.broken:
         yield this.find(
             Severity.ERROR,
-            f"NaN or infinity in {few_of(numbers.broken)}, as the loader gives them: {_reach(subject)}.",
+            f"NaN or infinity in {few_of(numbers.broken)}, as the loader gives them: {_effect_of_nan(subject)}.",
             "The training diverged, or the numbers exceed the model's dtype: use an earlier checkpoint.",
             numbers.broken,
         )
@@ -123,7 +123,7 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
         raise NotKnown(f"{few_of(numbers.zeros)} hold only zeros, and the model was not run to see what it answers")
 
 
-def _reach(subject: Subject) -> str:
+def _effect_of_nan(subject: Subject) -> str:
     """What NaN in the base model does, as far as a run shows."""
     if subject.run is None or subject.run.not_finite or subject.run.always_fails:
         return "the scores are not finite where they are read"

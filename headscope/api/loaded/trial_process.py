@@ -62,15 +62,15 @@ class TrialProcess:
         reason = why_not_run(examined, request)
         if reason:
             return reason
-        cache = open_cache(request.cache and bool(examined.key))
-        key = f"{examined.key}{state_of_files(examined, request)}-{request.run_device}" if cache.is_open else ""
-        known = cache.load(RunTrial, key.removesuffix("-cpu"))
+        cache = open_cache(request.cache and bool(examined.key) and request.run_device == "cpu")
+        key = f"{examined.key}{state_of_files(examined, request)}" if cache.is_open else ""
+        known = cache.load(RunTrial, key)
         if known is not None:
             return known
         tell("loading the model and calling it")
         found = self._called(examined, request)
-        if isinstance(found, RunTrial) and request.run_device == "cpu":
-            cache.save(key.removesuffix("-cpu"), found)
+        if isinstance(found, RunTrial):
+            cache.save(key, found)
         return found
 
     def _called(self, examined: Examined, request: Request) -> RunTrial | str:

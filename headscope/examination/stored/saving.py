@@ -70,7 +70,7 @@ def compare_with_save(
         steps_behind=steps_behind,
         settings=stored.settings_of_adapter() if saved.is_adapter else (),
         fields=_other_fields(memory.unwrapped.origin, saved.config) if saved.config else (),
-        unfilled=_unfilled(memory.unwrapped, saved.config) if saved.config else (),
+        unfilled=_made_up_by_a_load(memory.unwrapped, saved.config) if saved.config else (),
     )
     loaded = LoadedModel(found.reference, found.class_name, checks)
     scope, gaps = _scope(checks, stored, head_only=head_only), (*nothing, *open_gaps(checks))
@@ -251,7 +251,7 @@ def _other_fields(origin: Any, saved: Mapping[str, Any]) -> tuple[str, ...]:
     if not is_of_transformers(origin) or live is None:
         return ()
     if saved.get("model_type") != live.model_type:
-        return (_other("model_type", live.model_type, saved.get("model_type")),)
+        return (_field_in_words("model_type", live.model_type, saved.get("model_type")),)
     try:
         with quiet():
             read = type(live).from_dict(dict(saved)).to_dict()
@@ -262,21 +262,23 @@ def _other_fields(origin: Any, saved: Mapping[str, Any]) -> tuple[str, ...]:
         own["problem_type"] = read["problem_type"] = None  # a forward with labels sets it in memory
     both = sorted((own.keys() | read.keys()) - _OF_A_SAVE)
     return tuple(
-        _other(name, own.get(name), read.get(name)) for name in both if _plain(own.get(name)) != _plain(read.get(name))
+        _field_in_words(name, own.get(name), read.get(name))
+        for name in both
+        if _field_as_json(own.get(name)) != _field_as_json(read.get(name))
     )
 
 
-def _other(name: str, live: object, saved: object) -> str:
+def _field_in_words(name: str, live: object, saved: object) -> str:
     return f"{name} is {live!r} in memory and {saved!r} in the save"
 
 
-def _plain(value: object) -> object:
+def _field_as_json(value: object) -> object:
     """A field as JSON holds it; nested configurations without what a save sets."""
     found = json.loads(json.dumps(value, default=str))
     return {name: item for name, item in found.items() if name not in _OF_A_SAVE} if isinstance(found, dict) else found
 
 
-def _unfilled(unwrapped: Unwrapped, saved: Mapping[str, Any]) -> tuple[str, ...]:
+def _made_up_by_a_load(unwrapped: Unwrapped, saved: Mapping[str, Any]) -> tuple[str, ...]:
     """The parameters that the class makes of the saved configuration and the live model lacks: a load makes them up."""
     origin: Any = unwrapped.origin
     if not is_of_transformers(origin) or saved.get("model_type") != origin.config.model_type:

@@ -105,14 +105,13 @@ def score_checkpoint(
     """The scores of a fresh load on rows, each or its error; the error of the load, or the reason why it can't be."""
     import torch
 
-    from headscope.model.loading.inference import lacked_memory
+    from headscope.model.loading.inference import fault_of_checkpoint
 
     try:
         model: Any = load_model_with(request, loader)[0].eval()
     except HeadscopeError as err:
-        cause = err.__cause__
-        is_own = isinstance(cause, Exception) and not isinstance(cause, ImportError | MemoryError | HeadscopeError)
-        return RuntimeError(error_words(cause)) if is_own and cause and not lacked_memory(err) else err.message
+        fault = fault_of_checkpoint(err)
+        return err.message if fault is None else RuntimeError(error_words(fault))
     if dtype:
         for item in model.parameters():
             item.data = item.data.to(getattr(torch, dtype)) if item.is_floating_point() else item.data

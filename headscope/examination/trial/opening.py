@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from headscope.examination.trial.observing import RunSubject, error_words, obser
 from headscope.facts import Task
 from headscope.facts.stored.location import HubOptions, Location
 from headscope.facts.trial import RaisedError, RunScope, RunTrial
-from headscope.model.loading.inference import NO_LIMIT, lacked_memory, load_model, open_processor, open_tokenizer
+from headscope.model.loading.inference import NO_LIMIT, fault_of_checkpoint, load_model, open_processor, open_tokenizer
 from headscope.model.quiet import quiet
 
 if TYPE_CHECKING:
@@ -87,12 +88,10 @@ def run_checkpoint(request: Request, device: str) -> RunTrial | str:
     try:
         return observe(open_checkpoint(request, device))
     except HeadscopeError as err:
-        cause = err.__cause__
-        is_own = isinstance(cause, Exception) and not isinstance(cause, ImportError | MemoryError | HeadscopeError)
-        if not is_own or lacked_memory(err):
+        fault = fault_of_checkpoint(err)
+        if fault is None:
             return err.message
-        assert cause is not None  # checked
-        return RunTrial(RunScope(0, 0, 0, device), raised=(RaisedError("loading", error_words(cause)),))
+        return RunTrial(RunScope(0, 0, 0, device), raised=(RaisedError("loading", error_words(fault)),))
 
 
 def adapter_folder(request: Request, manifest: CheckpointManifest) -> Path:
@@ -199,36 +198,33 @@ def _pipeline_of_texts(
     model: nn.Module, task: Task, tokenizer: Any, texts: tuple[TextInput, ...]
 ) -> Callable[[], object] | None:
     """What calls Transformers' pipeline on a text; None where it has none for the task, or not for this model."""
-    import transformers
-
-    pipeline: Any = transformers.pipeline
-    name = _PIPELINES.get(task)
-    if name is None or not isinstance(model, transformers.PreTrainedModel):
-        return None
-
-    def call() -> object:
-        return pipeline(name, model=model, tokenizer=tokenizer)(texts[0].parts[0])
-
-    return call
+    make = _maker_of_pipelines(model, task)
+    return None if make is None else lambda: make(tokenizer=tokenizer)(texts[0].parts[0])
 
 
 def _pipeline_of_media(
     model: nn.Module, task: Task, processor: Any, tool: str, inputs: list[Any]
 ) -> Callable[[], object] | None:
-    import transformers
-
-    pipeline: Any = transformers.pipeline
-    name = _PIPELINES.get(task)
-    if name is None or not isinstance(model, transformers.PreTrainedModel):
+    """The same for an image or a sound."""
+    make = _maker_of_pipelines(model, task)
+    if make is None:
         return None
 
     def call() -> object:
         if tool == "image":
             from PIL import Image
 
-            made = pipeline(name, model=model, image_processor=processor)
-            return made(Image.fromarray(inputs[0]))
-        made = pipeline(name, model=model, feature_extractor=processor)
-        return made(inputs[0])
+            return make(image_processor=processor)(Image.fromarray(inputs[0]))
+        return make(feature_extractor=processor)(inputs[0])
 
     return call
+
+
+def _maker_of_pipelines(model: nn.Module, task: Task) -> Callable[..., Any] | None:
+    import transformers
+
+    name = _PIPELINES.get(task)
+    if name is None or not isinstance(model, transformers.PreTrainedModel):
+        return None
+    pipeline: Any = transformers.pipeline
+    return partial(pipeline, name, model=model)

@@ -194,6 +194,13 @@ def lacked_memory(err: BaseException) -> bool:
     return isinstance(err.__cause__ or err, torch.OutOfMemoryError)
 
 
+def fault_of_checkpoint(err: HeadscopeError) -> Exception | None:
+    """The error of a library behind a failed load that the checkpoint causes; None where packages or memory lack."""
+    cause = err.__cause__
+    is_outside = isinstance(cause, ImportError | MemoryError | HeadscopeError) or lacked_memory(err)
+    return cause if isinstance(cause, Exception) and not is_outside else None
+
+
 def limit_length(tokenizer: Any, model: PreTrainedModel) -> None:
     """The model's own limit, for a tokenizer that names none; some families keep two positions for themselves."""
     most = getattr(model.config, "max_position_embeddings", None)
