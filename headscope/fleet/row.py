@@ -93,7 +93,7 @@ def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
         parameters=model.parameters.total,
         profile=profile.value,
         findings=_ids(result),
-        run=subject.run.scope.inputs if subject.run else None,
+        run=subject.run is not None,
         not_run=subject.run_reason,
         not_checked=tuple(gap.rule for gap in result.not_applicable),
         not_determined=Cause.GAPS.value if undetermined else None,

@@ -131,8 +131,8 @@ def test_a_scan_runs_local_folders_on_request(tmp_path: Path) -> None:
     folder = made(tmp_path / "model", "is_decoder Bert")
     (plain,) = headscope.scan([str(folder)], workers=0, profile="inference")
     (ran,) = headscope.scan([str(folder)], workers=0, profile="inference", run=True)
-    assert (plain.run, plain.not_run) == (None, "without --run a scan runs no model")
-    assert ran.run == 14 and ran.verdict.value == "failed" and "HS523" in ran.findings
+    assert (plain.run, plain.not_run) == (False, "without --run a scan runs no model")
+    assert ran.run is True and ran.verdict.value == "failed" and "HS523" in ran.findings
 
 
 def test_a_model_in_memory_is_called_and_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

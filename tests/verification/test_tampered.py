@@ -192,6 +192,10 @@ def infinite(model: Any) -> None:
     model.bert.encoder.layer[0].output.dense.weight[0, 0] = float("inf")
 
 
+def one_parameter_more(model: Any) -> None:
+    model.classifier.scale = nn.Parameter(torch.ones(3))
+
+
 LOADS: dict[str, tuple[Callable[[Any], None], set[str]]] = {
     "word embeddings redrawn": (redraw("bert.embeddings.word_embeddings.weight"), {"HS705"}),
     "position embeddings redrawn": (redraw("bert.embeddings.position_embeddings.weight"), {"HS705"}),
@@ -213,6 +217,7 @@ LOADS: dict[str, tuple[Callable[[Any], None], set[str]]] = {
     "infinity in the base": (infinite, {"HS705"}),
     "five classes": (more_classes, {"HS701"}),
     "one class": (fewer_classes, {"HS701"}),
+    "a parameter more in the classifier": (one_parameter_more, {"HS702"}),
     "a layer more than the file": (one_more_layer, {"HS706"}),
     "rows of the classifier permuted": (permuted_rows, {"HS701"}),
     "one number of the head": (lambda model: model.classifier.weight[0, 0].add_(1e-6), {"HS701"}),

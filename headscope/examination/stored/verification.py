@@ -71,8 +71,17 @@ class _HeadNames:
         )
 
     def holds(self, item: LiveTensor) -> bool:
-        """Whether a tensor is one of the head; PEFT's copy of what it trains is not."""
-        return bool(self.why) or (plain_name(item.name) in self.head and ".original_module." not in item.name)
+        """Whether a tensor is one of the head; PEFT's copy of what it trains is not.
+
+        So is one that the class doesn't have, in a module with tensors of the head: a parameter that was added later.
+        """
+        name = plain_name(item.name)
+        is_named = name in self.head or name.rpartition(".")[0] in self._modules()
+        return bool(self.why) or (is_named and ".original_module." not in item.name)
+
+    def _modules(self) -> frozenset[str]:
+        """The modules that hold a tensor of the head themselves."""
+        return frozenset(name.rpartition(".")[0] for name in self.head) - {""}
 
     def depends_on(self, item: LiveTensor) -> bool:
         return self.reads(plain_name(item.name)) or not item.is_persistent

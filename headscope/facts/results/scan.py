@@ -83,8 +83,8 @@ class ScanRow:
     """What the findings are weighed for."""
     findings: tuple[str, ...] = ()
     """IDs of the rules that found something, errors first, each once."""
-    run: int | None = None
-    """How many inputs the model was called with; null where it was not run."""
+    run: bool = False
+    """Whether the model was loaded and called."""
     not_run: str = ""
     """Why it wasn't; empty where it was."""
     not_checked: tuple[str, ...] = ()
