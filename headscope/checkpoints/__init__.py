@@ -11,6 +11,7 @@ from headscope.checkpoints.checkpoint_files import (
 from headscope.checkpoints.contents.tokenizer_file import TokenIds, read_token_ids, read_vocabulary
 from headscope.checkpoints.contents.weights import with_weight_file
 from headscope.checkpoints.edit_record import EDIT_RECORD, digests_of, edit_notice
+from headscope.checkpoints.foreign.libraries import refuse_model_type
 from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
 from headscope.checkpoints.reading import read_manifest
 from headscope.checkpoints.saved import Saved, SavedPart, read_save
@@ -37,6 +38,7 @@ __all__ = [
     "read_token_ids",
     "read_tokenizer_settings",
     "read_vocabulary",
+    "refuse_model_type",
     "score_heads_of",
     "snapshot_text",
     "timm_contents",

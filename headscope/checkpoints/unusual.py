@@ -7,9 +7,7 @@ from traceback import clear_frames
 from headscope.checkpoints.contents.sentence import read_sentence_pipeline
 from headscope.checkpoints.contents.weights import FileStorage, read_weight_file, read_weights
 from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
-from headscope.checkpoints.foreign.flair import refuse_flair
-from headscope.checkpoints.foreign.open_clip import refuse_open_clip
-from headscope.checkpoints.foreign.spacy import refuse_spacy
+from headscope.checkpoints.foreign.libraries import refuse_library
 from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.manifest import CONFIG, bare_manifest, in_state
 from headscope.checkpoints.states.place import Found, StatePlace
@@ -161,11 +159,9 @@ def with_state(manifest: CheckpointManifest, around: PlaceSurroundings) -> Check
 
 
 def refuse_foreign(names: Collection[str], storage: FileStorage, reference: str) -> None:
-    """Raises Inventoried, with the head as far as the files describe it, for a folder of another library.
+    """Raises Unsupported for a folder of another library: Inventoried, with its head, where headscope reads that.
 
     For places without the weights of a Transformers checkpoint: reading costs nothing where no file is named for it.
     """
     refuse_adapter_hub(names, storage, reference)
-    refuse_open_clip(names, storage, reference)
-    refuse_spacy(names, storage, reference)
-    refuse_flair(names, storage, reference)
+    refuse_library(names, storage, reference)

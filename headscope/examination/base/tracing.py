@@ -24,6 +24,10 @@ SIZES = (8_000_000, 50_000_000)
 """How many numbers a small model may hold. The first takes a third of the time; not every class is made so narrow."""
 
 
+_PADDED_DEPTH = 2
+"""Layers of the model in which padding is measured: in one, what it does to other positions can't reach the first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Traced:
     """A head trace with its program, or the reason why there is none."""
@@ -124,12 +128,12 @@ def _fails_without_numbers(choice: Choice, config: Any, failure: Unsupported) ->
     return False
 
 
-def small_model(choice: Choice, most: int = SIZES[-1]) -> PreTrainedModel:
+def small_model(choice: Choice, most: int = SIZES[-1], depth: int = 1) -> PreTrainedModel:
     """A model of the class with random weights, of at most that many, and of the configuration as far as they allow.
 
     Raises ValueError where the smallest is too large, and whatever the class raises.
     """
-    return _made(choice, _small_config(choice, most))
+    return _made(choice, _small_config(choice, most, depth))
 
 
 def _made(choice: Choice, config: Any) -> PreTrainedModel:
@@ -142,7 +146,7 @@ def _made(choice: Choice, config: Any) -> PreTrainedModel:
     return model
 
 
-def _small_config(choice: Choice, most: int = SIZES[-1]) -> Any:
+def _small_config(choice: Choice, most: int = SIZES[-1], depth: int = 1) -> Any:
 
     from headscope.model.classes.reduced_config import fitting_config
     from headscope.upstream.torch import on_meta
@@ -151,7 +155,7 @@ def _small_config(choice: Choice, most: int = SIZES[-1]) -> Any:
         with on_meta():
             return sum(parameter.numel() for parameter in choice.cls(config).parameters())
 
-    small = fitting_config(choice.config, count, most)
+    small = fitting_config(choice.config, count, most, depth=depth)
     if small is None:
         raise ValueError("the smallest model of this configuration is too large to be run")
     return small
@@ -190,11 +194,12 @@ def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
 def _padding_effects(choice: Choice, most: int) -> tuple[PaddingEffect, ...]:
     from headscope.model.quiet import quiet
     from headscope.trace.record.randomness import OwnRandomness
-    from headscope.trace.slice.invariance import measure_padding, unmeasured_effects
+    from headscope.trace.slice.invariance import measure_padding, strengthen_weights, unmeasured_effects
 
     try:
         with quiet(), OwnRandomness():
-            small = small_model(choice, most)
+            small = small_model(choice, most, _PADDED_DEPTH)
+            strengthen_weights(small)
         with quiet():
             return measure_padding(small, choice.task)
     except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it

@@ -51,11 +51,13 @@ def _sentence_on_adapter(count: int) -> str:
 
 def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     """The class and configuration that a request and a checkpoint come to."""
+    from headscope.checkpoints import refuse_model_type
     from headscope.model.classes.model_request import ModelRequest, choose
 
     named = manifest.reference if manifest.kind is CheckpointKind.CLASS else request.model_class
     if named is None:
         _refuse_timm(manifest)
+        refuse_model_type(manifest.config, manifest.reference)
     code = trusted_code(request, manifest)
     rows = tokens_of(request, manifest)
     task = None if rows else request.task or _task_of_adapter(request, manifest)

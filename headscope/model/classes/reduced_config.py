@@ -116,15 +116,15 @@ def _until_each_appeared(kinds: Sequence[Any], count: int) -> int:
     return max(1 + found[:count][-1] for found in places)
 
 
-def reduced_config(config: Any) -> Any:
-    """A copy that fits into memory with real weights of single precision: one layer, few experts.
+def reduced_config(config: Any, depth: int = 1) -> Any:
+    """A copy that fits into memory with real weights of single precision: few layers and experts.
 
-    Where a list names the kind of each layer, it keeps the first layer of each kind.
+    Where a list names the kind of each layer, it keeps the first `depth` layers of each kind.
     """
     try:
-        reduced = _with_first_of_each_kind(config, 1)
+        reduced = _with_first_of_each_kind(config, depth)
     except ValueError:
-        reduced = deepcopy(config) if _has_kinds(config) else shallow_config(config)
+        reduced = deepcopy(config) if _has_kinds(config) else shallow_config(config, depth)
     reduced.dtype = "float32"
     for part in with_parts(reduced):
         _reduce(part, _EXPERTS, 4)
@@ -139,6 +139,7 @@ def fitting_config(
     *,
     factors: tuple[int, ...] = (8,),
     smallest: int = 1024,
+    depth: int = 1,
 ) -> Any | None:
     """A reduced copy whose model holds at most `most` parameters; None where none is found.
 
@@ -147,7 +148,7 @@ def fitting_config(
     others from the largest: a size is kept small where a model can still be made and has become smaller. The number of
     attempts depends on the configuration alone.
     """
-    reduced = reduced_config(config)
+    reduced = reduced_config(config, depth)
     size = count(reduced)
     for _ in range(3):
         for at, name in _large_sizes(reduced, smallest):

@@ -111,6 +111,16 @@ class ProbeBatch:
             ids[number, row.eos] = end
         return torch.where(kept.to(ids.device), ids, pad)
 
+    def with_token(self, token: int) -> "ProbeBatch":
+        """The same texts with a token amid every other one of them; unchanged without token IDs of its own."""
+        ids = self.inputs.get("input_ids")
+        if not isinstance(ids, torch.Tensor) or ids.shape[:2] != (self.batch, self.length) or "input_ids" in self.given:
+            return self
+        ids = ids.clone()
+        for at, row in list(enumerate(self.rows))[::2]:
+            ids[at, (row.first + row.last) // 2] = token
+        return replace(self, inputs={**self.inputs, "input_ids": ids}, labels={})
+
     def one_row(self, at: int) -> "ProbeBatch":
         """Row `at` alone, for a model that reads one text of each example."""
 

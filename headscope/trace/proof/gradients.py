@@ -75,7 +75,7 @@ def _verified(pooling: Pooling, tensors: PartTensors, runs: ChangedInputs) -> Ve
         raise _WithoutGradient(f"{_NO_GRADIENT}; by gradient: {sentence}", "")
     # Gradients show which positions count, not that they count alike: a weighted sum over all positions passes the
     # first test as a mean, and only equal vectors tell the two apart.
-    agrees = fits and _is_even(pooling, runs, influence.axis)
+    agrees = fits and _is_even(pooling, runs, influence)
     verb = "agrees" if agrees else "disagrees"
     return Verification(agrees, f"{verb} with the traced rule; by gradient: {sentence}", influence.rows)
 
@@ -344,7 +344,7 @@ def _rows_read(value: torch.Tensor, replay: Replay, axis: int) -> list[PositionN
     return [_positions(row, axis) for row in gradient] if gradient is not None else []
 
 
-def _is_even(pooling: Pooling, runs: ChangedInputs, axis: int) -> bool:
+def _is_even(pooling: Pooling, runs: ChangedInputs, influence: Influence) -> bool:
     """For means and maxima: when every position holds the same vector, each counts alike and every row scores alike.
 
     A mean of equal vectors is that vector however many are padding: a sum, a weighted mean, or a maximum in which zeros
@@ -358,6 +358,11 @@ def _is_even(pooling: Pooling, runs: ChangedInputs, axis: int) -> bool:
         return False
     if pooling.kind is PoolingKind.MAX:  # of equal values any may be the largest
         return True
-    strengths = [row.movedim(axis - 1, 0).flatten(1).abs().sum(1) for row in _row_gradients(replay)]
-    kept = [row[row > _NEGLIGIBLE * row.max().clamp(min=1e-30)] for row in strengths]
+    gradients, axis = _row_gradients(replay), influence.axis
+    # Of equal values the k largest are any k: then some positions of a row count, and others don't.
+    read = [_positions(row, axis) for row in gradients]
+    if any(row not in ((), usual) for row, usual in zip(read, influence.rows, strict=True)):
+        return False
+    strengths = [row.movedim(axis - 1, 0).flatten(1).abs().sum(1) for row in gradients]
+    kept = [row[list(positions)] for row, positions in zip(strengths, read, strict=True)]
     return all(torch.allclose(row, row[:1].expand_as(row), rtol=1e-2) for row in kept)

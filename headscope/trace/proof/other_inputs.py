@@ -47,6 +47,7 @@ _FURTHER = 7
 """Behind the size where a decision changes, what follows from it may still be the same."""
 _FLIPS = 3
 """A decision that changes more often along an axis (even and odd) is looked at where it changes first."""
+_MOST_COMPARED = 16
 _MOST_TOKENS = 4096
 """Example inputs of more tokens run without their numbers, if the model can: a run keeps all that it computes."""
 
@@ -154,6 +155,8 @@ def _at_other_sizes(reading: _Reading, model: nn.Module, *, is_own: bool) -> tup
     if is_own:
         watched = SizeBranches(probe, base_module(model))
         _fault_on(reading, model, probe, watch=watched)
+        if fault := _with_other_tokens(reading, model, watched.tokens):
+            return fault, ""
         waiting = [*_usual_sizes(probe), *_decided(watched, probe, places), *waiting]
         guessed = set(_sizes_near_constants(watched, probe)) - set(waiting)
         numbers |= watched.lengths
@@ -180,6 +183,17 @@ def _at_other_sizes(reading: _Reading, model: nn.Module, *, is_own: bool) -> tup
     rest = {size for size in waiting if size[1] <= most}
     told = "the forward may compare sizes with more numbers than headscope tries" if rest else ""
     return ("", told) if rest <= guessed else (told, "")
+
+
+def _with_other_tokens(reading: _Reading, model: nn.Module, compared: set[int]) -> str:
+    """What a token that the code compares ids with contradicts, if no traced text holds it; "" for nothing."""
+    probe = reading.probe
+    ids = probe.inputs.get("input_ids")
+    held = set(ids.unique().tolist()) if isinstance(ids, torch.Tensor) else set()
+    for token in sorted(compared - held)[:_MOST_COMPARED] if held else ():
+        if fault := _fault_on(reading, model, probe.with_token(token)):
+            return f"for texts with the token {token}, the forward {fault}"
+    return ""
 
 
 def _longest(reading: _Reading, model: nn.Module) -> int:

@@ -21,6 +21,12 @@ from headscope.trace.record.recorder import CALLER, EXITS, is_plumbing, name_of
 
 MOST = 2048
 """Numbers beyond this are not the lengths of texts that headscope tries."""
+_COMPARISONS = frozenset(
+    {"isin", *(f"{name}{end}" for name in ("eq", "ne", "lt", "le", "gt", "ge") for end in ("", "_"))}
+    | {f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "contains")}
+)
+_FEW = 16
+"""A tensor of at most so many whole numbers is a list of tokens that others are compared with."""
 Decision = Callable[[int, int], Any]
 """What follows from the batch and the length: a size, or the truth of a comparison."""
 
@@ -31,7 +37,8 @@ Place = tuple[CodeType, int]
 class SizeBranches(TorchFunctionMode):
     """Notes the comparisons of sizes outside `base`, and the numbers in code that gets a size or a value as a number.
 
-    `batches` are the numbers that a number of rows may be compared with, `lengths` those for positions.
+    `batches` are the numbers that a number of rows may be compared with, `lengths` those for positions, and `tokens`
+    those that whole numbers of the inputs are compared with.
     """
 
     def __init__(self, probe: ProbeBatch, base: nn.Module | None) -> None:
@@ -39,6 +46,7 @@ class SizeBranches(TorchFunctionMode):
         self.decisions: list[tuple[Place, Decision]] = []
         self.batches: set[int] = set()
         self.lengths: set[int] = set()
+        self.tokens: set[int] = set()
         self._codes: set[CodeType] = set()
         self._base, self._at = base, (probe.batch, probe.length)
 
@@ -49,6 +57,8 @@ class SizeBranches(TorchFunctionMode):
         name = name_of(func)
         if name == "__getitem__":  # before it fails: a forward may catch that
             self._note_index(args[1], sys._getframe(1))
+        if name in _COMPARISONS and not self._is_inside(sys._getframe(1)):
+            self._note_tokens(args)
         result = func(*args, **(kwargs or {}))
         if name in {"shape", "size"}:
             return torch.Size(map(self._known, result)) if isinstance(result, tuple) else self._known(result)
@@ -71,6 +81,17 @@ class SizeBranches(TorchFunctionMode):
         numbers = {part for part in parts if type(part) is int and 1 < part <= MOST} - self.lengths
         if numbers and not self._is_inside(frame):
             self.lengths |= numbers
+
+    def _note_tokens(self, args: tuple[Any, ...]) -> None:
+        """Notes the plain numbers beside a tensor of whole numbers."""
+        whole = [item for item in args if isinstance(item, torch.Tensor) and not item.is_meta]
+        whole = [item for item in whole if not item.is_floating_point()]
+        few = [
+            number for item in whole if item.dim() < 2 and item.numel() <= _FEW for number in item.flatten().tolist()
+        ]
+        if any(item.dim() for item in whole):
+            numbers = (item for item in (*args, *few) if type(item) is int)
+            self.tokens.update(at + more for at in numbers for more in (-1, 0, 1) if at + more >= 0)
 
     def _known(self, size: int) -> int:
         if size == self._at[0]:

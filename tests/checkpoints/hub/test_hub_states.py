@@ -187,8 +187,7 @@ def test_a_repository_of_another_library_is_named(name: str, tmp_path: Path, ask
     ran = ask(files_of(folder), "check" if name == "timm" else "snapshot")
     assert (ran.code, ran.answer["error"]["code"]) == (3, "unsupported")
     assert words in ran.answer["error"]["message"]
-    assert ran.answer["contents"]["head"]["basis"] == "config"
-    assert ran.answer["contents"]["head"]["classes"] in {2, 3, 5, None}
+    assert ("contents" in ran.answer) == (name in {"adapters", "head alone", "timm"})
 
 
 def test_a_peft_adapter_of_the_hub_costs_no_request_more(ask: Callable[..., Ran]) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 import headscope
 from headscope.facts import PoolingKind
@@ -140,6 +141,41 @@ def decisions(head: Head, limit: int = 0) -> SizeBranches:
     with watched:
         run_forward(module, probe, hint="")
     return watched
+
+
+class _ByToken(BertForSequenceClassification):
+    """A head that reads other positions of texts with certain tokens."""
+
+    has_token: Any
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Any:  # type: ignore[override]
+        hidden = self.bert(input_ids, attention_mask=attention_mask).last_hidden_state
+        pooled = hidden.mean(1) if type(self).has_token(input_ids) else hidden[:, 0]
+        return SequenceClassifierOutput(logits=self.classifier(pooled))
+
+
+@pytest.mark.parametrize(
+    "has_token",
+    [
+        lambda ids: (ids == 13).any(),
+        lambda ids: 13 in ids,
+        lambda ids: torch.isin(ids, torch.tensor([13, 400])).any(),
+        lambda ids: (ids > 900).sum() > 0,
+        lambda ids: bool((ids == 13).sum(1).max()),
+    ],
+)
+def test_a_branch_on_a_token_is_tried_with_that_token(has_token: Any) -> None:
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 37, "num_hidden_layers": 1}
+    model = type("ByToken", (_ByToken,), {"has_token": staticmethod(has_token)})(BertConfig(vocab_size=1000, **sizes))
+    report = headscope.inspect(model)
+    assert (report.head.pooling.kind, report.head.formula) == (PoolingKind.OTHER, "")
+    assert any("for texts with the token" in gap.reason for gap in report.not_determined)
+
+
+def test_the_largest_of_as_many_as_a_text_has_are_a_mean_up_to_that_length() -> None:
+    traced = trace(Text(lambda s, h, m: s.fc(h.topk(min(50, h.shape[1]), dim=1).values.mean(1))))
+    assert traced.pooling.kind is PoolingKind.MEAN
+    assert [gap.topic.value for gap in traced.not_determined] == ["pooling of long texts"]
 
 
 def test_a_comparison_of_sizes_is_a_function_of_batch_and_length() -> None:
