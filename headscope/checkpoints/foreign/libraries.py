@@ -1,4 +1,4 @@
-"""Models of libraries whose heads headscope doesn't read: each is told by its own files, and named with what loads it."""
+"""Models of libraries whose heads headscope doesn't read: told by their files, and named with what loads them."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
