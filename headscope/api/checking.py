@@ -22,6 +22,7 @@ from headscope.api.options import make_request, module_options, options_of, read
 from headscope.api.results.shown import Checked, fields_of, shown
 from headscope.checks import judge
 from headscope.checks.selection import Selection
+from headscope.checks.trial import looks_at_run
 from headscope.errors import UsageError
 from headscope.examination.base.request import ModuleRequest, Progress, Request, is_in_memory
 from headscope.examination.checkpoint.examining import Examined, examine
@@ -29,11 +30,10 @@ from headscope.examination.checkpoint.findings import likely_profile
 from headscope.examination.checkpoint.structure import ReportMemory
 from headscope.examination.evidence.gathering import gather
 from headscope.examination.evidence.labeled import DataRequest, Labeled, read_labeled, with_data
-from headscope.examination.trial.deciding import is_run_likely
+from headscope.examination.trial.deciding import is_run_likely, with_run
 from headscope.facts import Gap, Profile
 from headscope.facts.results.check import CheckResult, Subject
 from headscope.facts.results.labeled import Predictions
-from headscope.facts.trial import RunTrial
 
 if TYPE_CHECKING:
     import torch
@@ -203,26 +203,19 @@ def check_one(
         check_engine(request.engine)
     tell = progress or (lambda sentence: None)
     with TrialProcess() as process:
-        prepare = process.begin if is_run_likely(request) else lambda: None
+        is_of_use = bool(request.run) or looks_at_run(selection.rules)
+        prepare = process.begin if is_of_use and is_run_likely(request) else lambda: None
         examined = examine("check", replace(request, prove=True), progress, memory, on_build=prepare)
         tell("running the checks")
         subject = gather(examined, request, profile or likely_profile(examined.report))
-        subject = with_run(replace(subject, is_chosen=profile is None), process.run(examined, request, tell), request)
+        subject = replace(subject, is_chosen=profile is None)
+        found = process.run(examined, request, tell) if is_of_use else "no rule that was named looks at it"
+        subject = with_run(subject, found, is_wanted=bool(request.run))
     if request.engine is not None:
         from headscope.api.engine_heads import engines_for
 
         subject = replace(subject, engine=engines_for(request, examined, request.engine).engines[0])
     return _judged(with_data(subject, labeled, lambda data: _predicted(examined, request, data, progress)), selection)
-
-
-def with_run(subject: Subject, found: RunTrial | str, request: Request) -> Subject:
-    """The subject with what its model did when it was called, or why it wasn't: a gap if `--run` was given."""
-    if isinstance(found, RunTrial):
-        return replace(subject, run=found)
-    gap = Gap("run", f"the model was not run: {found}")
-    if request.run:
-        return replace(subject, run_reason=found, unknown=(*subject.unknown, gap))
-    return replace(subject, run_reason=found, inapplicable=(*subject.inapplicable, gap))
 
 
 def _predicted(examined: Examined, request: Request, labeled: Labeled, progress: Progress | None) -> Predictions | Gap:

@@ -160,7 +160,7 @@ _WRONG = (TensorStatus.DIFFERENT, TensorStatus.RANDOM, TensorStatus.DROPPED, Ten
 def _scores_differ(this: Rule, loaded: LoadedModel) -> Findings:
     """Code, hooks or settings of the model in memory change its scores, or they change from call to call."""
     found = loaded.scores
-    if found is None or found.reason or any(loaded.of(*_WRONG)):
+    if found is None or found.reason or any(item.is_head or item.is_live for item in loaded.of(*_WRONG)):
         return  # a tensor that differs is the cause, and has its own finding
     what = words_on_scores(found, "a fresh load of the checkpoint")
     if what:
@@ -180,15 +180,19 @@ def _origin_of_difference(loaded: LoadedModel) -> str:
 def words_on_scores(found: ScoreComparison, fresh: str) -> str:
     """A sentence on how the scores of a model differ from those of a fresh load; "" where they don't."""
     if found.live_error or found.fresh_error:
-        if found.live_error == found.fresh_error:
+        if found.live_error != found.fresh_error:
+            side = "the model in memory raises" if found.live_error else f"{fresh} raises"
+            return f"Called on the same inputs, {side} {found.live_error or found.fresh_error}."
+        if not found.inputs:
             return ""  # both fail alike, which `check` reports
-        side = "the model in memory raises" if found.live_error else f"{fresh} raises"
-        return f"Called on the same inputs, {side} {found.live_error or found.fresh_error}."
     if not found.repeats_equal:
         return "Called twice with the same input, in eval mode, the model gives different scores."
     if found.differing:
-        return (
-            f"On {found.differing} of {counted(found.inputs, 'random input')} the scores differ from those of {fresh}, "
-            f"by up to {found.largest:.2g} (rounding explains {found.bound:.2g})."
+        by = (
+            "where one of the two gives NaN or infinity"
+            if found.largest is None
+            else f"by up to {found.largest:.2g} (rounding explains {found.bound:.2g})"
         )
+        inputs = counted(found.inputs, "random input")
+        return f"On {found.differing} of {inputs} the scores differ from those of {fresh}, {by}."
     return ""

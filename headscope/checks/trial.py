@@ -11,12 +11,18 @@ from headscope.checks.rule import Findings, Rule, head_of, rule, severity_at
 from headscope.facts import Finding, PoolingKind, Profile, Severity
 from headscope.facts.counting import counted, few_of, verb
 from headscope.facts.results.check import Subject
-from headscope.facts.trial import RaisedError, RunTrial
+from headscope.facts.trial import BatchCure, RaisedError, RunStep, RunTrial
 
 _MOST_UNKNOWN = 0.9
 """The share of unknown tokens from which a text holds next to no information: a vocabulary of another language or an
 empty one has all, a text in a script that is rare in the vocabulary about half."""
-_ONCE_MORE = ("the same input again", "text with other words")
+_OF_MORE = {
+    RunStep.BATCH: "a padded batch fails",
+    RunStep.AGAIN: "the same input again raises",
+    RunStep.CHANGED: "text with other words raises",
+    RunStep.LONG: "a long text can't be encoded",
+}
+"""What a run does beyond single inputs, and what is said where it fails there."""
 
 
 def _run_of(subject: Subject) -> RunTrial:
@@ -36,7 +42,7 @@ def _inputs_in_words(trial: RunTrial, count: int, one: str, many: str) -> str:
 def run_raises(this: Rule, subject: Subject) -> Findings:
     """An error on ordinary inputs, in a padded batch, or in Transformers' pipeline."""
     trial = _run_of(subject)
-    single = [item for item in trial.raised if item.input not in ("batch", "pipeline", *_ONCE_MORE)]
+    single = [item for item in trial.raised if item.step in (RunStep.SINGLE, RunStep.LOADING)]
     if single:
         is_pairs_only = {item.input for item in single} == {"pair"} and not trial.always_fails
         extra = (
@@ -47,13 +53,14 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             Severity.WARNING if is_pairs_only else Severity.ERROR,
             f"Called as a user calls it, {what}: {first.error}.{extra}",
-            _REMEDY_OF_LOADING if first.input == "loading" else _REMEDY,
+            _REMEDY_OF_LOADING if first.step is RunStep.LOADING else _REMEDY,
         )
     for item in trial.raised:
-        if item.input in ("batch", *_ONCE_MORE) and not single:
-            what = "a padded batch raises" if item.input == "batch" else f"{item.input} raises"
-            yield this.find(Severity.ERROR, f"Single {trial.noun}s run, but {what}: {item.error}.", _REMEDY)
-        if item.input == "pipeline":
+        if item.step in _OF_MORE and not single:
+            yield this.find(
+                Severity.ERROR, f"Single {trial.noun}s run, but {_OF_MORE[item.step]}: {item.error}.", _REMEDY
+            )
+        if item.step is RunStep.PIPELINE:
             yield this.find(
                 Severity.ERROR,
                 f"The model runs, but Transformers' pipeline raises with it: {item.error}.",
@@ -62,7 +69,11 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
 
 
 def _what_raises(trial: RunTrial, error: RaisedError) -> str:
-    return "loading it raises" if error.input == "loading" else _inputs_in_words(trial, trial.failed, "raises", "raise")
+    return (
+        "loading it raises"
+        if error.step is RunStep.LOADING
+        else _inputs_in_words(trial, trial.failed, "raises", "raise")
+    )
 
 
 _REMEDY = "Use the tokenizer and the configuration that the model was trained with."
@@ -79,10 +90,9 @@ def run_not_finite(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             Severity.ERROR,
             f"Called as a user calls it, {some} scores with NaN or infinity{f', in {half}' if half else ''}.",
-            f"Load it with dtype=torch.float32: activations that overflow in {half} don't there; or use an earlier "
-            "checkpoint."
+            "Load it with dtype=torch.float32, where these activations don't overflow, or use an earlier checkpoint."
             if half
-            else "The training diverged, or the configuration is another one: use an earlier checkpoint.",
+            else "The training diverged, or config.json is not the one used in training. Use an earlier checkpoint.",
         )
 
 
@@ -123,26 +133,30 @@ def run_batch_differs(this: Rule, subject: Subject) -> Findings:
     """Padding that changes scores, by more than rounding explains."""
     trial = _run_of(subject)
     if trial.batch_differs:
-        seen = f"padded on the {trial.side}" if trial.side else "together"
-        cure = {
-            "": ("", "Classify one at a time, or batches of one length."),
-            "attention_mask": (
-                "; with an attention mask, which the tokenizer leaves out, they are equal",
-                'Set tokenizer.model_input_names = ["input_ids", "attention_mask"], and save the tokenizer.',
-            ),
-        }
-        for side in ("left", "right"):
-            cure[f"padding_side={side}"] = (
-                f"; padded on the {side} they are equal",
-                f"Set tokenizer.padding_side = {side!r}, and save the tokenizer.",
-            )
-        more, remedy = cure[trial.batch_cure]
+        padding = f"padded on the {trial.side}" if trial.side else "together"
+        more, remedy = _CURES[trial.batch_cure]
         yield this.find(
             Severity.ERROR if trial.batch_cure else Severity.WARNING,
-            f"{counted(2, trial.noun).split(maxsplit=1)[1].capitalize()} {seen} have scores that differ from those of "
-            f"each alone by up to {trial.batch_difference:.2g} (rounding explains {trial.batch_bound:.2g}){more}.",
+            f"{trial.noun.capitalize()}s {padding} have scores that differ from those of each alone by up to "
+            f"{trial.batch_difference:.2g} (rounding explains {trial.batch_bound:.2g}){more}.",
             remedy,
         )
+
+
+_CURES = {
+    BatchCure.NONE: ("", "Classify inputs one at a time, or in batches of equal length."),
+    BatchCure.ATTENTION_MASK: (
+        "; with an attention mask, which the tokenizer leaves out, they are equal",
+        'Set tokenizer.model_input_names = ["input_ids", "attention_mask"], and save the tokenizer.',
+    ),
+    BatchCure.PADDING_LEFT: (
+        "; padded on the left they are equal", "Set tokenizer.padding_side = 'left', and save the tokenizer.",
+    ),
+    BatchCure.PADDING_RIGHT: (
+        "; padded on the right they are equal", "Set tokenizer.padding_side = 'right', and save the tokenizer.",
+    ),
+}  # fmt: skip
+"""What makes a batch equal, and how to do it."""
 
 
 @rule("HS526", "run-not-repeatable", "Two calls with the same input differ", needs=("run",))
@@ -162,7 +176,7 @@ def run_not_repeatable(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS527", "run-unknown-tokens", "The tokenizer knows next to no word", needs=("run",))
+@rule("HS527", "run-unknown-tokens", "The tokenizer knows almost no words", needs=("run",))
 def run_unknown_tokens(this: Rule, subject: Subject) -> Findings:
     """Texts, also those made of the vocabulary itself, that become unknown tokens."""
     share = _run_of(subject).unknown_tokens
@@ -194,7 +208,7 @@ def run_without_cls(this: Rule, subject: Subject) -> Findings:
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             "The head reads the first token. The tokenizer has a [CLS] token and doesn't put it there: the first word "
             "of each text takes its place.",
-            "Use the tokenizer of the training, or give tokenizer.json its post_processor again.",
+            "Use the training tokenizer, or restore the post_processor in tokenizer.json.",
         )
 
 
@@ -209,10 +223,15 @@ _CAUSES = {
 """The rules on files and values that explain an effect."""
 
 
+def looks_at_run(rules: Iterable[Rule]) -> bool:
+    """Whether one of some rules is about a run, or says another thing where the model ran."""
+    return any("run" in item.needs or item.id in {*_FORESEES, "HS504"} for item in rules)
+
+
 def with_causes(findings: Iterable[Finding]) -> list[Finding]:
     """The findings; an effect of a run names the findings that explain it."""
     found = list(findings)
-    ids = {item.id for item in found}
+    ids = {item.id for item in found if item.severity is not Severity.NOTE}
     named = {effect: [cause for cause in causes if cause in ids] for effect, causes in _CAUSES.items()}
     return [
         replace(item, message=f"{item.message} Likely cause: {' and '.join(named[item.id])}.")
@@ -229,12 +248,16 @@ _FORESEES = {
 """What a rule on files foresees. A run that looked there and saw nothing knows better; a note stays a note."""
 
 
-def without_unseen(findings: Iterable[Finding], trial: RunTrial | None) -> list[Finding]:
-    """The findings without errors and warnings that a run looked for and didn't see."""
+def without_unseen(findings: Iterable[Finding], trial: RunTrial | None, positions: int | None) -> list[Finding]:
+    """The findings without errors and warnings that a run looked for and didn't see.
+
+    `positions` are those that the model has: a run that tried no longer text says nothing about such texts.
+    """
     if trial is None or trial.scope.inputs == 0:
         return list(findings)
     batch = trial.batch_differs or bool(trial.batch_error)
-    looked = {"single": True, "batch": batch or trial.batch_difference is not None, "length": trial.longest is not None}
+    is_beyond = trial.longest is not None and (positions is None or trial.longest > positions)
+    looked = {"single": True, "batch": batch or trial.batch_difference is not None, "length": is_beyond}
     seen = {"single": bool(trial.failed), "batch": batch, "length": trial.fails_at_length is not None}
     looked["any"], seen["any"] = looked["batch"], any(seen.values())
     return [

@@ -7,6 +7,7 @@ from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import HeadTrial, Subject, TensorValues
 from headscope.facts.results.health import HeadHealth
 from headscope.facts.stored.weights import NEW_AT_LOAD
+from headscope.facts.trial import RunTrial
 
 _STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
 
@@ -102,7 +103,8 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
             "The training diverged, or the numbers exceed the model's dtype: use an earlier checkpoint.",
             numbers.broken,
         )
-    names = [name for name, _ in numbers.whole if numbers.answers is not False or name not in numbers.zeros]
+    silence = _effect_of_zeros(subject.run) if numbers.zeros and subject.run is not None else ""
+    names = [name for name, _ in numbers.whole if not silence or name not in numbers.zeros]
     if names:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
@@ -111,16 +113,22 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
             "Save the weights as floats, or with the quantization config that scales them.",
             names,
         )
-    if numbers.answers is False:
+    if silence:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
-            f"{few_of(numbers.zeros)} {verb(len(numbers.zeros), 'holds', 'hold')} only zeros, and the "
-            "loaded model gives all inputs the same answer.",
+            f"{few_of(numbers.zeros)} {verb(len(numbers.zeros), 'holds', 'hold')} only zeros, and {silence}.",
             "The weights were never trained, or damaged when they were saved: save the checkpoint again.",
             numbers.zeros,
         )
-    elif numbers.zeros and numbers.answers is None:
+    elif numbers.zeros and subject.run is None:
         raise NotKnown(f"{few_of(numbers.zeros)} hold only zeros, and the model was not run to see what it answers")
+
+
+def _effect_of_zeros(run: RunTrial) -> str:
+    """What a run saw that zeros in the base model explain; "" for nothing."""
+    if run.all_alike:
+        return "the loaded model gives all inputs the same answer"
+    return "the scores of the loaded model ignore most of the text" if run.ignores_middle else ""
 
 
 def _effect_of_nan(subject: Subject) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,27 @@ class RunScope:
     """Where it ran."""
 
 
+class RunStep(StrEnum):
+    """What a run does: each input alone, one of them again, some with other words, a batch, a long text, a pipeline."""
+
+    LOADING = "loading"
+    SINGLE = "single"
+    AGAIN = "again"
+    CHANGED = "changed"
+    BATCH = "batch"
+    LONG = "long"
+    PIPELINE = "pipeline"
+
+
+class BatchCure(StrEnum):
+    """What makes the scores of a padded batch those of single inputs."""
+
+    NONE = ""
+    ATTENTION_MASK = "attention_mask"
+    PADDING_LEFT = "padding_side=left"
+    PADDING_RIGHT = "padding_side=right"
+
+
 @dataclass(frozen=True, slots=True)
 class RaisedError:
     """An error that a call raised, and on which input."""
@@ -29,6 +51,8 @@ class RaisedError:
     """The class of the error and its message."""
     count: int = 1
     """How many such inputs raised it."""
+    step: RunStep = RunStep.SINGLE
+    """What the run did with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +62,7 @@ class RunTrial:
     scope: RunScope
     """What was run."""
     noun: str = "text"
-    """What one input is: a text, a pair of texts, an image, a sound."""
+    """What one input is: a text, a pair (of texts), an image, a sound."""
     dtype: str = "float32"
     """The number format of the scores."""
     raised: tuple[RaisedError, ...] = ()
@@ -57,16 +81,16 @@ class RunTrial:
     """The difference that rounding explains."""
     side: str | None = None
     """The side on which the batch was padded."""
-    batch_cure: str = ""
-    """What makes a batch equal: `attention_mask`, `padding_side=left` or `padding_side=right`; empty for neither."""
+    batch_cure: BatchCure = BatchCure.NONE
+    """What makes a batch equal; empty for nothing that was tried."""
     batch_error: str = ""
-    """The error of a batch, where single inputs raise none."""
+    """The error of a batch."""
     repeats_equal: bool | None = None
     """Whether two calls with the same input give the same scores."""
     unknown_tokens: float | None = None
     """The share of unknown tokens in the texts in which it is the smallest."""
     fails_at_length: int | None = None
-    """The number of tokens at which a text raises; shorter ones don't."""
+    """The number of tokens at which a text raises: the most that were tried."""
     length_error: str = ""
     """What it raises there."""
     longest: int | None = None

@@ -44,9 +44,12 @@ class WorkerEnded(Exception):
 
 
 class Worker:
-    """A process for calls. Its stdout and stdin are empty devices; its stderr is `stderr`, or that of this process."""
+    """A process for calls. Its stdout and stdin are empty devices; its stderr is `stderr`, or that of this process.
 
-    def __init__(self, stderr: BinaryIO | None = None) -> None:
+    `stderr` is a file, or `subprocess.DEVNULL`.
+    """
+
+    def __init__(self, stderr: BinaryIO | int | None = None) -> None:
         # The child imports what this process imports.
         path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         self._process = subprocess.Popen(

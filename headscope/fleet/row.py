@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from headscope.checks import Selection, judge, select
 from headscope.errors import HeadscopeError
@@ -14,9 +13,10 @@ from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.examination.checkpoint.findings import likely_profile
 from headscope.examination.checkpoint.structure import ReportMemory
 from headscope.examination.evidence.gathering import gather
+from headscope.examination.trial.deciding import too_large, why_not_run, with_run
 from headscope.facts import CheckpointKind, ParameterStatus, Profile, Report, Severity
 from headscope.facts.counting import told_gaps
-from headscope.facts.results.check import CheckResult, Verdict
+from headscope.facts.results.check import CheckResult, Subject, Verdict
 from headscope.facts.results.scan import Cause, ScanRow
 from headscope.facts.stored.states import error_line
 from headscope.facts.stored.weights import NEW_AT_LOAD
@@ -66,7 +66,7 @@ def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
     profile = options.profile or likely_profile(report)
     is_local = report.checkpoint.kind is CheckpointKind.LOCAL
     subject = gather(examined, request, profile, reads_tokenizer=is_local, reads_numbers=False)
-    subject = replace(subject, **_run(examined, request, options))
+    subject = _with_run(subject, examined, request, options)
     result = judge(subject, options.selection or select())
     checkpoint, model, weights, head = report.checkpoint, report.model, report.weights, report.head
     undetermined = result.verdict is Verdict.NOT_DETERMINED
@@ -104,21 +104,18 @@ def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
     )
 
 
-def _run(examined: Examined, request: Request, options: RowOptions) -> dict[str, Any]:
-    """What the model does when it is called, or why it isn't: in this process, which is a worker with limits."""
-    from headscope.examination.trial.deciding import too_large, why_not_run
-
+def _with_run(subject: Subject, examined: Examined, request: Request, options: RowOptions) -> Subject:
+    """The subject with what the model does when it is called: in this process, which is a worker with limits."""
     if not options.run:
-        return {"run_reason": "without --run a scan runs no model"}
+        return with_run(subject, "scan runs models only with --run", is_wanted=False)
     if examined.report.checkpoint.kind is CheckpointKind.HUB:
-        return {"run_reason": "it is on the Hub, and a scan runs folders on this machine"}
-    reason = why_not_run(examined, replace(request, run=True)) or too_large(examined)
+        return with_run(subject, "it is on the Hub, and a scan runs folders on this machine", is_wanted=True)
+    reason = why_not_run(examined, replace(request, run=True)) or too_large(examined.manifest.bytes_total)
     if reason:
-        return {"run_reason": reason}
+        return with_run(subject, reason, is_wanted=True)
     from headscope.examination.trial.opening import run_checkpoint
 
-    found = run_checkpoint(request, "cpu")
-    return {"run_reason": found} if isinstance(found, str) else {"run": found}
+    return with_run(subject, run_checkpoint(request, "cpu"), is_wanted=True)
 
 
 def _ids(result: CheckResult) -> tuple[str, ...]:

@@ -14,9 +14,10 @@ from torch import nn
 from headscope.checks.trial import with_causes
 from headscope.examination.trial.observing import RunSubject, logits_of, observe
 from headscope.facts import Finding, Severity, Task
-from headscope.facts.trial import RaisedError, RunTrial
+from headscope.facts.trial import RaisedError, RunStep, RunTrial
 
 CLS, UNKNOWN, PAD = 2, 1, 0
+DIVISION = "ZeroDivisionError: division by zero"
 TEXTS = [[CLS, *ids] for ids in ([5, 6, 7], [8], [9, 5, 11, 12], [13, 14, 15, 6, 7, 8], [20, 21])]
 
 
@@ -147,7 +148,10 @@ def test_a_batch_that_raises_where_single_texts_run() -> None:
 
     found = ran(encode=alone)
     assert (found.failed, found.batch_error, found.batch_difference) == (0, "ValueError: no pad token", None)
-    assert found.raised == (RaisedError("batch", "ValueError: no pad token"),) and found.scope.batches == 1
+    assert (
+        found.raised == (RaisedError("batch", "ValueError: no pad token", step=RunStep.BATCH),)
+        and found.scope.batches == 1
+    )
 
 
 @pytest.mark.parametrize("faults", [{"longest": 10}, {"longest": 99}])
@@ -159,12 +163,15 @@ def test_a_long_text_that_fails(faults: dict[str, Any]) -> None:
 
 def test_a_long_text_that_cannot_be_made_is_an_error_of_its_own() -> None:
     found = ran(longer=lambda: 1 / 0)
-    assert found.raised == (RaisedError("long text", "ZeroDivisionError: division by zero"),) and found.longest is None
+    assert (
+        found.raised == (RaisedError("long text", "ZeroDivisionError: division by zero", step=RunStep.LONG),)
+        and found.longest is None
+    )
     assert ran(longer=lambda: None).longest is None
 
 
 def test_a_pipeline_that_raises_is_named() -> None:
-    assert ran(pipeline=lambda: 1 / 0).raised == (RaisedError("pipeline", "ZeroDivisionError: division by zero"),)
+    assert ran(pipeline=lambda: 1 / 0).raised == (RaisedError("pipeline", DIVISION, step=RunStep.PIPELINE),)
 
 
 @pytest.mark.parametrize(

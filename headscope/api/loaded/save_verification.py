@@ -21,7 +21,7 @@ from headscope.examination.base.request import ModuleRequest, Request, is_in_mem
 from headscope.facts import Gap, Report
 from headscope.facts.counting import few_of
 from headscope.facts.results.verification import HeadMove, LoadedModel, ModelComparison, SavedModel, ScoreComparison
-from headscope.facts.stored.location import Location
+from headscope.facts.stored.location import HubOptions, Location
 
 if TYPE_CHECKING:
     from torch import nn
@@ -88,7 +88,8 @@ def verify_save(
     memory = remember_head(model, report, watches=False) if report is not None else None
     watch = SaveWatch(memory or every_tensor(model), selection, head)
     notes = () if memory else (f"every tensor was compared, because the head could not be traced: {why}",)
-    return watch.compare(model, Path(folder), notes=notes, reloads=reload and not head)
+    offline = bool(seen.get("offline"))
+    return watch.compare(model, Path(folder), notes=notes, reloads=reload and not head, offline=offline)
 
 
 def selection_of_saves(**rules: Unpack[RuleOptions]) -> Selection:
@@ -123,11 +124,13 @@ class SaveWatch:
     head_only: bool = False
 
     def compare(
-        self, model: Any, folder: Path, *, steps_behind: int = 0, notes: tuple[str, ...] = (), reloads: bool = False
-    ) -> Verified:
+        self, model: Any, folder: Path, *, steps_behind: int = 0, notes: tuple[str, ...] = (), reloads: bool = False,
+        offline: bool = False,
+    ) -> Verified:  # fmt: skip
         """What a save holds of the live model. Raises a HeadscopeError where the save can't be read.
 
-        With `reloads`, the save is loaded in a fresh process, and its scores are compared.
+        With `reloads`, the save is loaded in a fresh process, and its scores are compared; `offline` looks for an
+        adapter's base model on this machine alone.
         """
         from headscope.examination.stored.saving import compare_with_save
 
@@ -135,7 +138,7 @@ class SaveWatch:
             model, folder, self.memory, steps_behind=steps_behind, head_only=self.head_only
         )
         if reloads and not steps_behind:
-            scores = _of_reload(model, folder)
+            scores = _of_reload(model, folder, offline=offline)
             own = notes_on_scores(replace(scores, in_train_mode=False))  # as any model is, right after a training
             saved, notes = replace(saved, scores=scores), (*notes, *own)
         return self._judged(saved, compared, notes)
@@ -160,12 +163,13 @@ class SaveWatch:
         return judged(saved, noted, self.selection, command="verify-save", loader="memory")
 
 
-def _of_reload(model: Any, folder: Path) -> ScoreComparison:
+def _of_reload(model: Any, folder: Path, *, offline: bool) -> ScoreComparison:
     """The scores of a live model beside those of its save, loaded in a fresh process."""
     names = {item.name for item in folder.iterdir()} if folder.is_dir() else set()
     if CONFIG not in names and ADAPTER_CONFIG not in names:
         return ScoreComparison(reason="from_pretrained does not load such a save")
-    found = beside_fresh_load(model, Request(Location(str(folder)), cache=False))
+    place = Location(str(folder), hub=HubOptions(offline=offline))
+    found = beside_fresh_load(model, Request(place, cache=False))
     if CONFIG not in names and found.fresh_error:  # the base model may be nowhere but in memory
         return replace(found, fresh_error="", reason=f"the adapter can't be loaded again: {found.fresh_error}")
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +14,7 @@ from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined
 from headscope.examination.evidence.gathering import state_of_files
-from headscope.examination.trial.deciding import why_not_run
+from headscope.examination.trial.deciding import too_large, why_not_run
 from headscope.facts.results.verification import ScoreComparison
 from headscope.facts.stored.location import HubOptions
 from headscope.facts.trial import RunTrial
@@ -47,8 +47,7 @@ class TrialProcess:
     def begin(self) -> None:
         """Starts the process, which begins to import; nothing where it runs already."""
         if self._worker is None:
-            with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  what libraries print there is nobody's
-                self._worker = Worker(nowhere)
+            self._worker = Worker(subprocess.DEVNULL)  # what libraries print there is nobody's
             self._warming = threading.Thread(target=self._warm, args=(self._worker,), daemon=True)
             self._warming.start()
 
@@ -58,10 +57,17 @@ class TrialProcess:
             worker.call(import_libraries)
 
     def run(self, examined: Examined, request: Request, tell: Progress) -> RunTrial | str:
-        """What the model did, from the cache if no file has changed; or why it could not be run."""
+        """What the model did, from the cache if no file has changed; or why it could not be run.
+
+        Raises UsageError or Unsupported for a device that isn't there.
+        """
+        from headscope.model.loading.inference import check_device
+
         reason = why_not_run(examined, request)
         if reason:
             return reason
+        if request.run_device != "cpu":
+            check_device(request.run_device, runs_weights=True)
         cache = open_cache(request.cache and bool(examined.key) and request.run_device == "cpu")
         key = f"{examined.key}{state_of_files(examined, request)}" if cache.is_open else ""
         known = cache.load(RunTrial, key)
@@ -69,7 +75,8 @@ class TrialProcess:
             return known
         tell("loading the model and calling it")
         found = self._called(examined, request)
-        if isinstance(found, RunTrial):
+        # A failed load may be this machine's: its memory, its packages.
+        if isinstance(found, RunTrial) and found.scope.inputs:
             cache.save(key, found)
         return found
 
@@ -103,17 +110,16 @@ def _answer(worker: Worker, size: int, function: Callable[..., _Result], *argume
 
 def beside_fresh_load(module: nn.Module, request: Request, loader: str | None = None) -> ScoreComparison:
     """The scores of a model in memory beside those of a load of its checkpoint in a fresh process."""
-    import psutil
-
     from headscope.examination.stored.scores import compared_scores, score_checkpoint, scored
 
     own = scored(module)
     if isinstance(own, str):
         return ScoreComparison(reason=own)
     size = sum(item.numel() * item.element_size() for item in module.parameters())
-    if size > psutil.virtual_memory().available / 2:
-        return ScoreComparison(reason=f"a second load of {size / 1e9:.1f} GB takes more than half of the free memory")
-    with open(os.devnull, "wb") as nowhere, Worker(nowhere) as worker:  # noqa: PTH123
+    reason = too_large(size)
+    if reason:
+        return ScoreComparison(reason=f"a second load needs memory: {reason}")
+    with Worker(subprocess.DEVNULL) as worker:
         found = _answer(worker, size, score_checkpoint, request, loader, own.rows, own.dtype)
     if isinstance(found, str):
         return ScoreComparison(reason=found, in_train_mode=own.in_train_mode)

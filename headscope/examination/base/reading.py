@@ -106,9 +106,16 @@ def in_local_folder(request: Request) -> Request:
     if not isinstance(found, HubReference):
         return request
     revision = found.revision or request.location.revision
-    files = (cached_file(found.repo, name, revision, None) for name in ("config.json", "adapter_config.json"))
+    cache = request.location.hub.cache_dir
+    files = (cached_file(found.repo, name, revision, cache) for name in ("config.json", "adapter_config.json"))
     folder = next((file.parent for file in files if file is not None), None)
     return request if folder is None else replace(request, location=replace(request.location, reference=str(folder)))
+
+
+def base_of_adapter(request: Request, manifest: CheckpointManifest) -> Request:
+    """The same request for the base model of an adapter."""
+    place = Location(manifest.base, manifest.base_revision, hub=request.location.hub)
+    return replace(request, location=place, adapter=None)
 
 
 def own_first_token(request: Request, manifest: CheckpointManifest) -> FirstToken | None:

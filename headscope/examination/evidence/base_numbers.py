@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headscope.errors import HeadscopeError
-from headscope.examination.base.reading import loadable
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.examining import Examined
 from headscope.examination.checkpoint.loading import choose_class
 from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
-from headscope.facts import Gap, ParameterStatus, Report, Task
+from headscope.facts import Gap, ParameterStatus, Report
 from headscope.facts.results.check import BaseNumbers
 from headscope.facts.stored.weights import of_any_layer
 
@@ -26,11 +23,7 @@ if TYPE_CHECKING:
 
     from headscope.model.classes.model_request import Choice
 
-_MOST_TO_RUN = 8_000_000_000
-"""Bytes of a model that is loaded and run because some of its tensors hold only zeros."""
 _WHOLE = ("int", "uint", "bool")
-_FILLED = 0.02
-"""The spread of most initializations."""
 NOT_IN_TRAINING = "they are read before inference"
 
 
@@ -61,9 +54,7 @@ def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Gap
     if not found:
         return Gap("numbers", "the checkpoint holds no numbers of a base model")
     choice = examined.choice or choose_class(request, examined.manifest)
-    judged = _judged(
-        found, dtypes, wanted, partial(_silences, choice), lambda: _answers_loaded(examined, request, choice)
-    )
+    judged = _judged(found, dtypes, wanted, partial(_silences, choice))
     return replace(judged, whole=tuple(_whole_numbers(examined, wanted)))
 
 
@@ -90,7 +81,7 @@ def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:
     from headscope.model.classes.model_request import Choice
 
     choice = Choice(type(module), report.model.task, module.config) if isinstance(module, PreTrainedModel) else None
-    return _judged(found, dtypes, wanted, partial(_silences, choice), lambda: _answers(module, report.model.task))
+    return _judged(found, dtypes, wanted, partial(_silences, choice))
 
 
 def _judged(
@@ -98,9 +89,8 @@ def _judged(
     dtypes: Mapping[str, str],
     wanted: Mapping[str, tuple[str, str, int]],
     silences: Callable[[Sequence[str]], bool],
-    run: Callable[[], bool | None],
 ) -> BaseNumbers:
-    """What the extremes mean; the model is run only where tensors of zeros leave it open whether it answers.
+    """What the extremes mean.
 
     A vector may hold zeros (a bias, a scale that opens with training): `silences` tells whether these could matter.
     """
@@ -114,7 +104,7 @@ def _judged(
     zeros = [name for name, item in found.items() if name in axes and item == _Extremes(0.0, 0.0)]
     vectors = [name for name in zeros if axes[name] == 1]
     doubtful = (*(name for name in zeros if axes[name] > 1), *(vectors if vectors and silences(vectors) else ()))
-    return BaseNumbers(len(found), (), doubtful, run() if doubtful else None)
+    return BaseNumbers(len(found), (), doubtful)
 
 
 def _silences(choice: Choice | None, names: Sequence[str]) -> bool:
@@ -185,43 +175,3 @@ def _joined(parts: list[_Extremes]) -> _Extremes:
     """The extremes of all parts; NaN stays NaN."""
     lost = next((item for item in parts if item.low != item.low), None)
     return lost or _Extremes(min(item.low for item in parts), max(item.high for item in parts))
-
-
-def _answers(module: nn.Module, task: Task) -> bool | None:
-    """False if the zeros keep the scores of a model from depending on its inputs; None where it can't be run.
-
-    A model whose scores depend on its inputs no more with random numbers in their place says nothing about the zeros.
-    """
-    import torch
-    from transformers import PreTrainedModel
-
-    from headscope.model.quiet import quiet
-    from headscope.trace.slice.invariance import depends_on_inputs
-
-    if not isinstance(module, PreTrainedModel):
-        return None
-    try:
-        with quiet():
-            if depends_on_inputs(module, task):
-                return True
-            filled, generator = deepcopy(module), torch.Generator().manual_seed(0)
-            with torch.no_grad():
-                for item in filled.parameters():
-                    if not item.any():
-                        item.normal_(std=_FILLED, generator=generator)
-            return not depends_on_inputs(filled, task)
-    except HeadscopeError:
-        return None
-
-
-def _answers_loaded(examined: Examined, request: Request, choice: Choice) -> bool | None:
-    """Whether the scores of the model depend on its inputs, loaded and run; None where it can't be."""
-    if examined.manifest.bytes_total > _MOST_TO_RUN or examined.manifest.adapter is not None:
-        return None
-    from headscope.model.loading.inference import check_device, load_model
-
-    try:
-        model = load_model(choice, loadable(request, examined.manifest), check_device("cpu"))
-    except HeadscopeError:
-        return None
-    return _answers(model, choice.task)

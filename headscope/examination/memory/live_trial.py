@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headscope.errors import HeadscopeError
+from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.trial.deciding import OFF, is_run_off
 from headscope.examination.trial.observing import RunSubject, error_words, observe
 from headscope.facts import Task
@@ -32,27 +33,54 @@ def live_run(seen: LiveModel, root: nn.Module) -> RunTrial | str:
 
     Without a tokenizer, padding and texts are not looked at. Mode, random state and gradients stay as they are.
     """
-    from headscope.trace.record.randomness import OwnRandomness
-
     module: Any = seen.unwrapped.module
     reason = _why_not(seen, module)
     if reason:
         return reason
     try:
-        rows = list(random_rows(module, seen.task))
+        return _observed(seen, called_module(root, module), random_rows(module, seen.task))
     except HeadscopeError as err:
         return err.message
-    except Exception as err:  # whatever a class of somebody raises
-        return f"headscope has no inputs for it: {error_words(err)}"
+
+
+def _observed(seen: LiveModel, called: Any, rows: Sequence[Mapping[str, Any]]) -> RunTrial:
+    """What a model does with rows, in eval mode."""
+    from headscope.examination.trial.opening import takes_offset
+    from headscope.trace.record.randomness import OwnRandomness
+
     noun = _NOUNS.get(seen.task, "sound" if "audio" in seen.task.value else "input")
-    called = called_module(root, module)
+    was_training = bool(seen.unwrapped.module.training)
     subject = RunSubject(
         called, seen.task, noun, rows, [noun] * len(rows), lambda some: some[0], has_batches=False,
-        takes_offset=getattr(module.config, "problem_type", None) in (None, "single_label_classification"),
+        takes_offset=takes_offset(seen.unwrapped.module.config),
+        changed=partial(_with_other_words, rows, seen.unwrapped.module.config),
     )  # fmt: skip
-    was_training = bool(module.training)
     with in_eval_mode(called), OwnRandomness():
         return replace(observe(subject), in_train_mode=was_training)
+
+
+def _with_other_words(
+    rows: Sequence[Mapping[str, Any]], config: Any, row: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """A row with token IDs of other rows between its first and its last ordinary ones; None for other inputs."""
+    import torch
+
+    from headscope.upstream.transformers import text_config_of
+
+    ids, mask = row.get("input_ids"), row.get("attention_mask")
+    if not isinstance(ids, torch.Tensor) or ids.dim() != 2:
+        return None
+    special = {value for name, value in vars(text_config_of(config)).items() if name.endswith("_token_id")}
+    own = ids[0].tolist()
+    kept = [True] * len(own) if mask is None else mask[0].bool().tolist()
+    middle = [at for at, token in enumerate(own) if kept[at] and token not in special][1:-1]
+    others = sorted({token for other in rows for token in other["input_ids"].flatten().tolist()} - {*own, *special})
+    if len(middle) < 2 or not others:
+        return None
+    ids = ids.clone()
+    for place, at in enumerate(middle):
+        ids[0, at] = others[place % len(others)]
+    return {**row, "input_ids": ids}
 
 
 def called_module(root: Any, module: Any) -> Any:
@@ -71,14 +99,17 @@ def _why_not(seen: LiveModel, module: Any) -> str:
     return "" if hasattr(module, "config") else "it has no configuration from which headscope could make inputs"
 
 
-def random_rows(module: Any, task: Task) -> Iterator[Mapping[str, Any]]:
-    """Random inputs of the task, one at a time."""
+def random_rows(module: Any, task: Task) -> tuple[Mapping[str, Any], ...]:
+    """Random inputs of the task, of one row each. Raises Unsupported where headscope has none for the class."""
     from headscope.trace.batch.probe_batch import build_probe
 
-    for turn in range(_TURNS):
-        probe = build_probe(module, task, turn=turn, with_labels=False)
-        for at in range(min(_ROWS, probe.sizes.batch)):
-            yield probe.one_row(at).inputs
+    try:
+        probes = [build_probe(module, task, turn=turn, with_labels=False) for turn in range(_TURNS)]
+        return tuple(probe.one_row(at).inputs for probe in probes for at in range(min(_ROWS, probe.sizes.batch)))
+    except HeadscopeError:
+        raise
+    except Exception as err:  # whatever a class of somebody raises
+        raise Unsupported(f"headscope has no inputs for it: {error_words(err)}", "") from err
 
 
 @contextmanager

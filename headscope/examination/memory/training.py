@@ -21,6 +21,7 @@ from headscope.examination.memory.live import (
 )
 from headscope.examination.memory.live_trial import live_run
 from headscope.examination.memory.origin import LoadOrigin, find_origin
+from headscope.examination.trial.deciding import with_run
 from headscope.facts import Gap, GapTopic, ParameterStatus, Profile, Report
 from headscope.facts.results.check import HeadTrial, LiveFacts, Subject, TensorValues
 from headscope.facts.stored.tokenizer import TokenizerFacts
@@ -64,9 +65,8 @@ def live_subject(module: nn.Module, profile: Profile, asked: ModuleRequest, opti
         found = replace(subject, report=with_info(seen, asked.loading_info))
     else:
         found = _with_statuses(subject, seen, asked)
-    run = live_run(seen, module)
-    ran = {"run_reason": run} if isinstance(run, str) else {"run": run}
-    found = replace(found, health=live_health(seen, found.report), **ran)
+    found = with_run(found, live_run(seen, module), is_wanted=False)
+    found = replace(found, health=live_health(seen, found.report))
     return replace(found, unknown=(*found.unknown, _SHARDED)) if seen.unwrapped.is_sharded else found
 
 

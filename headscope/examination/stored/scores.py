@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -58,14 +59,12 @@ def scored(module: nn.Module) -> ScoredModel | str:
     device = next(iter(inner.parameters())).device
     was_training = bool(called.training)
     try:
-        rows = tuple(random_rows(inner, task_of(inner, None)))
+        rows = random_rows(inner, task_of(inner, None))
+        with in_eval_mode(called), OwnRandomness():
+            scores = tuple(_scores_of(called, row, device) for row in rows)
+            again = _scores_of(called, rows[0], device)
     except HeadscopeError as err:
         return err.message
-    except Exception as err:  # whatever a class of somebody raises
-        return f"headscope has no inputs for it: {error_words(err)}"
-    with in_eval_mode(called), OwnRandomness():
-        scores = tuple(_scores_of(called, row, device) for row in rows)
-        again = _scores_of(called, rows[0], device)
     dtype = str(next(iter(floats))).removeprefix("torch.") if len(floats) == 1 else ""
     return ScoredModel(rows, scores, again, dtype, device.type != "cpu", was_training)
 
@@ -115,7 +114,10 @@ def score_checkpoint(
     if dtype:
         for item in model.parameters():
             item.data = item.data.to(getattr(torch, dtype)) if item.is_floating_point() else item.data
-    return tuple(_scores_of(model, row, torch.device("cpu")) for row in rows)
+    try:
+        return tuple(_scores_of(model, row, torch.device("cpu")) for row in rows)
+    except HeadscopeError as err:
+        return err.message
 
 
 def compared_scores(own: ScoredModel, fresh: Sequence[torch.Tensor | str]) -> ScoreComparison:
@@ -133,7 +135,7 @@ def compared_scores(own: ScoredModel, fresh: Sequence[torch.Tensor | str]) -> Sc
     if not both:
         return found
     if any(one.shape != other.shape for one, other in both):
-        return replace(found, reason="the two give scores of other shapes")
+        return replace(found, reason="the two models return scores of different shapes")
     scale = max(_LITTLE, *(float(one.nan_to_num(0.0, 0.0, 0.0).abs().max()) for one, _ in both))
     bound = (_ROUNDING_ELSEWHERE if own.is_elsewhere else _ROUNDING) * scale
     if own.dtype in ("float16", "bfloat16"):
@@ -142,8 +144,8 @@ def compared_scores(own: ScoredModel, fresh: Sequence[torch.Tensor | str]) -> Sc
     again, first = own.again, own.scores[0]
     is_same = isinstance(again, str) or isinstance(first, str) or _difference(again, first) <= bound
     return replace(
-        found, inputs=len(both), differing=sum(item > bound for item in apart), largest=max(apart), bound=bound,
-        repeats_equal=is_same,
+        found, inputs=len(both), differing=sum(item > bound for item in apart), bound=bound, repeats_equal=is_same,
+        largest=None if math.isinf(max(apart)) else max(apart),
     )  # fmt: skip
 
 

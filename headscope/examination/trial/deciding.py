@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from headscope.examination.base.reading import WITHOUT_WEIGHTS
+from headscope.examination.base.reading import WITHOUT_WEIGHTS, base_of_adapter, in_local_folder
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.examining import Examined
-from headscope.facts import CheckpointKind
+from headscope.facts import CheckpointKind, Gap
 from headscope.facts.counting import few_of
+from headscope.facts.results.check import Subject
 from headscope.facts.results.report import find_missing
+from headscope.facts.trial import RunTrial
 
 _SHARE = 0.5
 """The share of free memory that the weights may take: the loader holds some of them twice for a moment."""
@@ -51,13 +54,21 @@ def _on_hub(examined: Examined, request: Request) -> str:
     return "it is on the Hub, and --run would download it" if is_remote and not request.run else ""
 
 
+def _without_base(examined: Examined, request: Request) -> str:
+    manifest = examined.manifest
+    if manifest.adapter is None or request.run:
+        return ""
+    base = in_local_folder(base_of_adapter(request, manifest)).reference
+    return "" if Path(base).is_dir() else f"its base model {base} is not on this machine, and --run would download it"
+
+
 def _incomplete(examined: Examined, request: Request) -> str:
     report = examined.report
     missing = find_missing(report)
     if examined.manifest.gaps or report.not_determined or report.unknown:
-        return "it could not be read whole"
+        return "headscope could not read all of it"
     if report.checkpoint.states:
-        return "it has to be repaired first"
+        return "it needs `headscope repair` first"
     random = (*missing.head, *missing.elsewhere)
     return f"the checkpoint doesn't give {few_of(random)}" if random else ""
 
@@ -72,19 +83,29 @@ def _not_taken_up(examined: Examined, request: Request) -> str:
 
 
 def _unasked_and_too_large(examined: Examined, request: Request) -> str:
-    return "" if request.run else too_large(examined)
+    return "" if request.run else too_large(examined.manifest.bytes_total)
 
 
-def too_large(examined: Examined) -> str:
-    """Why the weights of a checkpoint don't fit into the free memory; "" where they do."""
+def too_large(size: int) -> str:
+    """Why weights of so many bytes don't fit into the free memory; "" where they do."""
     import psutil
 
-    size, free = examined.manifest.bytes_total, psutil.virtual_memory().available
+    free = psutil.virtual_memory().available
     if size <= free * _SHARE:
         return ""
     return f"its weights take {size / 1e9:.1f} GB, more than half of the free memory ({free / 1e9:.1f} GB)"
 
 
+def with_run(subject: Subject, found: RunTrial | str, *, is_wanted: bool) -> Subject:
+    """The subject with what its model did when it was called, or why it wasn't: a gap if a run was asked for."""
+    if isinstance(found, RunTrial):
+        return replace(subject, run=found)
+    gap = Gap("run", f"the model was not run: {found}")
+    if is_wanted:
+        return replace(subject, run_reason=found, unknown=(*subject.unknown, gap))
+    return replace(subject, run_reason=found, inapplicable=(*subject.inapplicable, gap))
+
+
 _REASONS: tuple[Callable[[Examined, Request], str], ...] = (
-    _without_weights, _not_wanted, _on_hub, _incomplete, _not_taken_up, _unasked_and_too_large,
+    _without_weights, _not_wanted, _on_hub, _without_base, _incomplete, _not_taken_up, _unasked_and_too_large,
 )  # fmt: skip

@@ -29,6 +29,7 @@ _TRIED_TOKENS = 4000
 _IMAGES, _SOUNDS, _FRAMES = 8, 8, 16
 
 Encoded = Mapping[str, Any]
+TASKS_OF_PAIRS = (Task.QUESTION_ANSWERING, Task.NEXT_SENTENCE_PREDICTION, Task.MULTIPLE_CHOICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,9 @@ class TextInput:
 
 
 def text_inputs(tokenizer: Any, task: Task) -> tuple[TextInput, ...]:
-    """Some sixteen inputs for a task: sentences, texts of the vocabulary, pairs."""
+    """At most fourteen inputs for a task: sentences, texts of the vocabulary, pairs."""
     drawn = tuple(_texts_of_vocabulary(tokenizer))
-    if task in (Task.QUESTION_ANSWERING, Task.NEXT_SENTENCE_PREDICTION, Task.MULTIPLE_CHOICE):
+    if task in TASKS_OF_PAIRS:
         texts = (*SENTENCES, *drawn)
         return tuple(TextInput("pair", pair) for pair in zip(texts, (*texts[1:], texts[0]), strict=True))
     singles = [TextInput("text", (text,)) for text in SENTENCES]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from headscope.errors import first_line
+from headscope.errors import Unsupported, first_line
 from headscope.facts import Task
-from headscope.facts.trial import RaisedError, RunScope, RunTrial
+from headscope.facts.trial import BatchCure, RaisedError, RunScope, RunStep, RunTrial
+from headscope.model.loading.inference import lacked_memory
 from headscope.model.quiet import quiet
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class _Caller:
 
     subject: RunSubject
     calls: int = 0
-    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    errors: Counter[tuple[RunStep, str, str]] = field(default_factory=Counter)
     dtype: torch.dtype = torch.float32
 
     def scores(self, encoded: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -88,18 +90,21 @@ class _Caller:
             return [row[kept.bool()] for row, kept in zip(found, mask, strict=True)]
         return list(found)
 
-    def tried(self, name: str, encode: Callable[[], Mapping[str, Any]]) -> list[torch.Tensor] | None:
-        """The scores of what `encode` makes; None where that or the model raises, which is kept under a name."""
+    def tried(self, step: RunStep, name: str, encoded: Mapping[str, Any]) -> list[torch.Tensor] | None:
+        """The scores of an encoded input; None where the model raises, which is kept under a name."""
         try:
-            return self.scores(encode())
-        except Exception as err:  # whatever a tokenizer or a model raises
-            self.errors[name, error_words(err)] += 1
+            return self.scores(encoded)
+        except Exception as err:  # whatever a model raises
+            self.errors[step, name, error_words(err)] += 1
             return None
 
 
-def error_words(err: BaseException) -> str:
-    """An error by its class and the first line of its message."""
-    return f"{type(err).__name__}: {first_line(err)}".rstrip(": ")
+def error_words(err: Exception) -> str:
+    """An error by its class and the first line of its message. Raises Unsupported where memory was lacking."""
+    words = f"{type(err).__name__}: {first_line(err)}".rstrip(": ")
+    if lacked_memory(err):
+        raise Unsupported(f"there was too little memory to call it: {words}", "free some, or name a device") from err
+    return words
 
 
 def logits_of(output: Any) -> torch.Tensor:
@@ -117,18 +122,11 @@ def logits_of(output: Any) -> torch.Tensor:
 def observe(subject: RunSubject) -> RunTrial:
     """What the model does, in the mode that it is in."""
     caller = _Caller(subject)
+    subject, encoded = _with_encoded_inputs(caller)
     single: list[torch.Tensor | None] = []
-    encoded: list[Mapping[str, Any] | None] = []
-    for one, name in zip(subject.inputs, subject.names, strict=True):
-        kept: list[Mapping[str, Any]] = []
-
-        def encode(one: Any = one, kept: list[Mapping[str, Any]] = kept) -> Mapping[str, Any]:
-            kept.append(subject.encode([one]))
-            return kept[0]
-
-        found = caller.tried(name, encode)
+    for given, name in zip(encoded, subject.names, strict=True):
+        found = None if given is None else caller.tried(RunStep.SINGLE, name, given)
         single.append(None if found is None else found[0])
-        encoded.append(kept[0] if kept else None)
     scored = [item for item in single if item is not None]
     facts: dict[str, Any] = {"failed": len(single) - len(scored), "not_taken": _not_taken(subject, encoded)}
     if scored:
@@ -142,15 +140,37 @@ def observe(subject: RunSubject) -> RunTrial:
             with quiet():
                 subject.pipeline()
         except Exception as err:  # whatever a pipeline raises
-            caller.errors["pipeline", error_words(err)] += 1
-    batches = sum(name == "batch" for name, _ in caller.errors) or int(facts.get("batch_difference") is not None)
+            caller.errors[RunStep.PIPELINE, "pipeline", error_words(err)] += 1
+    batches = sum(step is RunStep.BATCH for step, _, _ in caller.errors) or int("batch_difference" in facts)
     return RunTrial(
         scope=RunScope(len(single), batches, caller.calls, str(next(iter(subject.model.parameters())).device)),
         noun=subject.noun,
         dtype=str(caller.dtype).removeprefix("torch."),
-        raised=tuple(RaisedError(name, error, count) for (name, error), count in caller.errors.items()),
+        raised=tuple(RaisedError(name, error, count, step) for (step, name, error), count in caller.errors.items()),
         **facts,
     )
+
+
+def _with_encoded_inputs(caller: _Caller) -> tuple[RunSubject, list[Mapping[str, Any] | None]]:
+    """The subject and its inputs as tensors, without those that the tokenizer leaves no token of; None for an error.
+
+    An English sentence may be empty for a tokenizer of proteins, and no user gives such a model one. Where no input
+    has a token, all of them are called: then that is what users see.
+    """
+    subject, encoded = caller.subject, list[Mapping[str, Any] | None]()
+    for one, name in zip(subject.inputs, subject.names, strict=True):
+        try:
+            encoded.append(subject.encode([one]))
+        except Exception as err:  # whatever a tokenizer or a processor raises
+            caller.errors[RunStep.SINGLE, name, error_words(err)] += 1
+            encoded.append(None)
+    is_empty = [item is not None and "input_ids" in item and not item["input_ids"].numel() for item in encoded]
+    kept = [at for at, empty in enumerate(is_empty) if not empty]
+    if kept and len(kept) < len(encoded):
+        inputs, names = [subject.inputs[at] for at in kept], [subject.names[at] for at in kept]
+        caller.subject = subject = replace(subject, inputs=inputs, names=names)
+        encoded = [encoded[at] for at in kept]
+    return subject, encoded
 
 
 def _of_scores(
@@ -163,7 +183,7 @@ def _of_scores(
     finite = [item for item in scored if bool(item.isfinite().all())]
     facts: dict[str, Any] = {"not_finite": len(scored) - len(finite)}
     first = next(at for at, item in enumerate(single) if item is not None)
-    again = caller.tried("the same input again", lambda: encoded[first] or {})
+    again = caller.tried(RunStep.AGAIN, "the same input again", encoded[first] or {})
     if again is not None and facts["not_finite"] == 0:
         own = scored[0]
         is_same = again[0].shape == own.shape and float((again[0] - own).abs().max()) <= _alike_bound(caller, own)
@@ -213,7 +233,7 @@ def _of_middle(
         other = change(given) if own is not None and given is not None and looked_at < _IN_BATCH else None
         if other is None or own is None:
             continue
-        found = caller.tried("text with other words", lambda other=other: other)  # type: ignore[misc]
+        found = caller.tried(RunStep.CHANGED, "text with other words", other)
         if found is not None:
             looked_at += 1
             difference = (_without_offset(caller, found[0]) - _without_offset(caller, own)).abs().max()
@@ -239,7 +259,8 @@ def _of_batch(caller: _Caller, single: Sequence[torch.Tensor | None]) -> dict[st
     bound = (_PADDED_ROUNDINGS * torch.finfo(caller.dtype).eps if is_half else _PADDED) * scale
     facts: dict[str, Any] = {"batch_bound": bound, "side": getattr(tokenizer, "padding_side", None)}
     difference, error = _batch_difference(caller, some, own)
-    if difference is None:
+    if error:
+        caller.errors[RunStep.BATCH, "batch", error] += 1
         return facts | {"batch_error": error}
     facts["batch_difference"] = difference
     if difference > bound and tokenizer is not None:
@@ -248,22 +269,25 @@ def _of_batch(caller: _Caller, single: Sequence[torch.Tensor | None]) -> dict[st
 
 
 def _batch_difference(
-    caller: _Caller, some: Sequence[Any], own: Sequence[torch.Tensor], **more: bool
-) -> tuple[float | None, str]:
-    """The largest difference of a batch from single inputs, or the error that it raises."""
+    caller: _Caller, some: Sequence[Any], own: Sequence[torch.Tensor], *, with_mask: bool = False
+) -> tuple[float, str]:
+    """The largest difference of a batch from single inputs; what is wrong where there is no such number."""
     try:
         encoded = dict(caller.subject.encode(some))
-        if more.get("with_mask"):
+        if with_mask:
             encoded["attention_mask"] = _mask_of(caller, encoded)
         found = caller.scores(encoded)
     except Exception as err:  # whatever a tokenizer or a model raises
-        if not more:
-            caller.errors["batch", error_words(err)] += 1
-        return None, error_words(err)
+        return math.inf, error_words(err)
+    if getattr(caller.subject.tokenizer, "padding_side", "right") == "left":
+        found = [row[-len(one) :] for row, one in zip(found, own, strict=True)]
+    else:  # without a mask, the scores of a tagger have rows for the padding too
+        found = [row[: len(one)] for row, one in zip(found, own, strict=True)]
     if any(one.shape != other.shape for one, other in zip(found, own, strict=True)):
-        return (None, "") if more else (float("inf"), "")
-    differences = [float((one - other).abs().max()) for one, other in zip(found, own, strict=True)]
-    return max(differences), ""
+        return math.inf, "the scores have another shape than those of single inputs"
+    if not all(bool(row.isfinite().all()) for row in found):
+        return math.inf, "scores that are not finite"
+    return max(float((one - other).abs().max()) for one, other in zip(found, own, strict=True)), ""
 
 
 def _mask_of(caller: _Caller, encoded: Mapping[str, Any]) -> torch.Tensor:
@@ -271,19 +295,18 @@ def _mask_of(caller: _Caller, encoded: Mapping[str, Any]) -> torch.Tensor:
     return ids.ne(caller.subject.tokenizer.pad_token_id).long()
 
 
-def _batch_cure(caller: _Caller, some: Sequence[Any], own: Sequence[torch.Tensor], bound: float) -> str:
-    """What makes the batch equal: an attention mask that the tokenizer leaves out, or the other side; otherwise ""."""
+def _batch_cure(caller: _Caller, some: Sequence[Any], own: Sequence[torch.Tensor], bound: float) -> BatchCure:
+    """What makes the batch equal: an attention mask that the tokenizer leaves out, or the other side."""
     tokenizer, model = caller.subject.tokenizer, caller.subject.model
     takes_mask = "attention_mask" in inspect.signature(model.forward).parameters
-    if takes_mask and "attention_mask" not in tokenizer.model_input_names:
-        difference, _ = _batch_difference(caller, some, own, with_mask=True)
-        if difference is not None and difference <= bound:
-            return "attention_mask"
+    lacks_mask = takes_mask and "attention_mask" not in tokenizer.model_input_names
+    if lacks_mask and _batch_difference(caller, some, own, with_mask=True)[0] <= bound:
+        return BatchCure.ATTENTION_MASK
     side = tokenizer.padding_side
     tokenizer.padding_side = "left" if side == "right" else "right"
     try:
-        difference, _ = _batch_difference(caller, some, own, other_side=True)
-        return f"padding_side={tokenizer.padding_side}" if difference is not None and difference <= bound else ""
+        is_cured = _batch_difference(caller, some, own)[0] <= bound
+        return BatchCure(f"padding_side={tokenizer.padding_side}") if is_cured else BatchCure.NONE
     finally:
         tokenizer.padding_side = side
 
@@ -295,7 +318,7 @@ def _of_length(caller: _Caller) -> dict[str, Any]:
     try:
         found = caller.subject.longer()
     except Exception as err:  # whatever a tokenizer raises
-        caller.errors["long text", error_words(err)] += 1
+        caller.errors[RunStep.LONG, "long text", error_words(err)] += 1
         return {}
     if found is None:
         return {}

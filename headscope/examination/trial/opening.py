@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints.checkpoint_files import holds_tokenizer
 from headscope.errors import HeadscopeError, Unsupported
-from headscope.examination.base.reading import in_local_folder, loadable, read_checkpoint
+from headscope.examination.base.reading import base_of_adapter, in_local_folder, loadable, read_checkpoint
 from headscope.examination.checkpoint.loading import choose_class
 from headscope.examination.trial.inputs import (
+    TASKS_OF_PAIRS,
     TextInput,
     encode_text,
     encoder_of_media,
@@ -22,7 +22,7 @@ from headscope.examination.trial.inputs import (
 )
 from headscope.examination.trial.observing import RunSubject, error_words, observe
 from headscope.facts import Task
-from headscope.facts.stored.location import HubOptions, Location
+from headscope.facts.stored.location import Location
 from headscope.facts.trial import RaisedError, RunScope, RunTrial
 from headscope.model.loading.inference import NO_LIMIT, fault_of_checkpoint, load_model, open_processor, open_tokenizer
 from headscope.model.quiet import quiet
@@ -70,10 +70,15 @@ def open_checkpoint(request: Request, device: str) -> RunSubject:
         return subject_of_model(model, choice, place)
     from headscope.upstream.peft import model_with_adapter
 
-    base = in_local_folder(replace(request, location=Location(manifest.base, manifest.base_revision)))
-    base_place = Location(base.reference, hub=HubOptions(offline=True))
+    base_place = in_local_folder(base_of_adapter(request, manifest)).location
     folder = adapter_folder(request, manifest)
-    model = load_model(with_classes_of_adapter(choice, request, manifest), base_place, torch.device(device))
+    choice = with_classes_of_adapter(choice, request, manifest)
+    try:
+        model = load_model(choice, base_place, torch.device(device))
+    except Unsupported as err:
+        if Path(base_place.reference).is_dir():
+            raise
+        raise Unsupported(f"its base model could not be had: {err.message}", "download it") from None
     model = model_with_adapter(model, folder, manifest.adapter.config).to(device)
     has_own = any((folder / name).is_file() for name in ("tokenizer_config.json", "tokenizer.json"))
     return subject_of_model(model, choice, Location(str(folder)) if has_own else base_place)
@@ -129,8 +134,8 @@ def _check_tool(place: Location, *, is_of_texts: bool) -> None:
     if names is None or (holds_tokenizer(names) if is_of_texts else not _PROCESSORS.isdisjoint(names)):
         return
     tool = "tokenizer" if is_of_texts else "processor"
-    told = ", and Transformers would make an empty one" if is_of_texts else ""
-    raise Unsupported(f"it holds no {tool}{told}", f"save it beside the model: {tool}.save_pretrained(FOLDER)")
+    consequence = ", and Transformers would make an empty one" if is_of_texts else ""
+    raise Unsupported(f"it holds no {tool}{consequence}", f"save it beside the model: {tool}.save_pretrained(FOLDER)")
 
 
 def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSubject:
@@ -144,7 +149,7 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
         inputs, encode = encoder_of_media(processor, task, choice.config)
         pipeline = _pipeline_of_media(model, task, processor, tool, inputs)
         return RunSubject(
-            model, task, noun, inputs, [noun] * len(inputs), encode, takes_offset=_takes_offset(choice),
+            model, task, noun, inputs, [noun] * len(inputs), encode, takes_offset=takes_offset(choice.config),
             pipeline=pipeline,
         )  # fmt: skip
     tokenizer = open_tokenizer(place, may_be_empty=True)
@@ -154,17 +159,16 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
         return _longest(model, tokenizer, task)
 
     return RunSubject(
-        model, task, "pair of texts" if len(texts[0].parts) > 1 else "text", texts, [item.name for item in texts],
-        lambda some: encode_text(tokenizer, list(some), task), tokenizer, takes_offset=_takes_offset(choice),
+        model, task, "pair" if len(texts[0].parts) > 1 else "text", texts, [item.name for item in texts],
+        lambda some: encode_text(tokenizer, list(some), task), tokenizer, takes_offset=takes_offset(choice.config),
         changed=lambda encoded: with_other_middle(tokenizer, encoded), longer=longer,
         pipeline=None if rows else _pipeline_of_texts(model, task, tokenizer, texts), rows=rows,
     )  # fmt: skip
 
 
-def _takes_offset(choice: Choice) -> bool:
+def takes_offset(config: Any) -> bool:
     """Whether the function on the scores is a softmax, to which an offset of all scores makes no difference."""
-    kind = getattr(choice.config, "problem_type", None)
-    return kind in (None, "single_label_classification")
+    return getattr(config, "problem_type", None) in (None, "single_label_classification")
 
 
 def _longest(model: nn.Module, tokenizer: Any, task: Task) -> tuple[Mapping[str, Any], int] | None:
@@ -178,7 +182,7 @@ def _longest(model: nn.Module, tokenizer: Any, task: Task) -> tuple[Mapping[str,
     if tokens < limit and not (isinstance(positions, int) and positions < tokens):
         tokens = min(tokens, _LONGEST_WITHOUT_LIMIT)
     text = long_text(tokenizer, tokens)
-    parts = (SHORT_QUESTION, text) if task is not Task.SEQUENCE_CLASSIFICATION and _takes_pairs(task) else (text,)
+    parts = (_SHORT_QUESTION, text) if task in TASKS_OF_PAIRS else (text,)
     before, tokenizer.model_max_length = limit, tokens
     try:
         encoded = encode_text(tokenizer, [TextInput("long text", parts)], task)
@@ -187,11 +191,7 @@ def _longest(model: nn.Module, tokenizer: Any, task: Task) -> tuple[Mapping[str,
     return encoded, int(encoded["input_ids"].shape[-1])
 
 
-SHORT_QUESTION = "What is it?"
-
-
-def _takes_pairs(task: Task) -> bool:
-    return task in (Task.QUESTION_ANSWERING, Task.NEXT_SENTENCE_PREDICTION, Task.MULTIPLE_CHOICE)
+_SHORT_QUESTION = "What is it?"
 
 
 def _pipeline_of_texts(

@@ -156,15 +156,13 @@ class BaseNumbers:
     """What the numbers outside the head are, as the loader gives them: all of `tensors` were read.
 
     `broken` hold NaN or infinity, `zeros` are zeros only: matrices, and vectors such as the scales of a norm, without
-    which a small random model of the class gives all inputs the same scores. Where there are some, `answers` says
-    whether the scores of the model, run on several inputs, depend on them; None where it could not be run. `whole` are
-    those that the checkpoint stores as whole numbers without a scale, each with its dtype there.
+    which a small random model of the class gives all inputs the same scores. `whole` are those that the checkpoint
+    stores as whole numbers without a scale, each with its dtype there.
     """
 
     tensors: int
     broken: tuple[str, ...] = ()
     zeros: tuple[str, ...] = ()
-    answers: bool | None = None
     whole: tuple[tuple[str, str], ...] = ()
 
 
@@ -193,7 +191,6 @@ class RuleEvidence:
     inapplicable: tuple[Gap, ...]
     health: HeadHealth | None = None
     trial: HeadTrial | None = None
-    numbers: BaseNumbers | None = None
 
 
 @dataclass(frozen=True, slots=True)

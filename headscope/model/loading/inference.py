@@ -19,13 +19,13 @@ from headscope.model.quiet import quiet
 def check_device(name: str, *, runs_weights: bool = False) -> torch.device:
     """The device called `name`. Raises UsageError for an unknown one, Unsupported for one that is not there.
 
-    With `runs_weights`, the hint leaves out `meta`, which has none.
+    With `runs_weights`, `meta` is none: it holds no weights.
     """
     try:
         device = torch.device(name or "no name")
     except RuntimeError as err:
         raise _no_device(name, runs_weights) from err
-    if device.type == "meta" and name != "meta":
+    if device.type == "meta" and (runs_weights or name != "meta"):
         raise _no_device(name, runs_weights)
     try:
         torch.empty(0, device=device)
@@ -189,15 +189,25 @@ def run_texts(
         ) from err
 
 
+_LACKED = ("cannot allocate memory", "can't allocate memory", "not enough memory", "out of memory")
+"""What the operating system, PyTorch's allocator for processors and CUDA say; the first also as an OSError."""
+
+
 def lacked_memory(err: BaseException) -> bool:
     """Whether an error, or the one behind it, says that the device has too little memory."""
-    return isinstance(err.__cause__ or err, torch.OutOfMemoryError)
+    cause = err.__cause__ or err
+    if isinstance(cause, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(cause, RuntimeError | OSError) and any(words in str(cause).lower() for words in _LACKED)
 
 
 def fault_of_checkpoint(err: HeadscopeError) -> Exception | None:
-    """The error of a library behind a failed load that the checkpoint causes; None where packages or memory lack."""
+    """The error of a library behind a failed load that the checkpoint causes; None where packages or memory lack.
+
+    Transformers raises other errors than ImportError too where a package is missing, and says how to install it.
+    """
     cause = err.__cause__
-    is_outside = isinstance(cause, ImportError | MemoryError | HeadscopeError) or lacked_memory(err)
+    is_outside = isinstance(cause, ImportError | HeadscopeError) or lacked_memory(err) or "pip install" in str(cause)
     return cause if isinstance(cause, Exception) and not is_outside else None
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from headscope.checks import judge, select
-from headscope.checks.trial import with_causes, without_unseen
+from headscope.checks.rule import RULES
+from headscope.checks.trial import looks_at_run, with_causes, without_unseen
 from headscope.facts import Finding, Pooling, PoolingKind, Severity
 from headscope.facts.results.check import ConfigFacts, Verdict
-from headscope.facts.trial import RaisedError
+from headscope.facts.trial import RaisedError, RunStep
 from tests.checks.rules.subjects import (
     ERROR,
     INFERENCE,
@@ -28,6 +29,7 @@ from tests.checks.rules.subjects import (
     subject,
 )
 
+LOADING = RaisedError("loading", "OSError: x", step=RunStep.LOADING)
 INDEX_ERROR = "IndexError: index out of range in self"
 LAST = head(pooling=Pooling(PoolingKind.LAST_TOKEN, (), "the last token", ()))
 FIRST = head(pooling=Pooling(PoolingKind.FIRST_TOKEN, (), "the first token", ()))
@@ -40,12 +42,17 @@ FIRST = head(pooling=Pooling(PoolingKind.FIRST_TOKEN, (), "the first token", ())
         ("HS521", {"raised": (RaisedError("pair", INDEX_ERROR, 2),), "failed": 2}, [WARNING], [WARNING]),
         (
             "HS521",
-            {"raised": (RaisedError("batch", "ValueError: x"),), "batch_error": "ValueError: x"},
+            {"raised": (RaisedError("batch", "ValueError: x", step=RunStep.BATCH),), "batch_error": "ValueError: x"},
             [ERROR],
             [ERROR],
         ),
-        ("HS521", {"raised": (RaisedError("pipeline", "TypeError: x"),)}, [ERROR], [ERROR]),
-        ("HS521", {"raised": (RaisedError("the same input again", "ValueError: x"),)}, [ERROR], [ERROR]),
+        ("HS521", {"raised": (RaisedError("pipeline", "TypeError: x", step=RunStep.PIPELINE),)}, [ERROR], [ERROR]),
+        (
+            "HS521",
+            {"raised": (RaisedError("again", "ValueError: x", step=RunStep.AGAIN),)},
+            [ERROR],
+            [ERROR],
+        ),
         ("HS522", {"not_finite": 1}, [ERROR], [ERROR]),
         ("HS522", {"not_finite": 14, "dtype": "float16"}, [ERROR], [ERROR]),
         ("HS523", {"all_alike": True}, [WARNING], [ERROR]),
@@ -82,7 +89,9 @@ def test_the_message_quotes_the_error_and_says_on_what() -> None:
     )
     assert "3 of 14 texts raise:" in found.message
     assert INDEX_ERROR in found.message
-    loading = replace(RAN, scope=replace(RAN.scope, inputs=0), raised=(RaisedError("loading", "OSError: x"),))
+    loading = replace(
+        RAN, scope=replace(RAN.scope, inputs=0), raised=(RaisedError("loading", "OSError: x", step=RunStep.LOADING),)
+    )
     assert "loading it raises: OSError: x" in findings("HS521", subject(INFERENCE, run=loading))[0].message
 
 
@@ -116,13 +125,25 @@ def foreseen(identifier: str, severity: Severity = ERROR) -> Finding:
 )  # fmt: skip
 def test_what_is_foreseen_counts_where_it_was_seen_or_not_looked_at(identifier: str, effect: dict[str, Any]) -> None:
     found = [foreseen(identifier)]
-    assert without_unseen(found, RAN) == []
-    assert without_unseen(found, replace(RAN, **effect)) == found
-    assert without_unseen(found, None) == found
+    assert without_unseen(found, RAN, None) == []
+    assert without_unseen(found, replace(RAN, **effect), None) == found
+    assert without_unseen(found, None, None) == found
     blind = replace(RAN, batch_difference=None, longest=None)
-    assert (without_unseen(found, blind) == found) == (identifier != "HS310")
-    assert without_unseen([foreseen(identifier, NOTE)], RAN) == [foreseen(identifier, NOTE)]
-    assert without_unseen([foreseen("HS101")], RAN) == [foreseen("HS101")]
+    assert (without_unseen(found, blind, None) == found) == (identifier != "HS310")
+    assert without_unseen([foreseen(identifier, NOTE)], RAN, None) == [foreseen(identifier, NOTE)]
+    assert without_unseen([foreseen("HS101")], RAN, None) == [foreseen("HS101")]
+
+
+def test_a_run_that_tried_no_text_beyond_the_positions_says_nothing_about_length() -> None:
+    tried = replace(RAN, longest=512)
+    assert without_unseen([foreseen("HS308")], tried, 512) == [foreseen("HS308")]
+    assert without_unseen([foreseen("HS308")], tried, 511) == []
+
+
+def test_a_note_is_no_cause_and_a_rule_that_no_run_concerns_needs_none() -> None:
+    assert with_causes([foreseen("HS525"), foreseen("HS306", NOTE)])[0].message == "message"
+    assert not looks_at_run([RULES["HS102"]])
+    assert looks_at_run([RULES["HS102"], RULES["HS308"]]) and looks_at_run([RULES["HS523"]])
 
 
 def test_an_effect_names_its_causes() -> None:
