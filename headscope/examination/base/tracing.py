@@ -24,8 +24,9 @@ SIZES = (8_000_000, 50_000_000)
 """How many numbers a small model may hold. The first takes a third of the time; not every class is made so narrow."""
 
 
-_PADDED_DEPTH = 2
-"""Layers of the model in which padding is measured: in one, what it does to other positions can't reach the first."""
+_PADDED_DEPTH, _PADDED_SIZES = 2, (*SIZES, 200_000_000)
+"""Layers of the model in which padding is measured: in one, what it does to other positions can't reach the first. Some
+classes have no two layers of fewer numbers than the last of the sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
     if getattr(text_config_of(choice.config), "pad_token_id", None) is None:
         return unmeasured_effects("no pad token is set")  # however small a model of the class can be made
     found: tuple[PaddingEffect, ...] = ()
-    for most in SIZES:
+    for most in _PADDED_SIZES:
         found = _padding_effects(choice, most)
         if all(effect.changes is not None for effect in found):
             break

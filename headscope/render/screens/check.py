@@ -63,8 +63,7 @@ def tally_words(result: CheckResult) -> str:
 def _unread(result: CheckResult) -> str:
     """What a verdict before inference says nothing about."""
     if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT:
-        is_told = "snapshot" in result.scope.run_reason  # which is in the same line
-        return "" if is_told else "; weights not read (snapshot)"
+        return "" if result.scope.run_reason else "; weights not read (snapshot)"  # the reason is in the same line
     is_unread = result.not_read and result.profile is Profile.INFERENCE
     return f"; not read: {' and '.join(result.not_read)}" if is_unread else ""
 
