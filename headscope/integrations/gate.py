@@ -33,7 +33,8 @@ class GateOptions(TypedDict, total=False):
     `on_fail` and `on_undetermined` are `raise` (default for failures) or `warn`; `select` and `ignore` are as for
     `headscope.check`, and so are `loaded_from`, `loading_info` and `example_inputs`. `verify_saves` compares each save
     (default), only its head (`"head"`), or none; with `"reload"` each is also loaded in a fresh process, which
-    `Trainer`'s callback otherwise does once, at the end. `stop_at_bad_save` raises CheckFailed immediately for a bad one.
+    `Trainer`'s callback otherwise does once, at the end. `stop_at_bad_save` raises CheckFailed immediately for a bad
+    one.
     """
 
     on_fail: Reaction

@@ -189,7 +189,7 @@ def _with_other_tokens(reading: _Reading, model: nn.Module, compared: set[int]) 
     """What a token that the code compares ids with contradicts, if no traced text holds it; "" for nothing."""
     probe = reading.probe
     ids = probe.inputs.get("input_ids")
-    held = set(ids.unique().tolist()) if isinstance(ids, torch.Tensor) else set()
+    held = set(ids.flatten().tolist()) if isinstance(ids, torch.Tensor) else set()
     for token in sorted(compared - held)[:_MOST_COMPARED] if held else ():
         if fault := _fault_on(reading, model, probe.with_token(token)):
             return f"for texts with the token {token}, the forward {fault}"
