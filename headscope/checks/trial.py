@@ -22,7 +22,7 @@ _OF_MORE = {
     RunStep.CHANGED: "text with other words raises",
     RunStep.LONG: "a long text can't be encoded",
 }
-"""What a run does beyond single inputs, and what is said where it fails there."""
+"""What a run does beyond single inputs, and the words for a failure there."""
 
 
 def _run_of(subject: Subject) -> RunTrial:

@@ -121,6 +121,7 @@ def schema() -> pyarrow.Schema:
             'pip install "headscope[parquet]", or name a file such as rows.jsonl with -o',
         ) from err
     types = {str: pyarrow.string(), Verdict: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
+    types[bool] = pyarrow.bool_()
 
     def arrow_type(hint: Any) -> pyarrow.DataType:
         if get_origin(hint) is tuple:

@@ -87,7 +87,7 @@ def _unasked_and_too_large(examined: Examined, request: Request) -> str:
 
 
 def too_large(size: int) -> str:
-    """Why weights of so many bytes don't fit into the free memory; "" where they do."""
+    """Why weights of that many bytes don't fit into the free memory; "" where they do."""
     import psutil
 
     free = psutil.virtual_memory().available
@@ -97,7 +97,7 @@ def too_large(size: int) -> str:
 
 
 def with_run(subject: Subject, found: RunTrial | str, *, is_wanted: bool) -> Subject:
-    """The subject with what its model did when it was called, or why it wasn't: a gap if a run was asked for."""
+    """The subject with what its model did when it was called, or why it wasn't: a gap if somebody wanted the run."""
     if isinstance(found, RunTrial):
         return replace(subject, run=found)
     gap = Gap("run", f"the model was not run: {found}")

@@ -61,7 +61,7 @@ class ScoreComparison:
     differing: int = 0
     """On how many of them the scores differ by more than rounding explains."""
     largest: float | None = None
-    """The largest difference of a score; null where nothing was compared, or one of two scores is no finite number."""
+    """The largest difference of a score; null where nothing was compared, or one of two scores isn't finite."""
     bound: float = 0.0
     """The difference that rounding explains."""
     live_error: str = ""

@@ -112,7 +112,7 @@ class ProbeBatch:
         return torch.where(kept.to(ids.device), ids, pad)
 
     def with_token(self, token: int) -> "ProbeBatch":
-        """The same texts with a token amid every other one of them; unchanged without token IDs of its own."""
+        """The same texts with a token amid every other one of them; unchanged where the caller gave them."""
         ids = self.inputs.get("input_ids")
         if not isinstance(ids, torch.Tensor) or ids.shape[:2] != (self.batch, self.length) or "input_ids" in self.given:
             return self

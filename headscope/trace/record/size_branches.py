@@ -26,7 +26,7 @@ _COMPARISONS = frozenset(
     | {f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "contains")}
 )
 _FEW = 16
-"""A tensor of at most so many whole numbers is a list of tokens that others are compared with."""
+"""A tensor of at most that many whole numbers is a list of tokens that others are compared with."""
 Decision = Callable[[int, int], Any]
 """What follows from the batch and the length: a size, or the truth of a comparison."""
 
