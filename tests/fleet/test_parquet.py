@@ -27,12 +27,12 @@ TEXTS = ("reference", "commit", "revision", "kind", "format", "model_type", "cla
          "dtype", "profile", "not_determined", "not_run", "reason", "schema_version",
          "verdict")  # fmt: skip
 COUNTS = ("num_labels", "new", "new_in_head", "mismatched", "unused", "head_parameters", "parameters", "bytes_read",
-          "bytes_total", "requests", "run")  # fmt: skip
+          "bytes_total", "requests")  # fmt: skip
 TYPES = (
     {name: pyarrow.string() for name in TEXTS}
     | {name: pyarrow.int64() for name in COUNTS}
     | {name: pyarrow.list_(pyarrow.string()) for name in ("labels", "findings", "not_checked")}
-    | {"seconds": pyarrow.float64()}
+    | {"seconds": pyarrow.float64(), "run": pyarrow.bool_()}
 )
 
 
