@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import UsageError
-from headscope.examination.base.assembly import checkpoint_facts, join_head
+from headscope.examination.base.assembly import checkpoint_facts, join_head, with_saved_class
 from headscope.examination.base.configuration import built_facts, with_purpose, with_tables
 from headscope.examination.base.environment import environment
 from headscope.examination.base.request import ModuleRequest
@@ -222,6 +222,7 @@ def with_origin(seen: LiveModel, origin: LoadOrigin) -> Report:
     return replace(
         report,
         checkpoint=replace(checkpoint_facts(origin.manifest), kind=CheckpointKind.MEMORY),
+        model=with_saved_class(report.model, origin.manifest),
         notes=(
             sentence,
             *(raised if mismatched else ()),
