@@ -387,7 +387,7 @@ def unplaced_weights(this: Rule, subject: Subject) -> Findings:
     """Tensors that no class of the family takes and that are no buffer and no state of a training."""
     report = subject.report
     elsewhere = set(_same_as_classifier(subject) if report.head is not None else ())
-    found = [item for item in find_without_place(report) if not elsewhere.issuperset(item.tensors)]
+    found = [item for item in find_without_place(report) if elsewhere.isdisjoint(item.tensors)]
     keys = [key for item in found for key in item.tensors]
     if keys:
         yield this.find(

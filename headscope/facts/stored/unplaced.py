@@ -9,7 +9,7 @@ from itertools import islice
 from headscope.facts.counting import counted
 
 _MOST_MODULES = 5
-Shapes = Mapping[str, tuple[int, ...]]
+_Shapes = Mapping[str, tuple[int, ...]]
 _OF_A_LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
@@ -74,7 +74,7 @@ def keys_by_module(keys: Iterable[str], known: Iterable[str]) -> dict[str, list[
     return found
 
 
-def look_of(module: str, shapes: Shapes) -> str:
+def look_of(module: str, shapes: _Shapes) -> str:
     """What a module's tensors look like, such as "an LSTM over the positions, 32 -> 16"; "" where nothing tells."""
     inside = {name.removeprefix(f"{module}."): shape for name, shape in sorted(shapes.items())}
     found = next((look for look in (look(inside) for look in _LOOKS) if look), "")
@@ -85,14 +85,14 @@ def look_of(module: str, shapes: Shapes) -> str:
 _GATES = {4: "an LSTM", 3: "a GRU", 1: "a recurrent layer"}
 
 
-def _recurrent_layer(shapes: Shapes) -> str:
+def _recurrent_layer(shapes: _Shapes) -> str:
     found = [shape for name, shape in shapes.items() if re.search(r"weight_[ih]h_l0$", name) and len(shape) == 2]
     gates = found[0][0] // found[0][1] if len(found) == 2 and found[0][1] else 0  # first that of the hidden state
     both = " in both directions" if any(name.endswith("_reverse") for name in shapes) else ""
     return f"{_GATES[gates]} over the positions{both}, {found[1][1]} -> {found[0][1]}" if gates in _GATES else ""
 
 
-def _label_transitions(shapes: Shapes) -> str:
+def _label_transitions(shapes: _Shapes) -> str:
     square = [shape for name, shape in shapes.items() if len(shape) == 2 and shape[0] == shape[1] and "trans" in name]
     return f"a CRF over {counted(square[0][0], 'label')}" if square else ""
 
@@ -100,7 +100,7 @@ def _label_transitions(shapes: Shapes) -> str:
 _ATTENTION = re.compile(r"in_proj_weight|(^|[._])(q|k|v|query|key|value)(_proj|_lin)?\.|attn|attention", re.IGNORECASE)
 
 
-def _attention_layers(shapes: Shapes) -> str:
+def _attention_layers(shapes: _Shapes) -> str:
     layers = {match.group() for name in shapes if (match := re.search(r"(^|\.)\d+\.", name))}
     if not any(_ATTENTION.search(name) for name in shapes):
         return ""
@@ -111,7 +111,7 @@ _MOST_LAYERS = 4
 _KINDS = {2: "linear layer", 3: "convolution", 4: "convolution", 5: "convolution"}
 
 
-def _linear_layers(shapes: Shapes) -> str:
+def _linear_layers(shapes: _Shapes) -> str:
     """Matrices and kernels in the order of their names, each with its sizes."""
     found = [(name, shape) for name, shape in shapes.items() if len(shape) in _KINDS]
     if not found or len(found) > _MOST_LAYERS:
@@ -121,7 +121,7 @@ def _linear_layers(shapes: Shapes) -> str:
     return f"{counted(len(found), kind)}: {each}" if kind != "embedding" else f"an embedding of {found[0][1][0]} rows"
 
 
-def _single_numbers(shapes: Shapes) -> str:
+def _single_numbers(shapes: _Shapes) -> str:
     """Tensors without a matrix: a norm, statistics of a score, or just numbers."""
     names = {name.rpartition(".")[2] for name in shapes}
     sizes = [shape[0] if shape else 1 for shape in shapes.values() if len(shape) < 2]
@@ -133,6 +133,6 @@ def _single_numbers(shapes: Shapes) -> str:
     return f"a norm of {counted(sizes[0], 'feature')}" if is_norm else counted(sum(sizes), "number")
 
 
-_LOOKS: tuple[Callable[[Shapes], str], ...] = (
+_LOOKS: tuple[Callable[[_Shapes], str], ...] = (
     _recurrent_layer, _label_transitions, _attention_layers, _linear_layers, _single_numbers,
 )  # fmt: skip

@@ -197,9 +197,10 @@ class WeightDiff:
         shapes = {item.key: item.shape for item in self.unused_tensors}
         known = [item.name for item in self.parameters]
         return tuple(
-            Unplaced(module, tuple(some), reason, what or look_of(module, {key: shapes.get(key, ()) for key in some}))
+            Unplaced(module, tuple(some), reason, what or (look_of(module, own) if len(own) == len(some) else ""))
             for (reason, what), keys in by_reason.items()
             for module, some in keys_by_module(keys, known).items()
+            for own in ({key: shapes[key] for key in some if key in shapes},)
         )
 
     @property

@@ -255,7 +255,7 @@ def _refuse_other_scores(config: dict[str, Any], model_type: str) -> None:
 def _has_own_classes(cls: type[PreTrainedModel], model_type: str, config: dict[str, Any]) -> bool:
     source = _config_source(cls, model_type, config)
     built = [_configured(source.config_class, source.values, ModelRequest(count)) for count in (5, 7)]
-    few, more = (shapes_of_class(cls, shallow_config(item)) for item in built)
+    few, more = (shapes_of_class(cls, shallow_config(item)) or shapes_of_class(cls, item) for item in built)
     return few is not None and few != more
 
 

@@ -66,7 +66,7 @@ def describe_unused(
             reason = UnplacedReason.OTHER_TOWER if is_base else UnplacedReason.PRETRAINING_HEAD
             described = owner.word, (owner.name,), reason
         elif _is_computed(key, header) or family.computes(key, shape):
-            described = "buffer that Transformers computes", (), UnplacedReason.OLDER_VERSION
+            described = "buffers that Transformers computes", (), UnplacedReason.OLDER_VERSION
         else:
             word = rest.word_of(key, shape)
             described = word, (), UnplacedReason.TRAINING_STATE if word else UnplacedReason.UNKNOWN
@@ -170,8 +170,8 @@ def _owners(cls: type[PreTrainedModel], shallow: Any) -> Iterator[_Owner]:
     """The base models of the family's classes, then those classes, which own what their base model does not."""
     named = [pair for pair in siblings_with_heads(str(shallow.model_type)) if pair[0] != cls.__name__]
     built = [(word, relative) for name, word in named for relative in _built(name, shallow)]
-    for _, relative in built:
-        if relative.base_model is not relative:
+    for word, relative in built:
+        if word == _BASE or relative.base_model is not relative:
             yield _owner(_BASE, relative.base_model, f"{relative.base_model_prefix}.")
     for word, relative in built:
         yield _owner(word, relative)
