@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 import transformers
+from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.facts import TensorHeader, UnusedGroup
@@ -55,97 +55,61 @@ def describe_unused(
     if not unused:
         return ()
     known = {header.key: header for header in headers}
-    family, rest = _Family(type(model), shallow_config(model.config)), _Rest(model)
+    shapes = {key: known[key].shape if key in known else None for key in unused}
+    shallow = shallow_config(model.config)
+    owners = _owners_of(type(model), shallow)
+    if not all(any(owner.owns(*item) for owner in owners) for item in shapes.items()):
+        owners = (*owners, *_other_owners(type(model), shallow))
+    own = _own_shapes(model)
     groups: dict[tuple[str, tuple[str, ...], UnplacedReason], list[str]] = {}
-    for key in unused:
-        header = known.get(key)
-        shape = header.shape if header else None
-        owner = family.owner_of(key, shape)
+    described: tuple[str, tuple[str, ...], UnplacedReason]
+    for key, shape in shapes.items():
+        owner = next((owner for owner in owners if owner.owns(key, shape)), None)
         if owner is not None:
-            is_base = owner.word == _BASE
-            reason = UnplacedReason.OTHER_TOWER if is_base else UnplacedReason.PRETRAINING_HEAD
+            reason = UnplacedReason.OTHER_TOWER if owner.word == _BASE else UnplacedReason.PRETRAINING_HEAD
             described = owner.word, (owner.name,), reason
-        elif _is_computed(key, header) or family.computes(key, shape):
+        elif _is_old_buffer(key, known.get(key)) or any(of_any_layer(key) in item.computed for item in owners):
             described = "buffers that Transformers computes", (), UnplacedReason.OLDER_VERSION
         else:
-            word = rest.word_of(key, shape)
+            word = _training_state(key, shape, own)
             described = word, (), UnplacedReason.TRAINING_STATE if word else UnplacedReason.UNKNOWN
         groups.setdefault(described, []).append(key)
     return tuple(UnusedGroup(tuple(keys), *described) for described, keys in groups.items())
 
 
 _WHOLE = ("int64", "int32", "int16", "bool")
-_COMPUTED = re.compile(
-    r"(^|\.)(masked_bias|position_ids|inv_freq|relative_position_index|relative_coords_table|token_type_ids)$"
-)
+_OLD = re.compile(r"(^|\.)(masked_bias|position_ids|inv_freq|relative_(position_index|coords_table)|token_type_ids)$")
 """Buffers that earlier versions of Transformers saved: no class of today has the names of those that it dropped."""
 _MASK = re.compile(r"(^|\.)(attn|attention|self_attn)\.bias$")
-
-
-def _is_computed(key: str, header: TensorHeader | None) -> bool:
-    """Whether a tensor is a buffer of an earlier version, or whole numbers: indices and counts, computed again."""
-    if header is not None and header.dtype in _WHOLE:
-        return True
-    is_mask = header is not None and len(header.shape) == 4 and header.shape[:2] == (1, 1)
-    return _COMPUTED.search(key) is not None or (is_mask and _MASK.search(key) is not None)
-
-
-class _Family:
-    """What the classes of a family own, the mapped ones first; others of their modeling file are built when needed."""
-
-    def __init__(self, cls: type[PreTrainedModel], shallow: Any) -> None:
-        self._cls, self._shallow = cls, shallow
-        self._mapped = _owners_of(cls, shallow)
-
-    @cached_property
-    def _others(self) -> tuple[_Owner, ...]:
-        return tuple(_other_owners(self._cls, self._shallow))
-
-    def owner_of(self, key: str, shape: tuple[int, ...] | None) -> _Owner | None:
-        """The class that would have used a key; None for none."""
-        mapped = next((owner for owner in self._mapped if owner.owns(key, shape)), None)
-        return mapped or next((owner for owner in self._others if owner.owns(key, shape)), None)
-
-    def computes(self, key: str, shape: tuple[int, ...] | None) -> bool:
-        """Whether a key is that of a buffer that a class computes: by its whole name, or by its last part and rank."""
-        for owner in (*self._mapped, *self._others):
-            if of_any_layer(key) in owner.computed:
-                return True
-            last = key.rpartition(".")[2]
-            same = {len(own) for name, some in owner.computed.items() if name.endswith(last) for own in some}
-            if shape is not None and last not in ("weight", "bias") and len(shape) in same:
-                return True
-        return False
-
-
 _STATE = re.compile(r"^(optimizer|optim|exp_avg(_sq)?|momentum_buffer|(lr_)?scheduler|(grad_)?scaler|_extra_state)$")
 _LOSS = re.compile(r"^(\w+_)?(loss|criterion)(_\w+)?$|^(class_weights?|pos_weight)$")
 _TWIN = re.compile(r"^(\w+_)?(ema|shadow|teacher|momentum|averaged)(_\w+)?$")
 
 
-class _Rest:
-    """Keys that no class has: those of a training's state are known by their names, copies by the model's own too."""
+def _is_old_buffer(key: str, header: TensorHeader | None) -> bool:
+    """Whether a tensor is a buffer of an earlier version, or whole numbers: indices and counts, computed again."""
+    if header is None:
+        return _OLD.search(key) is not None
+    is_mask = len(header.shape) == 4 and header.shape[:2] == (1, 1) and _MASK.search(key) is not None
+    return header.dtype in _WHOLE or is_mask or _OLD.search(key) is not None
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        own = {name: tuple(item.shape) for name, item in model.state_dict().items()}
-        prefix = f"{model.base_model_prefix}."
-        self._own = own | {name.removeprefix(prefix): shape for name, shape in own.items()}
 
-    def word_of(self, key: str, shape: tuple[int, ...] | None) -> str:
-        """What a tensor of a training's state is; "" for any other."""
-        parts = key.split(".")
-        if any(map(_STATE.search, parts)):
-            return "state of an optimizer"
-        if shape is not None and len(shape) < 2 and any(map(_LOSS.search, parts)):
-            return "weights of a loss"
-        if any(_TWIN.search(part) and self._is_own(parts[at + 1 :], shape) for at, part in enumerate(parts)):
-            return "copy of the model that training keeps"
-        return ""
+def _own_shapes(model: PreTrainedModel) -> dict[str, tuple[int, ...]]:
+    """The shapes of the model's own tensors, by their names with and without the prefix of the base model."""
+    own = {name: tuple(item.shape) for name, item in model.state_dict().items()}
+    return own | {name.removeprefix(f"{model.base_model_prefix}."): shape for name, shape in own.items()}
 
-    def _is_own(self, parts: list[str], shape: tuple[int, ...] | None) -> bool:
-        """Whether the end of a key is the name of one of the model's tensors, of the same shape."""
-        names = (".".join(parts[at:]) for at in range(min(len(parts), 3)))
-        return any(name in self._own and shape in (None, self._own[name]) for name in names)
+
+def _training_state(key: str, shape: tuple[int, ...] | None, own: Mapping[str, tuple[int, ...]]) -> str:
+    """What a tensor of a training's state is; "" for any other. A copy has the name and shape of the model's own."""
+    parts = key.split(".")
+    if any(map(_STATE.search, parts)):
+        return "state of an optimizer"
+    if shape is not None and len(shape) < 2 and any(map(_LOSS.search, parts)):
+        return "weights of a loss"
+    starts = [at + 1 for at, part in enumerate(parts) if _TWIN.search(part)]
+    ends = [".".join(parts[at:]) for start in starts for at in range(start, start + 3)]
+    return "copy of the model that training keeps" if any(own.get(end) == shape is not None for end in ends) else ""
 
 
 _KNOWN = Recent(most=8)
@@ -185,17 +149,12 @@ def _other_owners(cls: type[PreTrainedModel], shallow: Any) -> Iterator[_Owner]:
     files = {item.__module__ for item in relatives if item.__module__.startswith("transformers.models.")}
     for file in sorted(files):
         for name, item in vars(sys.modules[file]).items():
-            if (
-                isinstance(item, type)
-                and issubclass(item, PreTrainedModel)
-                and item.__module__ == file
-                and name not in known
-            ):
-                for relative in _built(name, shallow, item):
-                    yield _owner(_BASE if relative.base_model is relative else f"head of {name}", relative)
+            is_class = isinstance(item, type) and issubclass(item, PreTrainedModel) and item.__module__ == file
+            for relative in _built(name, shallow, item) if is_class and name not in known else ():
+                yield _owner(_BASE if relative.base_model is relative else f"head of {name}", relative)
 
 
-def _owner(word: str, model: PreTrainedModel, prefix: str = "") -> _Owner:
+def _owner(word: str, model: nn.Module, prefix: str = "") -> _Owner:
     """A class's tensors: as it saves them and, for a base model, with the `prefix` that classes with a head give."""
     saved, computed = _shapes_of(model.state_dict().items()), _shapes_of(model.named_buffers())
     computed = {name: shapes for name, shapes in computed.items() if name not in saved}
