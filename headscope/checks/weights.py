@@ -384,7 +384,7 @@ def base_dropped(this: Rule, subject: Subject) -> Findings:
 
 @rule("HS112", "unplaced-weights", "Weights of the checkpoint find no place")
 def unplaced_weights(this: Rule, subject: Subject) -> Findings:
-    """Tensors that no class of the family takes and that are no buffer and no state of a training."""
+    """Tensors that no class of the family takes: neither a buffer nor a state of a training."""
     report = subject.report
     elsewhere = set(_same_as_classifier(subject) if report.head is not None else ())
     found = [item for item in find_without_place(report) if elsewhere.isdisjoint(item.tensors)]

@@ -238,7 +238,7 @@ def _class_of(config: dict[str, Any], model_type: str, task: Task | None, keys: 
 
 
 def _refuse_other_scores(config: dict[str, Any], model_type: str) -> None:
-    """Raises Unsupported where a checkpoint names a class with scores of its own that headscope has no task for.
+    """Raises Unsupported where a checkpoint names a class with scores that headscope has no task for.
 
     The head of another class of the family would be new, and nobody's. Its tensors depend on the class count, unlike
     those of a class for pretraining.
