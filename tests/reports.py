@@ -32,6 +32,7 @@ from headscope.facts import (
     WeightsFormat,
     Where,
 )
+from headscope.facts.stored.unplaced import UnplacedReason
 
 ENVIRONMENT = Environment("3.11.9", "2.13.0", "5.23.0", "2.4.0", "0.8.0")
 LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED
@@ -365,7 +366,7 @@ def gpt2() -> Report:
         unused=unused,
         tied=(),
         renamed=renames_of(base),
-        unused_groups=(UnusedGroup(unused, ""),),
+        unused_groups=(UnusedGroup(unused, "buffers that Transformers computes", reason=UnplacedReason.OLDER_VERSION),),
         parameters=(*base, origin("score.weight", (3, 768), NEW, (), False)),
         unused_tensors=tuple(
             TensorHeader(key, "float32", (1, 1, 1024 if key != unused[7] else 512, 1024)) for key in unused

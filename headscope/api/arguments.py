@@ -95,10 +95,19 @@ class CountOption(TypedDict, total=False):
     num_labels: Annotated[int | None, "Number of classes (default: from the config); 1 means regression."]
 
 
-class ClassOptions(TypedDict, total=False):
+class ModelClassOption(TypedDict, total=False):
     """Which class is built."""
 
-    model_class: Annotated[str | None, "A class of Transformers, such as `BertForSequenceClassification`."]
+    model_class: Annotated[
+        str | None,
+        "A class of Transformers, such as `BertForSequenceClassification`; or your own, `file.py:Class` or "
+        "`package.module:Class`, whose code runs.",
+    ]
+
+
+class ClassOptions(ModelClassOption, total=False):
+    """Whose code builds it."""
+
     trust_remote_code: Annotated[bool, "Run model code that comes with the checkpoint."]
 
 

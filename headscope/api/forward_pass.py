@@ -287,10 +287,18 @@ def _report(report: Report, device: str, observation: Observation, material: Mat
 
 
 def _warnings(report: Report, device: str, observation: Observation) -> tuple[str, ...]:
+    from headscope.render.parts.verdict import unplaced_clauses
+
+    unplaced = tuple(unplaced_clauses(report))
     if device == _META:
-        return ()
+        return unplaced
     is_live = report.checkpoint.kind is CheckpointKind.MEMORY
-    return (*_untrained(report), *(() if is_live else _made_up(observation)), *_not_by_label(report, observation))
+    return (
+        *unplaced,
+        *_untrained(report),
+        *(() if is_live else _made_up(observation)),
+        *_not_by_label(report, observation),
+    )
 
 
 def _not_by_label(report: Report, observation: Observation) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from headscope.checks.values import what_fails
 from headscope.facts import Severity
 from headscope.facts.counting import counted, few_of, verb
 from headscope.facts.results.verification import LoadedModel, ScoreComparison, TensorCheck, TensorStatus
+from headscope.facts.stored.unplaced import UnplacedReason, describe_unplaced
 
 _FINISHED = "Load the weights of a finished save: gather sharded weights first, and check the file for NaN."
 _LOAD_AGAIN = "Load it with the class that the checkpoint names, and compare again."
@@ -138,6 +139,24 @@ def _base_dropped(this: Rule, loaded: LoadedModel) -> Findings:
             f"lacks: {few_of(tensor_names(found))}: the loaded model computes something else.",
             "Load it with the class and the configuration that it was saved with, and compare again.",
             tensor_names(found),
+        )
+
+
+@rule("HS724", "loaded-unplaced", "The load dropped weights that find no place", command="verify")
+def _unplaced(this: Rule, loaded: LoadedModel) -> Findings:
+    """The checkpoint holds weights that no class of the family takes: the saved model may have computed with them."""
+    told = {item.name for item in loaded.of(TensorStatus.DROPPED) if item.is_head or item.is_live}
+    found = [
+        item for item in loaded.unplaced if item.reason is UnplacedReason.UNKNOWN and told.isdisjoint(item.tensors)
+    ]
+    keys = [key for item in found for key in item.tensors]
+    if keys:
+        yield this.find(
+            Severity.ERROR,
+            f"{counted(len(keys), 'tensor')} of the checkpoint {verb(len(keys), 'finds', 'find')} no place in "
+            f"{loaded.class_name}: {describe_unplaced(found)}. The model that was saved may have computed with them.",
+            "Load it with the class that it was saved from, and compare again: --model-class FILE.py:CLASS.",
+            keys,
         )
 
 

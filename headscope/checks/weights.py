@@ -20,12 +20,12 @@ from headscope.checks.rule import (
 from headscope.facts import AdapterFault, HeadParameter, ParameterStatus, Profile, Severity, TensorKind, WeightsFormat
 from headscope.facts.counting import counted, few_of, verb
 from headscope.facts.results.check import Subject
-from headscope.facts.results.report import find_missing
+from headscope.facts.results.report import find_missing, find_without_place, names_mismatch
 from headscope.facts.stored.adapter import describe_fault
+from headscope.facts.stored.unplaced import describe_unplaced
 
 _NEW = (ParameterStatus.NEW, ParameterStatus.IGNORED)
 _LOST = (*_NEW, ParameterStatus.MISMATCHED)
-_MANY = 0.5
 
 
 @rule("HS101", "base-weights-missing", "Weights of the base model are new", needs=("checkpoint",))
@@ -53,14 +53,13 @@ def _missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> 
     if not missing:
         return
     weights = subject.report.weights
-    base = sum(1 for item in weights.parameters if item.in_base and not item.is_buffer)
     outside = f"{counted(len(missing), 'tensor')} outside the head"
     message = f"{outside} {verb(len(missing))} newly initialized: {few_of(missing)}."
     if is_live_subject(subject):
         was = verb(len(missing), "was", "were")
         message = f"{outside} {was} not loaded from the checkpoint: {few_of(missing)}."
     remedy = "Use the checkpoint that holds them, or the class it was saved from (--model-class)."
-    if weights.unused and len(missing) >= _MANY * max(base, 1):
+    if weights.unused and names_mismatch(subject.report):
         message += (
             f" At the same time {len(weights.unused):,} checkpoint tensors find no place, the first is "
             f"{weights.unused[0]}: the names don't match, often because of a wrong prefix or another class."
@@ -265,23 +264,29 @@ def unused_weights_new(this: Rule, subject: Subject) -> Findings:
 def classifier_unused(this: Rule, subject: Subject) -> Findings:
     """The classifier is new while an unused checkpoint tensor of no known other head has just its shape."""
     last = classifier_of(subject)
-    if last is None or last.status not in _LOST or unless_repaired(subject, [last.name], ""):
-        return
-    weights = subject.report.weights
-    of_others = {key for group in weights.unused_groups if group.description for key in group.keys}
-    others = {(_tail(item.name), item.shape) for item in weights.parameters if item.name != last.name}
-    same = [
-        item.key
-        for item in weights.unused_tensors
-        if item.shape == last.shape and item.key not in of_others and (_tail(item.key), item.shape) not in others
-    ]
-    if same and len(last.shape) > 1:
+    same = _same_as_classifier(subject)
+    if last is not None and same:
         yield this.find(
             Severity.WARNING,
             f"{last.name} is new, but the checkpoint holds {few_of(same)} of the same shape, which is not loaded.",
             "If that is the classifier, load the class it was saved from, or rename the tensor.",
             same,
         )
+
+
+def _same_as_classifier(subject: Subject) -> list[str]:
+    """Unused tensors of no known other head that have just the shape of a classifier that is new."""
+    last = classifier_of(subject)
+    if last is None or len(last.shape) < 2 or last.status not in _LOST or unless_repaired(subject, [last.name], ""):
+        return []
+    weights = subject.report.weights
+    of_others = {key for group in weights.unused_groups if group.description for key in group.keys}
+    others = {(_tail(item.name), item.shape) for item in weights.parameters if item.name != last.name}
+    return [
+        item.key
+        for item in weights.unused_tensors
+        if item.shape == last.shape and item.key not in of_others and (_tail(item.key), item.shape) not in others
+    ]
 
 
 def _tail(name: str) -> str:
@@ -375,6 +380,47 @@ def base_dropped(this: Rule, subject: Subject) -> Findings:
             "num_hidden_layers), its biases, its parts.",
             group.keys,
         )
+
+
+@rule("HS112", "unplaced-weights", "Weights of the checkpoint find no place")
+def unplaced_weights(this: Rule, subject: Subject) -> Findings:
+    """Tensors that no class of the family takes: neither a buffer nor a state of a training."""
+    report = subject.report
+    elsewhere = set(_same_as_classifier(subject) if report.head is not None else ())
+    found = [item for item in find_without_place(report) if elsewhere.isdisjoint(item.tensors)]
+    keys = [key for item in found for key in item.tensors]
+    if keys:
+        yield this.find(
+            severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            f"{counted(len(keys), 'tensor')} of the checkpoint {verb(len(keys), 'finds', 'find')} no place in "
+            f"{report.model.class_name}: {describe_unplaced(found)}. No class of the family has them, so the model "
+            "that was saved may have computed with them, and its scores would be others.",
+            _HOW_TO_GIVE_CODE,
+            keys,
+        )
+
+
+_HOW_TO_GIVE_CODE = (
+    "Give the code of the class that was saved: --model-class FILE.py:CLASS, or --trust-remote-code where config.json "
+    "has an auto_map."
+)
+
+
+@rule("HS113", "own-class", "The saved class is not one of Transformers")
+def own_class(this: Rule, subject: Subject) -> Findings:
+    """A class in `architectures` that Transformers lacks: what it computes is known from its code alone."""
+    model = subject.report.model
+    if not model.is_saved_by_own_code:
+        return
+    what = (
+        f"config.json names {model.saved_class}, a class that Transformers doesn't have; it is loaded as "
+        f"{model.class_name}"
+    )
+    if subject.profile is Profile.INFERENCE:
+        raise NotKnown(
+            f"{what}, and what {model.saved_class} computes is in its code. {_HOW_TO_GIVE_CODE}", Severity.ERROR
+        )
+    yield this.find(Severity.NOTE, f"{what}.", _HOW_TO_GIVE_CODE)
 
 
 @rule("HS108", "pickled-weights", "The weights are a pickle")

@@ -86,7 +86,7 @@ ModelClass = Annotated[
     str | None,
     option(
         "--model-class",
-        "A model class of Transformers (default: from the task).",
+        "A model class of Transformers (default: from the task), or your own, whose code runs: FILE.py:CLASS.",
         "CLASS",
         panel=_WHAT,
         autocompletion=complete_class,

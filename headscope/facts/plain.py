@@ -111,9 +111,17 @@ def _fact_of(kind: Any, stored: Any) -> Any:
     hints = _hints(kind)
     if isinstance(stored, dict):
         stored = _in_order(kind, stored)
-    if not isinstance(stored, list) or len(stored) != len(hints):
+    if not isinstance(stored, list) or not len(hints) - _defaults_at_end(kind) <= len(stored) <= len(hints):
         raise TypeError(f"{kind.__name__} does not fit")
-    return kind(**{name: _restored(hint, item) for (name, hint), item in zip(hints.items(), stored, strict=True)})
+    return kind(**{name: _restored(hint, item) for (name, hint), item in zip(hints.items(), stored, strict=False)})
+
+
+@cache
+def _defaults_at_end(kind: Any) -> int:
+    """How many of the last fields have a default: what was stored before they were added lacks them."""
+    fields = [item for item in dataclasses.fields(kind) if item.name in _hints(kind)]
+    without = [item.default is item.default_factory is dataclasses.MISSING for item in reversed(fields)]
+    return (*without, True).index(True)
 
 
 def _in_order(kind: Any, named: dict[str, Any]) -> list[Any]:

@@ -17,6 +17,7 @@ from headscope.examination.trial.deciding import too_large, why_not_run, with_ru
 from headscope.facts import CheckpointKind, ParameterStatus, Profile, Report, Severity
 from headscope.facts.counting import told_gaps
 from headscope.facts.results.check import CheckResult, Subject, Verdict
+from headscope.facts.results.report import find_without_place
 from headscope.facts.results.scan import Cause, ScanRow
 from headscope.facts.stored.states import error_line
 from headscope.facts.stored.weights import NEW_AT_LOAD
@@ -89,6 +90,8 @@ def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
         new_in_head=_new_in_head(report),
         mismatched=len(weights.mismatched),
         unused=len(weights.unused),
+        unplaced=tuple(item.name for item in find_without_place(report)),
+        saved_class=model.saved_class,
         head_parameters=model.parameters.head,
         parameters=model.parameters.total,
         profile=profile.value,

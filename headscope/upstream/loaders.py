@@ -23,7 +23,8 @@ class LoadRequest:
     """What to load: a path or a Hub ID, the keywords of `from_pretrained`, and what its configuration says.
 
     `adapter` is a PEFT adapter to put on it, `adapter_config` its configuration (or that of the checkpoint itself).
-    `num_labels` is the class count to load it with, where that isn't the configuration's.
+    `num_labels` is the class count to load it with, where that isn't the configuration's, `model_class` the class
+    to load it into, where that isn't the configuration's.
     """
 
     reference: str
@@ -33,6 +34,7 @@ class LoadRequest:
     adapter_config: Mapping[str, Any] | None = None
     sentence_class: str = ""
     num_labels: int | None = None
+    model_class: Any = None
 
 
 def load_with(loader: str, wanted: LoadRequest) -> Any:
@@ -72,7 +74,7 @@ def _function(name: str) -> Callable[[LoadRequest], Any]:
 def _transformers(wanted: LoadRequest) -> Any:
     import transformers
 
-    cls = _class_of(wanted.config, transformers)
+    cls = wanted.model_class or _class_of(wanted.config, transformers)
     model = cls.from_pretrained(wanted.reference, **_counted(wanted), **wanted.keywords)
     return _with_adapter(model, wanted)
 

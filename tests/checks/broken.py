@@ -167,6 +167,15 @@ def renamed(old: str, new: str) -> Callable[[dict[str, torch.Tensor]], dict[str,
     return lambda state: {key.replace(old, new): value for key, value in state.items()}
 
 
+def added(*names: str) -> Callable[[dict[str, torch.Tensor]], None]:
+    """An edit that puts tensors beside those of the model, which no class has."""
+
+    def edit(state: dict[str, torch.Tensor]) -> None:
+        state.update({name: torch.ones(4, 4) for name in names})
+
+    return edit
+
+
 def first_row(name: str, value: float) -> Callable[[dict[str, torch.Tensor]], None]:
     """An edit that makes a class look at nothing."""
 

@@ -24,6 +24,7 @@ from headscope.fleet.parquet import ROW_LOG, RowFolder, schema
 from headscope.fleet.table import open_table
 
 TEXTS = ("reference", "commit", "revision", "kind", "format", "model_type", "class", "task", "pooling_kind", "formula",
+         "saved_class",
          "dtype", "profile", "not_determined", "not_run", "reason", "schema_version",
          "verdict")  # fmt: skip
 COUNTS = ("num_labels", "new", "new_in_head", "mismatched", "unused", "head_parameters", "parameters", "bytes_read",
@@ -31,7 +32,7 @@ COUNTS = ("num_labels", "new", "new_in_head", "mismatched", "unused", "head_para
 TYPES = (
     {name: pyarrow.string() for name in TEXTS}
     | {name: pyarrow.int64() for name in COUNTS}
-    | {name: pyarrow.list_(pyarrow.string()) for name in ("labels", "findings", "not_checked")}
+    | {name: pyarrow.list_(pyarrow.string()) for name in ("labels", "findings", "not_checked", "unplaced")}
     | {"seconds": pyarrow.float64(), "run": pyarrow.bool_()}
 )
 

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Unpack, overload
 
-from headscope.api.arguments import AdapterOption, CacheOptions, PlaceOptions, RuleOptions, use_case
+from headscope.api.arguments import AdapterOption, CacheOptions, ModelClassOption, PlaceOptions, RuleOptions, use_case
 from headscope.api.loaded.trial_process import beside_fresh_load
 from headscope.api.options import make_request, options_of, read_selection
 from headscope.api.results.shown import Shown
@@ -39,7 +39,7 @@ class Verified(Shown, VerifyResult):
     __slots__ = ()
 
 
-class VerifyOptions(RuleOptions, PlaceOptions, AdapterOption, total=False):
+class VerifyOptions(RuleOptions, PlaceOptions, AdapterOption, ModelClassOption, total=False):
     """The options of `verify`: its rules, and where the checkpoint to compare with is."""
 
 
@@ -114,6 +114,8 @@ def verify(
             raise UsageError("loader is an option for a checkpoint, not for a model in memory", "leave it out")
         if num_labels is not None:
             raise UsageError("num_labels is an option for a checkpoint, not for a model in memory", "leave it out")
+        if options.get("model_class") is not None:
+            raise UsageError("model_class is an option for a checkpoint, not for a model in memory", "leave it out")
         if against is None:
             raise UsageError("verify needs the checkpoint that the model was loaded from", "give it as against")
         from headscope.examination.stored.verification import compare_with_checkpoint
@@ -126,7 +128,8 @@ def verify(
         return _result(compared, "memory", selection)
     if loader is not None:
         check_loader(loader)
-    source = make_request(model, place if against is None else options_of(CacheOptions, options))
+    loading = options_of(ModelClassOption, options)
+    source = make_request(model, place if against is None else options_of(CacheOptions, options) | loading)
     stored = make_request(model if against is None else against, place)
     return _result(*_loaded_apart(source, stored, loader, head_only=head, progress=progress), selection)
 
@@ -157,6 +160,8 @@ def judged(
         scope=compared.scope,
         bytes_read=compared.bytes_read,
         scores=subject.scores,
+        unplaced=subject.unplaced if isinstance(subject, LoadedModel) else (),
+        saved_class=compared.saved_class,
     )
 
 

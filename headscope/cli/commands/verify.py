@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from headscope.cli.commands.check import Written, exit_code, rules_option
 from headscope.cli.completion import complete_checkpoint, complete_severity
-from headscope.cli.options import NumLabels, Reach, check_num_labels, given_words, model_argument, option
+from headscope.cli.options import ModelClass, NumLabels, Reach, check_num_labels, given_words, model_argument, option
 from headscope.cli.output import write_screen, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
@@ -45,6 +45,7 @@ class Compare:
     head: Annotated[bool, option("--head", "Compare only the tensors of the head and those of an adapter.")] = False
     all: Annotated[bool, option("--all", "Compare every tensor and buffer (the default).")] = False
     num_labels: NumLabels = None
+    model_class: ModelClass = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ def verify_command(  # noqa: PLR0917  Typer passes every option by name
             loader=compare.loader,
             head=compare.head,
             num_labels=compare.num_labels,
+            model_class=compare.model_class,
             progress=tell,
             **rules,
             **reach.uncached(),

@@ -48,7 +48,7 @@ def assemble(  # noqa: PLR0917 - each is what one step came to
         command=command,
         environment=environment(),
         checkpoint=replace(checkpoint_facts(manifest), states=diagnosis.states),
-        model=_model_facts(choice, loaded, traced.trace, head),
+        model=with_saved_class(_model_facts(choice, loaded, traced.trace, head), manifest),
         weights=loaded.diff,
         head=head,
         notes=(
@@ -145,6 +145,14 @@ def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
         sentence_transformers=manifest.sentence,
         score_heads=score_heads_of(manifest.tensors, config),
     )
+
+
+def with_saved_class(model: ModelFacts, manifest: CheckpointManifest) -> ModelFacts:
+    """The facts on a model with the class that its checkpoint names, where that is another one."""
+    from headscope.model.classes.catalog import saved_class_of
+
+    name, is_own = saved_class_of(manifest.config, model.class_name)
+    return replace(model, saved_class=name, is_saved_by_own_code=is_own)
 
 
 def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: Head | None) -> ModelFacts:

@@ -42,6 +42,11 @@ class Request:
     take: tuple[str, ...] = ()
 
     @property
+    def runs_code(self) -> bool:
+        """Whether code runs that no key of a cache names: that of the checkpoint, or a class of the user's own."""
+        return self.trust_remote_code or ":" in (self.model_class or "")
+
+    @property
     def reference(self) -> str:
         """The checkpoint as the user named it."""
         return self.location.reference

@@ -11,7 +11,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from headscope.facts import Task
-from headscope.facts.stored.weights import DroppedGroup, of_any_layer
+from headscope.facts.stored.unplaced import of_any_layer
+from headscope.facts.stored.weights import DroppedGroup
 
 if TYPE_CHECKING:
     import torch

@@ -51,7 +51,7 @@ def examine(
     tracer = partial(trace_checkpoint, own=first, prove=request.prove)
     memory = memory or ReportMemory(open_cache(request.cache))
     # With code of the repository, a report also depends on files that no key names.
-    if request.trust_remote_code or not memory.is_open:
+    if request.runs_code or not memory.is_open:
         on_build()
         return examine_manifest(command, request, manifest, tracer, progress)
     rows = tokens_of(request, manifest)
@@ -92,7 +92,7 @@ def examine_weights(request: Request, progress: Progress | None) -> Report:
     """The examination without a trace of the head; that of a shipped structure is its report without one."""
     manifest = read_checkpoint(request, progress)
     memory = ReportMemory(open_cache(request.cache))
-    known = None if request.trust_remote_code else _shipped(request, manifest, memory, None)
+    known = None if request.runs_code else _shipped(request, manifest, memory, None)
     if known is None or known.report.notes or known.report.not_determined:  # some may be those of the trace
         return examine_manifest("diff-weights", request, manifest, None, progress).report
     return without_head(replace(known.report, command="diff-weights"))

@@ -62,7 +62,9 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     rows = tokens_of(request, manifest)
     task = None if rows else request.task or _task_of_adapter(request, manifest)
     with _telling_contents(manifest):
-        return choose(manifest.config, ModelRequest(request.num_labels, request.labels, task, named, code, rows))
+        keys = tuple(tensor.key for tensor in manifest.tensors)
+        wish = ModelRequest(request.num_labels, request.labels, task, named, code, rows, keys)
+        return choose(manifest.config, wish)
 
 
 @contextmanager

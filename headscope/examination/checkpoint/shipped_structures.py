@@ -166,7 +166,14 @@ def _remembered(answer: list[Any], manifest: CheckpointManifest, count: ClassCou
     own = [tool_version(), "inspect", store(environment()), store(checkpoint_facts(manifest))]
     found = restore(Remembered, filled([[*own, *report[len(own) :]], *rest], count.number or 0))
     labels = count.labels or found.report.model.labels or placeholders(found.report.model.num_labels)
-    model = replace(found.report.model, labels=labels, labels_are_placeholders=are_placeholders(labels))
+    # A class of one's own has tensors or a name that no entry has: every name here is one of Transformers.
+    saved = next(iter(found.report.checkpoint.architectures), None)
+    model = replace(
+        found.report.model,
+        labels=labels,
+        labels_are_placeholders=are_placeholders(labels),
+        saved_class=None if saved == found.report.model.class_name else saved,
+    )
     return replace(found, report=replace(found.report, model=model, is_shipped=True))
 
 

@@ -15,7 +15,7 @@ from headscope.examination.checkpoint.loading import choose_class
 from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
 from headscope.facts import Gap, ParameterStatus, Report
 from headscope.facts.results.check import BaseNumbers
-from headscope.facts.stored.weights import of_any_layer
+from headscope.facts.stored.unplaced import of_any_layer
 
 if TYPE_CHECKING:
     import torch

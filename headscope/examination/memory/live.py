@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import UsageError
-from headscope.examination.base.assembly import checkpoint_facts, join_head
+from headscope.examination.base.assembly import checkpoint_facts, join_head, with_saved_class
 from headscope.examination.base.configuration import built_facts, with_purpose, with_tables
 from headscope.examination.base.environment import environment
 from headscope.examination.base.request import ModuleRequest
@@ -23,6 +23,7 @@ from headscope.examination.memory.live_facts import (
     nothing_loaded,
     task_of,
 )
+from headscope.examination.memory.live_tensors import is_of_transformers
 from headscope.examination.memory.module import Unwrapped, unwrap
 from headscope.examination.memory.origin import LoadOrigin, Present, diff_of_info, find_origin, joined, prefixed
 from headscope.facts import (
@@ -170,8 +171,12 @@ def _seen(unwrapped: Unwrapped, found: Task, trace: HeadTrace, labels: tuple[str
 
 def with_info(seen: LiveModel, info: Mapping[str, Any]) -> Report:
     """The report with the statuses that `from_pretrained` told and the marks that it left. Raises UsageError."""
+    from headscope.model.classes.unexpected_keys import describe_unused
+
     held, prefix = _held(seen), seen.unwrapped.prefix
     given = diff_of_info(_of_origin(seen), info, frozenset(name.removeprefix(prefix) for name in held.of_adapter))
+    origin: Any = seen.unwrapped.origin
+    given = replace(given, unused_groups=describe_unused(origin, given.unused) if is_of_transformers(origin) else ())
     report = _with_given(seen, prefixed(given, prefix), Present(held, {}, frozenset(), marks_count=True, prefix=prefix))
     return replace(report, notes=(*_notes_on_gaps(seen, report, held, frozenset()), *report.notes))
 
@@ -222,6 +227,7 @@ def with_origin(seen: LiveModel, origin: LoadOrigin) -> Report:
     return replace(
         report,
         checkpoint=replace(checkpoint_facts(origin.manifest), kind=CheckpointKind.MEMORY),
+        model=with_saved_class(report.model, origin.manifest),
         notes=(
             sentence,
             *(raised if mismatched else ()),

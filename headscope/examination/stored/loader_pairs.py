@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headscope.examination.memory.live_facts import task_of
 from headscope.examination.memory.live_tensors import is_of_transformers, tensors_of
 from headscope.facts import CheckpointManifest
+from headscope.facts.stored.unplaced import Unplaced
 from headscope.facts.stored.weights import modern_name
 from headscope.upstream.peft import plain_name
 
@@ -43,6 +44,11 @@ class LoaderPairs:
             fresh = self._loaded.model if self._loaded else fresh_skeleton(self._module)  # type: ignore[arg-type]
             return _with_dtypes_of(self._module, fresh) if has_kinds_of(self._module, fresh) else None
         return None
+
+    @property
+    def unplaced(self) -> tuple[Unplaced, ...]:
+        """Every stored tensor that the class has no place for, with the reason; none where nothing was loaded."""
+        return self._loaded.diff.unplaced if self._loaded else ()
 
     @cached_property
     def without_place(self) -> Mapping[str, frozenset[str]]:

@@ -30,6 +30,7 @@ from headscope.facts.counting import counted, few_of
 from headscope.facts.results.check import HeadTrial
 from headscope.facts.results.verification import LoadedModel, ModelComparison, Scope, TensorCheck, TensorStatus
 from headscope.facts.stored.location import Location
+from headscope.facts.stored.unplaced import Unplaced
 from headscope.model.classes.remote_code import models_in_auto_map
 from headscope.upstream.peft import plain_name
 from headscope.upstream.python import collection_paused
@@ -103,6 +104,8 @@ def compare_with_checkpoint(
 
     Raises a HeadscopeError where the checkpoint cannot be read or holds no weights.
     """
+    from headscope.model.classes.catalog import saved_class_of
+
     tell = progress or (lambda sentence: None)
     unwrapped = unwrap(module)
     inner = unwrapped.module
@@ -131,6 +134,10 @@ def compare_with_checkpoint(
     if pairing.adapter.inactive:
         notes.append(f"not compared: {few_of(pairing.adapter.inactive)}, which the model holds and does not use")
     gaps = (*open_gaps(checks), *pairing.adapter.gaps(), *_beyond(manifest, checks))
+    is_stock = is_of_transformers(inner)
+    saved, is_own = saved_class_of(manifest.config, type(inner).__name__) if is_stock else (None, False)
+    if is_own:
+        gaps += (Gap("class", f"config.json names {saved}, a class that Transformers doesn't have; {_GIVE_CODE}"),)
     if any(pairing.adapter.is_not_given(item) for item in own):
         gaps += (Gap("adapter", NOT_GIVEN),)
     if _state_of(places) != before:
@@ -141,12 +148,26 @@ def compare_with_checkpoint(
             class_name=type(inner).__name__,
             tensors=tuple(checks),
             trial=_trial(head.program, unwrapped),
+            unplaced=_unplaced(pairing, checks),
         ),
         tuple(notes),
         (*manifest.gaps, *gaps),
         sum(place.bytes_read for place in places),
         Scope(len(own), compared, head_only=is_part),
+        saved,
     )
+
+
+_GIVE_CODE = "what it computes is in its code: --model-class FILE.py:CLASS"
+
+
+def _unplaced(pairing: StoredPairing, checks: Iterable[TensorCheck]) -> tuple[Unplaced, ...]:
+    """The dropped tensors with the reason, less the heads of other libraries, which are known by their names."""
+    from headscope.checkpoints import score_heads_of
+
+    named = {key for head in score_heads_of(pairing.manifest.tensors, pairing.manifest.config) for key in head.tensors}
+    dropped = {item.name for item in checks if item.status is TensorStatus.DROPPED} - named
+    return tuple(item for item in pairing.loader.unplaced if not dropped.isdisjoint(item.tensors))
 
 
 def _trial(program: HeadProgram | None, unwrapped: Unwrapped) -> HeadTrial | None:
@@ -285,6 +306,7 @@ def load_model_with(request: Request, named: str | None) -> tuple[nn.Module, str
 
     Where none is named, PEFT loads an adapter and Transformers everything else. Raises a HeadscopeError.
     """
+    from headscope.model.classes.model_request import class_by_name
     from headscope.upstream.loaders import LoadRequest, load_with
 
     manifest = read_checkpoint(request, None)
@@ -309,6 +331,7 @@ def load_model_with(request: Request, named: str | None) -> tuple[nn.Module, str
             adapter_config=adapter.config if adapter else None,
             sentence_class=manifest.sentence.library_class if manifest.sentence else "",
             num_labels=_class_count(request, manifest),
+            model_class=class_by_name(request.model_class) if request.model_class else None,
         ),
     )
     return made, loader

@@ -34,7 +34,7 @@ class Severities:
 _OTHERS = {
     "error note | error": "HS101",
     "note | error warning": "HS102 HS401 HS502 HS526",
-    "warning | error": "HS111 HS203 HS523 HS524 HS529 HS901 HS903",
+    "warning | error": "HS111 HS112 HS203 HS523 HS524 HS529 HS901 HS903",
     "warning note | error warning": "HS103",
     "error note | error note": "HS104 HS304 HS715",
     "note | note": "HS007 HS011 HS105 HS110 HS309",
@@ -49,6 +49,7 @@ _OTHERS = {
     "error | warning": "HS404",
     "error note |": "HS601",
     "error |": "HS602",
+    "note |": "HS113",
     "error | error warning": "HS001",
 }
 """Training | inference, with the rules that find so: every rule that finds more or other than errors."""

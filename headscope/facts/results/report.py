@@ -11,6 +11,7 @@ from headscope.facts.results.environment import Environment
 from headscope.facts.results.health import HeadHealth
 from headscope.facts.stored.adapter import AdapterFacts
 from headscope.facts.stored.checkpoint import CheckpointFacts, CheckpointKind, Gap, GapTopic
+from headscope.facts.stored.unplaced import Unplaced
 from headscope.facts.stored.weights import ParameterStatus, WeightDiff
 
 
@@ -134,6 +135,10 @@ class ModelFacts:
     """Whether the config sets no problem_type, and problem_type is what one label means."""
     wrappers: tuple[str, ...] = ()
     """Classes that a model in memory was wrapped in, outermost first, such as `OptimizedModule`."""
+    saved_class: str | None = None
+    """The class that config.json names; null if it is the class shown, or none is named."""
+    is_saved_by_own_code: bool = False
+    """Whether Transformers has no class of that name: what the saved class computes is not determined."""
 
 
 class LoadVerdict(StrEnum):
@@ -183,6 +188,11 @@ class Report:
         """The report as plain JSON values: lists, dicts, strings, numbers."""
         return to_dict(self)
 
+    @Derived
+    def unplaced(self) -> tuple[Unplaced, ...]:
+        """Every tensor of the checkpoint that nothing in the model takes, by its reason and its module."""
+        return self.weights.unplaced
+
     @property
     def unknown(self) -> tuple[str, ...]:
         """The parameters whose status is not known, because not all of the checkpoint could be read."""
@@ -203,7 +213,9 @@ class Report:
     def verdict(self) -> LoadVerdict:
         """Whether the checkpoint gives every weight that the logits depend on, by keys and shapes. `broken`: what was
         saved can't be used as it is (other shapes, a base model with gaps, a broken adapter); `incomplete`: parts are
-        newly initialized; `not_compared`: there was no checkpoint. It says nothing about the numbers: see `check`."""
+        newly initialized; `not_determined`: some of it could not be read, tensors find no place, or a class that
+        Transformers lacks was saved; `not_compared`: there was no checkpoint. It says nothing about the numbers: see
+        `check`."""
         if self.head is not None and not self.is_compared:
             is_without = self.checkpoint.kind in (CheckpointKind.CLASS, CheckpointKind.MEMORY)
             is_known = is_without and not any(gap.topic == GapTopic.CHECKPOINT for gap in self.not_determined)
@@ -217,7 +229,8 @@ class Report:
             return LoadVerdict.BROKEN
         if missing.head or missing.elsewhere:
             return LoadVerdict.INCOMPLETE
-        return LoadVerdict.NOT_DETERMINED if self.not_determined or self.unknown else LoadVerdict.COMPLETE
+        is_open = self.not_determined or self.unknown or self.weights.without_place or self.model.is_saved_by_own_code
+        return LoadVerdict.NOT_DETERMINED if is_open else LoadVerdict.COMPLETE
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +254,27 @@ def find_missing(report: Report) -> Missing:
         tuple(name for name in counted if name in own and own[name].live),
         tuple(name for name in counted if name not in own and not _is_beside(name, report.head)),
     )
+
+
+_MANY = 0.5
+
+
+def names_mismatch(report: Report) -> bool:
+    """Whether half of the base model or more is new: then it isn't single tensors that find no place."""
+    base = sum(1 for item in report.weights.parameters if item.in_base and not item.is_buffer)
+    return report.head is not None and len(find_missing(report).elsewhere) >= _MANY * max(base, 1)
+
+
+def find_without_place(report: Report) -> tuple[Unplaced, ...]:
+    """What of the checkpoint finds no place, after its repair where it needs one, less heads that are named already.
+
+    Empty where the names of the checkpoint are not those of the model.
+    """
+    weights = report.repaired.weights if report.repaired is not None else report.weights
+    named = {key for head in report.checkpoint.score_heads for key in head.tensors}
+    if report.repaired is None and names_mismatch(report):
+        return ()
+    return tuple(item for item in weights.without_place if not named.issuperset(item.tensors))
 
 
 def _is_beside(name: str, head: Head) -> bool:

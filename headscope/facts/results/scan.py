@@ -75,6 +75,10 @@ class ScanRow:
     """Number of parameters with another shape than in the checkpoint."""
     unused: int | None = None
     """Number of checkpoint keys that the model doesn't use."""
+    unplaced: tuple[str, ...] = ()
+    """Of these, the modules that find no place, though the saved model may have computed with them."""
+    saved_class: str | None = None
+    """The class that the configuration names, if it is not the one that was built."""
     head_parameters: int | None = None
     """How many numbers the head has."""
     parameters: int | None = None

@@ -9,6 +9,7 @@ from headscope.facts.plain import to_dict
 from headscope.facts.results.check import HeadTrial, Ignored, Verdict
 from headscope.facts.results.report import SCHEMA_VERSION, Finding
 from headscope.facts.stored.checkpoint import Gap
+from headscope.facts.stored.unplaced import Unplaced
 
 
 class TensorStatus(StrEnum):
@@ -108,7 +109,7 @@ class LoadedModel:
 
     `tensors` are those that were compared, and those that only the checkpoint holds. `trial` is what the head does with
     its numbers, None where it was not tried. `scores` are those of the model beside a fresh load's, None where nobody
-    asked for them.
+    asked for them. `unplaced` are the tensors that the class has no place for, with the reason.
     """
 
     reference: str
@@ -116,6 +117,7 @@ class LoadedModel:
     tensors: tuple[TensorCheck, ...]
     trial: HeadTrial | None = None
     scores: ScoreComparison | None = None
+    unplaced: tuple[Unplaced, ...] = ()
 
     def of(self, *statuses: TensorStatus, head: bool | None = None) -> Iterator[TensorCheck]:
         """The tensors of some statuses; `head` asks for those of the head, or for the others."""
@@ -198,6 +200,7 @@ class ModelComparison:
     gaps: tuple[Gap, ...] = ()
     bytes_read: int = 0
     scope: Scope = Scope()
+    saved_class: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +232,10 @@ class VerifyResult:
     """The stored bytes that were read for the comparison."""
     scores: ScoreComparison | None = None
     """The scores of the model beside those of a fresh load; null where nothing called the model."""
+    unplaced: tuple[Unplaced, ...] = ()
+    """Every tensor of the checkpoint that the class of the model has no place for, by its reason and its module."""
+    saved_class: str | None = None
+    """The class that the checkpoint's configuration names; null if it is that of the model, or none is named."""
     schema_version: str = field(default=SCHEMA_VERSION)
 
     def to_dict(self) -> dict[str, Any]:

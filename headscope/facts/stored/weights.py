@@ -8,20 +8,14 @@ from enum import StrEnum
 
 from headscope.facts.stored.adapter import Carried
 from headscope.facts.stored.checkpoint import Gap, TensorHeader
+from headscope.facts.stored.unplaced import Unplaced, UnplacedReason, keys_by_module, look_of
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_WHOLE = ("int64", "int32", "bool")
-_OF_A_LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 def layer_numbers(key: str) -> tuple[int, ...]:
     """The numbers in a key, in their order: 3 for `encoder.layer.3.output.dense.bias`."""
     return tuple(int(part) for part in key.split(".") if _NUMBER.fullmatch(part))
-
-
-def of_any_layer(key: str) -> str:
-    """A key without the numbers of its layers: `encoder.layer.*.output.dense.bias`."""
-    return _OF_A_LAYER.sub("*", key)
 
 
 class ParameterStatus(StrEnum):
@@ -111,6 +105,8 @@ class UnusedGroup:
     """What they were, such as `masked-LM head`; empty where that is not known."""
     classes: tuple[str, ...] = ()
     """Classes of the family that would have used them."""
+    reason: UnplacedReason = UnplacedReason.UNKNOWN
+    """Why nothing takes them; those with a description alone are of another head."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -178,14 +174,41 @@ class WeightDiff:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """The unused tensors that no class of the family would use, or that are inside the model: trained, and lost.
+        """The unused tensors that find no place: the model may have computed with them, and they are lost."""
+        without = {key for item in self.unplaced if item.reason is UnplacedReason.UNKNOWN for key in item.tensors}
+        return tuple(key for key in self.unused if key in without)
 
-        Whole numbers are indices and counts, which are made again.
-        """
-        known = {key for group in self.unused_groups if group.description for key in group.keys}
-        known |= {item.key for item in self.unused_tensors if item.dtype in _WHOLE}
-        known -= {key for group in self.dropped for key in group.keys}
-        return tuple(key for key in self.unused if key not in known)
+    @property
+    def unplaced(self) -> tuple[Unplaced, ...]:
+        """Every unused tensor, by its reason and its module; first what the configuration leaves out of the model."""
+        dropped = {key: group.setting for group in self.dropped for key in group.keys}
+        by_reason: dict[tuple[UnplacedReason, str], list[str]] = {}
+        for key in self.unused:
+            if key in dropped:
+                what = f"a part of the model that {dropped[key] or 'the configuration'} leaves out"
+                by_reason.setdefault((UnplacedReason.UNKNOWN, what), []).append(key)
+        grouped = {key for group in self.unused_groups for key in group.keys}
+        rest = UnusedGroup(tuple(key for key in self.unused if key not in grouped), "")
+        for group in (*self.unused_groups, rest):
+            is_of_head = group.reason is UnplacedReason.UNKNOWN and group.description
+            reason = UnplacedReason.PRETRAINING_HEAD if is_of_head else group.reason
+            keys = [key for key in group.keys if key not in dropped]
+            by_reason.setdefault((reason, group.description), []).extend(keys)
+        shapes = {item.key: item.shape for item in self.unused_tensors}
+        known = [item.name for item in self.parameters]
+        return tuple(
+            Unplaced(module, tuple(some), reason, what or (look_of(module, own) if len(own) == len(some) else ""))
+            for (reason, what), keys in by_reason.items()
+            for module, some in keys_by_module(keys, known).items()
+            for own in ({key: shapes[key] for key in some if key in shapes},)
+        )
+
+    @property
+    def without_place(self) -> tuple[Unplaced, ...]:
+        """The unused tensors of unknown reason, by module, less those that the configuration leaves out."""
+        dropped = {key for group in self.dropped for key in group.keys}
+        found = (item for item in self.unplaced if item.reason is UnplacedReason.UNKNOWN)
+        return tuple(item for item in found if dropped.isdisjoint(item.tensors))
 
     @property
     def total(self) -> int:

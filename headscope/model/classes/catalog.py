@@ -1,8 +1,10 @@
 """Which class Transformers maps to which model type and task."""
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import transformers
 
@@ -90,6 +92,44 @@ _TASKS_OF_NAMES = (
 
 def _task_of_name(name: str) -> Task | None:
     return next((task for pattern, task in _TASKS_OF_NAMES if pattern.search(name)), None)
+
+
+_TASKS_OF_OWN_CLASSES = (
+    (
+        re.compile(r"Token_?Classif|NER(?![a-z])|Ner(?![a-z])|Tagg|CRF(?!.*Sequence)|SequenceLabel"),
+        Task.TOKEN_CLASSIFICATION,
+    ),
+    (re.compile(r"QuestionAnswer|QA(?![a-z])"), Task.QUESTION_ANSWERING),
+    (re.compile(r"MultipleChoice"), Task.MULTIPLE_CHOICE),
+    (re.compile(r"Sequence|Text|Document|Sentence"), Task.SEQUENCE_CLASSIFICATION),
+    (re.compile(r"Image"), Task.IMAGE_CLASSIFICATION),
+    (re.compile(r"Video"), Task.VIDEO_CLASSIFICATION),
+    (re.compile(r"Audio|Speech"), Task.AUDIO_CLASSIFICATION),
+)
+_TASKS_OF_TENSORS = (
+    (re.compile(r"(^|[._])(start_|end_)?transitions?(_matrix)?$"), Task.TOKEN_CLASSIFICATION),
+    (re.compile(r"(^|\.)qa_outputs\.weight$"), Task.QUESTION_ANSWERING),
+)
+
+
+def task_of_own_class(name: str, keys: Iterable[str]) -> Task | None:
+    """The task that the name of a class outside Transformers says, or that its tensors do; None where neither does."""
+    named = next((task for pattern, task in _TASKS_OF_OWN_CLASSES if pattern.search(name)), None)
+    held = tuple(keys) if named is None else ()
+    return named or next((task for pattern, task in _TASKS_OF_TENSORS if any(map(pattern.search, held))), None)
+
+
+def saved_class_of(config: Mapping[str, Any], shown: str) -> tuple[str | None, bool]:
+    """The class that a configuration names, if it is not the one shown, and whether Transformers has none of the name.
+
+    The classes that earlier versions had for other frameworks count as those of PyTorch.
+    """
+    named = config.get("architectures")
+    names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    if not names or shown in names:
+        return None, False
+    plain = re.sub(r"^(TF|Flax|FSDP)(?=[A-Z])", "", names[0])
+    return names[0], not (plain == shown or names[0].startswith("Auto") or is_known_class(plain))
 
 
 def class_for(model_type: str, task: Task) -> HeadClass | None:

@@ -20,12 +20,16 @@ from headscope.model.classes.catalog import (
     language_model_of,
     mapped_name,
     other_classes,
+    other_mappings,
+    saved_class_of,
     task_of_class,
+    task_of_own_class,
 )
 from headscope.model.classes.defaults import diagnose_by_leaving_out
 from headscope.model.classes.many_labels import build_config, share_labels
-from headscope.model.classes.reduced_config import DEPTHS
-from headscope.model.classes.remote_code import load_remote_classes, models_in_auto_map
+from headscope.model.classes.proposals import shapes_of_class
+from headscope.model.classes.reduced_config import DEPTHS, shallow_config
+from headscope.model.classes.remote_code import class_of_own_code, load_remote_classes, models_in_auto_map
 from headscope.model.classes.token_rows import class_with_rows
 from headscope.model.quiet import quiet
 from headscope.upstream.imports import fault_of_import
@@ -42,7 +46,8 @@ class ModelRequest:
     """What the user asked the model to be; None and () leave it to the checkpoint.
 
     `code` is where the repository's own code may be run from; None where it may not. `rows` are the tokens whose logits
-    are the scores, with their texts where these are known.
+    are the scores, with their texts where these are known. `keys` are the tensors of the checkpoint, which may say
+    what a class that Transformers doesn't have was for.
     """
 
     num_labels: int | None = None
@@ -51,6 +56,7 @@ class ModelRequest:
     model_class: str | None = None
     code: Location | None = None
     rows: tuple[TokenRow, ...] = ()
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +93,28 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     if wish.code is not None and isinstance(config.get("auto_map"), dict):
         remote = load_remote_classes(config, task, wish.code)
         return Choice(remote.model_class, remote.task, _configured(remote.config_class, config, wish))
+    if wish.model_class is not None and ":" in wish.model_class:
+        return _by_own_code(config, wish, task)
     model_type = _model_type(config, wish)
     if wish.rows:
         return _by_tokens(config, model_type, wish)
     named = wish.model_class and (mapped_name(wish.model_class, model_type) or wish.model_class)
-    head_class = _named_class(named, task) if named else _class_of(config, model_type, task)
+    head_class = _named_class(named, task) if named else _class_of(config, model_type, task, wish.keys)
     cls = _class_object(head_class.name)
     _check_classes(head_class.task, wish)
     source = _config_source(cls, model_type, config)
     notes = (*_contradiction(config, model_type, head_class, wish), *source.notes)
     return Choice(cls, head_class.task, _configured(source.config_class, source.values, wish), notes)
+
+
+def _by_own_code(config: dict[str, Any], wish: ModelRequest, task: Task | None) -> Choice:
+    """A class by its code, with its own configuration class or that of the model type."""
+    cls = class_of_own_code(str(wish.model_class))
+    _check_classes(task or Task.SEQUENCE_CLASSIFICATION, wish)
+    config_class: Any = getattr(cls, "config_class", None) or config_classes()[_model_type(config, wish)]
+    family = classes_of_family(str(config_class.model_type))
+    task = task or task_of_own_class(cls.__name__, wish.keys) or next((item.task for item in family), None)
+    return Choice(cls, task or Task.SEQUENCE_CLASSIFICATION, _configured(config_class, config, wish))
 
 
 def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> Choice:
@@ -153,7 +171,7 @@ def _model_type(config: dict[str, Any], wish: ModelRequest) -> str:
     model_type = config.get("model_type")
     if isinstance(model_type, str) and model_type in config_classes():
         return model_type
-    if wish.model_class is not None:
+    if wish.model_class is not None and ":" not in wish.model_class:
         own = getattr(getattr(_class_object(wish.model_class), "config_class", None), "model_type", None)
         if isinstance(own, str):
             return own
@@ -192,7 +210,7 @@ def _named_class(name: str, task: Task | None) -> HeadClass:
     return HeadClass(name, mapped or task or Task.SEQUENCE_CLASSIFICATION)
 
 
-def _class_of(config: dict[str, Any], model_type: str, task: Task | None) -> HeadClass:
+def _class_of(config: dict[str, Any], model_type: str, task: Task | None, keys: tuple[str, ...] = ()) -> HeadClass:
     own = _class_of_architectures(config, model_type)
     if own is not None and task in (None, own.task):
         return own if _is_of(own, model_type) else class_for(model_type, own.task) or own
@@ -213,7 +231,32 @@ def _class_of(config: dict[str, Any], model_type: str, task: Task | None) -> Hea
             + unknown,
             "name a class with --model-class if one fits",
         )
-    return family[0]
+    _refuse_other_scores(config, model_type)
+    name, is_own = saved_class_of(config, "")
+    meant = task_of_own_class(name, keys) if name is not None and is_own else None
+    return next((item for item in family if item.task is meant), family[0])
+
+
+def _refuse_other_scores(config: dict[str, Any], model_type: str) -> None:
+    """Raises Unsupported where a checkpoint names a class with scores that headscope has no task for.
+
+    The head of another class of the family would be new, and nobody's. Its tensors depend on the class count, unlike
+    those of a class for pretraining.
+    """
+    name, _ = saved_class_of(config, "")
+    auto = other_mappings(model_type).get(name or "")
+    if name is not None and auto is not None and _has_own_classes(_class_object(name), model_type, config):
+        raise Unsupported(
+            f"{name} ({auto}) scores classes for a task that headscope doesn't know",
+            f"to examine its base model with another head, add --task: {_family_hint(model_type)}",
+        )
+
+
+def _has_own_classes(cls: type[PreTrainedModel], model_type: str, config: dict[str, Any]) -> bool:
+    source = _config_source(cls, model_type, config)
+    built = [_configured(source.config_class, source.values, ModelRequest(count)) for count in (5, 7)]
+    few, more = (shapes_of_class(cls, shallow_config(item)) or shapes_of_class(cls, item) for item in built)
+    return few is not None and few != more
 
 
 def _class_of_architectures(config: dict[str, Any], model_type: str) -> HeadClass | None:
@@ -252,6 +295,11 @@ def _family_hint(model_type: str) -> str:
     if not family:
         return "its family has no class for another task that headscope knows; name a class with --model-class"
     return "it has " + ", ".join(f"{head.task.value} ({head.name})" for head in family)
+
+
+def class_by_name(name: str) -> type[PreTrainedModel]:
+    """The class of Transformers of a name, or that of the user's code; see `choose` for what it raises."""
+    return class_of_own_code(name) if ":" in name else _class_object(name)
 
 
 def _class_object(name: str) -> type[PreTrainedModel]:

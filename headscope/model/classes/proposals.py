@@ -16,7 +16,8 @@ import transformers
 
 from headscope.facts import Task, TensorHeader
 from headscope.facts.stored.checkpoint import Shapes
-from headscope.facts.stored.weights import layer_numbers, modern_name, of_any_layer
+from headscope.facts.stored.unplaced import of_any_layer
+from headscope.facts.stored.weights import layer_numbers, modern_name
 from headscope.model.classes.catalog import all_classes_of_task, classes_of_family
 from headscope.model.classes.defaults import fill_open_fields
 from headscope.model.classes.reduced_config import DEPTHS, shallow_config

@@ -1,12 +1,19 @@
-"""A repository's own model code (`auto_map`): imported and run only where the user said that it may be."""
+"""Model code that Transformers doesn't have: imported and run only where the user said that it may be.
 
+That of a repository (`auto_map`) needs consent to run it; naming a class of one's own is consent to run its file.
+"""
+
+import importlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel
 
-from headscope.errors import Unsupported
+from headscope.errors import Unsupported, UsageError
 from headscope.facts import Task
 from headscope.facts.counting import few_of
 from headscope.facts.stored.location import Location
@@ -64,6 +71,59 @@ def load_remote_classes(config: dict[str, Any], task: Task | None, source: Locat
     return RemoteClasses(
         _import(auto_map["AutoConfig"], source), _import(auto_map[_AUTO_CLASSES[found]], source), found
     )
+
+
+def class_of_own_code(named: str) -> type[PreTrainedModel]:
+    """The class that `path/to/file.py:Class` or `package.module:Class` names. Runs that code.
+
+    Raises UsageError where there is no such file, module or class, Unsupported where its import fails.
+    """
+    place, _, name = named.rpartition(":")
+    try:
+        with quiet():
+            module = _file_as_module(Path(place)) if place.endswith(".py") else _installed_module(place)
+    except UsageError:
+        raise
+    except Exception as err:  # whatever foreign code raises
+        raise Unsupported(f"{place} cannot be imported: {type(err).__name__}: {err}", "install what it needs") from err
+    found = getattr(module, name, None)
+    if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
+        raise UsageError(
+            f"{place} has no class {name} that is a PreTrainedModel", "name it as FILE.py:CLASS or MODULE:CLASS"
+        )
+    return found
+
+
+def _file_as_module(path: Path) -> Any:
+    """The module of a file, imported once. Like Python's own scripts, it finds the files beside it."""
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}", "name the file with the class: FILE.py:CLASS")
+    path = path.resolve()
+    name = f"headscope_own_code_{path.stem}_{abs(hash(path))}"
+    if name not in sys.modules:
+        spec = spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[name] = module_from_spec(spec)
+        sys.path.append(str(path.parent))
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]
+
+
+def _installed_module(name: str) -> Any:
+    """A module by its name; that of the current folder comes last, as its files may be named as a library is."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as err:
+        if err.name is not None and not name.startswith(err.name):
+            raise
+        raise UsageError(f"there is no module {name}", "name it as FILE.py:CLASS or MODULE:CLASS") from err
 
 
 def _import(reference: str, source: Location) -> Any:

@@ -1,54 +1,115 @@
 """What the unused keys of a checkpoint were: the family's other classes have them, or another configuration has."""
 
-from collections.abc import Iterable, Iterator
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import transformers
+from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.facts import TensorHeader, UnusedGroup
-from headscope.facts.stored.weights import DroppedGroup, of_any_layer
+from headscope.facts.stored.unplaced import UnplacedReason, of_any_layer
+from headscope.facts.stored.weights import DroppedGroup
 from headscope.model.classes.catalog import siblings_with_heads
 from headscope.model.classes.reduced_config import shallow_config, with_parts
 from headscope.model.quiet import quiet
 from headscope.recent import Recent
 from headscope.upstream.torch import on_meta
 
+_Shapes = Mapping[str, set[tuple[int, ...]]]
+_BASE = "base model"
+
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """A class of the family with the state-dict keys that are its own: a word on them, and the class's name.
+    """A class of the family with its tensors, without the numbers of layers: a word on them, and the class's name.
 
-    `any_layer` says that the keys of one layer stand for those of all: the classes are built with few layers.
+    `computed` are the shapes of the buffers that it computes and doesn't save.
     """
 
     word: str
     name: str
-    keys: frozenset[str]
-    any_layer: bool = False
+    shapes: _Shapes
+    computed: _Shapes
 
-    def owns(self, key: str) -> bool:
-        """Whether `key` is one of this class's tensors."""
-        return (of_any_layer(key) if self.any_layer else key) in self.keys
+    def owns(self, key: str, shape: tuple[int, ...] | None) -> bool:
+        """Whether a key is one of this class's tensors; the first axis may be that of classes, tokens or positions."""
+        held = self.shapes.get(of_any_layer(key), ())
+        return any(shape is None or (len(own) == len(shape) and own[1:] == shape[1:]) for own in held)
 
 
-def describe_unused(model: PreTrainedModel, unused: tuple[str, ...]) -> tuple[UnusedGroup, ...]:
-    """The unused keys grouped by the classes that would have used them, in the order of the keys.
+def describe_unused(
+    model: PreTrainedModel, unused: tuple[str, ...], headers: Iterable[TensorHeader] = ()
+) -> tuple[UnusedGroup, ...]:
+    """The unused keys grouped by why nothing takes them, in the order of the keys.
 
-    A key that a base model of the family owns is the base model's, though every class with a head has it too. A key
-    that no class of the family owns is in a group with no description.
+    First, the classes that would have used them: a key that a base model of the family owns is the base model's, though
+    every class with a head has it too. Then what is computed again, and what only a training needs. All others are in a
+    group with no description: no class of the family has them.
     """
     if not unused:
         return ()
-    owners = _owners_of(type(model), shallow_config(model.config))
-    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for key in unused:
-        owner = next((owner for owner in owners if owner.owns(key)), None)
-        described = (owner.word, (owner.name,)) if owner else ("", ())
+    known = {header.key: header for header in headers}
+    shapes = {key: known[key].shape if key in known else None for key in unused}
+    shallow = shallow_config(model.config)
+    owners = _owners_of(type(model), shallow)
+    if not all(any(owner.owns(*item) for owner in owners) for item in shapes.items()):
+        owners = (*owners, *_other_owners(type(model), shallow))
+    own = _own_shapes(model)
+    groups: dict[tuple[str, tuple[str, ...], UnplacedReason], list[str]] = {}
+    described: tuple[str, tuple[str, ...], UnplacedReason]
+    for key, shape in shapes.items():
+        owner = next((owner for owner in owners if owner.owns(key, shape)), None)
+        if owner is not None:
+            reason = UnplacedReason.OTHER_TOWER if owner.word == _BASE else UnplacedReason.PRETRAINING_HEAD
+            described = owner.word, (owner.name,), reason
+        elif _is_old_buffer(key, known.get(key)) or any(of_any_layer(key) in item.computed for item in owners):
+            described = "buffers that Transformers computes", (), UnplacedReason.OLDER_VERSION
+        else:
+            word = _training_state(key, shape, own)
+            described = word, (), UnplacedReason.TRAINING_STATE if word else UnplacedReason.UNKNOWN
         groups.setdefault(described, []).append(key)
-    return tuple(UnusedGroup(tuple(keys), word, classes) for (word, classes), keys in groups.items())
+    return tuple(UnusedGroup(tuple(keys), *described) for described, keys in groups.items())
+
+
+_WHOLE = ("int64", "int32", "int16", "bool")
+_OLD = re.compile(r"(^|\.)(masked_bias|position_ids|inv_freq|relative_(position_index|coords_table)|token_type_ids)$")
+"""Buffers that earlier versions of Transformers saved: no class of today has the names of those that it dropped."""
+_MASK = re.compile(r"(^|\.)(attn|attention|self_attn)\.bias$")
+_STATE = re.compile(r"^(optimizer|optim|exp_avg(_sq)?|momentum_buffer|(lr_)?scheduler|(grad_)?scaler|_extra_state)$")
+_LOSS = re.compile(r"^(\w+_)?(loss|criterion)(_\w+)?$|^(class_weights?|pos_weight)$")
+_TWIN = re.compile(r"^(\w+_)?(ema|shadow|teacher|momentum|averaged)(_\w+)?$")
+
+
+def _is_old_buffer(key: str, header: TensorHeader | None) -> bool:
+    """Whether a tensor is a buffer of an earlier version, or whole numbers: indices and counts, computed again."""
+    if header is None:
+        return _OLD.search(key) is not None
+    is_mask = len(header.shape) == 4 and header.shape[:2] == (1, 1) and _MASK.search(key) is not None
+    return header.dtype in _WHOLE or is_mask or _OLD.search(key) is not None
+
+
+def _own_shapes(model: PreTrainedModel) -> dict[str, tuple[int, ...]]:
+    """The shapes of the model's own tensors, by their names with and without the prefix of the base model."""
+    own = {name: tuple(item.shape) for name, item in model.state_dict().items()}
+    return own | {name.removeprefix(f"{model.base_model_prefix}."): shape for name, shape in own.items()}
+
+
+def _training_state(key: str, shape: tuple[int, ...] | None, own: Mapping[str, tuple[int, ...]]) -> str:
+    """What a tensor of a training's state is; "" for any other. A copy has the name and shape of the model's own."""
+    parts = key.split(".")
+    if any(map(_STATE.search, parts)):
+        return "state of an optimizer"
+    if shape is not None and len(shape) < 2 and any(map(_LOSS.search, parts)):
+        return "weights of a loss"
+    starts = [at + 1 for at, part in enumerate(parts) if _TWIN.search(part)]
+    ends = [".".join(parts[at:]) for start in starts for at in range(start, start + 3)]
+    return "copy of the model that training keeps" if any(own.get(end) == shape is not None for end in ends) else ""
 
 
 _KNOWN = Recent(most=8)
@@ -71,33 +132,53 @@ def _owners_of(cls: type[PreTrainedModel], shallow: Any) -> tuple[_Owner, ...]:
 
 def _owners(cls: type[PreTrainedModel], shallow: Any) -> Iterator[_Owner]:
     """The base models of the family's classes, then those classes, which own what their base model does not."""
-    siblings = [
-        (name, word, _built(name, shallow))
-        for name, word in siblings_with_heads(str(shallow.model_type))
-        if name != cls.__name__
-    ]
-    built = [(name, word, relative) for name, word, relative in siblings if relative is not None]
-    for _, _, relative in built:
-        if relative.base_model is not relative:
-            yield _Owner("base model", type(relative.base_model).__name__, _keys_of_base(relative), any_layer=True)
-    for name, word, relative in built:
-        yield _Owner(word, name, frozenset(relative.state_dict()))
+    named = [pair for pair in siblings_with_heads(str(shallow.model_type)) if pair[0] != cls.__name__]
+    built = [(word, relative) for name, word in named for relative in _built(name, shallow)]
+    for word, relative in built:
+        if word == _BASE or relative.base_model is not relative:
+            yield _owner(_BASE, relative.base_model, f"{relative.base_model_prefix}.")
+    for word, relative in built:
+        yield _owner(word, relative)
 
 
-def _keys_of_base(relative: PreTrainedModel) -> frozenset[str]:
-    """The keys of its base model: as a class with a head saves them, and as the base model itself does."""
-    own = tuple(relative.base_model.state_dict())
-    return frozenset(map(of_any_layer, (*own, *(f"{relative.base_model_prefix}.{key}" for key in own))))
+def _other_owners(cls: type[PreTrainedModel], shallow: Any) -> Iterator[_Owner]:
+    """The classes that no mapping of heads names: those of the family's modeling files, and their parts."""
+    mapped = siblings_with_heads(str(shallow.model_type))
+    known = {cls.__name__, *(name for name, _ in mapped)}
+    relatives = [*cls.__mro__, *(getattr(transformers, name, cls) for name, _ in mapped)]
+    files = {item.__module__ for item in relatives if item.__module__.startswith("transformers.models.")}
+    for file in sorted(files):
+        for name, item in vars(sys.modules[file]).items():
+            is_class = isinstance(item, type) and issubclass(item, PreTrainedModel) and item.__module__ == file
+            for relative in _built(name, shallow, item) if is_class and name not in known else ():
+                yield _owner(_BASE if relative.base_model is relative else f"head of {name}", relative)
 
 
-def _built(name: str, config: Any) -> PreTrainedModel | None:
-    """A class built on the meta device; None where it cannot be built."""
+def _owner(word: str, model: nn.Module, prefix: str = "") -> _Owner:
+    """A class's tensors: as it saves them and, for a base model, with the `prefix` that classes with a head give."""
+    saved, computed = _shapes_of(model.state_dict().items()), _shapes_of(model.named_buffers())
+    computed = {name: shapes for name, shapes in computed.items() if name not in saved}
+    both = [{f"{prefix}{name}": shapes for name, shapes in some.items()} for some in (saved, computed)]
+    return _Owner(word, type(model).__name__, both[0] | saved, both[1] | computed)
+
+
+def _shapes_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, set[tuple[int, ...]]]:
+    """The shapes by name, without the numbers of layers: members of a sequence may be of several kinds."""
+    found: dict[str, set[tuple[int, ...]]] = {}
+    for name, item in tensors:
+        found.setdefault(of_any_layer(name), set()).add(tuple(item.shape))
+    return found
+
+
+def _built(name: str, config: Any, cls: Any = None) -> tuple[PreTrainedModel, ...]:
+    """A class built on the meta device, with the part of the configuration that is its own; () where it can't be."""
     try:
+        wanted = cls or getattr(transformers, name)
+        own = next((part for part in with_parts(config) if isinstance(part, wanted.config_class)), config)
         with quiet(), on_meta():
-            made: PreTrainedModel = getattr(transformers, name)(deepcopy(config))
-            return made
+            return (wanted(deepcopy(own)),)
     except Exception:  # a relative that cannot be built from this configuration owns nothing that we can name
-        return None
+        return ()
 
 
 def find_dropped(
@@ -167,6 +248,5 @@ def _settings_of(cls: type[PreTrainedModel], shallow: Any, wanted: set[str]) -> 
 
 def _kinds_of(cls: type[PreTrainedModel], shallow: Any) -> set[str]:
     """The keys of a class at a configuration, and those of its base model alone, without the numbers of layers."""
-    made = _built(cls.__name__, shallow)
-    names = {of_any_layer(key) for key in made.state_dict()} if made is not None else set()
+    names = {of_any_layer(key) for made in _built(cls.__name__, shallow, cls) for key in made.state_dict()}
     return names | {key.removeprefix(f"{cls.base_model_prefix}.") for key in names}

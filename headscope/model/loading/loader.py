@@ -118,8 +118,8 @@ def _read_diff(model: PreTrainedModel, info: LoadingInfo, manifest: CheckpointMa
     ties = tuple(sorted(_ties(model)))
     judge = _judge(info.missing, mismatched, ties, incomplete)
     parameters = _origins(model, judge)
-    groups = describe_unused(model, info.unexpected)
     headers = _headers_of(info.unexpected, parameters, manifest)
+    groups = describe_unused(model, info.unexpected, headers)
     return WeightDiff(
         loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
         # What is not there may be in the shard that could not be read: unknown is neither loaded nor new (ADR 5).

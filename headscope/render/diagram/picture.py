@@ -9,6 +9,7 @@ from headscope.facts import CheckpointKind, GapTopic, Head, HeadParameter, Param
 from headscope.facts.counting import counted
 from headscope.facts.heads.head import HIDDEN_STATES
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
+from headscope.facts.results.report import find_without_place
 from headscope.render.head.stages import (
     fate_of,
     logits_shape,
@@ -210,7 +211,7 @@ def _head_nodes(report: Report) -> Iterator[PictureNode]:
     for stage in head.stages:
         yield _stage_node(head, stage, sources, stage.index == marked)
     yield _scores_node(report, f"logits {axes_of(logits_shape(head))}", head.formula if is_known else "")
-    yield from _beside_nodes(head, sources)
+    yield from _beside_nodes(report, head, sources)
 
 
 def _hidden_node(report: Report, head: Head) -> PictureNode:
@@ -301,8 +302,13 @@ def _scores_node(report: Report, title: str, formula: str) -> PictureNode:
     )
 
 
-def _beside_nodes(head: Head, sources: dict[str, str]) -> Iterator[PictureNode]:
-    """What the head has and no stage uses: weights, and modules beside the path."""
+def _beside_nodes(report: Report, head: Head, sources: dict[str, str]) -> Iterator[PictureNode]:
+    """What no stage uses: weights of the head, modules beside the path, and what of the checkpoint finds no place."""
+    unplaced = find_without_place(report)
+    if unplaced:
+        pairs = tuple((safe(item.name), safe(item.what or counted(len(item.tensors), "tensor"))) for item in unplaced)
+        title = "in the checkpoint, without a place in the model"
+        yield PictureNode("unplaced", BoxKind.UNUSED, title, pairs=pairs, tint=Tint.UNUSED)
     used = {name for stage in head.stages for name in stage.parameters}
     beside = tuple(f"{module.path}." for module in head.unused_modules)
     loose = [item for item in head.parameters if item.name not in used and not item.name.startswith(beside)]

@@ -276,7 +276,7 @@ def unused_facts(report: Report) -> FactLines:
         yield "unused", Text("no checkpoint tensor")
     for group in diff.unused_groups or ((UnusedGroup(diff.unused, ""),) if diff.unused else ()):
         body = label(f"{counted(len(group.keys), 'checkpoint tensor')}")
-        body.append(f" of the {safe(group.description)}" if group.description else "", STRONG)
+        body.append(f" of the {safe(group.description)}" if group.description else " without a place", STRONG)
         body.append(f": {', '.join(map(safe, fold_keys(group.keys)))}")
         yield "unused", body
 

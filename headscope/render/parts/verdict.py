@@ -18,8 +18,9 @@ from headscope.facts import (
     TensorKind,
 )
 from headscope.facts.counting import counted, few_of
-from headscope.facts.results.report import LoadVerdict, find_missing
+from headscope.facts.results.report import LoadVerdict, find_missing, find_without_place
 from headscope.facts.stored.adapter import describe_fault
+from headscope.facts.stored.unplaced import describe_unplaced
 from headscope.facts.stored.weights import GIVEN_AT_LOAD
 from headscope.render.text.console import TONE, Tone
 from headscope.render.text.fold import few_keys, fold_keys
@@ -45,9 +46,11 @@ class HeadVerdict:
 
 
 def is_missing_weights(report: Report) -> bool:
-    """Whether a weight that the logits depend on is new, any is mismatched, or the adapter is broken: `--exit-code`."""
+    """Whether a weight that the logits depend on is new, any is mismatched or finds no place, or the adapter is broken:
+    `--exit-code`."""
     missing, is_broken = find_missing(report), report.adapter is not None and report.adapter.is_broken
-    return bool(missing.head or missing.elsewhere or report.weights.mismatched) or is_broken
+    lacks = missing.head or missing.elsewhere or report.weights.mismatched or find_without_place(report)
+    return bool(lacks) or is_broken
 
 
 def tell_verdict(report: Report) -> HeadVerdict:
@@ -61,6 +64,7 @@ def tell_verdict(report: Report) -> HeadVerdict:
         *_adapter_clauses(report),
         _base_clause(report, report.head),
         *_clauses_beside(report),
+        *unplaced_clauses(report),
         *_gap_clauses(report),
     ]
     return HeadVerdict(_TONES[report.verdict], "; ".join(clauses))
@@ -133,7 +137,7 @@ def _tell_whole_verdict(report: Report) -> HeadVerdict:
         ]
     if diff.mismatched:
         clauses.append(f"{len(diff.mismatched):,} of them because of shape mismatch")
-    clauses.append(f"{counted(len(diff.unused), 'checkpoint tensor')} unused")
+    clauses += [f"{counted(len(diff.unused), 'checkpoint tensor')} unused", *unplaced_clauses(report)]
     return HeadVerdict(_TONES[report.verdict], "; ".join([*clauses, *_gap_clauses(report)]))
 
 
@@ -247,6 +251,15 @@ def _clauses_beside(report: Report) -> list[str]:
     counted = {*missing.head, *missing.elsewhere}
     beside = [item.parameter for item in report.weights.mismatched if item.parameter not in counted]
     return [f"unused by the logits, but of another shape: {few_keys(beside)}"] if beside else []
+
+
+def unplaced_clauses(report: Report) -> list[str]:
+    """What of the checkpoint finds no place, and the class that was saved if Transformers doesn't have it."""
+    found, model = find_without_place(report), report.model
+    count = sum(len(item.tensors) for item in found)
+    places = f"{counted(count, 'checkpoint tensor')} without a place: {describe_unplaced(found)}"
+    own = f"saved as {model.saved_class}, a class that Transformers doesn't have"
+    return ([places] if found else []) + ([own] if model.is_saved_by_own_code else [])
 
 
 def _gap_clauses(report: Report) -> list[str]:

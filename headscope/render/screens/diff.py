@@ -196,7 +196,8 @@ def _missing(origin: ParameterOrigin | None) -> Line:
 
 def _unused_rows(diff: WeightDiff) -> Iterator[FoldedRow]:
     headers = {header.key: header for header in diff.unused_tensors}
-    described = {key: group.description for group in diff.unused_groups for key in group.keys}
+    described = {key: item.what for item in diff.unplaced for key in item.tensors}
+    described |= {key: f"no place: {item.what}" for item in diff.without_place for key in item.tensors}
     for key in diff.unused:
         yield _row((key,), _unused(headers.get(key), described.get(key, "")))
 

@@ -56,6 +56,8 @@ def verification_verdict(result: VerifyResult) -> RenderableType:
 def _words_on(result: VerifyResult) -> str:
     if result.command == SAVES and not result.tensors:
         return _WORDS_OF_TRAININGS[result.verdict]
+    if result.verdict is Verdict.NOT_DETERMINED and {gap.topic for gap in result.not_determined} == {"class"}:
+        return f"Not determined: {safe(result.saved_class or '')}, the class that was saved, is not one of Transformers"
     words = (_WORDS_OF_SAVES if result.command == SAVES else _WORDS)[result.verdict]
     part = "head" if result.scope.head_only else "adapter" if result.scope.adapter_only else "model"
     return words.format(part)

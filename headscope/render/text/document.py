@@ -24,6 +24,7 @@ OF_THE_DIFF = (
     "checkpoint",
     "model",
     "weights",
+    "unplaced",
     "notes",
     "not_determined",
     "repaired",

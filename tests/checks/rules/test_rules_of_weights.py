@@ -19,6 +19,9 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.results.check import LiveFacts
+from headscope.facts.stored.checkpoint import ScoreHead
+from headscope.facts.stored.unplaced import UnplacedReason
+from headscope.facts.stored.weights import DroppedGroup
 from tests.checks.rules.subjects import (
     ALL_NEW,
     BASE,
@@ -292,3 +295,36 @@ def test_a_base_model_of_unknown_weights_is_not_passed() -> None:
         findings("HS101", replace(unknown, live=resized))
     (found,) = findings("HS101", replace(unknown, live=resized, profile=TRAINING))
     assert found.severity is NOTE
+
+
+LSTM = TensorHeader("lstm.weight_ih_l0", "float32", (32, 8)), TensorHeader("lstm.weight_hh_l0", "float32", (32, 8))
+
+
+def test_weights_without_a_place_are_an_error_for_inference() -> None:
+    assert severities("HS112", weights=leftovers(*LSTM)) == ([WARNING], [ERROR])
+    (found,) = findings("HS112", subject(weights=leftovers(*LSTM)))
+    assert found.parameters == ("lstm.weight_ih_l0", "lstm.weight_hh_l0")
+    assert "lstm.* (2 tensors, an LSTM over the positions, 8 -> 8)" in found.message
+    keys = tuple(item.key for item in LSTM)
+    for reason in UnplacedReason:
+        group = UnusedGroup(keys, "what it is", reason=reason)
+        assert severities("HS112", weights=leftovers(*LSTM, unused_groups=(group,))) == SILENT
+    dropped = (DroppedGroup(keys),)
+    assert severities("HS112", weights=leftovers(*LSTM, dropped=dropped)) == SILENT
+    assert severities("HS111", weights=leftovers(*LSTM, dropped=dropped)) == ([WARNING], [ERROR])
+
+
+def test_weights_without_a_place_are_told_once() -> None:
+    new = head(parameter(DENSE), parameter(CLASSIFIER, NEW))
+    assert severities("HS112", head=new, weights=leftovers(FOUND)) == SILENT  # HS106 names it
+    value = replace(checkpoint(), score_heads=(ScoreHead("v_head", 1, "v_head.weight", ("v_head.weight",)),))
+    beside = leftovers(TensorHeader("v_head.weight", "float32", (1, 8)))
+    assert severities("HS112", checkpoint=value, weights=beside) == SILENT  # HS406 names it
+
+
+def test_a_class_of_ones_own_is_not_determined_for_inference() -> None:
+    own = replace(subject().report.model, saved_class="BertLSTM", is_saved_by_own_code=True)
+    assert [item.severity for item in findings("HS113", subject(model=own))] == [NOTE]
+    with pytest.raises(NotKnown, match="BertLSTM"):
+        findings("HS113", subject(INFERENCE, model=own))
+    assert severities("HS113", model=replace(own, is_saved_by_own_code=False)) == SILENT

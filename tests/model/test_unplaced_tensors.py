@@ -1,0 +1,161 @@
+"""Why nothing takes a tensor: each kind of tensor that people's files hold beside the model that is built."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from torch import nn
+
+from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, WeightDiff, WeightsFormat
+from headscope.model.classes.catalog import task_of_class
+from headscope.model.classes.model_request import Choice
+from headscope.model.loading.loader import load_skeleton
+
+Shape = tuple[int, ...]
+BERT = tf.BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=20)
+GPT2 = tf.GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=20, pad_token_id=0)
+T5 = tf.T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=20, num_layers=2, num_heads=2)
+ELECTRA = tf.ElectraConfig(
+    vocab_size=50, embedding_size=16, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=20
+)
+
+_PART = {"hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2}
+CLIP = tf.CLIPConfig(
+    text_config=_PART | {"vocab_size": 50}, vision_config=_PART | {"image_size": 8, "patch_size": 4}, projection_dim=16
+)
+
+
+def diff_of(cls: Any, config: Any, source: Any = None, **extra: Shape | tuple[str, Shape]) -> WeightDiff:
+    """What a load of `cls` does with the tensors of `source`, a class of the family, and others, all headers only."""
+    with torch.device("meta"):
+        state = (source or cls)(deepcopy(config)).state_dict()
+    headers = [TensorHeader(key, "float32", tuple(item.shape)) for key, item in state.items()]
+    for key, given in extra.items():
+        dtype, shape = given if given and isinstance(given[0], str) else ("float32", given)
+        headers.append(TensorHeader(key, str(dtype), shape))  # type: ignore[arg-type]
+    manifest = CheckpointManifest(
+        reference="it", kind=CheckpointKind.LOCAL, format=WeightsFormat.SAFETENSORS, parsed_config={},
+        tensors=tuple(headers), files=(),
+    )  # fmt: skip
+    task = task_of_class(cls.__name__)
+    assert task is not None
+    return load_skeleton(Choice(cls, task, deepcopy(config)), manifest).diff
+
+
+def reasons(diff: WeightDiff) -> dict[str, str]:
+    return {item.module: item.reason.value for item in diff.unplaced}
+
+
+OF_THE_FAMILY = {
+    "masked LM": (tf.BertForSequenceClassification, BERT, tf.BertForPreTraining, {"pretraining_head"}),
+    "pooler": (tf.BertForTokenClassification, BERT, tf.BertForPreTraining, {"pretraining_head", "other_tower"}),
+    "discriminator": (tf.ElectraForSequenceClassification, ELECTRA, tf.ElectraForPreTraining, {"pretraining_head"}),
+    "tied lm_head": (tf.GPT2ForSequenceClassification, GPT2, tf.GPT2LMHeadModel, {"pretraining_head"}),
+    "unmapped class": (tf.GPT2ForSequenceClassification, GPT2, tf.GPT2DoubleHeadsModel, {"pretraining_head"}),
+    "decoder": (tf.T5ForTokenClassification, T5, tf.T5ForConditionalGeneration, {"pretraining_head"}),
+    "text model": (tf.CLIPForImageClassification, CLIP, tf.CLIPModel, {"other_tower"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_THE_FAMILY)
+def test_what_a_class_of_the_family_has_is_not_without_a_place(name: str) -> None:
+    cls, config, source, expected = OF_THE_FAMILY[name]
+    diff = diff_of(cls, config, source)
+    assert set(reasons(diff).values()) == expected
+    assert diff.without_place == () and diff.lost == ()
+
+
+OTHERS: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
+    "masks of GPT-2": (
+        tf.GPT2ForSequenceClassification,
+        GPT2,
+        {"transformer.h.0.attn.masked_bias": (), "transformer.h.0.attn.bias": (1, 1, 20, 20)},
+        "older_version",
+    ),
+    "whole numbers": (tf.BertForSequenceClassification, BERT, {"seen.steps": ("int64", ())}, "older_version"),
+    "an optimizer": (
+        tf.BertForSequenceClassification, BERT, {"optimizer.exp_avg.0": (16,)}, "training_state"
+    ),
+    "weights of a loss": (
+        tf.BertForSequenceClassification, BERT, {"loss_fct.weight": (2,)}, "training_state"
+    ),
+    "an average": (
+        tf.BertForSequenceClassification,
+        BERT,
+        {"ema_model.bert.pooler.dense.weight": (16, 16), "ema_model.classifier.weight": (2, 16)},
+        "training_state",
+    ),
+    "a loss with a matrix": (
+        tf.BertForSequenceClassification, BERT, {"loss_fct.weight": (2, 16)}, "unknown"
+    ),
+    "a teacher of another shape": (
+        tf.BertForSequenceClassification, BERT, {"teacher.classifier.weight": (2, 64)}, "unknown"
+    ),
+    "a head by the name of another, of other sizes": (
+        tf.BertForSequenceClassification, BERT, {"qa_outputs.weight": (2, 64)}, "unknown"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_tensors_have_the_reason_that_their_names_and_shapes_tell(name: str) -> None:
+    cls, config, extra, expected = OTHERS[name]
+    diff = diff_of(cls, config, **extra)
+    assert set(reasons(diff).values()) == {expected}
+    assert diff.dropped == ()
+    assert bool(diff.without_place) is bool(diff.lost) is (expected == "unknown")
+
+
+def test_every_unused_tensor_is_in_one_entry_and_none_is_named_by_two_rules() -> None:
+    deeper = {name.replace("layer.1.", "layer.2."): shape for name, shape in layer_of(BERT, "layer.1.").items()}
+    diff = diff_of(tf.BertForSequenceClassification, BERT, tf.BertForPreTraining, **deeper, mean=(1,))
+    listed = [key for item in diff.unplaced for key in item.tensors]
+    assert sorted(listed) == sorted(diff.unused) and len(set(listed)) == len(listed)
+    [dropped] = diff.dropped
+    assert set(dropped.keys) == set(deeper)
+    assert [item.tensors for item in diff.without_place] == [("mean",)]
+
+
+def layer_of(config: Any, part: str) -> dict[str, Shape]:
+    with torch.device("meta"):
+        state = tf.BertForSequenceClassification(config).state_dict()
+    return {name: tuple(item.shape) for name, item in state.items() if part in name}
+
+
+def shapes_in(module: nn.Module, name: str) -> dict[str, Shape]:
+    return {f"{name}.{key}": tuple(item.shape) for key, item in module.state_dict().items()}
+
+
+LOOKS = {
+    "an LSTM over the positions in both directions, 16 -> 8": nn.LSTM(16, 8, bidirectional=True),
+    "a GRU over the positions, 16 -> 4": nn.GRU(16, 4, num_layers=2),
+    "1 convolution: 16 -> 8": nn.Conv1d(16, 8, 3),
+    "2 linear layers: 16 -> 8, 8 -> 2": nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 2)),
+    "a norm of 16 features": nn.LayerNorm(16),
+    "an encoder of 3 layers": nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(16, 2, 20, batch_first=True), 3, enable_nested_tensor=False
+    ),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_module_without_a_place_is_told_by_its_shapes(look: str) -> None:
+    diff = diff_of(tf.BertForSequenceClassification, BERT, **shapes_in(LOOKS[look], "bert.extra"))
+    [found] = diff.without_place
+    assert (found.module, found.what) == ("bert.extra", look)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "look"),
+    [
+        ({"mean": (1,), "std": (1,)}, "mean and standard deviation of one score"),
+        ({"crf.transitions": (3, 3), "crf.start_transitions": (3,)}, "a CRF over 3 labels"),
+        ({"v_head.out.weight": (1, 16), "v_head.out.bias": (1,)}, "a value or reward head, 1 linear layer: 16 -> 1"),
+        ({"temperature": ()}, "1 number"),
+    ],
+)  # fmt: skip
+def test_tensors_by_their_names_and_shapes(shapes: dict[str, Shape], look: str) -> None:
+    [found] = diff_of(tf.BertForSequenceClassification, BERT, **shapes).without_place
+    assert found.what == look
