@@ -10,7 +10,7 @@ from headscope.checks.rule import (
     rule,
     severity_at,
 )
-from headscope.facts import ParameterStatus, Profile, Severity, StateKind
+from headscope.facts import ParameterStatus, Profile, Report, Severity, StateKind
 from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import Subject
 from headscope.facts.stored.states import STATE_RULES
@@ -29,6 +29,13 @@ def wrong_kind(this: Rule, subject: Subject) -> Findings:
         return  # whatever the configuration calls it, the checkpoint gave the classifier
     names = subject.report.checkpoint.architectures
     made = f" (architectures: {few_of(names)})" if names else ""
+    if _is_embedding(subject.report):
+        yield this.find(
+            Severity.NOTE,
+            f"The checkpoint is a {subject.built.kind}{made}: it gives an embedding, not class scores.",
+            "For class scores, train a classifier on the embeddings, or fine-tune a class that --task names.",
+        )
+        return
     yield this.find(
         severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING),
         f"The checkpoint is a {subject.built.kind}{made} without a classifier.",
@@ -38,6 +45,12 @@ def wrong_kind(this: Rule, subject: Subject) -> Findings:
             inference="Fine-tune it as a classifier before you serve it.",
         ),
     )
+
+
+def _is_embedding(report: Report) -> bool:
+    """Whether the report is on a chain of sentence-transformers that gives an embedding."""
+    pipeline = report.checkpoint.sentence_transformers
+    return pipeline is not None and pipeline.chain_class == report.model.class_name and not pipeline.score_count
 
 
 def _other_task(this: Rule, subject: Subject) -> Findings:

@@ -36,7 +36,7 @@ def _inputs_in_words(trial: RunTrial, count: int, one: str, many: str) -> str:
 def run_raises(this: Rule, subject: Subject) -> Findings:
     """An error on ordinary inputs, in a padded batch, or in Transformers' pipeline."""
     trial = _run_of(subject)
-    single = [item for item in trial.raised if item.input not in ("batch", "pipeline", *_ONCE_MORE)]
+    single = [item for item in trial.raised if item.input not in ("batch", "pipeline", trial.library, *_ONCE_MORE)]
     if single:
         is_pairs_only = {item.input for item in single} == {"pair"} and not trial.always_fails
         extra = (
@@ -58,6 +58,12 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
                 Severity.ERROR,
                 f"The model runs, but Transformers' pipeline raises with it: {item.error}.",
                 "Compare config.json with that of the base model: `return_dict`, `architectures`, `id2label`.",
+            )
+        if trial.library and item.input == trial.library:
+            yield this.find(
+                Severity.ERROR,
+                f"The modules run one after the other, but {item.input} of sentence-transformers fails: {item.error}.",
+                "Save the model again with save_pretrained, and compare modules.json and the modules' settings.",
             )
 
 

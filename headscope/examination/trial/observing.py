@@ -55,6 +55,10 @@ class RunSubject:
     pipeline: Callable[[], object] | None = None
     has_batches: bool = True
     """Whether `encode` takes several inputs."""
+    library: str = ""
+    """The class of another library that `pipeline` calls; empty for Transformers' pipeline."""
+    left_out: str = ""
+    """What wasn't called, and why."""
     rows: Sequence[int] = ()
     """The tokens whose logits at the last position are the scores, for a language model."""
 
@@ -142,11 +146,13 @@ def observe(subject: RunSubject) -> RunTrial:
             with quiet():
                 subject.pipeline()
         except Exception as err:  # whatever a pipeline raises
-            caller.errors["pipeline", error_words(err)] += 1
+            caller.errors[subject.library or "pipeline", error_words(err)] += 1
     batches = sum(name == "batch" for name, _ in caller.errors) or int(facts.get("batch_difference") is not None)
     return RunTrial(
         scope=RunScope(len(single), batches, caller.calls, str(next(iter(subject.model.parameters())).device)),
         noun=subject.noun,
+        library=subject.library,
+        left_out=subject.left_out,
         dtype=str(caller.dtype).removeprefix("torch."),
         raised=tuple(RaisedError(name, error, count) for (name, error), count in caller.errors.items()),
         **facts,

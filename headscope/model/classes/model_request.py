@@ -8,7 +8,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError, did_you_mean
-from headscope.facts import Task, TokenRow
+from headscope.facts import SentencePipeline, Task, TokenRow
 from headscope.facts.counting import few_of
 from headscope.facts.heads.tasks import WITHOUT_CLASSES, parse_task
 from headscope.facts.stored.checkpoint import LABEL_MAPS
@@ -24,6 +24,7 @@ from headscope.model.classes.catalog import (
 )
 from headscope.model.classes.defaults import diagnose_by_leaving_out
 from headscope.model.classes.many_labels import build_config, share_labels
+from headscope.model.classes.module_chain import base_class_of, class_of_chain
 from headscope.model.classes.reduced_config import DEPTHS
 from headscope.model.classes.remote_code import load_remote_classes, models_in_auto_map
 from headscope.model.classes.token_rows import class_with_rows
@@ -42,7 +43,8 @@ class ModelRequest:
     """What the user asked the model to be; None and () leave it to the checkpoint.
 
     `code` is where the repository's own code may be run from; None where it may not. `rows` are the tokens whose logits
-    are the scores, with their texts where these are known.
+    are the scores, with their texts where these are known. `chain` are the modules of sentence-transformers that make
+    the result.
     """
 
     num_labels: int | None = None
@@ -51,13 +53,15 @@ class ModelRequest:
     model_class: str | None = None
     code: Location | None = None
     rows: tuple[TokenRow, ...] = ()
+    chain: SentencePipeline | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The class to build, its task, and the configuration to build it with; `notes` are sentences on the choice.
 
-    `rows` are the tokens whose logits are the scores, where the class is a language model's.
+    `rows` are the tokens whose logits are the scores, where the class is a language model's; `chain` are the modules
+    of sentence-transformers, where the class is made of them.
     """
 
     cls: type[PreTrainedModel]
@@ -65,6 +69,7 @@ class Choice:
     config: Any
     notes: tuple[str, ...] = ()
     rows: tuple[TokenRow, ...] = ()
+    chain: SentencePipeline | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,8 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     model_type = _model_type(config, wish)
     if wish.rows:
         return _by_tokens(config, model_type, wish)
+    if wish.chain is not None:
+        return _by_chain(config, model_type, wish, wish.chain)
     named = wish.model_class and (mapped_name(wish.model_class, model_type) or wish.model_class)
     head_class = _named_class(named, task) if named else _class_of(config, model_type, task)
     cls = _class_object(head_class.name)
@@ -124,6 +131,18 @@ def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> C
         raise UsageError(f"token {beyond[0]} is outside the vocabulary of {size or 0:,} tokens", "give ids of tokens")
     rows = class_with_rows(cls, tuple(row.id for row in wish.rows))
     return Choice(rows, Task.SEQUENCE_CLASSIFICATION, built, source.notes, wish.rows)
+
+
+def _by_chain(config: dict[str, Any], model_type: str, wish: ModelRequest, chain: SentencePipeline) -> Choice:
+    """The base model of a family with the modules of a chain, and as many classes as it has scores."""
+    has_decoder = config.get("is_encoder_decoder", getattr(config_classes()[model_type], "is_encoder_decoder", False))
+    base = base_class_of(model_type, is_encoder_decoder=has_decoder is True)
+    source = _config_source(base, model_type, config)
+    names, count = source.values.get("id2label"), chain.score_count
+    is_named = wish.labels or (isinstance(names, dict) and len(names) == count)
+    own = wish if is_named or not count else replace(wish, num_labels=count)
+    built = _configured(source.config_class, source.values, own)
+    return Choice(class_of_chain(base, chain), Task.SEQUENCE_CLASSIFICATION, built, source.notes, chain=chain)
 
 
 def _check_labels(wish: ModelRequest) -> None:
