@@ -10,7 +10,7 @@ from headscope.checks.rule import (
     rule,
     severity_at,
 )
-from headscope.facts import ParameterStatus, Profile, Report, Severity, StateKind
+from headscope.facts import ParameterStatus, Profile, Severity, StateKind
 from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import Subject
 from headscope.facts.stored.states import STATE_RULES
@@ -29,7 +29,7 @@ def wrong_kind(this: Rule, subject: Subject) -> Findings:
         return  # whatever the configuration calls it, the checkpoint gave the classifier
     names = subject.report.checkpoint.architectures
     made = f" (architectures: {few_of(names)})" if names else ""
-    if _is_embedding(subject.report):
+    if subject.report.shows_chain and not subject.report.model.num_labels:
         yield this.find(
             Severity.NOTE,
             f"The checkpoint is a {subject.built.kind}{made}: it gives an embedding, not class scores.",
@@ -45,12 +45,6 @@ def wrong_kind(this: Rule, subject: Subject) -> Findings:
             inference="Fine-tune it as a classifier before you serve it.",
         ),
     )
-
-
-def _is_embedding(report: Report) -> bool:
-    """Whether the report is on a chain of sentence-transformers that gives an embedding."""
-    pipeline = report.checkpoint.sentence_transformers
-    return pipeline is not None and pipeline.chain_class == report.model.class_name and not pipeline.score_count
 
 
 def _other_task(this: Rule, subject: Subject) -> Findings:

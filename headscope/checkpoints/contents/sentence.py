@@ -48,7 +48,9 @@ def read_sentence_pipeline(storage: FileStorage, config: Mapping[str, Any] | Non
         folders = dict(reversed(modules))
         if _LIBRARY in names:
             found = _with_library(found, parse_object(files.read_text(_LIBRARY), _LIBRARY))
-        parts = tuple(_of_library(read_module(files, *module), kind) for module, kind in zip(modules, kinds, strict=True))
+        parts = tuple(
+            _of_library(read_module(files, *module), kind) for module, kind in zip(modules, kinds, strict=True)
+        )
         found = replace(found, parts=_linked(parts, found.library_class))
         if "LogitScore" in folders:
             found = replace(found, token_ids=tokens_of_module(settings_of_module(files, folders["LogitScore"])))
@@ -127,7 +129,7 @@ def _linked(parts: tuple[SentenceModule, ...], library_class: str) -> tuple[Sent
     for at, part in enumerate(parts):
         is_read = part.name in {"Pooling", "Dense", "LayerNorm", "Dropout"}
         if is_read and not part.unknown and not written & {part.reads, ""}:
-            found[at] = part = replace(part, fault=part.fault or f"no module before it gives {part.reads}")
+            found[at] = replace(part, fault=part.fault or f"no module before it gives {part.reads}")
         written.add(part.writes)
         given = next((item.output_size for item in reversed(parts[:at]) if item.name not in _SAME_SIZE), None)
         is_vector = part.name in {"Dense", "LayerNorm"} and not part.fault
@@ -369,7 +371,9 @@ def _layer_norm(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
 
 def _pooling(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
     modes = modes_of(settings)
-    unknown = "" if set(modes) <= set(_OLD_MODES.values()) else f"headscope doesn't know how it pools by {modes[0][:40]}"
+    unknown = (
+        "" if set(modes) <= set(_OLD_MODES.values()) else f"headscope doesn't know how it pools by {modes[0][:40]}"
+    )
     module = replace(module, modes=modes, reads=_TOKENS, writes=_VECTOR, unknown=unknown)
     names = ("embedding_dimension", "word_embedding_dimension")
     if not any(name in settings for name in names):

@@ -29,10 +29,14 @@ if TYPE_CHECKING:
     from headscope.checkpoints.contents.tokenizer_file import FirstToken
 
 
-def read_checkpoint(request: Request, progress: Progress | None, *, takes_class: bool = False) -> CheckpointManifest:
+def read_checkpoint(
+    request: Request, progress: Progress | None, *, takes_class: bool = False, joins_chain: bool = True
+) -> CheckpointManifest:
     """The manifest of the checkpoint that a request names; with `takes_class`, a class of Transformers is one too.
 
-    The weights of a chain of sentence-transformers are among its tensors, if the request means the chain. Raises UsageError for a class where weights are needed, and otherwise what `read_manifest` raises, with more advice.
+    The weights of a chain of sentence-transformers are among its tensors if the request means the chain, unless
+    `joins_chain` is false. Raises UsageError for a class where weights are needed, and otherwise what `read_manifest`
+    raises, with more advice.
     """
     from headscope.checkpoints import read_manifest
 
@@ -48,7 +52,8 @@ def read_checkpoint(request: Request, progress: Progress | None, *, takes_class:
         raise with_proposals(err) from err
     except (NotFound, Offline, NetworkError) as err:
         raise with_nearest_class(err, request.reference) from err
-    return _with_chain(request, _with_edit(request, _with_extra_files(request, manifest)))
+    whole = _with_edit(request, _with_extra_files(request, manifest))
+    return _with_chain(request, whole) if joins_chain else whole
 
 
 def chain_of(request: Request, manifest: CheckpointManifest) -> SentencePipeline | None:

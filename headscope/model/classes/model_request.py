@@ -135,8 +135,9 @@ def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> C
 
 def _by_chain(config: dict[str, Any], model_type: str, wish: ModelRequest, chain: SentencePipeline) -> Choice:
     """The base model of a family with the modules of a chain, and as many classes as it has scores."""
-    has_decoder = config.get("is_encoder_decoder", getattr(config_classes()[model_type], "is_encoder_decoder", False))
-    base = base_class_of(model_type, is_encoder_decoder=has_decoder is True)
+    # An encoder that was saved alone says false; its family still has a decoder, which the library leaves out.
+    has_decoder = getattr(config_classes()[model_type], "is_encoder_decoder", False) is True
+    base = base_class_of(model_type, is_encoder_decoder=has_decoder or config.get("is_encoder_decoder") is True)
     source = _config_source(base, model_type, config)
     names, count = source.values.get("id2label"), chain.score_count
     is_named = wish.labels or (isinstance(names, dict) and len(names) == count)

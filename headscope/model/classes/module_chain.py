@@ -1,6 +1,7 @@
 """A base model with the modules that sentence-transformers puts after it, as one class: the chain is the head."""
 
 from collections.abc import Callable
+from functools import partial
 from inspect import Parameter, Signature, signature
 from typing import Any
 
@@ -44,11 +45,11 @@ def class_of_chain(base: type[PreTrainedModel], pipeline: SentencePipeline) -> t
     prefix = base.base_model_prefix or "model"
     first, *after = pipeline.chain
 
-    def __init__(self: Any, config: Any) -> None:  # noqa: N807 - it becomes the method of a class
+    def __init__(self: Any, config: Any) -> None:
         parent.__init__(self, config)
         setattr(self, prefix, base(config))
         for part in after:
-            self.add_module(child_name(part), _MODULES.get(part.name, _Unknown)(part))
+            self.add_module(child_name(part), (_Unknown if part.unknown else _MODULES[part.name])(part))
         self.post_init()
 
     def forward(self: Any, *args: Any, **options: Any) -> SequenceClassifierOutput:
@@ -113,8 +114,8 @@ def _first_token(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def _last_token(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     values, from_end = mask.flip(1).max(1)
     length = hidden.shape[1]
-    last = length - torch.where(values == 0, length - 1, from_end) - 1
-    return _gathered(hidden * mask.unsqueeze(-1).expand_as(hidden).to(hidden.dtype), last)
+    # The library also multiplies by the mask, which changes nothing at a position that the mask keeps.
+    return _gathered(hidden, length - torch.where(values == 0, length - 1, from_end) - 1)
 
 
 def _gathered(hidden: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -126,21 +127,13 @@ def _maximum(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return hidden.masked_fill(kept == 0, float("-inf")).max(dim=1).values
 
 
-def _summed(hidden: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sum over the tokens, and how many there are; half precision is summed in single precision."""
+def _mean(hidden: torch.Tensor, mask: torch.Tensor, power: float = 1.0) -> torch.Tensor:
+    """The sum over the tokens, divided by a power of their number; half precision is summed in single precision."""
     wide = torch.float32 if hidden.dtype in (torch.float16, torch.bfloat16) else hidden.dtype
     kept = mask.unsqueeze(-1).to(hidden.dtype)
-    return (hidden * kept).sum(dim=1, dtype=wide), kept.sum(dim=1, dtype=wide).clamp(min=_LEAST)
-
-
-def _mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    total, count = _summed(hidden, mask)
-    return (total / count).to(hidden.dtype)
-
-
-def _mean_by_root(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    total, count = _summed(hidden, mask)
-    return (total / count.sqrt()).to(hidden.dtype)
+    count = kept.sum(dim=1, dtype=wide).clamp(min=_LEAST)
+    total = (hidden * kept).sum(dim=1, dtype=wide)
+    return (total / (count if power == 1.0 else count.sqrt())).to(hidden.dtype)
 
 
 def _weighted_mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -158,7 +151,7 @@ _POOLED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "lasttoken": _last_token,
     "max": _maximum,
     "mean": _mean,
-    "mean_sqrt_len_tokens": _mean_by_root,
+    "mean_sqrt_len_tokens": partial(_mean, power=0.5),
     "weightedmean": _weighted_mean,
 }
 
@@ -195,17 +188,6 @@ def _activation(path: str) -> nn.Module:
     raise Unsupported(f"PyTorch has no activation {path[:80]} that needs no arguments", "")
 
 
-class _LayerNorm(nn.Module):
-    """PyTorch's LayerNorm over a vector."""
-
-    def __init__(self, part: SentenceModule) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(part.input_size or 0)
-
-    def forward(self, features: Features) -> Features:
-        return features | {"sentence_embedding": self.norm(features["sentence_embedding"])}
-
-
 class _Normalize(nn.Module):
     """Vectors of length 1."""
 
@@ -218,21 +200,23 @@ class _Normalize(nn.Module):
         return features if given is None else features | {self.writes: functional.normalize(given, p=2, dim=-1)}
 
 
-class _Dropout(nn.Module):
-    """Does nothing unless the model is trained."""
+class _OfVector(nn.Module):
+    """A module of PyTorch that is applied to the vector of a text, under the name that it has in the library."""
 
     def __init__(self, part: SentenceModule) -> None:
         super().__init__()
-        self.dropout_layer = nn.Dropout(part.dropout)
+        is_norm = part.name == "LayerNorm"
+        self.child = "norm" if is_norm else "dropout_layer"
+        self.add_module(self.child, nn.LayerNorm(part.input_size or 0) if is_norm else nn.Dropout(part.dropout))
 
     def forward(self, features: Features) -> Features:
-        return features | {"sentence_embedding": self.dropout_layer(features["sentence_embedding"])}
+        return features | {"sentence_embedding": getattr(self, self.child)(features["sentence_embedding"])}
 
 
 _MODULES: dict[str, type[nn.Module]] = {
     "Pooling": _Pooling,
     "Dense": _Dense,
-    "LayerNorm": _LayerNorm,
+    "LayerNorm": _OfVector,
     "Normalize": _Normalize,
-    "Dropout": _Dropout,
+    "Dropout": _OfVector,
 }

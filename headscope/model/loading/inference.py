@@ -82,7 +82,9 @@ def _fill_chain(model: PreTrainedModel, chain: SentencePipeline, place: Location
         module = model.get_submodule(child_name(part))
         if not module.state_dict():
             continue
-        found: Any = cached_file(place.reference, f"{part.folder}/{part.file or 'model.safetensors'}", **place.keywords())
+        found: Any = cached_file(
+            place.reference, f"{part.folder}/{part.file or 'model.safetensors'}", **place.keywords()
+        )
         is_safe = str(found).endswith(".safetensors")
         state = load_file(found) if is_safe else torch.load(found, map_location="cpu", weights_only=True)
         module.load_state_dict(state)
