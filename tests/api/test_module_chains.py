@@ -15,6 +15,7 @@ import headscope
 from headscope.facts import PoolingKind, Severity, Verdict
 from tests.chains import save_chain
 from tests.edits import edit_json
+from tests.scorers import save_language_model
 
 library = pytest.importorskip("sentence_transformers")
 from sentence_transformers.base.modules import Dense  # noqa: E402 - only where the library is installed
@@ -218,7 +219,7 @@ def test_a_wish_for_classes_gives_the_class_that_people_would_train(tmp_path: Pa
     for wish in ({"num_labels": 3}, {"task": "token-classification"}, {"model_class": "BertForSequenceClassification"}):
         report = headscope.inspect(tmp_path / "saved", **wish)
         assert report.model.class_name.startswith("BertFor")
-        assert not report.weights.unused
+        assert all(key.startswith("pooler.") for key in report.weights.unused)
 
 
 def test_a_snapshot_of_a_chain_has_its_formula(tmp_path: Path) -> None:
@@ -230,3 +231,14 @@ def test_a_snapshot_of_a_chain_has_its_formula(tmp_path: Path) -> None:
     assert (report.head.formula, report.head.pooling.kind) == (whole.head.formula, PoolingKind.FIRST_TOKEN)
     assert report.weights.loaded == whole.weights.loaded
     assert headscope.inspect(tmp_path / "one.json", num_labels=2).weights.unused == ()
+
+
+def test_a_reranker_of_two_tokens_runs_and_passes(tmp_path: Path) -> None:
+    save_language_model("Qwen3", tmp_path / "plain")
+    encoder = library.CrossEncoder(str(tmp_path / "plain"), device="cpu")
+    encoder.save_pretrained(str(tmp_path / "saved"))
+    ours = headscope.forward(tmp_path / "saved", device="cpu", text=TEXTS[0], text_pair=SECOND[0])
+    named = {item.label: item.probability for item in ours.scored[0].scores}
+    assert named["yes"] == pytest.approx(float(encoder.predict([(TEXTS[0], SECOND[0])])[0]), abs=1e-5)
+    result = headscope.check(tmp_path / "saved", profile="inference", run=True)
+    assert not [item for item in result.findings if item.id == "HS521"]

@@ -76,7 +76,7 @@ def load_model(
 def _fill_chain(model: PreTrainedModel, chain: SentencePipeline, place: Location) -> None:
     """Loads the modules of a chain from their own files, as strictly as sentence-transformers does."""
     from safetensors.torch import load_file
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     for part in chain.chain[1:]:
         module = model.get_submodule(child_name(part))
