@@ -86,7 +86,7 @@ def open_checkpoint(request: Request, device: str) -> RunSubject:
 
 
 def _with_library(subject: RunSubject, choice: Choice, place: Location) -> RunSubject:
-    """The subject of a chain with a call of sentence-transformers, in place of Transformers' pipeline."""
+    """The subject of a chain with a call of sentence-transformers, instead of Transformers' pipeline."""
     assert choice.chain is not None
     name = choice.chain.chain_class
     if find_spec("sentence_transformers") is None:

@@ -16,7 +16,7 @@ from headscope.errors import Unsupported
 from headscope.facts import SentenceModule, SentencePipeline
 from headscope.upstream.transformers import classes_by_type
 
-Features = dict[str, torch.Tensor]
+_Features = dict[str, torch.Tensor]
 
 
 def base_class_of(model_type: str, *, is_encoder_decoder: bool) -> type[PreTrainedModel]:
@@ -58,7 +58,7 @@ def class_of_chain(base: type[PreTrainedModel], pipeline: SentencePipeline) -> t
         mask = given.get("attention_mask")
         if mask is None or mask.shape[-1] != hidden.shape[1]:
             mask = torch.ones(hidden.shape[:-1], dtype=torch.int64, device=hidden.device)
-        features: Features = {first.writes: hidden, "attention_mask": mask}
+        features: _Features = {first.writes: hidden, "attention_mask": mask}
         for part in after:
             features = getattr(self, child_name(part))(features)
         return SequenceClassifierOutput(logits=features["scores" if pipeline.score_count else "sentence_embedding"])
@@ -90,7 +90,7 @@ class _Unknown(nn.Module):
         super().__init__()
         self.why = f"{part.folder} ({part.name}): {part.unknown or part.fault}"
 
-    def forward(self, features: Features) -> Features:
+    def forward(self, features: _Features) -> _Features:
         raise Unsupported(f"headscope doesn't know what a module computes: {self.why}", "")
 
 
@@ -101,7 +101,7 @@ class _Pooling(nn.Module):
         super().__init__()
         self.modes = part.modes
 
-    def forward(self, features: Features) -> Features:
+    def forward(self, features: _Features) -> _Features:
         hidden, mask = features["token_embeddings"], features["attention_mask"]
         found = [_POOLED[mode](hidden, mask) for mode in self.modes]
         return features | {"sentence_embedding": found[0] if len(found) == 1 else torch.cat(found, dim=-1)}
@@ -169,7 +169,7 @@ class _Dense(nn.Module):
         if part.has_residual and size != out:
             self.residual = nn.Linear(size, out, bias=False)
 
-    def forward(self, features: Features) -> Features:
+    def forward(self, features: _Features) -> _Features:
         given = features[self.reads]
         found = self.activation_function(self.linear(given))
         if self.has_residual:
@@ -195,7 +195,7 @@ class _Normalize(nn.Module):
         super().__init__()
         self.reads, self.writes = part.reads, part.writes
 
-    def forward(self, features: Features) -> Features:
+    def forward(self, features: _Features) -> _Features:
         given = features.get(self.reads)
         return features if given is None else features | {self.writes: functional.normalize(given, p=2, dim=-1)}
 
@@ -209,7 +209,7 @@ class _OfVector(nn.Module):
         self.child = "norm" if is_norm else "dropout_layer"
         self.add_module(self.child, nn.LayerNorm(part.input_size or 0) if is_norm else nn.Dropout(part.dropout))
 
-    def forward(self, features: Features) -> Features:
+    def forward(self, features: _Features) -> _Features:
         return features | {"sentence_embedding": getattr(self, self.child)(features["sentence_embedding"])}
 
 
