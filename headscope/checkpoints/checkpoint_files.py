@@ -142,7 +142,7 @@ class TensorBytes:
         unknown = [header for header in every if header.data is None and header not in self._places]
         with self._files.reaching() if unknown else nullcontext():
             for header in unknown:
-                self._places[header] = self._finder(header.file)(header.key)
+                self._places[header] = self._finder(header.file)(header.key_in_file)
         return {header: header.data or self._places[header] for header in every}
 
     def _read_parts(

@@ -164,6 +164,9 @@ def _head_in(value: Any) -> PickledHead | None:
 
 def _module_in(value: Any) -> SentenceModule:
     texts = {name: _expect(value[name], str) for name in ("name", "folder", "detail", "fault")}
+    # Snapshots of before headscope 0.9 say nothing of these.
+    later = {"unknown": "the snapshot is an older one, without its settings"} | value
+    texts |= {name: _expect(later.get(name, ""), str) for name in ("file", "reads", "writes", "activation", "unknown")}
     weights = tuple(
         ModuleTensor(_expect(item["name"], str), tuple(map(_axis, _expect(item["shape"], list))), _dtype(item["dtype"]))
         for item in _expect(value["weights"], list)
@@ -174,6 +177,10 @@ def _module_in(value: Any) -> SentenceModule:
         output_size=_size(value["output_size"]),
         weights=weights,
         scores=_expect(value["scores"], bool),
+        modes=tuple(_expect(item, str) for item in _expect(value.get("modes", []), list)),
+        has_bias=_expect(value.get("has_bias", True), bool),
+        has_residual=_expect(value.get("has_residual", False), bool),
+        dropout=float(_expect(value.get("dropout", 0.0), float)),
     )
 
 

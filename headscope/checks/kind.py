@@ -29,6 +29,13 @@ def wrong_kind(this: Rule, subject: Subject) -> Findings:
         return  # whatever the configuration calls it, the checkpoint gave the classifier
     names = subject.report.checkpoint.architectures
     made = f" (architectures: {few_of(names)})" if names else ""
+    if subject.report.shows_chain and not subject.report.model.num_labels:
+        yield this.find(
+            Severity.NOTE,
+            f"The checkpoint is a {subject.built.kind}{made}: it gives an embedding, not class scores.",
+            "For class scores, train a classifier on the embeddings, or fine-tune a class that --task names.",
+        )
+        return
     yield this.find(
         severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING),
         f"The checkpoint is a {subject.built.kind}{made} without a classifier.",

@@ -60,7 +60,13 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
             yield this.find(
                 Severity.ERROR, f"Single {trial.noun}s run, but {_OF_MORE[item.step]}: {item.error}.", _REMEDY
             )
-        if item.step is RunStep.PIPELINE:
+        if item.step is RunStep.PIPELINE and trial.library:
+            yield this.find(
+                Severity.ERROR,
+                f"The modules run one after the other, but {item.input} of sentence-transformers fails: {item.error}.",
+                "Save the model again with save_pretrained, and compare modules.json and the modules' settings.",
+            )
+        elif item.step is RunStep.PIPELINE:
             yield this.find(
                 Severity.ERROR,
                 f"The model runs, but Transformers' pipeline raises with it: {item.error}.",

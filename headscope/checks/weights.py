@@ -108,10 +108,17 @@ def head_new(this: Rule, subject: Subject) -> Findings:
         unless_repaired(
             subject,
             [item.name for item in lost],
-            for_profile(subject, training="This is what training starts from.", inference="Train it first."),
+            for_profile(
+                subject,
+                training="This is what training starts from.",
+                inference=_RESTORE if subject.report.shows_chain else "Train it first.",
+            ),
         ),
         [item.name for item in lost],
     )
+
+
+_RESTORE = "Restore the files of these modules: sentence-transformers loads the chain only with them."
 
 
 def _random_at_every_load(lost: list[HeadParameter]) -> str:
@@ -188,7 +195,8 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
     else:
         severity = severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR)
         what = "The checkpoint gives the weights before the classifier; the others are random at every load"
-        remedy = for_profile(subject, training="This is what training starts from.", inference="Train it first.")
+        first = _RESTORE if subject.report.shows_chain else "Train it first."
+        remedy = for_profile(subject, training="This is what training starts from.", inference=first)
     beside = f" At their default values: {_names(buffers)} (buffers)." if weights and buffers else ""
     names = [item.name for item in lost]
     remedy = unless_repaired(subject, names, remedy)

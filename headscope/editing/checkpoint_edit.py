@@ -163,6 +163,11 @@ def _edited(request: Request, output: Path | None, wish: EditWish, tell: Progres
     _check_architecture(examined, wish)
     if wish.order_from is not None:
         wish = wish.with_order(order_of_data(wish.order_from))
+    if examined.report.shows_chain:
+        raise Unsupported(
+            "the head is a chain of sentence-transformers' modules, which edit doesn't change",
+            "change it with the library, and save it again",
+        )
     wish, fit = _fitted(examined, request, wish, tell)
     left_out = (*origin.left_out, *left_behind(source, read_contents(source), examined.manifest))
     plan = _plan(examined, request, wish)

@@ -101,6 +101,10 @@ class RunTrial:
     """Whether a model in memory was in train mode when it came; null for a checkpoint."""
     not_taken: tuple[str, ...] = ()
     """Inputs that the tokenizer gives and the model doesn't take."""
+    library: str = ""
+    """The class of another library that was called as well, such as `CrossEncoder`; empty for none."""
+    left_out: str = ""
+    """What was not called, and why; empty for nothing."""
 
     @property
     def always_fails(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from headscope.errors import UsageError, did_you_mean
 
 _FOLDER = Path(__file__).parent / "facts"
-_FILES, _COUNT, _SCORE_MODULE = "@files", "@num_labels", "@cross_encoder_activation"
+_FILES, _COUNT, _SCORE_MODULE, CHAIN = "@files", "@num_labels", "@cross_encoder_activation", "@chain"
 _UNREADABLE = object()
 """The value of a field inside of something that is not an object."""
 OTHER = "other"
@@ -26,14 +26,15 @@ OTHER = "other"
 @dataclass(frozen=True, slots=True)
 class Served:
     """What rows look at: the stored configuration, the class it names, the class count, files beside the weights (None
-    where they could not be read), and the class of PyTorch that a CrossEncoder's own settings put on its scores, "" for
-    none."""
+    where they could not be read), the class of PyTorch that a CrossEncoder's own settings put on its scores, "" for
+    none, and whether the head is a chain of sentence-transformers' modules."""
 
     architecture: str
     config: Mapping[str, Any]
     num_labels: int | None
     files: frozenset[str] | None
     score_module: str = ""
+    is_chain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def _holds(name: str, condition: Mapping[str, Any], served: Served) -> bool | No
         return None if served.files is None else served.files.issuperset(condition["has"])
     if name == _COUNT and served.num_labels is None:
         return None
-    own = {_COUNT: served.num_labels, _SCORE_MODULE: served.score_module or None}
+    own = {_COUNT: served.num_labels, _SCORE_MODULE: served.score_module or None, CHAIN: served.is_chain or None}
     found = own[name] if name in own else _field(served.config, name)
     if found is _UNREADABLE:
         return None

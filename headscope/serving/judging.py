@@ -14,7 +14,16 @@ from headscope.facts.heads.tasks import Activation
 from headscope.facts.results.engines import EngineEvidence, EngineHead, EnginesReport
 from headscope.facts.results.environment import package_version, tool_version
 from headscope.facts.results.report import find_missing
-from headscope.serving.cited import OTHER, EngineFacts, Served, engine_names, facts_on, first_that_fits, named_engine
+from headscope.serving.cited import (
+    CHAIN,
+    OTHER,
+    EngineFacts,
+    Served,
+    engine_names,
+    facts_on,
+    first_that_fits,
+    named_engine,
+)
 
 _QUANTIZED = {"quantization_config", "compression_config"}
 """Fields that engines read, even where Transformers reads only the first."""
@@ -48,7 +57,8 @@ def _served(report: Report, manifest: CheckpointManifest) -> Served:
     sentence, named = manifest.sentence, report.checkpoint.architectures
     module = sentence.activation if sentence is not None else ""
     architecture = named[0] if named else ""
-    return Served(architecture, manifest.config, report.model.num_labels, _files(sentence), module)
+    count = report.model.num_labels
+    return Served(architecture, manifest.config, count, _files(sentence), module, report.shows_chain)
 
 
 def _files(sentence: SentencePipeline | None) -> frozenset[str] | None:
@@ -72,7 +82,8 @@ def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
         "the facts don't cover remote code, which auto_map in config.json names": "auto_map" in manifest.config,
         f"config.json names several classes: {', '.join(named)}": len(named) > 1,
         f"config.json names {named[0] if named else ''}, which is what engines load: {_SAVE_FIRST}": bool(named)
-        and named[0] != own,
+        and named[0] != own
+        and not report.shows_chain,
         "the facts don't cover damaged weight files": report.needs_repair,
         "headscope doesn't know which weights of the model the checkpoint holds": not report.is_compared
         or bool(report.unknown),
@@ -93,6 +104,8 @@ def is_for_resolution(report: Report, manifest: CheckpointManifest) -> bool:
 def _judged(facts: EngineFacts, served: Served, report: Report, requested: str, limit: str) -> EngineHead:
     version = requested or installed_version(facts) or facts.read_at
     row, reason = first_that_fits(facts.heads, served)
+    if served.is_chain and (row is None or CHAIN not in row.get("when", {})):
+        row, reason = None, "the facts don't cover chains of sentence-transformers, whose modules have their own files"
     if not _is_covered(facts, version):
         row, reason = None, f"the facts are on {facts.versions}, not on {version}"
     elif limit:

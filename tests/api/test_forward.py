@@ -58,7 +58,8 @@ def minilm() -> str:
 @pytest.fixture(scope="module")
 def scored(minilm: str) -> ForwardReport:
     torch.manual_seed(0)
-    return headscope.forward(minilm, device="cpu", text=["I love this", "A waste of everybody's time"], offline=True)
+    texts = ["I love this", "A waste of everybody's time"]
+    return headscope.forward(minilm, device="cpu", text=texts, num_labels=2, offline=True)
 
 
 def test_a_real_checkpoint_scores_texts_by_label(scored: ForwardReport) -> None:
@@ -78,6 +79,21 @@ def test_the_pooled_vector_is_the_one_that_the_model_computes(minilm: str, score
     found = scored.stages[0].statistics
     assert math.isclose(found.mean or 0, expected.mean or 1, rel_tol=1e-3)
     assert math.isclose(found.std or 0, expected.std or 1, rel_tol=1e-3)
+
+
+def test_a_real_embedder_gives_the_normalized_mean_of_its_tokens(minilm: str) -> None:
+    texts = ["I love this", "A waste of everybody's time"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
+    inputs = tokenizer(texts, return_tensors="pt", padding=True)
+    with torch.no_grad():
+        hidden = transformers.AutoModel.from_pretrained(minilm).eval()(**inputs).last_hidden_state
+    mask = inputs["attention_mask"].unsqueeze(-1)
+    expected = torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1)
+    found = headscope.forward(minilm, device="cpu", text=texts, offline=True)
+    torch.testing.assert_close(torch.tensor(found.logits), expected, atol=1e-5, rtol=0)
+    report = headscope.inspect(minilm, offline=True)
+    assert (report.model.class_name, report.model.labels) == ("SentenceTransformer", ())
+    assert report.head.formula == "logits = normalize(mean(h[non-pad]), p=2, dim=-1, eps=1e-12)"
 
 
 def test_values_that_are_no_numbers_are_counted() -> None:

@@ -197,7 +197,8 @@ def test_a_cross_encoder_whose_scores_are_a_dense_layer_has_a_classifier(family:
     pipeline = report.checkpoint.sentence_transformers
     assert [part.output_size for part in pipeline.parts if part.scores] == [loaded.num_labels] == [2]
     assert "HS401" not in [item.id for item in headscope.check(tmp_path / "saved", profile="inference").findings]
-    assert "those of 2_Dense" in " ".join(str(report).split())
+    assert report.head.formula == "logits = linear(h[first non-pad])"
+    assert "This chain is the head that is shown; it gives 2 scores." in " ".join(str(report).split())
 
 
 def test_a_snapshot_keeps_the_chain(tmp_path: Path) -> None:

@@ -60,6 +60,6 @@ def snapshot(
     request = make_request(reference, options)
     from headscope.checkpoints import write_snapshot
 
-    manifest = read_checkpoint(request, progress)
+    manifest = read_checkpoint(request, progress, joins_chain=False)
     write_snapshot(manifest, fspath(output))
     return Snapshot(**fields_of(manifest), output=fspath(output))

@@ -41,12 +41,17 @@ def read_sentence_pipeline(storage: FileStorage, config: Mapping[str, Any] | Non
     files = _Once(storage)
     found = SentencePipeline((), classifier=_SETFIT_HEAD if _SETFIT_HEAD in names else "", head=_head(files, names))
     try:
-        modules = _modules(parse_list(files.read_text(MODULES), MODULES))
+        entries = _modules(parse_list(files.read_text(MODULES), MODULES))
+        kinds = [kind for kind, _ in entries]
+        modules = [(kind.rpartition(".")[2], folder) for kind, folder in entries]
         found = replace(found, modules=tuple(name for name, _ in modules))
         folders = dict(reversed(modules))
-        found = replace(found, parts=_linked(tuple(read_module(files, *module) for module in modules)))
         if _LIBRARY in names:
             found = _with_library(found, parse_object(files.read_text(_LIBRARY), _LIBRARY))
+        parts = tuple(
+            _of_library(read_module(files, *module), kind) for module, kind in zip(modules, kinds, strict=True)
+        )
+        found = replace(found, parts=_linked(parts, found.library_class))
         if "LogitScore" in folders:
             found = replace(found, token_ids=tokens_of_module(settings_of_module(files, folders["LogitScore"])))
         found = replace(found, max_length=_max_length(files, names))
@@ -111,15 +116,29 @@ def _of_config(config: Mapping[str, Any]) -> SentencePipeline | None:
     return SentencePipeline((), library_class="CrossEncoder", activation=named.rpartition(".")[2])
 
 
-def _linked(parts: tuple[SentenceModule, ...]) -> tuple[SentenceModule, ...]:
-    """The modules, with a fault where one does not take what the one before gives."""
+def _of_library(module: SentenceModule, kind: str) -> SentenceModule:
+    """The module, marked as unknown if its class isn't one of the library, whatever it is called."""
+    is_own = kind.startswith("sentence_transformers.")
+    return module if is_own else replace(module, unknown=f"its class is {kind[:80]}, which is not of the library")
+
+
+def _linked(parts: tuple[SentenceModule, ...], library_class: str) -> tuple[SentenceModule, ...]:
+    """The modules, with a fault where one does not take what those before give."""
     found = list(parts)
+    written: set[str] = set()
     for at, part in enumerate(parts):
+        is_read = part.name in {"Pooling", "Dense", "LayerNorm", "Dropout"}
+        if is_read and not part.unknown and not written & {part.reads, ""}:
+            found[at] = replace(part, fault=part.fault or f"no module before it gives {part.reads}")
+        written.add(part.writes)
         given = next((item.output_size for item in reversed(parts[:at]) if item.name not in _SAME_SIZE), None)
         is_vector = part.name in {"Dense", "LayerNorm"} and not part.fault
         if is_vector and given is not None and part.input_size is not None and given != part.input_size:
             fault = f"it takes vectors of {part.input_size:,}, and the module before gives {given:,}"
-            found[at] = replace(part, fault=fault)
+            found[at] = replace(found[at], fault=found[at].fault or fault)
+    is_without = library_class == "CrossEncoder" and not written & {"", "scores"}
+    if is_without and parts[-1].name != "LogitScore" and not found[-1].fault:
+        found[-1] = replace(found[-1], fault="no module of the chain gives the scores of a CrossEncoder")
     return tuple(found)
 
 
@@ -141,7 +160,7 @@ def _max_length(storage: FileStorage, names: set[str]) -> int | None:
 
 
 def _modules(entries: list[Any]) -> list[tuple[str, str]]:
-    """Class name and folder of each module."""
+    """The class, by its path, and the folder of each module."""
     found = [_module(entry) for entry in entries[:_MOST_MODULES]]
     if not found or len(entries) > _MOST_MODULES:
         raise Malformed(f"{MODULES} lists {len(entries)} modules", f"correct {MODULES}")
@@ -152,7 +171,7 @@ def _module(entry: Any) -> tuple[str, str]:
     kind, folder = (entry.get("type"), entry.get("path", "")) if isinstance(entry, dict) else (None, None)
     if not isinstance(kind, str) or not isinstance(folder, str):
         raise Malformed(f"{MODULES} holds an entry without the type and the path of a module", f"correct {MODULES}")
-    return kind.rpartition(".")[2], folder
+    return kind, folder
 
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -184,17 +203,27 @@ def read_module(storage: FileStorage, name: str, folder: str) -> SentenceModule:
     """
     plain = SentenceModule(name, folder)
     if name not in _READERS:
-        return plain
+        return replace(plain, unknown="headscope doesn't know what a module of this class computes")
     try:
-        read = _READERS[name](plain, settings_of_module(storage, folder))
+        file, may_lack = _SETTINGS.get(name, ("config.json", False))
+        is_there = not may_lack or storage.has(_inside(folder, file))
+        read = _READERS[name](plain, settings_of_module(storage, folder, file) if is_there else {})
     except (Malformed, NotFound) as err:
-        return replace(plain, fault=err.message)
+        return replace(plain, fault=err.message, unknown=err.message)
     return read.module if read.shapes is None else _with_weights(storage, read.module, read.shapes)
 
 
-def settings_of_module(storage: FileStorage, folder: str) -> dict[str, Any]:
+_SETTINGS = {
+    "Transformer": ("sentence_bert_config.json", True),
+    "Normalize": ("config.json", True),
+    "Dropout": ("config.json", True),
+}
+"""Where modules have their settings if not in `config.json`, and whether they need none."""
+
+
+def settings_of_module(storage: FileStorage, folder: str, file: str = "config.json") -> dict[str, Any]:
     """The settings of the module in a folder of the checkpoint. Raises Malformed for a folder that lies elsewhere."""
-    name = _inside(folder, "config.json")
+    name = _inside(folder, file)
     return parse_object(storage.read_text(name), name)
 
 
@@ -236,7 +265,7 @@ def _with_weights(storage: FileStorage, module: SentenceModule, shapes: Shapes) 
         except (Malformed, Unsupported) as err:
             return replace(module, fault=err.message)
         weights = tuple(ModuleTensor(tensor.key, tensor.shape, tensor.dtype) for tensor in found)
-        return replace(module, weights=weights, fault="; ".join(_faults(found, shapes)))
+        return replace(module, weights=weights, file=file, fault="; ".join(_faults(found, shapes)))
     return replace(module, fault=f"{module.folder} holds neither {' nor '.join(_WEIGHTS)}")
 
 
@@ -273,7 +302,8 @@ def _word_in(settings: Mapping[str, Any], name: str, default: str) -> str:
 
 def _dense(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
     size, out = _count(settings, "in_features"), _count(settings, "out_features")
-    activation = _word_in(settings, "activation_function", "torch.nn.modules.activation.Tanh").rpartition(".")[2]
+    path = _word_in(settings, "activation_function", _TANH)
+    activation = path.rpartition(".")[2]
     has_residual = settings.get("use_residual") is True
     shapes: dict[str, tuple[int, ...]] = {"linear.weight": (out, size)}
     if settings.get("bias", True):
@@ -281,17 +311,70 @@ def _dense(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
     if has_residual and size != out:
         shapes["residual.weight"] = (out, size)
     detail = activation + (", plus a residual" if has_residual else "")
-    target = _word_in(settings, "module_output_name", "") if settings.get("module_output_name") is not None else ""
-    return _Read(replace(module, detail=detail, input_size=size, output_size=out, scores=target == "scores"), shapes)
+    module = _with_names(module, settings)
+    return _Read(
+        replace(
+            module, detail=detail, input_size=size, output_size=out, scores=module.writes == "scores", activation=path,
+            has_bias="linear.bias" in shapes, has_residual=has_residual,
+            unknown="" if path.startswith("torch.") else f"its activation is {path[:80]}, which is not of PyTorch",
+        ),
+        shapes,
+    )  # fmt: skip
+
+
+_TANH, _VECTOR, _TOKENS = "torch.nn.modules.activation.Tanh", "sentence_embedding", "token_embeddings"
+
+
+def _with_names(module: SentenceModule, settings: Mapping[str, Any], default: str = _VECTOR) -> SentenceModule:
+    """The module with the names of what it reads and writes."""
+    reads = _word_in(settings, "module_input_name", default)
+    is_same = settings.get("module_output_name") is None
+    return replace(module, reads=reads, writes=reads if is_same else _word_in(settings, "module_output_name", ""))
+
+
+def _transformer(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
+    """The base model: what the library takes of its output for a text, and under which name."""
+    modality, task = settings.get("modality_config"), settings.get("transformer_task", "feature-extraction")
+    text = modality.get("text") if isinstance(modality, dict) else {"method_output_name": "last_hidden_state"}
+    output = text.get("method_output_name") if isinstance(text, dict) else None
+    output = output[0] if isinstance(output, list) and len(output) == 1 else output
+    given = settings.get("config_kwargs", settings.get("config_args")) or {}
+    unknown = ""
+    if task != "feature-extraction" or output not in ("last_hidden_state", "pooler_output"):
+        unknown = f"it gives {str(output)[:40]} of a model for {str(task)[:40]}"
+    elif not isinstance(given, dict) or given.keys() - {"trust_remote_code"}:
+        unknown = "its settings change config.json (config_kwargs)"
+    reads, writes = str(output)[:40], _word_in(settings, "module_output_name", _TOKENS)
+    return _Read(replace(module, reads=reads, writes=writes, unknown=unknown))
+
+
+def _normalize(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
+    return _Read(_with_names(module, settings))
+
+
+def _dropout(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
+    share = settings.get("dropout", _DROPOUT)
+    if type(share) not in (int, float) or not 0 <= share <= 1:
+        raise Malformed(f"dropout in its settings is {str(share)[:40]!r}, not a share", "correct its config.json")
+    return _Read(replace(module, reads=_VECTOR, writes=_VECTOR, dropout=float(share)))
+
+
+_DROPOUT = 0.2
+"""What the library takes where the settings say nothing."""
 
 
 def _layer_norm(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
     size = _count(settings, "dimension")
-    return _Read(replace(module, input_size=size, output_size=size), {"norm.weight": (size,), "norm.bias": (size,)})
+    read = replace(module, input_size=size, output_size=size, reads=_VECTOR, writes=_VECTOR)
+    return _Read(read, {"norm.weight": (size,), "norm.bias": (size,)})
 
 
 def _pooling(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
     modes = modes_of(settings)
+    unknown = (
+        "" if set(modes) <= set(_OLD_MODES.values()) else f"headscope doesn't know how it pools by {modes[0][:40]}"
+    )
+    module = replace(module, modes=modes, reads=_TOKENS, writes=_VECTOR, unknown=unknown)
     names = ("embedding_dimension", "word_embedding_dimension")
     if not any(name in settings for name in names):
         return _Read(replace(module, detail=", ".join(modes)))
@@ -316,6 +399,9 @@ def _sparse_auto_encoder(module: SentenceModule, settings: Mapping[str, Any]) ->
 
 
 _READERS: dict[str, Callable[[SentenceModule, Mapping[str, Any]], _Read]] = {
+    "Transformer": _transformer,
+    "Normalize": _normalize,
+    "Dropout": _dropout,
     "Dense": _dense,
     "LayerNorm": _layer_norm,
     "Pooling": _pooling,

@@ -23,6 +23,7 @@ from headscope.facts import (
     Quantization,
     Repaired,
     Report,
+    SentencePipeline,
     TensorKind,
     WeightDiff,
     WeightsFormat,
@@ -159,8 +160,10 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
     from headscope.model.classes.labels import are_placeholders, labels_in
     from headscope.model.tokenizers import padding_side_of
 
-    labels = labels_in(choice.config)
+    is_embedding = choice.chain is not None and not choice.chain.score_count
+    labels = () if is_embedding else labels_in(choice.config)
     loss = trace.loss if trace else ""
+    loss = Loss.NONE.value if trace and choice.chain is not None else loss
     return ModelFacts(
         class_name=choice.cls.__name__,
         task=choice.task,
@@ -180,9 +183,17 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
 
 def _activation(choice: Choice, loss: str) -> str:
     """What makes probabilities of the scores: for two tokens of a language model their softmax."""
+    if choice.chain is not None:
+        return activation_of_chain(choice.chain)
     if not choice.rows:
         return activation_for(loss)
     return (Activation.SOFTMAX if len(choice.rows) > 1 else Activation.NONE).value
+
+
+def activation_of_chain(chain: SentencePipeline) -> str:
+    """What the library makes of the scores of a chain: by default a sigmoid for one score, otherwise nothing."""
+    name = chain.activation or ("Sigmoid" if chain.score_count == 1 else "Identity")
+    return Activation.NONE.value if name == "Identity" or not chain.score_count else name.lower()
 
 
 def problem_type_of(stated: Any, trace: HeadTrace | None, count: int) -> dict[str, Any]:

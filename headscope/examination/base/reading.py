@@ -14,17 +14,29 @@ from headscope.examination.base.default_class import (
     without_checkpoint,
 )
 from headscope.examination.base.request import Progress, Request
-from headscope.facts import CheckpointKind, CheckpointManifest, WeightsFormat
+from headscope.facts import (
+    CheckpointKind,
+    CheckpointManifest,
+    SentencePipeline,
+    Task,
+    TensorHeader,
+    WeightFile,
+    WeightsFormat,
+)
 from headscope.facts.stored.location import Location
 
 if TYPE_CHECKING:
     from headscope.checkpoints.contents.tokenizer_file import FirstToken
 
 
-def read_checkpoint(request: Request, progress: Progress | None, *, takes_class: bool = False) -> CheckpointManifest:
+def read_checkpoint(
+    request: Request, progress: Progress | None, *, takes_class: bool = False, joins_chain: bool = True
+) -> CheckpointManifest:
     """The manifest of the checkpoint that a request names; with `takes_class`, a class of Transformers is one too.
 
-    Raises UsageError for a class where weights are needed, and otherwise what `read_manifest` raises, with more advice.
+    The weights of a chain of sentence-transformers are among its tensors if the request means the chain, unless
+    `joins_chain` is false. Raises UsageError for a class where weights are needed, and otherwise what `read_manifest`
+    raises, with more advice.
     """
     from headscope.checkpoints import read_manifest
 
@@ -40,7 +52,39 @@ def read_checkpoint(request: Request, progress: Progress | None, *, takes_class:
         raise with_proposals(err) from err
     except (NotFound, Offline, NetworkError) as err:
         raise with_nearest_class(err, request.reference) from err
-    return _with_edit(request, _with_extra_files(request, manifest))
+    whole = _with_edit(request, _with_extra_files(request, manifest))
+    return _with_chain(request, whole) if joins_chain else whole
+
+
+def chain_of(request: Request, manifest: CheckpointManifest) -> SentencePipeline | None:
+    """The modules of sentence-transformers that make the result; None where the request wants another head.
+
+    A chain of scores is also what its own task and its own number of classes name; an embedding has neither.
+    """
+    pipeline = manifest.sentence
+    if pipeline is None or not pipeline.chain or manifest.adapter is not None:
+        return None
+    if request.tokens or request.model_class is not None or request.trust_remote_code:
+        return None
+    count = pipeline.score_count
+    own = (None, Task.SEQUENCE_CLASSIFICATION.value) if count else (None,)
+    is_other = request.num_labels not in (None, count) or len(request.labels) not in (0, count)
+    return None if is_other or request.task not in own else pipeline
+
+
+def _with_chain(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
+    """The manifest with the tensors of the chain, under the names that they have in its class."""
+    chain = chain_of(request, manifest)
+    if chain is None:
+        return manifest
+    stored = [part for part in chain.chain[1:] if part.file]
+    more = tuple(
+        TensorHeader(f"{part.folder}.{tensor.name}", tensor.dtype, tensor.shape, f"{part.folder}/{part.file}")
+        for part in stored
+        for tensor in part.weights
+    )
+    files = (WeightFile(f"{part.folder}/{part.file}") for part in stored)
+    return replace(manifest, tensors=(*manifest.tensors, *more), files=(*manifest.files, *files))
 
 
 def _with_edit(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:

@@ -96,8 +96,14 @@ def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -
 
 
 def _is_own(file: str) -> bool:
-    """Whether an operation is in headscope's own source: the last position and its tokens are picked there."""
-    return file.rpartition("/")[2] == "token_rows.py"
+    """Whether an operation is in headscope's own source, where tokens are picked and chains of modules run."""
+    return file.rpartition("/")[2] in {"token_rows.py", "module_chain.py"}
+
+
+def without_own_places(trace: HeadTrace) -> HeadTrace:
+    """The trace without places in headscope's own source, which show nothing of the checkpoint."""
+    stages = (replace(item, file="", line=0) if _is_own(item.file) else item for item in trace.stages)
+    return replace(trace, stages=tuple(stages), pooling=_pooling(trace.pooling))
 
 
 def _pooling(pooling: Pooling) -> Pooling:

@@ -45,7 +45,7 @@ def trace_checkpoint(
 
     With `prove` the proof is kept, and the effect of padding is measured.
     """
-    from headscope.examination.base.token_rows import trace_token_rows
+    from headscope.examination.base.token_rows import trace_token_rows, without_own_places
     from headscope.model.classes.reduced_config import shallow_twins
     from headscope.model.quiet import quiet
     from headscope.model.tokenizers import special_tokens_of
@@ -58,6 +58,8 @@ def trace_checkpoint(
         except Unsupported as err:
             return Traced(None, (Gap(GapTopic.HEAD_PATH, err.message),))
         return Traced(with_padding(trace, small) if prove else unless_contradicted(trace), program=programs[-1])
+    if choice.chain is not None and choice.chain.unknown:
+        return Traced(None, (Gap(GapTopic.HEAD_PATH, choice.chain.unknown),))
     family = special_tokens_of(str(skeleton.config.model_type))
     names = TokenNames(own.token if own else family.first, family.eos, is_own=own is not None)
     try:
@@ -69,6 +71,7 @@ def trace_checkpoint(
         if found is None:
             return Traced(None, (Gap(GapTopic.HEAD_PATH, err.message),))
         trace = replace(found, notes=(*found.notes, _WITH_NUMBERS))
+    trace = without_own_places(trace) if choice.chain is not None else trace
     return Traced(with_padding(trace, choice) if prove else unless_contradicted(trace), program=programs[-1])
 
 

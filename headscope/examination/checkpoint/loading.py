@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.assembly import checkpoint_facts
-from headscope.examination.base.reading import trusted_code
+from headscope.examination.base.reading import chain_of, trusted_code
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.token_rows import tokens_of
 from headscope.examination.base.unseen_settings import without_idle_tensors
@@ -62,8 +62,8 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     rows = tokens_of(request, manifest)
     task = None if rows else request.task or _task_of_adapter(request, manifest)
     with _telling_contents(manifest):
-        keys = tuple(tensor.key for tensor in manifest.tensors)
-        wish = ModelRequest(request.num_labels, request.labels, task, named, code, rows, keys)
+        keys, chain = tuple(tensor.key for tensor in manifest.tensors), chain_of(request, manifest)
+        wish = ModelRequest(request.num_labels, request.labels, task, named, code, rows, keys, chain)
         return choose(manifest.config, wish)
 
 

@@ -130,7 +130,7 @@ class StoredFiles:
     def stream(self, headers: Iterable[TensorHeader]) -> Iterator[tuple[TensorHeader, torch.Tensor]]:
         """All numbers of tensors on this machine, flat, block by block; the next block overwrites the last one."""
         for file, some in groupby(headers, lambda header: header.file):
-            if self.is_pickled:
+            if self._unpickled_path(file) is not None:
                 yield from ((header, self._unpickled_tensor(header).flatten()) for header in some)
             else:
                 path = self._path(file)
@@ -145,11 +145,12 @@ class StoredFiles:
     def _unpickled_tensor(self, header: TensorHeader) -> torch.Tensor:
         path = self._unpickled_path(header.file)
         assert path is not None  # others are read by range
-        return self._unpickled.tensor(path, header.key)
+        return self._unpickled.tensor(path, header.key_in_file)
 
     def _unpickled_path(self, file: str) -> Path | None:
         """A PyTorch file on this machine; None for a file that is read by range."""
-        return self._path(file) if self.is_pickled else None
+        is_pickled = file.endswith(".bin") or (self.is_pickled and not file.endswith(".safetensors"))
+        return self._path(file) if is_pickled else None
 
     def _path(self, file: str) -> Path | None:
         from headscope.checkpoints import path_in

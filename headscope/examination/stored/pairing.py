@@ -78,7 +78,7 @@ class StoredPairing:
     def _in_base(self, item: LiveTensor, base: StoredFiles) -> StoredPair | None:
         """The stored tensors of the base model, or of the only checkpoint, behind a tensor."""
         if item.name in self._of_modules:
-            return StoredPair((self._of_modules[item.name],), base)
+            return self._taken(StoredPair((self._of_modules[item.name],), base))
         name = self.prefixes.key_of(item.name)
         origin = self.loader.origins.get(name)
         change = self._change(item, origin)
@@ -195,8 +195,8 @@ def _headers_of_modules(manifest: CheckpointManifest, module: nn.Module) -> Iter
     for number, part in enumerate(manifest.sentence.parts if manifest.sentence else ()):
         if part.folder and str(number) in children:
             for tensor in part.weights:
-                file = f"{part.folder}/model.safetensors"
-                yield f"{number}.{tensor.name}", TensorHeader(tensor.name, tensor.dtype, tensor.shape, file)
+                key, file = f"{part.folder}.{tensor.name}", f"{part.folder}/{part.file}"
+                yield f"{number}.{tensor.name}", TensorHeader(key, tensor.dtype, tensor.shape, file)
 
 
 def _is_as_stored(item: LiveTensor, header: TensorHeader | None) -> bool:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.cache import state_of
-from headscope.examination.base.reading import WITHOUT_WEIGHTS, loadable, read_checkpoint
+from headscope.examination.base.reading import WITHOUT_WEIGHTS, chain_of, loadable, read_checkpoint
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.tracing import trace_checkpoint
 from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
@@ -255,7 +256,8 @@ def _dropped(
     left = [header for header in stored if plain_name(header.key) not in used and not pairing.is_ignored(header.key)]
     if not left:
         return []
-    head = _keys_of_own_head(request) if _trained_for(manifest) else frozenset()
+    is_own = bool(_trained_for(manifest)) or chain_of(request, manifest) is not None
+    head = _keys_of_own_head(request) if is_own else frozenset()
     return [_dropped_tensor(header, pairing, traced, head) for header in left]
 
 
@@ -318,6 +320,8 @@ def load_model_with(request: Request, named: str | None) -> tuple[nn.Module, str
     place = loadable(request, manifest)
     adapter = manifest.adapter
     loader = named or ("peft" if adapter else "transformers")
+    if named is None and chain_of(request, manifest) is not None:
+        loader = _loader_of_chain(manifest)
     if loader != "transformers":
         place = _as_path(request, place, loader)
     variant = {"variant": place.variant} if place.variant else {}
@@ -335,6 +339,18 @@ def load_model_with(request: Request, named: str | None) -> tuple[nn.Module, str
         ),
     )
     return made, loader
+
+
+def _loader_of_chain(manifest: CheckpointManifest) -> str:
+    """What loads a chain: only sentence-transformers loads modules with weights. Raises Unsupported without it."""
+    if find_spec("sentence_transformers") is not None:
+        return "sentence-transformers"
+    if any("/" in header.file for header in manifest.tensors):
+        raise Unsupported(
+            f"the head of {manifest.reference} is a chain that sentence-transformers loads, which is not installed",
+            "run `pip install sentence-transformers`, or add --with transformers for the base model alone",
+        )
+    return "transformers"
 
 
 def _class_count(request: Request, manifest: CheckpointManifest) -> int | None:

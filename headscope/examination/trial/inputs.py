@@ -40,10 +40,10 @@ class TextInput:
     parts: tuple[str, ...]
 
 
-def text_inputs(tokenizer: Any, task: Task) -> tuple[TextInput, ...]:
-    """At most fourteen inputs for a task: sentences, texts of the vocabulary, pairs."""
+def text_inputs(tokenizer: Any, task: Task, *, takes_pairs: bool = False) -> tuple[TextInput, ...]:
+    """At most fourteen inputs for a task: sentences, texts of the vocabulary, pairs. With `takes_pairs`, only pairs."""
     drawn = tuple(_texts_of_vocabulary(tokenizer))
-    if task in TASKS_OF_PAIRS:
+    if takes_pairs or task in TASKS_OF_PAIRS:
         texts = (*SENTENCES, *drawn)
         return tuple(TextInput("pair", pair) for pair in zip(texts, (*texts[1:], texts[0]), strict=True))
     singles = [TextInput("text", (text,)) for text in SENTENCES]

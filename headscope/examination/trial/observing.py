@@ -57,6 +57,10 @@ class RunSubject:
     pipeline: Callable[[], object] | None = None
     has_batches: bool = True
     """Whether `encode` takes several inputs."""
+    library: str = ""
+    """The class of another library that `pipeline` calls; empty for Transformers' pipeline."""
+    left_out: str = ""
+    """What wasn't called, and why."""
     rows: Sequence[int] = ()
     """The tokens whose logits at the last position are the scores, for a language model."""
 
@@ -80,7 +84,7 @@ class _Caller:
         self.calls += 1
         with quiet(), torch.inference_mode():
             logits = logits_of(model(**given))
-        if self.subject.rows:
+        if self.subject.rows and logits.dim() > 2:  # a class that gives the rows has picked them already
             logits = logits[:, -1, list(self.subject.rows)]
         self.dtype = logits.dtype
         found = logits.detach().float().cpu()
@@ -140,11 +144,13 @@ def observe(subject: RunSubject) -> RunTrial:
             with quiet():
                 subject.pipeline()
         except Exception as err:  # whatever a pipeline raises
-            caller.errors[RunStep.PIPELINE, "pipeline", error_words(err)] += 1
+            caller.errors[RunStep.PIPELINE, subject.library or "pipeline", error_words(err)] += 1
     batches = sum(step is RunStep.BATCH for step, _, _ in caller.errors) or int("batch_difference" in facts)
     return RunTrial(
         scope=RunScope(len(single), batches, caller.calls, str(next(iter(subject.model.parameters())).device)),
         noun=subject.noun,
+        library=subject.library,
+        left_out=subject.left_out,
         dtype=str(caller.dtype).removeprefix("torch."),
         raised=tuple(RaisedError(name, error, count, step) for (step, name, error), count in caller.errors.items()),
         **facts,

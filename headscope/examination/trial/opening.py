@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +23,13 @@ from headscope.examination.trial.inputs import (
     text_inputs,
     with_other_middle,
 )
-from headscope.examination.trial.observing import RunSubject, error_words, observe
+from headscope.examination.trial.observing import RunSubject, error_words, logits_of, observe
 from headscope.facts import Task
 from headscope.facts.stored.location import Location
 from headscope.facts.trial import RaisedError, RunScope, RunTrial
 from headscope.model.loading.inference import NO_LIMIT, fault_of_checkpoint, load_model, open_processor, open_tokenizer
 from headscope.model.quiet import quiet
+from headscope.upstream.optional.sentence_transformers import check_library
 
 if TYPE_CHECKING:
     from torch import nn
@@ -63,11 +67,14 @@ def open_checkpoint(request: Request, device: str) -> RunSubject:
 
     manifest = read_checkpoint(request, None)
     choice = choose_class(request, manifest)
+    if choice.chain is not None and choice.chain.unknown:
+        raise Unsupported(f"headscope doesn't know what a module computes: {choice.chain.unknown}", "")
     place = loadable(request, manifest)
     _check_config(place, trusts=request.trust_remote_code)
     if manifest.adapter is None:
         model: Any = load_model(choice, place, torch.device(device))
-        return subject_of_model(model, choice, place)
+        subject = subject_of_model(model, choice, place)
+        return _with_library(subject, choice, place) if choice.chain is not None and request.run else subject
     from headscope.upstream.peft import model_with_adapter
 
     base_place = in_local_folder(base_of_adapter(request, manifest)).location
@@ -82,6 +89,24 @@ def open_checkpoint(request: Request, device: str) -> RunSubject:
     model = model_with_adapter(model, folder, manifest.adapter.config).to(device)
     has_own = any((folder / name).is_file() for name in ("tokenizer_config.json", "tokenizer.json"))
     return subject_of_model(model, choice, Location(str(folder)) if has_own else base_place)
+
+
+def _with_library(subject: RunSubject, choice: Choice, place: Location) -> RunSubject:
+    """The subject of a chain with a call of sentence-transformers, instead of Transformers' pipeline."""
+    assert choice.chain is not None
+    name = choice.chain.chain_class
+    if find_spec("sentence_transformers") is None:
+        return replace(subject, left_out=f"sentence-transformers is not installed, so {name} was not called")
+
+    def score(features: Mapping[str, Any]) -> Any:
+        from torch import inference_mode
+
+        taken = signature(subject.model.forward).parameters
+        with quiet(), inference_mode():
+            return logits_of(subject.model(**{key: value for key, value in features.items() if key in taken})).cpu()
+
+    texts = [item.parts for item in subject.inputs[:2]]
+    return replace(subject, library=name, pipeline=lambda: check_library(place.reference, name, texts, score))
 
 
 def run_checkpoint(request: Request, device: str) -> RunTrial | str:
@@ -153,7 +178,7 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
             pipeline=pipeline,
         )  # fmt: skip
     tokenizer = open_tokenizer(place, may_be_empty=True)
-    texts = text_inputs(tokenizer, task)
+    texts = text_inputs(tokenizer, task, takes_pairs=choice.chain is not None and bool(choice.chain.score_count))
 
     def longer() -> tuple[Mapping[str, Any], int] | None:
         return _longest(model, tokenizer, task)
@@ -162,7 +187,7 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
         model, task, "pair" if len(texts[0].parts) > 1 else "text", texts, [item.name for item in texts],
         lambda some: encode_text(tokenizer, list(some), task), tokenizer, takes_offset=takes_offset(choice.config),
         changed=lambda encoded: with_other_middle(tokenizer, encoded), longer=longer,
-        pipeline=None if rows else _pipeline_of_texts(model, task, tokenizer, texts), rows=rows,
+        pipeline=None if rows or choice.chain else _pipeline_of_texts(model, task, tokenizer, texts), rows=rows,
     )  # fmt: skip
 
 

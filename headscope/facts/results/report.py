@@ -204,6 +204,18 @@ class Report:
         return self.repaired is not None or any(state.is_ambiguous for state in self.checkpoint.states)
 
     @property
+    def shows_chain(self) -> bool:
+        """Whether the head that is shown is a chain of sentence-transformers' modules."""
+        pipeline = self.checkpoint.sentence_transformers
+        is_stored = self.checkpoint.kind is not CheckpointKind.MEMORY
+        return (
+            pipeline is not None
+            and is_stored
+            and bool(pipeline.chain)
+            and pipeline.chain_class == self.model.class_name
+        )
+
+    @property
     def is_compared(self) -> bool:
         """Whether a checkpoint was read, or a model in memory was compared with what its load gave."""
         is_live = self.checkpoint.kind is CheckpointKind.MEMORY

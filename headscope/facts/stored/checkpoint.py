@@ -84,6 +84,12 @@ class TensorHeader:
     )
     """Where its numbers are in a safetensors file: their first byte, and the byte after the last."""
 
+    @property
+    def key_in_file(self) -> str:
+        """Its name in its file: a module of sentence-transformers, in its own folder, doesn't repeat the folder."""
+        folder = self.file.rpartition("/")[0]
+        return self.key.removeprefix(f"{folder}.") if folder else self.key
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class WeightFile:

@@ -34,7 +34,25 @@ class SentenceModule:
     scores: bool = False
     """Whether its result are the scores of a CrossEncoder."""
     fault: str = ""
-    """Why loading it raises an error; empty where nothing is known that would."""
+    """Why loading or calling it raises an error; empty where nothing is known that would."""
+    file: str = ""
+    """Its weight file, inside its folder; empty where it has none."""
+    reads: str = ""
+    """What it reads, by the library's name, such as `token_embeddings`; empty where that is not known."""
+    writes: str = ""
+    """What it writes, by the library's name, such as `sentence_embedding`; empty where that is not known."""
+    modes: tuple[str, ...] = ()
+    """The modes of a pooling module."""
+    activation: str = ""
+    """The PyTorch class that a Dense module applies to its result, by its path."""
+    has_bias: bool = True
+    """Whether a Dense module adds a bias."""
+    has_residual: bool = False
+    """Whether a Dense module adds what it reads to its result."""
+    dropout: float = 0.0
+    """The share of its input that a Dropout module sets to zero in training."""
+    unknown: str = ""
+    """Why headscope doesn't know what it computes; empty where it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +99,35 @@ class SentencePipeline:
     """The number of tokens at which the library cuts texts; null where no file says."""
     head: PickledHead | None = None
     """The classifier in `model_head.pkl`, read without executing it; null where there is none."""
+
+    @property
+    def chain(self) -> tuple[SentenceModule, ...]:
+        """The base model and the modules after it that make what the library returns.
+
+        Empty where something else makes it: a class of Transformers, tokens of its vocabulary, a pickled classifier.
+        """
+        is_other = self.token_ids or self.classifier or self.library_class in _OTHER_RESULTS
+        if is_other or len(self.parts) < 2 or self.parts[0].name != "Transformer" or _SPLADE in self.modules:
+            return ()
+        return self.parts
+
+    @property
+    def chain_class(self) -> str:
+        """The class of the library that runs the chain."""
+        return self.library_class or ("CrossEncoder" if self.score_count else "SentenceTransformer")
+
+    @property
+    def score_count(self) -> int:
+        """How many scores the chain makes; 0 for an embedding."""
+        scored = next((part for part in reversed(self.chain) if part.scores), None)
+        return (scored.output_size or 0) if scored is not None else 0
+
+    @property
+    def unknown(self) -> str:
+        """Why headscope doesn't know what the chain computes; empty where it does."""
+        part = next((part for part in self.chain if part.unknown), None)
+        return "" if part is None else f"{part.folder or 'the first module'} ({part.name}): {part.unknown}"
+
+
+_OTHER_RESULTS = ("SparseEncoder", "MultiVectorEncoder")
+_SPLADE = "SpladePooling"

@@ -8,7 +8,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError, did_you_mean
-from headscope.facts import Task, TokenRow
+from headscope.facts import SentencePipeline, Task, TokenRow
 from headscope.facts.counting import few_of
 from headscope.facts.heads.tasks import WITHOUT_CLASSES, parse_task
 from headscope.facts.stored.checkpoint import LABEL_MAPS
@@ -27,6 +27,7 @@ from headscope.model.classes.catalog import (
 )
 from headscope.model.classes.defaults import diagnose_by_leaving_out
 from headscope.model.classes.many_labels import build_config, share_labels
+from headscope.model.classes.module_chain import base_class_of, class_of_chain
 from headscope.model.classes.proposals import shapes_of_class
 from headscope.model.classes.reduced_config import DEPTHS, shallow_config
 from headscope.model.classes.remote_code import class_of_own_code, load_remote_classes, models_in_auto_map
@@ -47,7 +48,8 @@ class ModelRequest:
 
     `code` is where the repository's own code may be run from; None where it may not. `rows` are the tokens whose logits
     are the scores, with their texts where these are known. `keys` are the tensors of the checkpoint, which may say
-    what a class that Transformers doesn't have was for.
+    what a class that Transformers doesn't have was for. `chain` are the modules of sentence-transformers that make the
+    result.
     """
 
     num_labels: int | None = None
@@ -57,13 +59,15 @@ class ModelRequest:
     code: Location | None = None
     rows: tuple[TokenRow, ...] = ()
     keys: tuple[str, ...] = ()
+    chain: SentencePipeline | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The class to build, its task, and the configuration to build it with; `notes` are sentences on the choice.
 
-    `rows` are the tokens whose logits are the scores, where the class is a language model's.
+    `rows` are the tokens whose logits are the scores, where the class is a language model's; `chain` are the modules
+    of sentence-transformers, where the class is made of them.
     """
 
     cls: type[PreTrainedModel]
@@ -71,6 +75,7 @@ class Choice:
     config: Any
     notes: tuple[str, ...] = ()
     rows: tuple[TokenRow, ...] = ()
+    chain: SentencePipeline | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,8 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     model_type = _model_type(config, wish)
     if wish.rows:
         return _by_tokens(config, model_type, wish)
+    if wish.chain is not None:
+        return _by_chain(config, model_type, wish, wish.chain)
     named = wish.model_class and (mapped_name(wish.model_class, model_type) or wish.model_class)
     head_class = _named_class(named, task) if named else _class_of(config, model_type, task, wish.keys)
     cls = _class_object(head_class.name)
@@ -142,6 +149,19 @@ def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> C
         raise UsageError(f"token {beyond[0]} is outside the vocabulary of {size or 0:,} tokens", "give ids of tokens")
     rows = class_with_rows(cls, tuple(row.id for row in wish.rows))
     return Choice(rows, Task.SEQUENCE_CLASSIFICATION, built, source.notes, wish.rows)
+
+
+def _by_chain(config: dict[str, Any], model_type: str, wish: ModelRequest, chain: SentencePipeline) -> Choice:
+    """The base model of a family with the modules of a chain, and as many classes as it has scores."""
+    # An encoder that was saved alone says false; its family still has a decoder, which the library leaves out.
+    has_decoder = getattr(config_classes()[model_type], "is_encoder_decoder", False) is True
+    base = base_class_of(model_type, is_encoder_decoder=has_decoder or config.get("is_encoder_decoder") is True)
+    source = _config_source(base, model_type, config)
+    names, count = source.values.get("id2label"), chain.score_count
+    is_named = wish.labels or (isinstance(names, dict) and len(names) == count)
+    own = wish if is_named or not count else replace(wish, num_labels=count)
+    built = _configured(source.config_class, source.values, own)
+    return Choice(class_of_chain(base, chain), Task.SEQUENCE_CLASSIFICATION, built, source.notes, chain=chain)
 
 
 def _check_labels(wish: ModelRequest) -> None:

@@ -12,7 +12,9 @@ from transformers import PreTrainedModel
 from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError, first_line
 from headscope.facts.probing.data import Input
 from headscope.facts.stored.location import Location
+from headscope.facts.stored.sentence import SentencePipeline
 from headscope.model.classes.model_request import Choice
+from headscope.model.classes.module_chain import child_name
 from headscope.model.quiet import quiet
 
 
@@ -57,6 +59,8 @@ def load_model(
                 dtype="auto" if dtype is None else dtype,
                 **place.keywords(),
             )
+            if choice.chain is not None:
+                _fill_chain(loaded, choice.chain, place)
         model: PreTrainedModel = loaded.to(device).train(False)
         return model
     except HeadscopeError:
@@ -67,6 +71,23 @@ def load_model(
             f"{type(err).__name__}: {err}",
             "run `headscope diff-weights` to see which weights don't fit",
         ) from err
+
+
+def _fill_chain(model: PreTrainedModel, chain: SentencePipeline, place: Location) -> None:
+    """Loads the modules of a chain from their own files, as strictly as sentence-transformers does."""
+    from safetensors.torch import load_file
+    from transformers.utils.hub import cached_file
+
+    for part in chain.chain[1:]:
+        module = model.get_submodule(child_name(part))
+        if not module.state_dict():
+            continue
+        found: Any = cached_file(
+            place.reference, f"{part.folder}/{part.file or 'model.safetensors'}", **place.keywords()
+        )
+        is_safe = str(found).endswith(".safetensors")
+        state = load_file(found) if is_safe else torch.load(found, map_location="cpu", weights_only=True)
+        module.load_state_dict(state)
 
 
 def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:

@@ -74,7 +74,7 @@ def header_only_tensors(manifest: CheckpointManifest) -> dict[str, torch.Tensor]
     alike = {key: frozenset(keys) for keys in manifest.shared for key in keys}
     headers = manifest.tensors
     if manifest.format is WeightsFormat.SAFETENSORS:
-        headers = tuple(sorted(headers, key=lambda header: (header.file, header.key)))
+        headers = tuple(sorted(headers, key=lambda header: ("/" in header.file, header.file, header.key)))
     return {header.key: _header_only(header, alike.get(header.key, frozenset())) for header in headers}
 
 

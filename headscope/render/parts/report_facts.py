@@ -355,6 +355,9 @@ def _mode(mode: str) -> str:
 
 def _classifier_of(pipeline: SentencePipeline, report: Report) -> str:
     name = report.model.class_name
+    if report.shows_chain:
+        what = counted(pipeline.score_count, "score") if pipeline.score_count else "an embedding"
+        return f"This chain is the head that is shown; it gives {what}."
     scored = next((part for part in reversed(pipeline.parts) if part.scores), None)
     if scored is not None:
         return f"Its scores are those of {safe(scored.folder)}; {name}, shown here, does not use it."

@@ -47,7 +47,9 @@ def verdict_words(result: CheckResult) -> str:
         return f"{WORDS[result.verdict]} on its files; not run: {not_run}; {profile}: {tally}"
     run = f"; not run: {not_run}" if not_run else ""
     if result.trial is not None and result.trial.scope.inputs:
-        run = f"; ran on {counted(result.trial.scope.inputs, result.trial.noun)}"
+        more = f", and in {result.trial.library}" if result.trial.library else ""
+        more += f" ({result.trial.left_out})" if result.trial.left_out else ""
+        run = f"; ran on {counted(result.trial.scope.inputs, result.trial.noun)}{more}"
     return f"{WORDS[result.verdict]} {profile}: {tally}{run}"
 
 

@@ -35,6 +35,9 @@ _BY_SHAPE = {
 }  # fmt: skip
 """Functions whose result depends on the shape of their tensor and not on its values: no path leads through them."""
 
+_SHAPED_LIKE = {"expand_as", "view_as", "reshape_as", "type_as"}
+"""Functions that take only the shape or the number format of their second tensor."""
+
 BRANCHES = {"__bool__", "is_nonzero", "equal", "allclose", "__contains__"}
 """Functions that give a truth value, which a forward asks for to choose what it does next."""
 EXITS = {"numpy", "__array__", "tolist", "item", "__float__", "__int__", "__complex__", "__dlpack__", *BRANCHES}
@@ -235,7 +238,7 @@ class Recorder(TorchFunctionMode):
         is_stale: bool,
     ) -> None:
         producers = self.graph.producers
-        given = [] if name in _BY_SHAPE else tensors_in((args, kwargs))
+        given = [] if name in _BY_SHAPE else tensors_in(args[:1] if name in _SHAPED_LIKE else (args, kwargs))
         operands = tuple((leaf, producers.get(id(leaf), -1)) for leaf in given)
         index = len(self.graph.operations)
         # Two frames up is the caller of __torch_function__; what lies between belongs to the recorder.

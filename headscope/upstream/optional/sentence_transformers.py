@@ -1,6 +1,7 @@
-"""sentence-transformers: chains of modules that take and return a dictionary. It is not imported."""
+"""sentence-transformers: chains of modules that take and return a dictionary. Only a run imports it."""
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -44,6 +45,32 @@ def activation_of_encoder(encoder: nn.Module) -> str:
     return (
         type(found).__name__ if isinstance(found, nn.Module) else str(getattr(found, "__name__", type(found).__name__))
     )
+
+
+def check_library(folder: str, class_name: str, inputs: Sequence[tuple[str, ...]], score: Callable[..., Any]) -> None:
+    """Calls the library's `predict` or `encode` on texts or pairs, as its user does, beside `score` on its tensors.
+
+    Raises whatever the library raises, and ValueError if its scores differ from those of `score`.
+    """
+    import torch
+
+    library: Any = importlib.import_module(_PACKAGE)
+    encoder = getattr(library, class_name)(folder, device="cpu", local_files_only=True)
+    raw = {"activation_fn": nn.Identity()} if class_name == "CrossEncoder" else {}
+    call = encoder.predict if raw else encoder.encode
+    for one in inputs:
+        given = one if len(one) > 1 else one[0]
+        theirs = torch.as_tensor(call([given], convert_to_tensor=True, show_progress_bar=False, prompt="", **raw))
+        ours = score(encoder.preprocess([given]))
+        rounding = max(_ROUNDING, _ROUNDINGS * torch.finfo(ours.dtype).eps) * max(1.0, float(ours.abs().max()))
+        apart = float((theirs.float().flatten() - ours.float().flatten()).abs().max())
+        if not apart <= rounding:
+            raise ValueError(f"its scores differ from those of the modules that it saved by {apart:.2g}")
+
+
+_ROUNDING, _ROUNDINGS = 1e-4, 16
+"""How far scores may be apart in single precision, and how many roundings of the format in half precision: the library
+may sum in another order than headscope."""
 
 
 def padding_side_of_encoder(encoder: nn.Module) -> str:
