@@ -60,7 +60,8 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     rows = tokens_of(request, manifest)
     task = None if rows else request.task or _task_of_adapter(request, manifest)
     with _telling_contents(manifest):
-        return choose(manifest.config, ModelRequest(request.num_labels, request.labels, task, named, code, rows))
+        choice = choose(manifest.config, ModelRequest(request.num_labels, request.labels, task, named, code, rows))
+    return choice if manifest.adapter is None else replace(choice, adapter=manifest.adapter.config)
 
 
 @contextmanager

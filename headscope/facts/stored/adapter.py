@@ -80,6 +80,9 @@ class AdapterFacts:
     """The requested or pinned revision of the base model; null if there is none."""
     base_commit: str | None = None
     """The commit at which the base model was read; null where it does not come from the Hub."""
+    virtual_tokens: int = 0
+    """How many virtual tokens PEFT puts before each text, as inputs or as keys and values of each layer: they count
+    against the length of a text."""
 
     @property
     def is_refused(self) -> bool:

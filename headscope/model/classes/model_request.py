@@ -1,7 +1,8 @@
 """Which class and configuration a manifest and a request come to."""
 
 import difflib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import transformers
@@ -57,7 +58,8 @@ class ModelRequest:
 class Choice:
     """The class to build, its task, and the configuration to build it with; `notes` are sentences on the choice.
 
-    `rows` are the tokens whose logits are the scores, where the class is a language model's.
+    `rows` are the tokens whose logits are the scores, where the class is a language model's. `adapter` is the
+    configuration of the adapter through which PEFT calls the model; empty without one.
     """
 
     cls: type[PreTrainedModel]
@@ -65,6 +67,7 @@ class Choice:
     config: Any
     notes: tuple[str, ...] = ()
     rows: tuple[TokenRow, ...] = ()
+    adapter: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

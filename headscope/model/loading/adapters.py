@@ -42,6 +42,7 @@ from headscope.upstream.peft import (
     is_quick_pattern,
     load_adapter,
     name_in_base,
+    virtual_tokens_in,
 )
 from headscope.upstream.torch import on_meta
 
@@ -303,6 +304,7 @@ def adapter_facts(
         modules_to_save=modules_to_save(lost, _others(loaded.diff, head), modules, wanted),
         promised=promised,
         faults=tuple(item for item in loaded.faults if not promised or item not in key_error),
+        virtual_tokens=virtual_tokens_in(config),
     )
 
 
