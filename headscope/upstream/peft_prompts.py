@@ -1,11 +1,14 @@
 """PEFT: how it calls the model inside where an adapter gives that virtual tokens."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
 from typing import Any
+
+import torch
 
 from headscope.errors import Unsupported
 from headscope.upstream.peft import settings_in, why_peft_not_run, wrapped_empty
@@ -32,6 +35,12 @@ class PromptCaller:
     base: Any
     ahead: int = 0
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the active adapter, as its file would hold them."""
+        plain: dict[str, Any] = json.loads(json.dumps(self.wrapper.active_peft_config.to_dict(), default=str))
+        return plain
+
     def passed_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments that reach the forward of the model inside; {} where PEFT calls parts of that model instead.
 
@@ -44,8 +53,10 @@ class PromptCaller:
             passed.update(arguments)
             raise _Reached
 
-        with suppress(_Reached), _with_forward(self.base, catch):
-            self.wrapper(**self._with_task(inputs))
+        device = next(self.base.parameters()).device
+        unchanged = torch.random.fork_rng([device] if device.type == "cuda" else [])
+        with suppress(_Reached), _with_forward(self.base, catch), torch.no_grad(), unchanged:
+            self.wrapper(**self.with_task(inputs))
         return {name: value for name, value in passed.items() if value is not None}
 
     def take_calls(self) -> None:
@@ -54,9 +65,14 @@ class PromptCaller:
 
         def call_wrapper(**inputs: Any) -> Any:
             with _with_forward(self.base, own):
-                return self.wrapper(**self._with_task(inputs))
+                return self.wrapper(**self.with_task(inputs))
 
         self.base.forward = wraps(own)(call_wrapper)
+
+    def set_first_task(self) -> None:
+        """From now on, a call of PEFT's model without a task is one of the first task."""
+        own = self.wrapper.forward
+        self.wrapper.forward = wraps(own)(lambda **inputs: own(**self.with_task(inputs)))
 
     @contextmanager
     def taking_calls(self) -> Iterator[None]:
@@ -65,7 +81,7 @@ class PromptCaller:
             self.take_calls()
             yield
 
-    def _with_task(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def with_task(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs, and the first task where the adapter has several: PEFT has no default for it."""
         if "task_ids" not in signature(self.wrapper.forward).parameters or "input_ids" not in inputs:
             return dict(inputs)
@@ -89,15 +105,13 @@ def _with_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
 
 def caller_of(wrapper: Any) -> PromptCaller | None:
     """How a PeftModel calls the model inside; None where its active adapter gives that no virtual tokens."""
-    import torch
-
     if not getattr(getattr(wrapper, "active_peft_config", None), "is_prompt_learning", False):
         return None
     caller = PromptCaller(wrapper, wrapper.get_base_model())
     device = next(caller.base.parameters()).device
     ids = torch.zeros(1, 2, dtype=torch.long, device="cpu" if device.type == "meta" else device)
     passed: Mapping[str, Any] = {}
-    with suppress(Exception), torch.no_grad():  # whatever PEFT raises, it raises in the run that follows
+    with suppress(Exception):  # whatever PEFT raises, it raises in the run that follows
         passed = caller.passed_inputs({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
     embedded = passed.get("inputs_embeds")
     return caller if embedded is None else PromptCaller(wrapper, caller.base, embedded.shape[1] - ids.shape[1])

@@ -39,7 +39,9 @@ def live_run(seen: LiveModel, root: nn.Module) -> RunTrial | str:
     if reason:
         return reason
     try:
-        rows = list(random_rows(module, seen.task))
+        rows: list[Mapping[str, Any]] = list(random_rows(module, seen.task))
+        if (caller := seen.unwrapped.caller) is not None:
+            rows = [caller.with_task(row) for row in rows]
     except HeadscopeError as err:
         return err.message
     except Exception as err:  # whatever a class of somebody raises

@@ -9,7 +9,7 @@ from pathlib import Path
 from headscope.examination.base.reading import WITHOUT_WEIGHTS
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.examining import Examined
-from headscope.facts import CheckpointKind
+from headscope.facts import CheckpointKind, GapTopic
 from headscope.facts.counting import few_of
 from headscope.facts.results.report import find_missing
 
@@ -54,7 +54,10 @@ def _on_hub(examined: Examined, request: Request) -> str:
 def _incomplete(examined: Examined, request: Request) -> str:
     report = examined.report
     missing = find_missing(report)
-    if examined.manifest.gaps or report.not_determined or report.unknown:
+    # A model that can't be traced with an adapter's virtual tokens may be one that PEFT can't call: the run shows it.
+    is_adapted = report.adapter is not None and report.adapter.virtual_tokens > 0
+    gaps = [gap for gap in report.not_determined if not (is_adapted and gap.topic is GapTopic.HEAD_PATH)]
+    if examined.manifest.gaps or gaps or report.unknown:
         return "it could not be read whole"
     if report.checkpoint.states:
         return "it has to be repaired first"

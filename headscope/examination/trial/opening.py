@@ -68,15 +68,30 @@ def open_checkpoint(request: Request, device: str) -> RunSubject:
     if manifest.adapter is None:
         model: Any = load_model(choice, place, torch.device(device))
         return subject_of_model(model, choice, place)
-    from headscope.upstream.peft import model_with_adapter
+    model, place = load_adapted(request, manifest, with_classes_of_adapter(choice, request, manifest), device)
+    return subject_of_model(model, choice, place)
 
+
+def load_adapted(request: Request, manifest: CheckpointManifest, choice: Choice, device: str) -> tuple[Any, Location]:
+    """A base model with its adapter on a device, as PEFT loads it, and where its tokenizer is.
+
+    Raises a HeadscopeError where one of them can't be loaded.
+    """
+    import torch
+
+    from headscope.upstream.peft import model_with_adapter
+    from headscope.upstream.peft_prompts import caller_of
+
+    assert manifest.adapter is not None
     base = in_local_folder(replace(request, location=Location(manifest.base, manifest.base_revision)))
     base_place = Location(base.reference, hub=HubOptions(offline=True))
     folder = adapter_folder(request, manifest)
-    model = load_model(with_classes_of_adapter(choice, request, manifest), base_place, torch.device(device))
+    model: Any = load_model(choice, base_place, torch.device(device))
     model = model_with_adapter(model, folder, manifest.adapter.config).to(device)
+    if (caller := caller_of(model)) is not None:
+        caller.set_first_task()
     has_own = any((folder / name).is_file() for name in ("tokenizer_config.json", "tokenizer.json"))
-    return subject_of_model(model, choice, Location(str(folder)) if has_own else base_place)
+    return model, Location(str(folder)) if has_own else base_place
 
 
 def run_checkpoint(request: Request, device: str) -> RunTrial | str:

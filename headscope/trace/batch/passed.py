@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import torch
 from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
@@ -32,10 +31,12 @@ def passed_probe(
 
 
 def pass_on(caller: PromptCaller, probe: ProbeBatch) -> ProbeBatch:
-    """A probe for PEFT's model as one for the model inside, whose sizes and rows it has already."""
+    """A probe for PEFT's model as one for the model inside, whose sizes and rows it has already.
+
+    Raises Unsupported where PEFT raises.
+    """
     try:
-        with torch.no_grad():
-            passed = caller.passed_inputs({**probe.inputs, **probe.labels})
+        passed = caller.passed_inputs({**probe.inputs, **probe.labels})
     except Exception as err:  # whatever PEFT raises
         raise Unsupported(f"PEFT raises {type(err).__name__}: {err}", "") from err
     labels = {name: passed.pop(name) for name in probe.labels if name in passed}
