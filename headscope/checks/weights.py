@@ -305,10 +305,18 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
         )
     if adapter.not_carried:
         setting = f"modules_to_save={list(adapter.modules_to_save)}"
+        whose = f"This is an adapter of {adapter.own_model}, and it holds no classifier: "
+        lost = f"{few_of(adapter.not_carried)}: random at every load."
+        cls = subject.report.model.class_name
         yield this.find(
             Severity.ERROR,
-            f"Neither the base model nor the adapter gives {few_of(adapter.not_carried)}: random at every load.",
-            f"Train again with {setting} in the LoraConfig.",
+            f"{whose}nothing gives {lost}"
+            if adapter.own_class
+            else f"Neither the base model nor the adapter gives {lost}",
+            f"To use it as it is, load it on {adapter.own_class}. To train a classifier on it, merge it into its base "
+            f"model (merge_and_unload), load that with {cls}, and train with task_type SEQ_CLS (TOKEN_CLS for tokens)."
+            if adapter.own_class
+            else f"Train again with {setting} in the LoraConfig.",
             adapter.not_carried,
         )
 

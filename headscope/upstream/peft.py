@@ -304,6 +304,25 @@ def settings_in(config: Mapping[str, Any]) -> Any:
     return settings
 
 
+_OWN_CLASSES = {
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
+    "FEATURE_EXTRACTION": "AutoModel",
+}
+"""The classes of Transformers for PEFT's tasks that score no classes; source: peft/auto.py."""
+
+
+def own_class_of(config: Mapping[str, Any]) -> str:
+    """The class of the model that an adapter was made for, where its task or its name say one; "" otherwise.
+
+    Without a task, PEFT writes the name of the class.
+    """
+    task, written = config.get("task_type"), config.get("auto_mapping")
+    if task is None and isinstance(written, Mapping):
+        return str(written.get("base_model_class") or "")
+    return _OWN_CLASSES.get(task, "") if isinstance(task, str) else ""
+
+
 def virtual_tokens_in(config: Mapping[str, Any]) -> int:
     """How many virtual tokens an adapter of a configuration puts before each text; 0 for none."""
     try:
