@@ -1,7 +1,7 @@
 """The head trace: everything that one shape-only run of a model tells about its head."""
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 
@@ -87,7 +87,7 @@ def trace_head(
     return read_head(model, execute, tokens or TokenNames(), twins=made, prove=prove, keep=keep)
 
 
-def _trace_called(  # noqa: PLR0913 - what a trace is made with
+def _trace_called(
     caller: PromptCaller,
     model: PreTrainedModel,
     task: Task,
@@ -104,7 +104,7 @@ def _trace_called(  # noqa: PLR0913 - what a trace is made with
         return run_on_probe(model, build, hint=_HINT, output=output)
 
     names = replace(tokens, first=None, ahead=caller.ahead) if caller.ahead else tokens
-    with nullcontext() if caller.ahead else caller.taking_calls():
+    with caller.taking_calls():
         trace = read_head(model, execute, names, twins=tuple, prove=prove, keep=keep)
     return replace(trace, virtual_tokens=caller.ahead)
 

@@ -19,7 +19,7 @@ class Uncalled(Unsupported):
     """PEFT can't be asked how it calls the model."""
 
 
-class _Reached(Exception):  # noqa: N818 - not an error: it ends a call that has shown what it passes
+class _Reached(Exception):
     """PEFT calls the forward of the model inside."""
 
 
@@ -76,7 +76,10 @@ class PromptCaller:
 
     @contextmanager
     def taking_calls(self) -> Iterator[None]:
-        """The same for the length of a block."""
+        """The same for the length of a block; virtual tokens that are inputs are passed to the model inside instead."""
+        if self.ahead:
+            yield
+            return
         with _with_forward(self.base, self.base.forward):
             self.take_calls()
             yield
@@ -127,20 +130,16 @@ def caller_with(model: Any, config: Mapping[str, Any], *, is_reduced: bool = Fal
     The model is changed in its forward only. `is_reduced` says that it is smaller than the adapter's base model.
     Raises Uncalled where PEFT isn't installed or refuses.
     """
-    if why_peft_not_run(config):
-        return None
     try:
-        if not settings_in(config).is_prompt_learning:
+        if why_peft_not_run(config) or not settings_in(config).is_prompt_learning:
             return None
         fitting = {name: value for name, value in config.items() if not (is_reduced and name in _OF_THE_BASE)}
         is_empty = next(model.parameters()).is_meta
         with on_meta() if is_empty else nullcontext():
             wrapped = wrapped_empty(model, fitting)
-    except ImportError as err:
+    except Exception as err:  # whatever PEFT raises, or that it is not installed
         if "num_virtual_tokens" not in config:
             return None
-        raise Uncalled("PEFT is not installed, and the adapter gives virtual tokens", "pip install peft") from err
-    except Exception as err:  # whatever PEFT raises
         raise Uncalled(f"PEFT raises {type(err).__name__}: {' '.join(str(err).split())[:300]}", "") from err
     for path, part in list(model.named_modules()):
         if hasattr(part, "original_module"):  # so that the modules saved whole keep their names

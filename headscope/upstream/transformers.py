@@ -271,6 +271,6 @@ def load_for_real(
 
 
 def model_of_named_class(name: str, config: Any) -> Any:
-    """A model of a class of Transformers, or of one of its auto classes, with fresh weights. Raises what that raises."""
+    """A model of a class of Transformers, or one of its auto classes, with fresh weights. Raises what it raises."""
     cls = getattr(transformers, name)
     return cls.from_config(config) if name.startswith("AutoModel") else cls(config)

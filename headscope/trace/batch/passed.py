@@ -1,6 +1,7 @@
 """A probe batch as PEFT passes it to the model inside: virtual tokens before the tokens of each text."""
 
 from dataclasses import replace
+from typing import Any
 
 from transformers import PreTrainedModel
 
@@ -10,23 +11,12 @@ from headscope.trace.batch.probe_batch import ProbeBatch, build_probe
 from headscope.upstream.peft_prompts import PromptCaller
 
 
-def passed_probe(
-    caller: PromptCaller,
-    model: PreTrainedModel,
-    task: Task,
-    avoid: frozenset[int] = frozenset(),
-    turn: int = 0,
-    *,
-    with_image: bool = False,
-    with_labels: bool = True,
-) -> ProbeBatch:
+def passed_probe(caller: PromptCaller, model: PreTrainedModel, task: Task, *sizes: Any, **options: Any) -> ProbeBatch:
     """Inputs of `build_probe`, as they reach the forward of `model` when PEFT is called with them.
 
     Raises Unsupported where PEFT raises.
     """
-    probe = build_probe(
-        model, task, avoid, turn, with_image=with_image, with_labels=with_labels, ahead=caller.ahead
-    )
+    probe = build_probe(model, task, *sizes, ahead=caller.ahead, **options)
     return pass_on(caller, probe) if caller.ahead else probe
 
 

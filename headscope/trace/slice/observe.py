@@ -47,7 +47,7 @@ def observe_probe(model: PreTrainedModel, task: Task, caller: PromptCaller | Non
     """
     hint = "its stages cannot be shown; the weight status does not depend on it"
     build = partial(build_probe, model) if caller is None else partial(passed_probe, caller, model)
-    with nullcontext() if caller is None or caller.ahead else caller.taking_calls():
+    with nullcontext() if caller is None else caller.taking_calls():
         execution = run_on_probe(model, partial(build, task, with_labels=False), hint=hint)
     return _observe(execution, named=is_shape_only(model), invented=True)
 
@@ -64,7 +64,7 @@ def observe_inputs(
     if caller is not None and caller.ahead:
         probe = _behind_virtual_tokens(caller, probe)
     hint = "check that the inputs are of the kind that the model takes"
-    with nullcontext() if caller is None or caller.ahead else caller.taking_calls():
+    with nullcontext() if caller is None else caller.taking_calls():
         return _observe(run_forward(model, probe, hint=hint, lend=False), named=False, invented=False)
 
 
