@@ -225,7 +225,7 @@ def make_rows(sizes: Sizes, turn: int = 0, *, sided: bool = True) -> tuple[Probe
     """
     # The first turn has seen a row without padding. In later turns every row is padded, so what is read of padding
     # shows in each of them.
-    padding = _PADDING[1:] if turn else _PADDING
+    padding: tuple[tuple[int, int], ...] = _PADDING[1:] if turn else _PADDING
     padding = padding if sided else tuple((0, left + right) for left, right in padding)
     return tuple(_row(index // sizes.choices, sizes.length, padding) for index in range(sizes.batch * sizes.choices))
 
