@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -134,11 +135,14 @@ def forward(
     _check_kind(material, choice)
     if device == _META:
         return _report(report, device, _observe_shapes(choice, examined.skeleton), material)
-    place = _place(request, manifest)
+    place = _place(request, manifest) if manifest.adapter is None else None
     from headscope.render.text.words import bytes_of
 
     (progress or (lambda sentence: None))(f"loading {bytes_of(manifest.bytes_total)} of weights")
-    observation = _observe_values(choice, place, material, device)
+    if place is None:
+        observation = _observe_adapted(request, manifest, choice, material, device)
+    else:
+        observation = _observe_values(choice, place, material, device)
     return _report(report, device, observation, material)
 
 
@@ -235,12 +239,32 @@ def _observe_shapes(choice: Choice, skeleton: PreTrainedModel | None) -> Observa
 
     from headscope.model.quiet import quiet
     from headscope.trace.slice.observe import observe_probe
+    from headscope.upstream.peft_prompts import caller_with
 
     with quiet():
         if skeleton is None:
             with torch.device(_META):
                 skeleton = choice.cls(choice.config)
-        return observe_probe(skeleton, choice.task)
+        caller = caller_with(deepcopy(skeleton), choice.adapter) if choice.adapter else None
+        return observe_probe(skeleton if caller is None else caller.base, choice.task, caller)
+
+
+def _observe_adapted(
+    request: Request, manifest: CheckpointManifest, choice: Choice, material: Material, device: str
+) -> Observation:
+    """What a base model shows with its adapter, loaded and called by PEFT."""
+    from headscope.examination.trial.opening import load_adapted
+    from headscope.model.loading.inference import check_device
+    from headscope.model.quiet import quiet
+    from headscope.trace.slice.observe import observe_inputs, observe_probe
+    from headscope.upstream.peft_prompts import caller_of
+
+    check_device(device)
+    with quiet():
+        adapted, place = load_adapted(request, manifest, choice, device)
+        inputs, caller = _encoded(place, material), caller_of(adapted)
+        base = adapted.get_base_model()
+        return observe_inputs(base, inputs, caller) if inputs else observe_probe(base, choice.task, caller)
 
 
 def _observe_values(choice: Choice, place: Location, material: Material, device: str) -> Observation:

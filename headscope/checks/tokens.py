@@ -2,6 +2,7 @@
 
 from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, head_of, rule
 from headscope.facts import PoolingKind, Severity
+from headscope.facts.counting import counted, verb
 from headscope.facts.results.check import Subject
 from headscope.facts.stored.tokenizer import AffectedTexts, TokenId
 
@@ -43,14 +44,18 @@ def padding_side(this: Rule, subject: Subject) -> Findings:
     """A head that reads a fixed end of the text, and a tokenizer that pads that end."""
     kind = _position(subject)
     reads = {PoolingKind.FIRST_TOKEN: "left", PoolingKind.LAST_TOKEN: "right"}.get(kind)
-    tokenizer = subject.tokenizer
-    if tokenizer is not None and tokenizer.padding_side == reads:
+    tokenizer, virtual = subject.tokenizer, head_of(subject).virtual_tokens
+    if tokenizer is not None and tokenizer.padding_side == reads and not (virtual and reads == "left"):
         end = "first" if reads == "left" else "last"
+        why = ", because PEFT passes embeddings in which the class can't see padding" if virtual else ""
         yield this.find(
             Severity.ERROR,
-            f"The head reads the {end} position, and the tokenizer pads on the {reads}: in a batch the shorter texts "
-            "are classified by a pad token.",
-            f"Set tokenizer.padding_side = {'right' if reads == 'left' else 'left'!r}, and save the tokenizer.",
+            f"The head reads the {end} position{why}, and the tokenizer pads on the {reads}: in a batch the shorter "
+            "texts are classified by a pad token.",
+            "Classify one text at a time, or texts of one length: padding on the left would come between the virtual "
+            "tokens and the text."
+            if virtual
+            else f"Set tokenizer.padding_side = {'right' if reads == 'left' else 'left'!r}, and save the tokenizer.",
         )
 
 
@@ -179,11 +184,14 @@ def text_length(this: Rule, subject: Subject) -> Findings:
         return
     if facts.too_long is None:
         raise NotKnown(f"what a text of {facts.max_length:,} tokens does could not be tried")
+    adapter, most = subject.report.adapter, subject.built.positions or 0
+    virtual = adapter.virtual_tokens if adapter is not None else 0
+    taken = f", of which {counted(virtual, 'virtual token')} of the adapter {verb(virtual, 'takes', 'take')} {virtual}"
     yield this.find(
         Severity.ERROR,
         f"model_max_length of the tokenizer is {facts.max_length:,}, and the model has "
-        f"{subject.built.positions:,} positions: longer texts raise {facts.too_long}.",
-        f"Set tokenizer.model_max_length = {subject.built.positions}, and save the tokenizer.",
+        f"{most:,} positions{taken if virtual else ''}: longer texts raise {facts.too_long}.",
+        f"Set tokenizer.model_max_length = {most - virtual}, and save the tokenizer.",
     )
 
 

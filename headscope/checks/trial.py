@@ -198,18 +198,22 @@ def run_unknown_tokens(this: Rule, subject: Subject) -> Findings:
 def run_length_fails(this: Rule, subject: Subject) -> Findings:
     """A text as long as the tokenizer allows, on which the model fails."""
     trial = _run_of(subject)
+    adapter = subject.report.adapter
+    less = f" less the adapter's {adapter.virtual_tokens}" if adapter is not None and adapter.virtual_tokens else ""
     if trial.fails_at_length is not None and not trial.always_fails and not trial.not_finite:
         yield this.find(
             Severity.ERROR,
             f"A text of {trial.fails_at_length:,} tokens, which the tokenizer allows, fails: {trial.length_error}.",
-            "Set tokenizer.model_max_length to the number of positions of the model, and save the tokenizer.",
+            f"Set tokenizer.model_max_length to the number of positions of the model{less}, and save the tokenizer.",
         )
 
 
 @rule("HS529", "run-without-cls", "The head reads [CLS], and the tokenizer adds none", needs=("run",))
 def run_without_cls(this: Rule, subject: Subject) -> Findings:
     """A head on the first token, and texts that don't begin with the tokenizer's own token for it."""
-    if _run_of(subject).begins_with_cls is False and head_of(subject).pooling.kind is PoolingKind.FIRST_TOKEN:
+    head = head_of(subject)
+    is_first = head.pooling.kind is PoolingKind.FIRST_TOKEN and not head.virtual_tokens
+    if _run_of(subject).begins_with_cls is False and is_first:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             "The head reads the first token. The tokenizer has a [CLS] token and doesn't put it there: the first word "

@@ -318,10 +318,19 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
         )
     if adapter.not_carried:
         setting = f"modules_to_save={list(adapter.modules_to_save)}"
+        whose = f"This is an adapter of {adapter.own_model}, and it holds no classifier: "
+        lost = f"{few_of(adapter.not_carried)}: random at every load."
+        cls = subject.report.model.class_name
+        merged = "" if adapter.virtual_tokens else ", after merge_and_unload with this adapter,"
         yield this.find(
             Severity.ERROR,
-            f"Neither the base model nor the adapter gives {few_of(adapter.not_carried)}: random at every load.",
-            f"Train again with {setting} in the LoraConfig.",
+            f"{whose}nothing gives {lost}"
+            if adapter.own_class
+            else f"Neither the base model nor the adapter gives {lost}",
+            f"To use it as it is, load it on {adapter.own_class}. To train a classifier, load the base model{merged} "
+            f"with {cls}, and train an adapter of task_type SEQ_CLS (TOKEN_CLS for tokens)."
+            if adapter.own_class
+            else f"Train again with {setting} in the LoraConfig.",
             adapter.not_carried,
         )
 

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.facts import Gap, GapTopic, HeadTrace, Pooling, Stage, Task, UnusedModule, Verification
+from headscope.trace.batch.passed import passed_probe
 from headscope.trace.batch.probe_batch import build_probe
 from headscope.trace.formula.formula import Formula
 from headscope.trace.loss import observed_loss
@@ -32,6 +33,7 @@ from headscope.trace.slice.axes import has_ambiguous_batch
 from headscope.trace.slice.head_slice import HeadSlice, locate_head
 from headscope.trace.slice.reads import config_fields_read
 from headscope.trace.slice.stages import Step, place_of
+from headscope.upstream.peft_prompts import PromptCaller
 
 Run = Callable[[nn.Module, int, frozenset[int]], Execution]
 Twins = Callable[[], Iterable[nn.Module]]
@@ -51,16 +53,19 @@ def trace_head(
     output: str | None = None,
     twins: Twins | None = None,
     keep: Keep | None = None,
+    caller: PromptCaller | None = None,
 ) -> HeadTrace:
     """Runs `model` (on the meta device) on a probe batch and reads its head off the recorded operations.
 
     A second run, with other sizes, shows what follows from the model alone; `twins` makes smaller models of the same
     class and configuration for it, of which the first that runs is taken. Real weights take no part in it. With
     `prove` the head is replayed on random numbers and its gradients are held against the pooling. `output` names the
-    scores where the forward returns several. `keep` gets the head of the first run as a program. Raises Unsupported
+    scores where the forward returns several. `keep` gets the head of the first run as a program. `caller` is PEFT's
+    model around this one, where that gives it virtual tokens: then it runs as PEFT calls it. Raises Unsupported
     where the forward fails or returns no scores. The model is left as it was.
     """
-
+    if caller is not None:
+        return _trace_called(caller, model, task, tokens or TokenNames(), prove=prove, output=output, keep=keep)
     failure = ""
 
     def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
@@ -80,6 +85,28 @@ def trace_head(
     if made is not None and lacks_pad_token(model):
         _first_to_run(_much_smaller(model, made()), lambda small: execute(small, 0, frozenset()))
     return read_head(model, execute, tokens or TokenNames(), twins=made, prove=prove, keep=keep)
+
+
+def _trace_called(
+    caller: PromptCaller,
+    model: PreTrainedModel,
+    task: Task,
+    tokens: TokenNames,
+    *,
+    prove: bool,
+    output: str | None,
+    keep: Keep | None,
+) -> HeadTrace:
+    """The head trace of a model as PEFT calls it. Every run is one of this model: a twin would need its own adapter."""
+
+    def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
+        build = partial(passed_probe, caller, model, task, taken, turn)
+        return run_on_probe(model, build, hint=_HINT, output=output)
+
+    names = replace(tokens, first=None, ahead=caller.ahead) if caller.ahead else tokens
+    with caller.taking_calls():
+        trace = read_head(model, execute, names, twins=tuple, prove=prove, keep=keep)
+    return replace(trace, virtual_tokens=caller.ahead)
 
 
 def _much_smaller(model: nn.Module, twins: Iterable[nn.Module]) -> Iterable[nn.Module]:

@@ -263,7 +263,7 @@ class AdapterLoad:
 
 def load_adapter(model: Any, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> AdapterLoad:
     """Runs the loading of `PeftModel.from_pretrained` on `model`, which is changed, with tensors on the meta device."""
-    reason = _not_run(config)
+    reason = why_peft_not_run(config)
     if reason:
         return AdapterLoad(unknown=reason)
     try:
@@ -272,7 +272,7 @@ def load_adapter(model: Any, config: Mapping[str, Any], tensors: Mapping[str, An
         return AdapterLoad(unknown="PEFT is not installed (pip install peft)")
     expected: dict[str, tuple[int, ...]] = {}
     try:
-        wrapped = _wrapped(model, config)
+        wrapped = wrapped_empty(model, config)
         expected = _shapes_saved(wrapped)
         result: Any = set_peft_model_state_dict(wrapped, dict(tensors), _NAME)
     except Exception as err:
@@ -284,16 +284,53 @@ def load_adapter(model: Any, config: Mapping[str, Any], tensors: Mapping[str, An
     return AdapterLoad(state, tuple(_missing(wrapped, result.missing_keys)), expected, tuple(_not_finite(wrapped)))
 
 
-def _wrapped(model: Any, config: Mapping[str, Any]) -> Any:
+def wrapped_empty(model: Any, config: Mapping[str, Any]) -> Any:
     """The model with an empty adapter, as `PeftModel.from_pretrained` builds it before it reads the weights."""
-    from peft import MODEL_TYPE_TO_PEFT_MODEL_MAPPING, PEFT_TYPE_TO_CONFIG_MAPPING, PeftConfig, PeftModel
+    from peft import MODEL_TYPE_TO_PEFT_MODEL_MAPPING, PeftModel
+
+    settings = settings_in(config)
+    return MODEL_TYPE_TO_PEFT_MODEL_MAPPING.get(settings.task_type, PeftModel)(model, settings, _NAME)
+
+
+def settings_in(config: Mapping[str, Any]) -> Any:
+    """The settings of an adapter as PEFT reads them, for inference."""
+    from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftConfig
 
     with TemporaryDirectory() as folder:
         (Path(folder) / "adapter_config.json").write_text(json.dumps(dict(config)), encoding="utf-8")
         kind = PEFT_TYPE_TO_CONFIG_MAPPING[PeftConfig._get_peft_type(folder)]
         settings = kind.from_pretrained(folder)
     settings.inference_mode = True
-    return MODEL_TYPE_TO_PEFT_MODEL_MAPPING.get(settings.task_type, PeftModel)(model, settings, _NAME)
+    return settings
+
+
+_OWN_CLASSES = {
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
+    "FEATURE_EXTRACTION": "AutoModel",
+}
+"""The classes of Transformers for PEFT's tasks that score no classes; source: peft/auto.py."""
+
+
+def own_class_of(config: Mapping[str, Any]) -> str:
+    """The class of the model that an adapter was made for, where its task or its name say one; "" otherwise.
+
+    Without a task, PEFT writes the name of the class.
+    """
+    task, written = config.get("task_type"), config.get("auto_mapping")
+    if task is None and isinstance(written, Mapping):
+        return str(written.get("base_model_class") or "")
+    return _OWN_CLASSES.get(task, "") if isinstance(task, str) else ""
+
+
+def virtual_tokens_in(config: Mapping[str, Any]) -> int:
+    """How many virtual tokens an adapter of a configuration puts before each text; 0 for none."""
+    try:
+        settings = settings_in(config)
+        stated = settings.num_virtual_tokens if settings.is_prompt_learning else 0
+    except Exception:  # without PEFT, or with settings that it refuses, the file says it
+        stated = config.get("num_virtual_tokens")
+    return stated if isinstance(stated, int) else 0
 
 
 def model_with_adapter(model: Any, folder: Path, config: Mapping[str, Any]) -> Any:
@@ -301,7 +338,7 @@ def model_with_adapter(model: Any, folder: Path, config: Mapping[str, Any]) -> A
 
     Raises Unsupported where PEFT isn't run, isn't installed, or raises.
     """
-    reason = _not_run(config)
+    reason = why_peft_not_run(config)
     if reason:
         raise Unsupported(f"PEFT is not run with this adapter: {reason}", "")
     try:
@@ -327,7 +364,7 @@ def merged_model(model: Any, folder: Path, config: Mapping[str, Any]) -> Any:
         raise Unsupported(f"PEFT can't merge an adapter of the kind {method}: {err}", "serve it with PEFT") from err
 
 
-def _not_run(config: Mapping[str, Any]) -> str:
+def why_peft_not_run(config: Mapping[str, Any]) -> str:
     """Why PEFT isn't run with a configuration: it would import what that names, or its patterns could take long."""
     named = next((name for name in _IMPORTING if config.get(name)), "")
     if named:

@@ -268,3 +268,9 @@ def load_for_real(
         )
     loaded: PreTrainedModel = model
     return loaded
+
+
+def model_of_named_class(name: str, config: Any) -> Any:
+    """A model of a class of Transformers, or one of its auto classes, with fresh weights. Raises what it raises."""
+    cls = getattr(transformers, name)
+    return cls.from_config(config) if name.startswith("AutoModel") else cls(config)

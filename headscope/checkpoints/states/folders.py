@@ -54,6 +54,8 @@ def find_trainer_output(place: StatePlace) -> Found | None:
         return None
     newest = whole[-1] if whole else ""
     best, metric = _best(place, newest)
+    held = [place.inside(folder) for folder in (*whole, *others)]
+    noun = "checkpoints" if any(_CONFIG in names for names in held) else "adapters"
     evidence = [f"the folder holds {few_of([*steps, *others])}", *([f"the newest is {newest}"] if newest else [])]
     if best in whole:
         evidence.append(f"the best{metric} is {best}, as {_STATE} in {newest} says")
@@ -64,7 +66,7 @@ def find_trainer_output(place: StatePlace) -> Found | None:
     several = CheckpointState(
         StateKind.TRAINER_OUTPUT,
         tool="Transformers' Trainer" if newest else "",
-        sentence=f"The folder is {'the output of a Trainer, ' if newest else ''}not a checkpoint: the checkpoints are "
+        sentence=f"The folder is {'the output of a Trainer, ' if newest else ''}not a checkpoint: the {noun} are "
         "in folders inside.",
         evidence=tuple(evidence),
     )
@@ -89,7 +91,7 @@ def _is_whole(names: Sequence[str]) -> bool:
 
 
 def _taken(folder: str) -> Repair:
-    sentence = f"Use that checkpoint (--subfolder {folder}), or copy it to a folder for the model:"
+    sentence = f"Use what is inside (--subfolder {folder}), or copy it to a folder for the model:"
     return repair_by(sentence, TakeFolder(folder), "sh")
 
 

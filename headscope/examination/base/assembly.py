@@ -260,6 +260,7 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
         unused_modules=trace.unused_modules,
         buffers=tuple(parameter(name) for name in trace.buffers if name in origins),
         token_rows=trace.token_rows,
+        virtual_tokens=trace.virtual_tokens,
     )
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headscope.checkpoints.contents.tokenizer_file import FirstToken
     from headscope.model.classes.model_request import Choice
     from headscope.trace import HeadProgram, TokenNames
+    from headscope.upstream.peft_prompts import PromptCaller
 
 
 SIZES = (8_000_000, 50_000_000)
@@ -50,6 +51,7 @@ def trace_checkpoint(
     from headscope.model.quiet import quiet
     from headscope.model.tokenizers import special_tokens_of
     from headscope.trace import TokenNames, trace_head
+    from headscope.upstream.peft_prompts import Uncalled
 
     programs: list[HeadProgram] = []
     if choice.rows:
@@ -62,17 +64,30 @@ def trace_checkpoint(
         return Traced(None, (Gap(GapTopic.HEAD_PATH, choice.chain.unknown),))
     family = special_tokens_of(str(skeleton.config.model_type))
     names = TokenNames(own.token if own else family.first, family.eos, is_own=own is not None)
+    caller = None
     try:
         with quiet():
+            caller = _caller_on_meta(skeleton, choice)
+            subject = skeleton if caller is None else caller.base
             twins = partial(shallow_twins, skeleton)
-            trace = trace_head(skeleton, choice.task, names, prove=True, twins=twins, keep=programs.append)
+            trace = trace_head(
+                subject, choice.task, names, prove=True, twins=twins, keep=programs.append, caller=caller
+            )
     except Unsupported as err:
-        found = traced_with_numbers(skeleton, choice, names, err, programs.append)
+        is_plain = caller is None and not isinstance(err, Uncalled)
+        found = traced_with_numbers(skeleton, choice, names, err, programs.append) if is_plain else None
         if found is None:
             return Traced(None, (Gap(GapTopic.HEAD_PATH, err.message),))
         trace = replace(found, notes=(*found.notes, _WITH_NUMBERS))
     trace = without_own_places(trace) if choice.chain is not None else trace
     return Traced(with_padding(trace, choice) if prove else unless_contradicted(trace), program=programs[-1])
+
+
+def _caller_on_meta(skeleton: PreTrainedModel, choice: Choice) -> PromptCaller | None:
+    """How PEFT calls a copy of the skeleton with the adapter of a choice; None where that gives no virtual tokens."""
+    from headscope.upstream.peft_prompts import caller_with
+
+    return caller_with(deepcopy(skeleton), choice.adapter) if choice.adapter else None
 
 
 _WITH_NUMBERS = (
@@ -143,10 +158,14 @@ def small_model(choice: Choice, most: int = SIZES[-1], depth: int = 1) -> PreTra
 def _made(choice: Choice, config: Any) -> PreTrainedModel:
     import torch
 
+    from headscope.upstream.peft_prompts import caller_with
+
     made: Any = choice.cls(config)
     if torch.get_default_dtype() is not torch.float32:  # the process's, in which the model was made
         made.float()
     model: PreTrainedModel = made.train(False)
+    if choice.adapter and (caller := caller_with(model, choice.adapter, is_reduced=True)) is not None:
+        caller.take_calls()
     return model
 
 
@@ -258,11 +277,14 @@ _FEW_TOKENS = 128
 _ENDS = (("cls", "bos"), ("sep", "eos"))
 
 
-def length_effect(choice: Choice, length: int) -> str | None:
-    """The error that a text of `length` tokens raises in a model of the class; "" for none, None where unknown."""
+def length_effect(choice: Choice, length: int, ahead: int = 0) -> str | None:
+    """The error that a text of `length` tokens raises in a model of the class; "" for none, None where unknown.
+
+    `ahead` counts the virtual tokens before it.
+    """
     from headscope.model.quiet import quiet
     from headscope.trace.record.randomness import OwnRandomness
     from headscope.trace.slice.invariance import error_of_length
 
     with quiet(), OwnRandomness():
-        return error_of_length(partial(_made, choice), _small_config(choice), length)
+        return error_of_length(partial(_made, choice), _small_config(choice), length, ahead)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progress) -> tuple[Choice, Loaded]:
     """The skeleton with its diff; an adapter's head says how many classes there are, where the request does not."""
-    from headscope.model.loading.adapters import classes_in_adapter, with_adapter
+    from headscope.model.loading.adapters import classes_in_adapter, holds_head, own_class_in, with_adapter
     from headscope.model.loading.loader import load_skeleton
 
     choice = choose_class(request, manifest)
@@ -33,11 +33,16 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
         loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
     if manifest.adapter is None:
         return choice, loaded
-    given = request.num_labels is not None or request.labels
-    named = None if given else with_adapter(loaded, manifest.adapter, by_names=True)
-    count = None if named is None else classes_in_adapter(named.diff, choice.config.num_labels)
+    adapter, given = manifest.adapter, request.num_labels is not None or request.labels
+    named = with_adapter(loaded, adapter, by_names=True)
+    count = None if given else classes_in_adapter(named.diff, choice.config.num_labels)
     if count is None:
-        return choice, with_adapter(loaded, manifest.adapter)
+        own = () if holds_head(named.diff) else own_class_in(adapter.config)
+        is_free = not (given or request.task or request.model_class)
+        # PEFT loads the layers of a language model's adapter into a classifier only without a task.
+        is_other = bool(own) and choice.adapter.get("task_type") != adapter.config.get("task_type")
+        plain = replace(adapter, parsed_config={**adapter.config, "task_type": None}) if is_other else adapter
+        return choice, with_adapter(loaded, plain, own=(adapter, choice.config) if own and is_free else None)
     choice, loaded = load_checkpoint(replace(request, num_labels=count), manifest, tell)
     return choice, replace(loaded, notes=(*loaded.notes, _sentence_on_adapter(count)))
 
@@ -64,7 +69,12 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     with _telling_contents(manifest):
         keys, chain = tuple(tensor.key for tensor in manifest.tensors), chain_of(request, manifest)
         wish = ModelRequest(request.num_labels, request.labels, task, named, code, rows, keys, chain)
-        return choose(manifest.config, wish)
+        choice = choose(manifest.config, wish)
+    if manifest.adapter is None:
+        return choice
+    from headscope.model.loading.adapters import as_classifier
+
+    return replace(choice, adapter=as_classifier(manifest.adapter.config, choice))
 
 
 @contextmanager

@@ -221,12 +221,15 @@ def _source(manifest: CheckpointManifest, role: str) -> str:
 
 
 def _too_long(facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request) -> str | None:
-    if facts.max_length is None or built.positions is None or facts.max_length <= built.positions:
+    from headscope.upstream.peft import virtual_tokens_in
+
+    virtual = 0 if manifest.adapter is None else virtual_tokens_in(manifest.adapter.config)
+    if facts.max_length is None or built.positions is None or facts.max_length <= built.positions - virtual:
         return ""
     from headscope.examination.base.tracing import length_effect
     from headscope.examination.checkpoint.loading import choose_class
 
     try:
-        return length_effect(choose_class(request, manifest), facts.max_length)
+        return length_effect(choose_class(request, manifest), facts.max_length, virtual)
     except Exception:  # a class that cannot be built small is not measured, and a gap reports it
         return None

@@ -146,7 +146,7 @@ def see(module: nn.Module, asked: ModuleRequest | None = None) -> LiveModel:
     programs: list[HeadProgram] = []
     with uncompiled(inner):
         trace = _traced(unwrapped, asked.example_inputs, found, asked.output, programs.append)
-    trace = _with_padding(trace, inner, found) if asked.prove else unless_contradicted(trace)
+    trace = _with_padding(trace, unwrapped, found) if asked.prove else unless_contradicted(trace)
     return replace(_seen(unwrapped, found, trace, asked.labels), program=programs[-1])
 
 
@@ -301,13 +301,16 @@ def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str |
     from headscope.trace import trace_head
 
     module = unwrapped.module
-    if example_inputs is not None or not isinstance(unwrapped.origin, PreTrainedModel):
+    caller = unwrapped.caller
+    if (example_inputs is not None and caller is None) or not isinstance(unwrapped.origin, PreTrainedModel):
         return _trace(module, example_inputs, task, output, keep)
     with quiet():
         if unwrapped.scorer is not None:
             return _trace_scorer(unwrapped.scorer, task, output, keep)
         assert isinstance(module, PreTrainedModel)
-        return trace_head(module, task, token_names(module), prove=True, output=output, keep=keep)
+        return trace_head(
+            module, task, token_names(module), prove=True, output=output, keep=keep, caller=unwrapped.caller
+        )
 
 
 def _trace_scorer(scorer: Scorer, task: Task, output: str | None, keep: Keep) -> HeadTrace:
@@ -335,15 +338,17 @@ def token_names(module: nn.Module) -> TokenNames:
     return TokenNames(tokens.first, tokens.eos)
 
 
-def _with_padding(trace: HeadTrace, module: nn.Module, task: Task) -> HeadTrace:
+def _with_padding(trace: HeadTrace, unwrapped: Unwrapped, task: Task) -> HeadTrace:
     from transformers import PreTrainedModel
 
     from headscope.model.classes.model_request import Choice
     from headscope.model.tensors.held import has_own_modules
 
+    module, caller = unwrapped.module, unwrapped.caller
     if not isinstance(module, PreTrainedModel):
         return trace
-    measured = with_padding(trace, Choice(type(module), task, deepcopy(module.config)))
+    settings = {} if caller is None else caller.settings
+    measured = with_padding(trace, Choice(type(module), task, deepcopy(module.config), adapter=settings))
     # Measured on a fresh model of the class. A module that was put into this one afterwards may treat padding
     # differently.
     if measured.verification is None or not measured.verification.padding or has_own_modules(module):

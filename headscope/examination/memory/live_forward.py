@@ -23,12 +23,16 @@ def observe_live(
 ) -> Observation:
     """What one forward pass of `module` shows. Raises Unsupported where it fails or makes no scores."""
     from headscope.model.quiet import quiet
-    from headscope.trace.slice.observe import observe_module, probe_of_inputs
+    from headscope.trace.batch.examples import named_examples
+    from headscope.trace.slice.observe import observe_inputs, observe_module, probe_of_inputs
 
     unwrapped = unwrap(module)
     model = unwrapped.module
     with quiet(), uncompiled(model):
-        if example_inputs is not None:
+        if example_inputs is not None and unwrapped.caller is not None:
+            given = named_examples(model, example_inputs)
+            seen = observe_inputs(model, given, unwrapped.caller)  # type: ignore[arg-type]
+        elif example_inputs is not None:
             probe = probe_of_inputs(model, example_inputs)
             seen = observe_module(model, probe, invented=False, output=output)
         else:
@@ -49,7 +53,7 @@ def _on_invented_inputs(unwrapped: Unwrapped, task: Task, output: str | None) ->
             f"{name} is not a model of Transformers, so headscope doesn't know its inputs", "give example_inputs"
         )
     if isinstance(model, PreTrainedModel) and output is None:
-        return observe_probe(model, task)
+        return observe_probe(model, task, unwrapped.caller)
     probe = replace(build_probe(origin, task), labels={})
     return observe_module(model, probe, invented=True, output=output)
 

@@ -38,7 +38,10 @@ def live_run(seen: LiveModel, root: nn.Module) -> RunTrial | str:
     if reason:
         return reason
     try:
-        return _observed(seen, called_module(root, module), random_rows(module, seen.task))
+        rows = random_rows(module, seen.task)
+        if (caller := seen.unwrapped.caller) is not None:
+            rows = tuple(map(caller.with_task, rows))
+        return _observed(seen, called_module(root, module), rows)
     except HeadscopeError as err:
         return err.message
 

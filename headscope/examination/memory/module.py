@@ -11,6 +11,7 @@ from headscope.examination.memory.scorers import Scorer, activation_of, scorer_o
 from headscope.upstream import accelerate
 from headscope.upstream.optional import deepspeed, sentence_transformers as sentence
 from headscope.upstream.optional.setfit import is_setfit
+from headscope.upstream.peft_prompts import PromptCaller, caller_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,7 +29,7 @@ class Unwrapped:
     whole ones: then `module` is a copy on the meta device, with the whole shapes. `offloaded` reads the tensors that
     `module` has on the meta device because Accelerate keeps them elsewhere, by their names. `scorer` is set for a
     module that makes scores of what a model of Transformers inside gives. `activation` is what a wrapper puts on the
-    scores, "" for none that does.
+    scores, "" for none that does. `caller` is PEFT's model around it where that gives it virtual tokens.
     """
 
     module: nn.Module
@@ -38,6 +39,7 @@ class Unwrapped:
     scorer: Scorer | None = None
     activation: str = ""
     offloaded: Mapping[str, accelerate.TensorReader] = field(default_factory=dict)
+    caller: PromptCaller | None = None
 
     @property
     def origin(self) -> nn.Module:
@@ -88,8 +90,9 @@ def _peeled(found: Unwrapped) -> Unwrapped:
             break
         activation = activation_of(found.module) if sentence.is_cross_encoder(found.module) else found.activation
         found = replace(
-            found, module=inner, wrappers=(*found.wrappers, type(found.module).__name__), activation=activation
-        )
+            found, module=inner, wrappers=(*found.wrappers, type(found.module).__name__), activation=activation,
+            caller=caller_of(found.module) or found.caller,
+        )  # fmt: skip
     if _is_prepared(found.module):
         found = replace(found, wrappers=(*found.wrappers, accelerate.NAME))
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 from headscope.examination.base.reading import WITHOUT_WEIGHTS, base_of_adapter, in_local_folder
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.examining import Examined
-from headscope.facts import CheckpointKind, Gap
+from headscope.facts import CheckpointKind, Gap, GapTopic
 from headscope.facts.counting import few_of
 from headscope.facts.results.check import Subject
 from headscope.facts.results.report import find_missing
@@ -65,7 +65,10 @@ def _without_base(examined: Examined, request: Request) -> str:
 def _incomplete(examined: Examined, request: Request) -> str:
     report = examined.report
     missing = find_missing(report)
-    if examined.manifest.gaps or report.not_determined or report.unknown:
+    # A model that can't be traced with an adapter's virtual tokens may be one that PEFT can't call: the run shows it.
+    is_adapted = report.adapter is not None and report.adapter.virtual_tokens > 0
+    gaps = [gap for gap in report.not_determined if not (is_adapted and gap.topic is GapTopic.HEAD_PATH)]
+    if examined.manifest.gaps or gaps or report.unknown:
         return "headscope could not read all of it"
     if report.checkpoint.states:
         return "it needs `headscope repair` first"

@@ -75,20 +75,34 @@ def open_checkpoint(request: Request, device: str) -> RunSubject:
         model: Any = load_model(choice, place, torch.device(device))
         subject = subject_of_model(model, choice, place)
         return _with_library(subject, choice, place) if choice.chain is not None and request.run else subject
-    from headscope.upstream.peft import model_with_adapter
+    model, place = load_adapted(request, manifest, with_classes_of_adapter(choice, request, manifest), device)
+    return subject_of_model(model, choice, place)
 
+
+def load_adapted(request: Request, manifest: CheckpointManifest, choice: Choice, device: str) -> tuple[Any, Location]:
+    """A base model with its adapter on a device, as PEFT loads it, and where its tokenizer is.
+
+    Raises a HeadscopeError where one of them can't be loaded.
+    """
+    import torch
+
+    from headscope.upstream.peft import model_with_adapter
+    from headscope.upstream.peft_prompts import caller_of
+
+    assert manifest.adapter is not None
     base_place = in_local_folder(base_of_adapter(request, manifest)).location
     folder = adapter_folder(request, manifest)
-    choice = with_classes_of_adapter(choice, request, manifest)
     try:
-        model = load_model(choice, base_place, torch.device(device))
+        model: Any = load_model(choice, base_place, torch.device(device))
     except Unsupported as err:
         if Path(base_place.reference).is_dir():
             raise
         raise Unsupported(f"its base model could not be had: {err.message}", "download it") from None
     model = model_with_adapter(model, folder, manifest.adapter.config).to(device)
+    if (caller := caller_of(model)) is not None:
+        caller.set_first_task()
     has_own = any((folder / name).is_file() for name in ("tokenizer_config.json", "tokenizer.json"))
-    return subject_of_model(model, choice, Location(str(folder)) if has_own else base_place)
+    return model, Location(str(folder)) if has_own else base_place
 
 
 def _with_library(subject: RunSubject, choice: Choice, place: Location) -> RunSubject:

@@ -207,6 +207,7 @@ class HeadTrace:
     whether the forward reads that field of the configuration for its loss; None where it was not seen to compute one.
     `token_rows` are the few rows of a larger matrix that the scores are made of, None for scores of a whole matrix.
     `features` is what the linear layer at the end of the formula reads, "" where it doesn't end in one.
+    `virtual_tokens` counts the positions that an adapter puts before those of each text.
     """
 
     modules: tuple[str, ...]
@@ -228,6 +229,7 @@ class HeadTrace:
     reads_problem_type: bool | None = None
     token_rows: TokenRows | None = None
     features: str = ""
+    virtual_tokens: int = 0
 
 
 class TensorKind(StrEnum):
@@ -306,6 +308,8 @@ class Head:
     """The rows of a language-model head that the scores are made of; null for a whole matrix."""
     features: str = field(default="", metadata={"json": None})
     """What the linear layer at the end of the formula reads, as the formula writes it; empty without such a layer."""
+    virtual_tokens: int = 0
+    """How many positions of the hidden states are virtual tokens, which an adapter puts before those of each text."""
 
     @property
     def expression(self) -> str:

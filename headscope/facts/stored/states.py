@@ -182,7 +182,10 @@ class CheckpointState:
         object.__setattr__(self, "rule", STATE_RULES[self.kind])
         if self.is_ambiguous and self.candidates[0].state is not None:
             first, others = take_options(self.candidates[:1]), take_options(self.candidates[1:])
-            remedy = f"Name the one that you mean, as in `headscope repair MODEL -o DIR {first}` (or {others})."
+            folder = first.removeprefix("--take ")
+            is_inside = self.kind is StateKind.TRAINER_OUTPUT
+            named = f"`headscope inspect MODEL --subfolder {folder}` or " if is_inside else ""
+            remedy = f"Name the one that you mean, as in {named}`headscope repair MODEL -o DIR {first}` (or {others})."
             object.__setattr__(self, "remedy", remedy)
 
 

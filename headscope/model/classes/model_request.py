@@ -1,7 +1,8 @@
 """Which class and configuration a manifest and a request come to."""
 
 import difflib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import transformers
@@ -67,7 +68,8 @@ class Choice:
     """The class to build, its task, and the configuration to build it with; `notes` are sentences on the choice.
 
     `rows` are the tokens whose logits are the scores, where the class is a language model's; `chain` are the modules
-    of sentence-transformers, where the class is made of them.
+    of sentence-transformers, where the class is made of them. `adapter` is the configuration of the adapter through
+    which PEFT calls the model; empty without one.
     """
 
     cls: type[PreTrainedModel]
@@ -76,6 +78,7 @@ class Choice:
     notes: tuple[str, ...] = ()
     rows: tuple[TokenRow, ...] = ()
     chain: SentencePipeline | None = None
+    adapter: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.stored.weights import NEW_AT_LOAD, stored_classes
+from headscope.model.classes.catalog import task_of_class
+from headscope.model.classes.model_request import Choice
 from headscope.model.loading.loader import Loaded, renames_of
 from headscope.model.loading.origins import header_only_tensors, origin_of
 from headscope.model.quiet import quiet
@@ -42,8 +44,11 @@ from headscope.upstream.peft import (
     is_quick_pattern,
     load_adapter,
     name_in_base,
+    own_class_of,
+    virtual_tokens_in,
 )
 from headscope.upstream.torch import on_meta
+from headscope.upstream.transformers import model_of_named_class
 
 _TASKS = {
     "SEQ_CLS": Task.SEQUENCE_CLASSIFICATION,
@@ -71,26 +76,71 @@ def task_of_adapter(config: Mapping[str, Any]) -> Task | None:
     return _TASKS.get(name) if isinstance(name, str) else None
 
 
-def with_adapter(loaded: Loaded, adapter: CheckpointManifest, *, by_names: bool = False) -> Loaded:
+def own_class_in(config: Mapping[str, Any]) -> str:
+    """The class of the model that an adapter of a configuration belongs to, where that is no classifier; "" if not."""
+    name = own_class_of(config)
+    return "" if task_of_class(name) is not None else name
+
+
+def holds_head(diff: WeightDiff) -> bool:
+    """Whether an adapter gives a parameter outside the base model whole."""
+    return any(item.adapter is Carried.SAVED and not item.in_base for item in diff.parameters)
+
+
+def as_classifier(config: Mapping[str, Any], choice: Choice) -> dict[str, Any]:
+    """An adapter's configuration with the task of a classifier, where that lacks what PEFT's own task looks for.
+
+    PEFT's models of language models take a method of generation from the model inside.
+    """
+    can_generate = hasattr(choice.cls, "prepare_inputs_for_generation")
+    name = next((name for name, task in _TASKS.items() if task is choice.task), None)
+    is_replaced = config.get("task_type") in _GENERATING and not can_generate and name is not None
+    return {**config, "task_type": name} if is_replaced else dict(config)
+
+
+_GENERATING = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
+
+
+def with_adapter(
+    loaded: Loaded,
+    adapter: CheckpointManifest,
+    *,
+    by_names: bool = False,
+    own: tuple[CheckpointManifest, Any] | None = None,
+) -> Loaded:
     """The base model's diff after PEFT put the adapter on it; the notes and gaps say what PEFT did.
 
     `by_names` reads where the tensors go from their names alone, as where PEFT raises an error or can't be asked.
+    `own` is an adapter that belongs to no classifier, as it is stored, with the configuration of its base model: where
+    headscope chose the class, the adapter is held against a model of its own class.
     """
-    load = AdapterLoad(unknown="not asked") if by_names or adapter.gaps else _load_headers(loaded, adapter)
+    load = AdapterLoad(unknown="not asked") if by_names or adapter.gaps else _load_headers(loaded.model, adapter)
     joined = _joined(loaded, adapter, load)
     if by_names:
         return joined
+    if own is not None and not adapter.gaps:
+        load = _load_on_own_class(*own)
     gaps = (Gap("adapter fit", load.unknown),) if load.unknown and not adapter.gaps else ()
     faults = tuple(_faults(load, adapter, {item.name: item for item in loaded.diff.parameters}))
     return replace(joined, faults=faults, diff=replace(joined.diff, gaps=(*joined.diff.gaps, *adapter.gaps, *gaps)))
 
 
-def _load_headers(loaded: Loaded, adapter: CheckpointManifest) -> AdapterLoad:
+def _load_on_own_class(adapter: CheckpointManifest, config: Any) -> AdapterLoad:
+    """What PEFT does with an adapter on a model of the class that it belongs to."""
+    try:
+        with quiet(), on_meta():
+            model = model_of_named_class(own_class_in(adapter.config), config)
+    except Exception as err:  # whatever a foreign constructor raises
+        return AdapterLoad(unknown=f"the model that it belongs to can't be built ({type(err).__name__}: {err})")
+    return _load_headers(model, adapter)
+
+
+def _load_headers(model: Any, adapter: CheckpointManifest) -> AdapterLoad:
     """What PEFT does with the adapter on a copy of the skeleton. Integers stand as the decimals that they become."""
     readable = [replace(item, dtype="float32") if _is_whole(item) else item for item in adapter.tensors]
     tensors = header_only_tensors(replace(adapter, tensors=tuple(readable)))
     with quiet(), on_meta():
-        return load_adapter(deepcopy(loaded.model), adapter.config, tensors)
+        return load_adapter(deepcopy(model), adapter.config, tensors)
 
 
 def _is_whole(header: TensorHeader) -> bool:
@@ -303,6 +353,8 @@ def adapter_facts(
         modules_to_save=modules_to_save(lost, _others(loaded.diff, head), modules, wanted),
         promised=promised,
         faults=tuple(item for item in loaded.faults if not promised or item not in key_error),
+        own_class="" if holds_head(loaded.diff) else own_class_in(config),
+        virtual_tokens=virtual_tokens_in(config),
     )
 
 

@@ -8,7 +8,7 @@ from rich.text import Text
 from headscope.render.text.console import POOLING_STYLE, QUIET, STRONG
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import safe
-from headscope.render.text.tokens import MEANINGS, Cell, CellRow, Mark
+from headscope.render.text.tokens import MEANINGS, VIRTUAL, Cell, CellRow, Mark, has_virtual
 
 _ASCII = {"\N{BLACK UP-POINTING TRIANGLE}": "^"}
 _SIGNS = {Mark.READ: "\N{BLACK UP-POINTING TRIANGLE}", Mark.UNTOLD: "?"}
@@ -42,6 +42,7 @@ def _cell(cell: Cell) -> Text:
 def _legend(rows: tuple[CellRow, ...]) -> str:
     marks = {cell.mark for row in rows for cell in row.cells}
     signs = [f"{_SIGNS[mark]} {meaning}" for mark, meaning in MEANINGS.items() if mark in marks]
+    signs += [VIRTUAL] if has_virtual(rows) else []
     return "; ".join([*signs, *([f"{len(rows) - _MOST} more parts"] if len(rows) > _MOST else [])])
 
 

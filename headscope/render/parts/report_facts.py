@@ -400,6 +400,7 @@ def adapter_lines(report: Report) -> FactLines:
     saved = f"saves {', '.join(fold_keys(facts.saved))}" if facts.saved else "saves no layer in full"
     body = f"{facts.method}{task} on {facts.base}, {counted(facts.tensors, 'tensor')}; {saved}"
     body += f"; changes {', '.join(facts.adapted)} of the head" if facts.adapted else ""
+    body += f"; {counted(facts.virtual_tokens, 'virtual token')} before each text" if facts.virtual_tokens else ""
     yield "adapter", label(body)
 
 

@@ -87,7 +87,8 @@ def _adapter_clauses(report: Report) -> list[str]:
     if report.adapter.promised:
         clauses.append(f"PEFT cannot load the adapter, which lacks {few_keys(report.adapter.promised)}")
     if report.adapter.not_carried:
-        clauses.append("the adapter does not carry what is new")
+        own = report.adapter.own_model
+        clauses.append(f"the adapter is one of {own}" if own else "the adapter does not carry what is new")
     return clauses
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from headscope.facts import GapTopic, Head, PoolingKind, PoolingPart, Positions, Report, Where
 from headscope.facts.heads.tasks import TEXT_TASKS
@@ -23,6 +24,7 @@ class Cell:
 
     text: str
     mark: Mark = Mark.PLAIN
+    is_virtual: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,11 @@ def token_rows(report: Report, head: Head) -> tuple[CellRow, ...]:
     if pooling.kind is PoolingKind.SPATIAL_MEAN:
         mark = Mark.READ if is_sure else Mark.UNTOLD
         return tuple(CellRow((Cell("", mark),) * (2 * _GRID)) for _ in range(_GRID))
+    ahead = head.virtual_tokens
     if pooling.kind is not PoolingKind.CONCAT:
-        return (CellRow(_cells(pooling.parts[0] if is_sure and pooling.parts else None, side)),)
+        return (CellRow(_cells(pooling.parts[0] if is_sure and pooling.parts else None, side, ahead)),)
     rows = (
-        CellRow(_cells(part if is_sure else None, side), f"part {number}: {safe(words)}")
+        CellRow(_cells(part if is_sure else None, side, ahead), f"part {number}: {safe(words)}")
         for number, (part, words) in enumerate(zip(pooling.parts, pooling.tokens, strict=True), 1)
     )
     return tuple(rows)
@@ -69,9 +72,18 @@ def legend_of(rows: tuple[CellRow, ...]) -> str:
     """What the signs in the cells mean, and on which side padding is drawn."""
     marks = {cell.mark for row in rows for cell in row.cells}
     signs = [f"{_SIGNS[mark]}{meaning}" for mark, meaning in MEANINGS.items() if mark in marks]
+    signs += [VIRTUAL] if has_virtual(rows) else []
     ends = {at for row in rows if row.cells for at in (0, -1) if row.cells[at].text == _PAD}
     side = {frozenset({0}): "padding on the left", frozenset({-1}): "padding on the right"}.get(frozenset(ends), "")
     return "; ".join(filter(None, (", ".join(signs), side)))
+
+
+VIRTUAL = "v: virtual tokens of the adapter"
+
+
+def has_virtual(rows: tuple[CellRow, ...]) -> bool:
+    """Whether some of the cells are virtual tokens."""
+    return any(cell.is_virtual for row in rows for cell in row.cells)
 
 
 def cell_text(cell: Cell) -> str:
@@ -92,11 +104,19 @@ def _padding_side(report: Report, head: Head) -> str:
     return (report.model.padding_side or "right") if by_mask or is_text else ""
 
 
-def _cells(part: PoolingPart | None, side: str) -> tuple[Cell, ...]:
-    """Cells of which those are marked as read that the part reads; all are unknown where it does not say."""
+def _cells(part: PoolingPart | None, side: str, ahead: int) -> tuple[Cell, ...]:
+    """Cells of which those are marked as read that the part reads; all are unknown where it does not say.
+
+    The first `ahead` positions are virtual tokens.
+    """
     positions = None if part is None or part.kind is PoolingKind.OTHER else part.positions
-    texts = _texts(positions, side)
+    texts = _texts(positions, side, ahead)
     read = None if positions is None else _read_cells(positions, texts)
+    if ahead:
+        virtual = [text.isdecimal() and int(text) < ahead for text in texts]
+        marks = [Mark.UNTOLD if read is None else Mark.READ if at in read else Mark.BESIDE for at in range(len(texts))]
+        named = (f"v{text}" if own else text for text, own in zip(texts, virtual, strict=True))
+        return tuple(Cell(*each) for each in zip(named, marks, virtual, strict=True))
     if read is None:
         return tuple(Cell(text, Mark.UNTOLD) for text in texts)
     is_weighted = part is not None and part.kind is PoolingKind.WEIGHTED
@@ -108,12 +128,17 @@ def _cells(part: PoolingPart | None, side: str) -> tuple[Cell, ...]:
     return tuple(Cell(text, mark) for text, mark in zip(texts, marks, strict=True))
 
 
-def _texts(positions: Positions | None, side: str) -> list[str]:
+def _texts(positions: Positions | None, side: str, ahead: int) -> list[str]:
     """The cells of a row as texts, with padding on its side.
 
     A fixed index counts padding too: on the left it is drawn without padding, but for the first and the last cell.
     """
     at = (positions.index or 0) if positions is not None and positions.where in _COUNTED else 0
+    if ahead:
+        shown = sorted({0, ahead - 1, ahead, max(at, 0)})
+        pairs = pairwise(shown)
+        cells = ["0", *(text for one, two in pairs for text in ([_GAP] if two > one + 1 else []) + [str(two)])]
+        return [*cells, _GAP, _LAST, *([_PAD, _PAD] if side == "right" else [])]
     if side == "left" and at in (0, -1):
         return [_PAD, _PAD, _FIRST, _GAP, _LAST]
     padding = [_PAD, _PAD] if side == "right" else []

@@ -165,10 +165,12 @@ def build_probe(
     *,
     with_image: bool = False,
     with_labels: bool = True,
+    ahead: int = 0,
 ) -> ProbeBatch:
     """Inputs that `model.forward` accepts for `task`; no varying axis has a size of `avoid`.
 
-    With `with_image` every text has an image, for models of both that take no text alone.
+    With `with_image` every text has an image, for models of both that take no text alone. `ahead` counts the virtual
+    tokens that come before the tokens of these inputs: sizes and rows count them too, and rows are padded on the right.
 
     Each `turn` has other sizes (with those of the turns before in `avoid`), other tokens, and other rows padded: what
     two turns show alike follows from the model, not from the inputs.
@@ -177,22 +179,27 @@ def build_probe(
     if model.main_input_name in MAKERS and model.main_input_name not in wanted:
         wanted.insert(0, model.main_input_name)
     is_text = "input_ids" in wanted or ("inputs" in wanted and task is not Task.IMAGE_CLASSIFICATION)
+    most = longest_text(model.config)
+    lengths = lengths_of_turn(turn, None if most is None else most - ahead)
     sizes = free_sizes(
         _sizes_in(model) | avoid,
         has_tokens=is_text,
         has_choices=task is Task.MULTIPLE_CHOICE,
-        lengths=lengths_of_turn(turn, longest_text(model.config)),
+        lengths=tuple(length + ahead for length in lengths),
         turn=turn,
     )
-    rows = make_rows(sizes, turn)
+    rows = make_rows(sizes, turn, sided=not ahead)
+    # What PEFT gets has the tokens of the text alone; behind its virtual tokens, the rows are where `rows` says.
+    given = sizes if not ahead else replace(sizes, length=sizes.length - ahead)
+    texts = tuple(ProbeRow(row.first, row.last - ahead, row.eos - ahead) for row in rows) if ahead else rows
     inputs: dict[str, Any] = {}
     for name in wanted:
-        value = MAKERS[name](model, sizes, rows, task)
+        value = MAKERS[name](model, given, texts, task)
         if value is not None:
             inputs[name] = value
     if with_image:
         inputs["pixel_values"] = make_pixels(model, sizes, task)
-    labels = make_labels(model, task, sizes) if with_labels else {}
+    labels = make_labels(model, task, given) if with_labels else {}
     return ProbeBatch(inputs, labels, sizes, rows if sizes.length else ())
 
 
@@ -220,14 +227,16 @@ def integers(value: Any) -> Iterator[int]:
                 yield from integers(item)
 
 
-def make_rows(sizes: Sizes, turn: int = 0) -> tuple[ProbeRow, ...]:
+def make_rows(sizes: Sizes, turn: int = 0, *, sided: bool = True) -> tuple[ProbeRow, ...]:
     """The rows of a probe, padded differently one after the other; the choices of one example alike.
 
-    The first row of the first turn has no padding; in later turns every row has some.
+    The first row of the first turn has no padding; in later turns every row has some. Without `sided`, all of it is on
+    the right.
     """
     # The first turn has seen a row without padding. In later turns every row is padded, so what is read of padding
     # shows in each of them.
-    padding = _PADDING[1:] if turn else _PADDING
+    padding: tuple[tuple[int, int], ...] = _PADDING[1:] if turn else _PADDING
+    padding = padding if sided else tuple((0, left + right) for left, right in padding)
     return tuple(_row(index // sizes.choices, sizes.length, padding) for index in range(sizes.batch * sizes.choices))
 
 

@@ -130,6 +130,7 @@ def part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  #
         case Where.INDEX if positions.index == 0:
             whose = "the tokenizer" if reading.names.is_own else "the family's tokenizer"
             called = f", where {whose} puts {positions.token}" if positions.token else ""
+            called = ", a virtual token of the adapter" if reading.names.ahead else called
             return Part(PoolingKind.FIRST_TOKEN, positions, f"first position (index 0){fixed}{called}")
         case Where.INDEX if positions.index == -1:
             return Part(PoolingKind.LAST_TOKEN, positions, f"last position{fixed}")

@@ -175,7 +175,7 @@ def _run_padded(model: nn.Module, probe: ProbeBatch, output: str | None, failure
     `failure` is how a run without it failed.
     """
     token = _token_to_lend(model)
-    if token is None or "input_ids" not in probe.inputs:
+    if token is None or not {"input_ids", "inputs_embeds"} & probe.inputs.keys():
         return None
     execution = _attempt(model, _with_padding(probe, token), output, token)
     if not isinstance(execution, Execution):
@@ -307,6 +307,8 @@ def _lacks_pad_token(config: PreTrainedConfig) -> bool:
 
 
 def _with_padding(probe: ProbeBatch, token: int) -> ProbeBatch:
+    if "input_ids" not in probe.inputs:
+        return probe
     ids = probe.inputs["input_ids"].clone()
     rows = ids.view(-1, ids.shape[-1])
     for at, row in enumerate(probe.rows):

@@ -20,7 +20,7 @@ class TokenNames:
 
     `is_own` says that this is read from the checkpoint's own tokenizer, not from the family's. `rows` are texts of
     tokens whose rows of the language-model head serve as scores, by their ids; `vocabulary` is how many rows the
-    checkpoint's head has, where a copy with fewer is traced.
+    checkpoint's head has, where a copy with fewer is traced. `ahead` is how many virtual tokens an adapter puts first.
     """
 
     first: str | None = None
@@ -28,6 +28,7 @@ class TokenNames:
     is_own: bool = False
     rows: tuple[tuple[int, str], ...] = ()
     vocabulary: int | None = None
+    ahead: int = 0
 
 
 def read_pick(

@@ -117,16 +117,17 @@ def _runs(text: list[int], pad: int | None, side: str) -> dict[str, tuple[torch.
     return alone | {"in a batch": (both, mask)}
 
 
-def error_of_length(make: Callable[[Any], PreTrainedModel], config: Any, length: int) -> str | None:
+def error_of_length(make: Callable[[Any], PreTrainedModel], config: Any, length: int, ahead: int = 0) -> str | None:
     """The error that texts of `length` tokens raise; "" for none, None where it could not be tried.
 
-    The model is made with few positions, and the text as much longer or shorter than that.
+    The model is made with few positions, and the text as much longer or shorter than that; `ahead` virtual tokens come
+    before it.
     """
     text = text_config_of(config)
     fields = [name for name in LONGEST_TEXT if type(getattr(text, name, None)) is int]
-    over = min(length - min(getattr(text, name) for name in fields), 1)
+    over = min(length + ahead - min(getattr(text, name) for name in fields), 1)
     for name in fields:
-        setattr(text, name, _FEW_POSITIONS)
+        setattr(text, name, _FEW_POSITIONS + ahead)
     model = make(config)
     rows = (ProbeRow(0, size - 1, size - 1) for size in (_FEW_POSITIONS // 2, _FEW_POSITIONS + over))
     short, long = (

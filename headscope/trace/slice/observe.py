@@ -1,7 +1,8 @@
 """One forward of a model with its inputs as given: the stages of its head with the tensors that were really there."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,11 +15,13 @@ from headscope.facts import Shape, Task
 from headscope.facts.results.forward import SeenStage, Statistics
 from headscope.trace.batch.examples import named_examples
 from headscope.trace.batch.inputs import ProbeRow, Sizes
+from headscope.trace.batch.passed import pass_on, passed_probe
 from headscope.trace.batch.probe_batch import ProbeBatch, build_probe
 from headscope.trace.record.base import base_module
 from headscope.trace.record.execution import Execution, is_shape_only, run_forward, run_on_probe
 from headscope.trace.slice.head_slice import HeadSlice, locate_head
 from headscope.trace.slice.stages import build_stages, is_silent, read_steps
+from headscope.upstream.peft_prompts import PromptCaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +40,39 @@ class Observation:
     notes: tuple[str, ...]
 
 
-def observe_probe(model: PreTrainedModel, task: Task) -> Observation:
-    """The stages of `model` on invented inputs: shapes by names on the meta device, in numbers with real weights."""
+def observe_probe(model: PreTrainedModel, task: Task, caller: PromptCaller | None = None) -> Observation:
+    """The stages of `model` on invented inputs: shapes by names on the meta device, in numbers with real weights.
+
+    With `caller`, PEFT's model around this one, the inputs are what that passes to it.
+    """
     hint = "its stages cannot be shown; the weight status does not depend on it"
-    execution = run_on_probe(model, partial(build_probe, model, task, with_labels=False), hint=hint)
+    build = partial(build_probe, model) if caller is None else partial(passed_probe, caller, model)
+    with nullcontext() if caller is None else caller.taking_calls():
+        execution = run_on_probe(model, partial(build, task, with_labels=False), hint=hint)
     return _observe(execution, named=is_shape_only(model), invented=True)
 
 
-def observe_inputs(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Observation:
+def observe_inputs(
+    model: PreTrainedModel, inputs: Mapping[str, Any], caller: PromptCaller | None = None
+) -> Observation:
     """The stages of `model` on real inputs, with shapes in numbers and statistics of every result.
 
     Raises Unsupported where the forward fails or no head is found on the way to the scores.
     """
     given = {name: _as_weights(value, model) for name, value in inputs.items()}
     probe = ProbeBatch(given, {}, *_sizes(given))
+    if caller is not None and caller.ahead:
+        probe = _behind_virtual_tokens(caller, probe)
     hint = "check that the inputs are of the kind that the model takes"
-    return _observe(run_forward(model, probe, hint=hint, lend=False), named=False, invented=False)
+    with nullcontext() if caller is None else caller.taking_calls():
+        return _observe(run_forward(model, probe, hint=hint, lend=False), named=False, invented=False)
+
+
+def _behind_virtual_tokens(caller: PromptCaller, probe: ProbeBatch) -> ProbeBatch:
+    """Real inputs as PEFT passes them to the model inside."""
+    more = caller.ahead
+    rows = tuple(ProbeRow(row.first, row.last + more, row.eos + more) for row in probe.rows)
+    return pass_on(caller, replace(probe, sizes=replace(probe.sizes, length=probe.length + more), rows=rows))
 
 
 def observe_module(model: nn.Module, probe: ProbeBatch, *, invented: bool, output: str | None = None) -> Observation:

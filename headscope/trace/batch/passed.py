@@ -1,0 +1,33 @@
+"""A probe batch as PEFT passes it to the model inside: virtual tokens before the tokens of each text."""
+
+from dataclasses import replace
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from headscope.errors import Unsupported
+from headscope.facts import Task
+from headscope.trace.batch.probe_batch import ProbeBatch, build_probe
+from headscope.upstream.peft_prompts import PromptCaller
+
+
+def passed_probe(caller: PromptCaller, model: PreTrainedModel, task: Task, *sizes: Any, **options: Any) -> ProbeBatch:
+    """Inputs of `build_probe`, as they reach the forward of `model` when PEFT is called with them.
+
+    Raises Unsupported where PEFT raises.
+    """
+    probe = build_probe(model, task, *sizes, ahead=caller.ahead, **options)
+    return pass_on(caller, probe) if caller.ahead else probe
+
+
+def pass_on(caller: PromptCaller, probe: ProbeBatch) -> ProbeBatch:
+    """A probe for PEFT's model as one for the model inside, whose sizes and rows it has already.
+
+    Raises Unsupported where PEFT raises.
+    """
+    try:
+        passed = caller.passed_inputs({**probe.inputs, **probe.labels})
+    except Exception as err:  # whatever PEFT raises
+        raise Unsupported(f"PEFT raises {type(err).__name__}: {err}", "") from err
+    labels = {name: passed.pop(name) for name in probe.labels if name in passed}
+    return replace(probe, inputs=passed, labels=labels)
