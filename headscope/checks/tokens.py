@@ -127,6 +127,8 @@ def token_ids(this: Rule, subject: Subject) -> Findings:
         token, field = by_role[effect.role], f"{effect.role}_token_id"
         if effect.changes is None:
             raise NotKnown(f"what {field} {effect.configured} does to the scores could not be measured: {effect.seen}")
+        if effect.changes is AffectedTexts.ALL and _ran_well(subject):
+            continue  # the run looked at just such texts
         severity, happens = _CONSEQUENCE[effect.changes]
         yield this.find(
             severity,
@@ -138,6 +140,12 @@ def token_ids(this: Rule, subject: Subject) -> Findings:
         )
     if facts and any(role in by_role and by_role[role].id is None for role, _ in subject.built.token_ids):
         raise NotKnown(facts.ids_unread)
+
+
+def _ran_well(subject: Subject) -> bool:
+    """Whether the model ran, alone and in a batch, and gave the same scores."""
+    run = subject.run
+    return run is not None and not run.failed and run.batch_difference is not None and not run.batch_differs
 
 
 _CONSEQUENCE = {

@@ -82,7 +82,7 @@ def _what_raises(trial: RunTrial, error: RaisedError) -> str:
     )
 
 
-_REMEDY = "Use the tokenizer and the configuration that the model was trained with."
+_REMEDY = "Use the configuration, and the tokenizer or processor, that the model was trained with."
 _REMEDY_OF_LOADING = "Load it with Transformers to see the whole error, and save the files that it names again."
 
 
@@ -252,7 +252,7 @@ def with_causes(findings: Iterable[Finding]) -> list[Finding]:
 
 
 _FORESEES = {
-    "HS301": "batch", "HS302": "any", "HS303": "batch", "HS304": "batch", "HS305": "batch", "HS306": "any",
+    "HS301": "batch", "HS302": "any", "HS303": "batch", "HS304": "batch", "HS305": "batch",
     "HS308": "length", "HS310": "single",
 }  # fmt: skip
 """What a rule on files foresees. A run that looked there and saw nothing knows better; a note stays a note."""

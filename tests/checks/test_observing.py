@@ -72,11 +72,11 @@ class Words:
         return [*own, *more] if self.padding_side == "right" else [*more, *own]
 
 
-def changed(encoded: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def changed(encoded: Mapping[str, Any], turn: int = 0) -> Mapping[str, Any] | None:
     ids = encoded["input_ids"].clone()
     if ids.shape[1] < 5:
         return None
-    ids[0, 2:-1] = 30
+    ids[0, 2:-1] = 30 + turn % 10
     return {**encoded, "input_ids": ids}
 
 
@@ -88,6 +88,17 @@ def ran(model: nn.Module | None = None, words: Words | None = None, **more: Any)
     }  # fmt: skip
     torch.manual_seed(0)
     return observe(RunSubject(**given | more))
+
+
+@pytest.mark.parametrize(("keyword", "is_silent"), [(34, False), (99, True)])
+def test_a_classifier_that_looks_for_one_word_is_tried_with_many(keyword: int, is_silent: bool) -> None:
+    class Keyword(Classifier):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> Any:
+            has_word = (input_ids == keyword).any(1, keepdim=True).float()
+            return SimpleNamespace(logits=torch.cat([9 * has_word, 3 - 9 * has_word], 1))
+
+    found = ran(Keyword())
+    assert (found.all_alike, found.ignores_middle) == (is_silent, is_silent)
 
 
 def test_a_model_that_answers() -> None:

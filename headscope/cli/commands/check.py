@@ -97,7 +97,8 @@ class Rules:
         bool | None,
         option(
             "--run/--no-run",
-            "Load the model and call it (default: for a local checkpoint that fits into half of the free memory).",
+            "Load the model and call it (default: if a local checkpoint fits into half of the free memory). In CI, say "
+            "--run: then a run that can't be done exits with 3.",
             panel=_RULES,
         ),
     ] = None

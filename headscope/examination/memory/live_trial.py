@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _TURNS, _ROWS = 4, 4
 """Batches of random inputs, and the rows of each that are called one by one."""
+_SPREAD = 1400
+"""How many tokens of a vocabulary are tried, evenly spread: as many as 127 turns put into a row."""
 _MOST_PARAMETERS = 3_000_000_000
 """Beyond, sixteen calls take minutes on a processor, and a training is waiting."""
 _NOUNS = {Task.IMAGE_CLASSIFICATION: "image", Task.VIDEO_CLASSIFICATION: "video"}
@@ -63,9 +65,12 @@ def _observed(seen: LiveModel, called: Any, rows: Sequence[Mapping[str, Any]]) -
 
 
 def _with_other_words(
-    rows: Sequence[Mapping[str, Any]], config: Any, row: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]], config: Any, row: Mapping[str, Any], turn: int = 0
 ) -> Mapping[str, Any] | None:
-    """A row with token IDs of other rows between its first and its last ordinary ones; None for other inputs."""
+    """A row with other token IDs between its first and its last ordinary ones; None for other inputs.
+
+    They are those of other rows; each further `turn` takes others of the vocabulary.
+    """
     import torch
 
     from headscope.upstream.transformers import text_config_of
@@ -80,9 +85,12 @@ def _with_other_words(
     others = sorted({token for other in rows for token in other["input_ids"].flatten().tolist()} - {*own, *special})
     if len(middle) < 2 or not others:
         return None
+    size = getattr(text_config_of(config), "vocab_size", None)
+    if turn and isinstance(size, int):
+        others = [token for token in range(size) if token not in special]
     ids = ids.clone()
     for place, at in enumerate(middle):
-        ids[0, at] = others[place % len(others)]
+        ids[0, at] = others[(turn * len(middle) + place) * max(len(others) // _SPREAD, 1) % len(others)]
     return {**row, "input_ids": ids}
 
 

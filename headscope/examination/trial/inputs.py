@@ -72,10 +72,11 @@ def _texts_of_vocabulary(tokenizer: Any) -> Iterator[str]:
             yield text
 
 
-def with_other_middle(tokenizer: Any, encoded: Encoded) -> dict[str, Any] | None:
+def with_other_middle(tokenizer: Any, encoded: Encoded, turn: int = 0) -> dict[str, Any] | None:
     """An encoded text with other tokens between its first and its last ordinary one; None for one that is too short.
 
     Special tokens stay where they are, and so does the token on each side: what reads only the ends sees no difference.
+    Each `turn` puts in other tokens of the vocabulary.
     """
     ids = encoded["input_ids"].clone()
     special = set(tokenizer.all_special_ids)
@@ -84,8 +85,8 @@ def with_other_middle(tokenizer: Any, encoded: Encoded) -> dict[str, Any] | None
     others = [token for token in ordinary_tokens(tokenizer) if token not in ids[0].tolist()]
     if len(middle) < 2 or not others:
         return None
-    for place, token in zip(middle, others * len(middle), strict=False):
-        ids[0, place] = token
+    for place, at in enumerate(middle):
+        ids[0, at] = others[(turn * len(middle) + place) % len(others)]
     return {**encoded, "input_ids": ids}
 
 

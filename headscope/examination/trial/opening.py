@@ -200,7 +200,7 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
     return RunSubject(
         model, task, "pair" if len(texts[0].parts) > 1 else "text", texts, [item.name for item in texts],
         lambda some: encode_text(tokenizer, list(some), task), tokenizer, takes_offset=takes_offset(choice.config),
-        changed=lambda encoded: with_other_middle(tokenizer, encoded), longer=longer,
+        changed=partial(with_other_middle, tokenizer), longer=longer,
         pipeline=None if rows or choice.chain else _pipeline_of_texts(model, task, tokenizer, texts), rows=rows,
     )  # fmt: skip
 

@@ -115,7 +115,7 @@ SAID: tuple[tuple[str, Subject], ...] = (
     ("HS304", subject(head=head(kind=EOS), tokenizer=TokenizerFacts("right", "</s>", "</s>"))),
     ("HS305", subject(head=PADDED_RIGHT)),
     ("HS305", subject(head=PADDED_LEFT, tokenizer=LEFT)),
-    *(("HS306", with_effect(reach)) for reach in AffectedTexts),
+    *(("HS306", replace(with_effect(reach), run=None)) for reach in AffectedTexts),
     ("HS307", subject(**tokenized(TokenId("", "w", 100, "tokenizer.json", True)))),
     ("HS308", subject(**TOO_LONG)),
     ("HS310", subject(head=head(kind=EOS), **tokenized(PAD, appends_eos=False))),

@@ -230,8 +230,10 @@ def test_a_checkpoint_of_another_kind() -> None:
     ("reach", "severity"), [(AffectedTexts.ALL, ERROR), (AffectedTexts.SOME, WARNING), (AffectedTexts.NONE, NOTE)]
 )
 def test_another_id_is_as_grave_as_what_it_changes(reach: AffectedTexts, severity: Severity) -> None:
-    (found,) = findings("HS306", with_effect(reach))
+    (found,) = findings("HS306", replace(with_effect(reach), run=None))
     assert (found.severity, found.parameters) == (severity, ("pad_token_id",))
+    # A run has seen ordinary texts, and none that holds the token as a word.
+    assert [item.severity for item in findings("HS306", with_effect(reach))] == [severity] * (severity is not ERROR)
 
 
 def test_an_id_that_could_not_be_measured_or_read_is_not_silent() -> None:

@@ -119,7 +119,7 @@ def foreseen(identifier: str, severity: Severity = ERROR) -> Finding:
     ("identifier", "effect"),
     [
         ("HS303", {"batch_difference": 0.5}), ("HS304", {"batch_error": "x"}), ("HS305", {"batch_difference": 0.5}),
-        ("HS308", {"fails_at_length": 600}), ("HS310", {"failed": 14}), ("HS306", {"failed": 14}),
+        ("HS308", {"fails_at_length": 600}), ("HS310", {"failed": 14}),
         ("HS302", {"batch_error": "x"}), ("HS301", {"batch_error": "x"}),
     ],
 )  # fmt: skip
