@@ -10,7 +10,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import headscope
 from headscope.errors import HeadscopeError
-from headscope.upstream.extra_files import extra_files_of, has_extra_files
+from headscope.upstream.sources import extra_files_of, has_extra_files
 from tests.families import FAMILIES
 
 FAMILY = FAMILIES["bert"]

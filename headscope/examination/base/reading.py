@@ -104,7 +104,7 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest) -> Checkpo
     A folder without other safetensors files is not looked at, so Transformers is imported for the few that have some.
     """
     from headscope.checkpoints import open_sidecar, with_weight_file
-    from headscope.upstream.extra_files import extra_files_of, has_extra_files
+    from headscope.upstream.sources import extra_files_of, has_extra_files
 
     model_type, is_hub = manifest.config.get("model_type"), manifest.kind is CheckpointKind.HUB
     is_folder = manifest.kind is CheckpointKind.LOCAL and not Path(request.reference).is_file()

@@ -50,7 +50,7 @@ def trace_checkpoint(
     from headscope.model.classes.reduced_config import shallow_twins
     from headscope.model.quiet import quiet
     from headscope.model.tokenizers import special_tokens_of
-    from headscope.trace import TokenNames, trace_head
+    from headscope.trace import TokenNames, trace_called_head, trace_head
     from headscope.upstream.peft_prompts import Uncalled
 
     programs: list[HeadProgram] = []
@@ -68,11 +68,11 @@ def trace_checkpoint(
     try:
         with quiet():
             caller = _caller_on_meta(skeleton, choice)
-            subject = skeleton if caller is None else caller.base
-            twins = partial(shallow_twins, skeleton)
-            trace = trace_head(
-                subject, choice.task, names, prove=True, twins=twins, keep=programs.append, caller=caller
-            )
+            keep, twins = programs.append, partial(shallow_twins, skeleton)
+            if caller is None:
+                trace = trace_head(skeleton, choice.task, names, prove=True, twins=twins, keep=keep)
+            else:
+                trace = trace_called_head(caller, caller.base, choice.task, names, keep=keep)
     except Unsupported as err:
         is_plain = caller is None and not isinstance(err, Uncalled)
         found = traced_with_numbers(skeleton, choice, names, err, programs.append) if is_plain else None
