@@ -10,7 +10,7 @@ from headscope.checks.rule import (
     rule,
     severity_at,
 )
-from headscope.facts import ParameterStatus, Profile, Severity, StateKind
+from headscope.facts import ParameterStatus, Profile, Severity, StateKind, WeightsFormat
 from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import Subject
 from headscope.facts.stored.states import STATE_RULES
@@ -193,3 +193,15 @@ def _judge(this: Rule, subject: Subject) -> Findings:
 
 for kind, (name, title) in _TITLES.items():
     rule(STATE_RULES[kind], name, title)(_judge)
+
+
+@rule("HS108", "pickled-weights", "The weights are a pickle")
+def pickled_weights(this: Rule, subject: Subject) -> Findings:
+    """Weights in PyTorch's own format, which is a program."""
+    if subject.report.checkpoint.format is WeightsFormat.TORCH:
+        yield this.find(
+            Severity.WARNING,
+            "Tools that load the weights without weights_only=True run it as a program.",
+            "Save them again with save_pretrained, which writes safetensors.",
+            subject.report.checkpoint.files,
+        )

@@ -17,7 +17,7 @@ from headscope.checks.rule import (
     unknown_outside,
     unless_repaired,
 )
-from headscope.facts import AdapterFault, HeadParameter, ParameterStatus, Profile, Severity, TensorKind, WeightsFormat
+from headscope.facts import AdapterFault, HeadParameter, ParameterStatus, Profile, Severity, TensorKind
 from headscope.facts.counting import counted, few_of, verb
 from headscope.facts.results.check import Subject
 from headscope.facts.results.report import find_missing, find_without_place, names_mismatch
@@ -438,18 +438,6 @@ def own_class(this: Rule, subject: Subject) -> Findings:
             f"{what}, and what {model.saved_class} computes is in its code. {_HOW_TO_GIVE_CODE}", Severity.ERROR
         )
     yield this.find(Severity.NOTE, f"{what}.", _HOW_TO_GIVE_CODE)
-
-
-@rule("HS108", "pickled-weights", "The weights are a pickle")
-def pickled_weights(this: Rule, subject: Subject) -> Findings:
-    """Weights in PyTorch's own format, which is a program."""
-    if subject.report.checkpoint.format is WeightsFormat.TORCH:
-        yield this.find(
-            Severity.WARNING,
-            "Tools that load the weights without weights_only=True run it as a program.",
-            "Save them again with save_pretrained, which writes safetensors.",
-            subject.report.checkpoint.files,
-        )
 
 
 def _head_tensors(count: int) -> str:
