@@ -33,7 +33,7 @@ from headscope.trace.slice.axes import has_ambiguous_batch
 from headscope.trace.slice.head_slice import HeadSlice, locate_head
 from headscope.trace.slice.reads import config_fields_read
 from headscope.trace.slice.stages import Step, place_of
-from headscope.upstream.peft_prompts import PromptCaller
+from headscope.upstream.optional.peft_prompts import PromptCaller
 
 Run = Callable[[nn.Module, int, frozenset[int]], Execution]
 Twins = Callable[[], Iterable[nn.Module]]
@@ -53,19 +53,16 @@ def trace_head(
     output: str | None = None,
     twins: Twins | None = None,
     keep: Keep | None = None,
-    caller: PromptCaller | None = None,
 ) -> HeadTrace:
     """Runs `model` (on the meta device) on a probe batch and reads its head off the recorded operations.
 
     A second run, with other sizes, shows what follows from the model alone; `twins` makes smaller models of the same
     class and configuration for it, of which the first that runs is taken. Real weights take no part in it. With
     `prove` the head is replayed on random numbers and its gradients are held against the pooling. `output` names the
-    scores where the forward returns several. `keep` gets the head of the first run as a program. `caller` is PEFT's
-    model around this one, where that gives it virtual tokens: then it runs as PEFT calls it. Raises Unsupported
+    scores where the forward returns several. `keep` gets the head of the first run as a program. Raises Unsupported
     where the forward fails or returns no scores. The model is left as it was.
     """
-    if caller is not None:
-        return _trace_called(caller, model, task, tokens or TokenNames(), prove=prove, output=output, keep=keep)
+
     failure = ""
 
     def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
@@ -87,17 +84,14 @@ def trace_head(
     return read_head(model, execute, tokens or TokenNames(), twins=made, prove=prove, keep=keep)
 
 
-def _trace_called(
-    caller: PromptCaller,
-    model: PreTrainedModel,
-    task: Task,
-    tokens: TokenNames,
-    *,
-    prove: bool,
-    output: str | None,
-    keep: Keep | None,
+def trace_called(
+    caller: PromptCaller, task: Task, tokens: TokenNames, *, output: str | None = None, keep: Keep | None = None
 ) -> HeadTrace:
-    """The head trace of a model as PEFT calls it. Every run is one of this model: a twin would need its own adapter."""
+    """The head trace of a model as PEFT calls it, where an adapter gives it virtual tokens; see `trace_head`.
+
+    Every run is one of this model: a smaller one would need its own adapter.
+    """
+    model = caller.base
 
     def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
         build = partial(passed_probe, caller, model, task, taken, turn)
@@ -105,7 +99,7 @@ def _trace_called(
 
     names = replace(tokens, first=None, ahead=caller.ahead) if caller.ahead else tokens
     with caller.taking_calls():
-        trace = read_head(model, execute, names, twins=tuple, prove=prove, keep=keep)
+        trace = read_head(model, execute, names, twins=tuple, prove=True, keep=keep)
     return replace(trace, virtual_tokens=caller.ahead)
 
 

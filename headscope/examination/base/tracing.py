@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headscope.checkpoints.contents.tokenizer_file import FirstToken
     from headscope.model.classes.model_request import Choice
     from headscope.trace import HeadProgram, TokenNames
-    from headscope.upstream.peft_prompts import PromptCaller
+    from headscope.upstream.optional.peft_prompts import PromptCaller
 
 
 SIZES = (8_000_000, 50_000_000)
@@ -45,8 +45,8 @@ def trace_checkpoint(
     from headscope.model.classes.reduced_config import shallow_twins
     from headscope.model.quiet import quiet
     from headscope.model.tokenizers import special_tokens_of
-    from headscope.trace import TokenNames, trace_head
-    from headscope.upstream.peft_prompts import Uncalled
+    from headscope.trace import TokenNames, trace_called, trace_head
+    from headscope.upstream.optional.peft_prompts import Uncalled
 
     programs: list[HeadProgram] = []
     if choice.rows:
@@ -61,11 +61,11 @@ def trace_checkpoint(
     try:
         with quiet():
             caller = _caller_on_meta(skeleton, choice)
-            subject = skeleton if caller is None else caller.base
             twins = partial(shallow_twins, skeleton)
-            trace = trace_head(
-                subject, choice.task, names, prove=True, twins=twins, keep=programs.append, caller=caller
-            )
+            if caller is not None:
+                trace = trace_called(caller, choice.task, names, keep=programs.append)
+            else:
+                trace = trace_head(skeleton, choice.task, names, prove=True, twins=twins, keep=programs.append)
     except Unsupported as err:
         is_plain = caller is None and not isinstance(err, Uncalled)
         found = traced_with_numbers(skeleton, choice, names, err, programs.append) if is_plain else None
@@ -77,7 +77,7 @@ def trace_checkpoint(
 
 def _caller_on_meta(skeleton: PreTrainedModel, choice: Choice) -> PromptCaller | None:
     """How PEFT calls a copy of the skeleton with the adapter of a choice; None where that gives no virtual tokens."""
-    from headscope.upstream.peft_prompts import caller_with
+    from headscope.upstream.optional.peft_prompts import caller_with
 
     return caller_with(deepcopy(skeleton), choice.adapter) if choice.adapter else None
 
@@ -150,7 +150,7 @@ def small_model(choice: Choice, most: int = SIZES[-1]) -> PreTrainedModel:
 def _made(choice: Choice, config: Any) -> PreTrainedModel:
     import torch
 
-    from headscope.upstream.peft_prompts import caller_with
+    from headscope.upstream.optional.peft_prompts import caller_with
 
     made: Any = choice.cls(config)
     if torch.get_default_dtype() is not torch.float32:  # the process's, in which the model was made

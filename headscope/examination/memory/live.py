@@ -292,7 +292,7 @@ def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str |
     from transformers import PreTrainedModel
 
     from headscope.model.quiet import quiet
-    from headscope.trace import trace_head
+    from headscope.trace import trace_called, trace_head
 
     module = unwrapped.module
     caller = unwrapped.caller
@@ -302,9 +302,9 @@ def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str |
         if unwrapped.scorer is not None:
             return _trace_scorer(unwrapped.scorer, task, output, keep)
         assert isinstance(module, PreTrainedModel)
-        return trace_head(
-            module, task, token_names(module), prove=True, output=output, keep=keep, caller=unwrapped.caller
-        )
+        if caller is not None:
+            return trace_called(caller, task, token_names(module), output=output, keep=keep)
+        return trace_head(module, task, token_names(module), prove=True, output=output, keep=keep)
 
 
 def _trace_scorer(scorer: Scorer, task: Task, output: str | None, keep: Keep) -> HeadTrace:

@@ -79,8 +79,8 @@ def load_adapted(request: Request, manifest: CheckpointManifest, choice: Choice,
     """
     import torch
 
+    from headscope.upstream.optional.peft_prompts import caller_of
     from headscope.upstream.peft import model_with_adapter
-    from headscope.upstream.peft_prompts import caller_of
 
     assert manifest.adapter is not None
     base = in_local_folder(replace(request, location=Location(manifest.base, manifest.base_revision)))
