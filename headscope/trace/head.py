@@ -100,7 +100,10 @@ def trace_called(
     names = replace(tokens, first=None, ahead=caller.ahead) if caller.ahead else tokens
     with caller.taking_calls():
         trace = read_head(model, execute, names, twins=tuple, prove=True, keep=keep)
-    return replace(trace, virtual_tokens=caller.ahead)
+    read = caller.read_before
+    unused = (item for item in trace.unused_modules if not any(name.startswith(f"{item.path}.") for name in read))
+    live = tuple(sorted({*trace.live, *read}))
+    return replace(trace, virtual_tokens=caller.ahead, live=live, unused_modules=tuple(unused))
 
 
 def _much_smaller(model: nn.Module, twins: Iterable[nn.Module]) -> Iterable[nn.Module]:
