@@ -239,7 +239,7 @@ def _observe_shapes(choice: Choice, skeleton: PreTrainedModel | None) -> Observa
 
     from headscope.model.quiet import quiet
     from headscope.trace.slice.observe import observe_probe
-    from headscope.upstream.peft_prompts import caller_with
+    from headscope.upstream.optional.peft_prompts import caller_with
 
     with quiet():
         if skeleton is None:
@@ -257,7 +257,7 @@ def _observe_adapted(
     from headscope.model.loading.inference import check_device
     from headscope.model.quiet import quiet
     from headscope.trace.slice.observe import observe_inputs, observe_probe
-    from headscope.upstream.peft_prompts import caller_of
+    from headscope.upstream.optional.peft_prompts import caller_of
 
     check_device(device)
     with quiet():

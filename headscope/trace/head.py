@@ -33,7 +33,7 @@ from headscope.trace.slice.axes import has_ambiguous_batch
 from headscope.trace.slice.head_slice import HeadSlice, locate_head
 from headscope.trace.slice.reads import config_fields_read
 from headscope.trace.slice.stages import Step, place_of
-from headscope.upstream.peft_prompts import PromptCaller
+from headscope.upstream.optional.peft_prompts import PromptCaller
 
 Run = Callable[[nn.Module, int, frozenset[int]], Execution]
 Twins = Callable[[], Iterable[nn.Module]]
@@ -62,6 +62,7 @@ def trace_head(
     scores where the forward returns several. `keep` gets the head of the first run as a program. Raises Unsupported
     where the forward fails or returns no scores. The model is left as it was.
     """
+
     failure = ""
 
     def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
@@ -83,19 +84,14 @@ def trace_head(
     return read_head(model, execute, tokens or TokenNames(), twins=made, prove=prove, keep=keep)
 
 
-def trace_called_head(
-    caller: PromptCaller,
-    model: PreTrainedModel,
-    task: Task,
-    tokens: TokenNames,
-    *,
-    output: str | None = None,
-    keep: Keep | None = None,
+def trace_called(
+    caller: PromptCaller, task: Task, tokens: TokenNames, *, output: str | None = None, keep: Keep | None = None
 ) -> HeadTrace:
-    """The head trace of a model as PEFT calls it with virtual tokens, proven; see `trace_head`.
+    """The head trace of a model as PEFT calls it, where an adapter gives it virtual tokens; see `trace_head`.
 
-    `caller` is PEFT's model around it. Every run is one of this model: a twin would need its own adapter.
+    Every run is one of this model: a smaller one would need its own adapter.
     """
+    model = caller.base
 
     def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
         build = partial(passed_probe, caller, model, task, taken, turn)
@@ -104,7 +100,10 @@ def trace_called_head(
     names = replace(tokens, first=None, ahead=caller.ahead) if caller.ahead else tokens
     with caller.taking_calls():
         trace = read_head(model, execute, names, twins=tuple, prove=True, keep=keep)
-    return replace(trace, virtual_tokens=caller.ahead)
+    read = caller.read_before
+    unused = (item for item in trace.unused_modules if not any(name.startswith(f"{item.path}.") for name in read))
+    live = tuple(sorted({*trace.live, *read}))
+    return replace(trace, virtual_tokens=caller.ahead, live=live, unused_modules=tuple(unused))
 
 
 def _much_smaller(model: nn.Module, twins: Iterable[nn.Module]) -> Iterable[nn.Module]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headscope.checkpoints.contents.tokenizer_file import FirstToken
     from headscope.model.classes.model_request import Choice
     from headscope.trace import HeadProgram, TokenNames
-    from headscope.upstream.peft_prompts import PromptCaller
+    from headscope.upstream.optional.peft_prompts import PromptCaller
 
 
 SIZES = (8_000_000, 50_000_000)
@@ -50,8 +50,8 @@ def trace_checkpoint(
     from headscope.model.classes.reduced_config import shallow_twins
     from headscope.model.quiet import quiet
     from headscope.model.tokenizers import special_tokens_of
-    from headscope.trace import TokenNames, trace_called_head, trace_head
-    from headscope.upstream.peft_prompts import Uncalled
+    from headscope.trace import TokenNames, trace_called, trace_head
+    from headscope.upstream.optional.peft_prompts import Uncalled
 
     programs: list[HeadProgram] = []
     if choice.rows:
@@ -68,11 +68,11 @@ def trace_checkpoint(
     try:
         with quiet():
             caller = _caller_on_meta(skeleton, choice)
-            keep, twins = programs.append, partial(shallow_twins, skeleton)
-            if caller is None:
-                trace = trace_head(skeleton, choice.task, names, prove=True, twins=twins, keep=keep)
+            twins = partial(shallow_twins, skeleton)
+            if caller is not None:
+                trace = trace_called(caller, choice.task, names, keep=programs.append)
             else:
-                trace = trace_called_head(caller, caller.base, choice.task, names, keep=keep)
+                trace = trace_head(skeleton, choice.task, names, prove=True, twins=twins, keep=programs.append)
     except Unsupported as err:
         is_plain = caller is None and not isinstance(err, Uncalled)
         found = traced_with_numbers(skeleton, choice, names, err, programs.append) if is_plain else None
@@ -85,7 +85,7 @@ def trace_checkpoint(
 
 def _caller_on_meta(skeleton: PreTrainedModel, choice: Choice) -> PromptCaller | None:
     """How PEFT calls a copy of the skeleton with the adapter of a choice; None where that gives no virtual tokens."""
-    from headscope.upstream.peft_prompts import caller_with
+    from headscope.upstream.optional.peft_prompts import caller_with
 
     return caller_with(deepcopy(skeleton), choice.adapter) if choice.adapter else None
 
@@ -158,7 +158,7 @@ def small_model(choice: Choice, most: int = SIZES[-1], depth: int = 1) -> PreTra
 def _made(choice: Choice, config: Any) -> PreTrainedModel:
     import torch
 
-    from headscope.upstream.peft_prompts import caller_with
+    from headscope.upstream.optional.peft_prompts import caller_with
 
     made: Any = choice.cls(config)
     if torch.get_default_dtype() is not torch.float32:  # the process's, in which the model was made

@@ -298,7 +298,7 @@ def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str |
     from transformers import PreTrainedModel
 
     from headscope.model.quiet import quiet
-    from headscope.trace import trace_called_head, trace_head
+    from headscope.trace import trace_called, trace_head
 
     module = unwrapped.module
     caller = unwrapped.caller
@@ -309,7 +309,7 @@ def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str |
             return _trace_scorer(unwrapped.scorer, task, output, keep)
         assert isinstance(module, PreTrainedModel)
         if caller is not None:
-            return trace_called_head(caller, module, task, token_names(module), output=output, keep=keep)
+            return trace_called(caller, task, token_names(module), output=output, keep=keep)
         return trace_head(module, task, token_names(module), prove=True, output=output, keep=keep)
 
 

@@ -10,8 +10,8 @@ from headscope.errors import Unsupported, UsageError
 from headscope.examination.memory.scorers import Scorer, activation_of, scorer_of, scorer_of_setfit, trained_inside
 from headscope.upstream import accelerate
 from headscope.upstream.optional import deepspeed, sentence_transformers as sentence
+from headscope.upstream.optional.peft_prompts import PromptCaller, caller_of
 from headscope.upstream.optional.setfit import is_setfit
-from headscope.upstream.peft_prompts import PromptCaller, caller_of
 
 if TYPE_CHECKING:
     from torch import nn

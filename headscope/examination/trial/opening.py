@@ -86,8 +86,8 @@ def load_adapted(request: Request, manifest: CheckpointManifest, choice: Choice,
     """
     import torch
 
+    from headscope.upstream.optional.peft_prompts import caller_of
     from headscope.upstream.peft import model_with_adapter
-    from headscope.upstream.peft_prompts import caller_of
 
     assert manifest.adapter is not None
     base_place = in_local_folder(base_of_adapter(request, manifest)).location

@@ -278,12 +278,13 @@ def names_mismatch(report: Report) -> bool:
 
 
 def find_without_place(report: Report) -> tuple[Unplaced, ...]:
-    """What of the checkpoint finds no place, after its repair where it needs one, less heads that are named already.
+    """What of the checkpoint finds no place, after its repair where it needs one, less heads and faults of an adapter that are named already.
 
     Empty where the names of the checkpoint are not those of the model.
     """
     weights = report.repaired.weights if report.repaired is not None else report.weights
     named = {key for head in report.checkpoint.score_heads for key in head.tensors}
+    named |= {fault.name for fault in report.adapter.faults} if report.adapter is not None else set()
     if report.repaired is None and names_mismatch(report):
         return ()
     return tuple(item for item in weights.without_place if not named.issuperset(item.tensors))

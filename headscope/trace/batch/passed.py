@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 from headscope.errors import Unsupported
 from headscope.facts import Task
 from headscope.trace.batch.probe_batch import ProbeBatch, build_probe
-from headscope.upstream.peft_prompts import PromptCaller
+from headscope.upstream.optional.peft_prompts import PromptCaller
 
 
 def passed_probe(caller: PromptCaller, model: PreTrainedModel, task: Task, *sizes: Any, **options: Any) -> ProbeBatch:

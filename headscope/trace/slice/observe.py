@@ -21,7 +21,7 @@ from headscope.trace.record.base import base_module
 from headscope.trace.record.execution import Execution, is_shape_only, run_forward, run_on_probe
 from headscope.trace.slice.head_slice import HeadSlice, locate_head
 from headscope.trace.slice.stages import build_stages, is_silent, read_steps
-from headscope.upstream.peft_prompts import PromptCaller
+from headscope.upstream.optional.peft_prompts import PromptCaller
 
 
 @dataclass(frozen=True, slots=True)

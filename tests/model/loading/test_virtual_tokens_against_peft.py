@@ -8,6 +8,7 @@ import peft
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import headscope
@@ -207,6 +208,17 @@ def test_padding_of_a_decoder_is_found_where_the_class_can_not_see_it(tmp_path: 
     assert not {"HS303", "HS305", "HS525"} & {item.id for item in headscope.check(prefix, "inference").findings}
 
 
+def test_word_embeddings_that_peft_looks_up_itself_count_for_the_scores(tmp_path: Path) -> None:
+    folder = _saved("bert", "prompt", tmp_path)
+    name = "bert.embeddings.word_embeddings.weight"
+    head = headscope.inspect(folder).head
+    assert not head.unused_modules and name not in head.not_live
+    file = tmp_path / "base" / "model.safetensors"
+    save_file({key: item for key, item in load_file(file).items() if key != name}, file, {"format": "pt"})
+    found = {item.id: item for item in headscope.check(folder, "inference", run=False).findings}
+    assert name in found["HS101"].parameters
+
+
 def test_a_half_precision_base_with_a_prompt_is_read_and_run(tmp_path: Path) -> None:
     folder = _saved("gpt2", "prompt", tmp_path, dtype=torch.float16)
     result = headscope.check(folder, "inference")
@@ -272,8 +284,6 @@ def test_a_classifier_asked_for_has_the_layers_of_a_language_models_adapter(tmp_
 def test_a_damaged_adapter_of_a_language_model_is_held_against_its_own_class(tmp_path: Path) -> None:
     auto, config, settings = _MODELS["causal"]
     folder = _lora(tmp_path, auto, config, **settings)
-    from safetensors.torch import load_file, save_file
-
     tensors = load_file(folder / "adapter_model.safetensors")
     gone = next(iter(tensors))
     save_file({name: item for name, item in tensors.items() if name != gone}, folder / "adapter_model.safetensors")

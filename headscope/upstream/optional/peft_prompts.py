@@ -41,6 +41,12 @@ class PromptCaller:
         plain: dict[str, Any] = json.loads(json.dumps(self.wrapper.active_peft_config.to_dict(), default=str))
         return plain
 
+    @property
+    def read_before(self) -> tuple[str, ...]:
+        """The parameters of the model inside that PEFT reads before it passes embeddings to that model."""
+        read = {id(item) for item in self.wrapper.word_embeddings.parameters()} if self.ahead else set()
+        return tuple(name for name, item in self.base.named_parameters() if id(item) in read)
+
     def passed_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments that reach the forward of the model inside; {} where PEFT calls parts of that model instead.
 
