@@ -218,7 +218,7 @@ FAULTS: tuple[Case, ...] = (
     served("HS905", "roberta", "vllm@0.33.0"),
     fault("HS504", "nan", saved("bert", edit=filled("bert.encoder.layer.0.output.dense.weight", value=float("nan")))),
     fault("HS504", "infinite", saved("gpt2", edit=filled("transformer.h.0.mlp.c_fc.bias", value=float("inf")))),
-    fault("HS504", "zeros", saved("llama", edit=filled("model.embed_tokens.weight", value=0.0))),
+    fault("HS504", "embeddings", saved("llama", edit=filled("model.embed_tokens.weight", value=-float("inf")))),
     fault("HS501", "nan", saved("bert", edit=filled("classifier.weight", value=float("nan")))),
     fault("HS501", "inf-bias", saved("roberta", edit=filled("classifier.out_proj.bias", value=float("inf")))),
     fault("HS501", "zeros", saved("llama", edit=filled("score.weight", value=0.0))),

@@ -278,9 +278,10 @@ def names_mismatch(report: Report) -> bool:
 
 
 def find_without_place(report: Report) -> tuple[Unplaced, ...]:
-    """What of the checkpoint finds no place, after its repair where it needs one, less heads and faults of an adapter that are named already.
+    """What of the checkpoint finds no place, after its repair where it needs one.
 
-    Empty where the names of the checkpoint are not those of the model.
+    Heads and faults of an adapter that are named elsewhere are left out. Empty where the names of the checkpoint are
+    not those of the model.
     """
     weights = report.repaired.weights if report.repaired is not None else report.weights
     named = {key for head in report.checkpoint.score_heads for key in head.tensors}
