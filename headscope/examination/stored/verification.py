@@ -168,6 +168,8 @@ def _unplaced(pairing: StoredPairing, checks: Iterable[TensorCheck]) -> tuple[Un
 
     named = {key for head in score_heads_of(pairing.manifest.tensors, pairing.manifest.config) for key in head.tensors}
     dropped = {item.name for item in checks if item.status is TensorStatus.DROPPED} - named
+    if pairing.manifest.config.get("quantization_config") is not None:
+        return ()  # packed weights come with scales, which a load without the packing leaves
     return tuple(item for item in pairing.loader.unplaced if not dropped.isdisjoint(item.tensors))
 
 
