@@ -61,7 +61,8 @@ def read(path: Path) -> dict[str, Any]:
 def misfits(table: Row, needed: Mapping[str, type], more: Mapping[str, type]) -> list[str]:
     """What is missing, unknown or of the wrong type in a table."""
     allowed = {**needed, **more}
-    wrong = [f"{key} is missing" for key in needed if key not in table]
+    is_free = "@chain" in table.get("when", {})  # a chain of modules has no architecture
+    wrong = [f"{key} is missing" for key in needed if key not in table and not (is_free and key == "architectures")]
     wrong += [f"{key} is unknown" for key in table if key not in allowed]
     return wrong + [
         f"{key} is not {kind.__name__}" for key, kind in allowed.items() if type(table.get(key, kind())) is not kind
@@ -77,7 +78,7 @@ def ill_formed(when: Row) -> list[str]:
             wrong.append(name)
         if any(condition.get(key) == [] for key in ("is", "not", "has")) or condition.get("absent") is False:
             wrong.append(name)
-        if name.startswith("@") and name not in ("@files", "@num_labels", "@cross_encoder_activation"):
+        if name.startswith("@") and name not in ("@chain", "@files", "@num_labels", "@cross_encoder_activation"):
             wrong.append(name)
     return wrong
 

@@ -33,7 +33,8 @@ class Severities:
 
 _OTHERS = {
     "error note | error": "HS101",
-    "note | error warning": "HS102 HS401 HS502 HS526",
+    "note | error warning": "HS102 HS502 HS526",
+    "note | error warning note": "HS401",
     "warning | error": "HS111 HS112 HS203 HS523 HS524 HS529 HS901 HS903",
     "warning note | error warning": "HS103",
     "error note | error note": "HS104 HS304 HS715",
