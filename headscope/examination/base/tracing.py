@@ -206,23 +206,35 @@ def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
 
     if getattr(text_config_of(choice.config), "pad_token_id", None) is None:
         return unmeasured_effects("no pad token is set")  # however small a model of the class can be made
+    found = _first_measured(choice, SIZES, 1)
+    if all(effect.changes for effect in found):
+        return found
+    # What a model of one layer doesn't show may reach the head in one of two, with larger numbers.
+    strong = {effect.side: effect for effect in _first_measured(choice, _PADDED_SIZES, _PADDED_DEPTH)}
+    strong = {side: effect for side, effect in strong.items() if effect.changes}
+    return tuple(strong.get(item.side, item) if item.changes is False else item for item in found)
+
+
+def _first_measured(choice: Choice, sizes: tuple[int, ...], depth: int) -> tuple[PaddingEffect, ...]:
+    """The effect of padding on the first small model that runs."""
     found: tuple[PaddingEffect, ...] = ()
-    for most in _PADDED_SIZES:
-        found = _padding_effects(choice, most)
+    for most in sizes:
+        found = _padding_effects(choice, most, depth)
         if all(effect.changes is not None for effect in found):
             break
     return found
 
 
-def _padding_effects(choice: Choice, most: int) -> tuple[PaddingEffect, ...]:
+def _padding_effects(choice: Choice, most: int, depth: int) -> tuple[PaddingEffect, ...]:
     from headscope.model.quiet import quiet
     from headscope.trace.record.randomness import OwnRandomness
     from headscope.trace.slice.invariance import measure_padding, strengthen_weights, unmeasured_effects
 
     try:
         with quiet(), OwnRandomness():
-            small = small_model(choice, most, _PADDED_DEPTH)
-            strengthen_weights(small)
+            small = small_model(choice, most, depth)
+            if depth > 1:
+                strengthen_weights(small)
         with quiet():
             return measure_padding(small, choice.task)
     except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it

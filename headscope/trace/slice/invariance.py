@@ -67,8 +67,9 @@ def unmeasured_effects(reason: str) -> tuple[PaddingEffect, ...]:
 
 
 def reads_padded_texts(cls: type[PreTrainedModel]) -> bool:
-    """Whether the forward of a class takes token ids: some take no attention mask, and read the padding."""
-    return "input_ids" in inspect.signature(cls.forward).parameters
+    """Whether the forward of a class takes token ids and an attention mask."""
+    names = inspect.signature(cls.forward).parameters
+    return "input_ids" in names and "attention_mask" in names
 
 
 def measured_texts(
@@ -155,9 +156,7 @@ def _effect(model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alon
 
 def _scores(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | str:
     """The first score tensor in double precision, or why there is none."""
-    inputs = {"input_ids": ids}
-    if "attention_mask" in inspect.signature(type(model).forward).parameters:
-        inputs["attention_mask"] = mask
+    inputs = {"input_ids": ids, "attention_mask": mask}
     try:
         known = usual_scores(run_unrecorded(model, inputs))
         if known:
