@@ -16,7 +16,7 @@ _HEADING = re.compile(r"^## (?P<names>[^:\n]+): ", re.MULTILINE)
 _GROUPS = ("rules", "pooling", "operations", "ideas", "words")
 _PLAIN = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)?", re.ASCII)
 """Names that every shell takes as they are; others, which may hold anything, are not offered."""
-_OF_VERIFY, _OF_SAVES = range(701, 710), range(710, 730)
+_OF_VERIFY, _OF_SAVES = (*range(701, 710), 724), range(710, 724)
 """The numbers of the rules that `verify` runs, and of those that only `verify_save` in Python runs."""
 _TASK = "task, "
 """How the heading of the topic begins that names every task."""
