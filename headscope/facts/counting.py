@@ -1,8 +1,6 @@
 """Counts and lists in sentences."""
 
-from collections.abc import Iterable, Iterator
-
-from headscope.facts.stored.checkpoint import Gap
+from collections.abc import Iterable
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -33,16 +31,3 @@ def list_of(items: Iterable[str], limit: int, rest: str = "more") -> str:
     every = tuple(items)
     shown = ", ".join(every[:limit])
     return shown if len(every) <= limit else f"{shown} and {len(every) - limit:,} {rest}"
-
-
-def merged_gaps(gaps: Iterable[Gap]) -> Iterator[Gap]:
-    """Gaps of one reason as one gap, whose topic names a few of theirs."""
-    topics: dict[str, list[str]] = {}
-    for gap in gaps:
-        topics.setdefault(gap.reason, []).append(gap.topic)
-    return (Gap(few_of(concerned), reason) for reason, concerned in topics.items())
-
-
-def told_gaps(gaps: Iterable[Gap]) -> Iterator[str]:
-    """Each reason once, behind what it concerns: `HS103 head-partly-new, HS105 unused-weights-new: no head path`."""
-    return (f"{gap.topic}: {gap.reason}" for gap in merged_gaps(gaps))

@@ -15,10 +15,10 @@ from headscope.examination.checkpoint.structure import ReportMemory
 from headscope.examination.evidence.gathering import gather
 from headscope.examination.trial.deciding import too_large, why_not_run, with_run
 from headscope.facts import CheckpointKind, ParameterStatus, Profile, Report, Severity
-from headscope.facts.counting import told_gaps
 from headscope.facts.results.check import CheckResult, Subject, Verdict
 from headscope.facts.results.report import find_without_place
 from headscope.facts.results.scan import Cause, ScanRow
+from headscope.facts.stored.checkpoint import told_gaps
 from headscope.facts.stored.states import error_line
 from headscope.facts.stored.weights import NEW_AT_LOAD
 from headscope.upstream.imports import ImportTime, fault_of_import

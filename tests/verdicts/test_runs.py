@@ -131,7 +131,7 @@ def test_a_scan_runs_local_folders_on_request(tmp_path: Path) -> None:
     folder = made(tmp_path / "model", "is_decoder Bert")
     (plain,) = headscope.scan([str(folder)], workers=0, profile="inference")
     (ran,) = headscope.scan([str(folder)], workers=0, profile="inference", run=True)
-    assert (plain.run, plain.not_run) == (False, "without --run a scan runs no model")
+    assert (plain.run, plain.not_run) == (False, "scan runs models only with --run")
     assert ran.run is True and ran.verdict.value == "failed" and "HS523" in ran.findings
 
 

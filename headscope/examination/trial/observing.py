@@ -6,7 +6,7 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -129,7 +129,7 @@ def logits_of(output: Any) -> torch.Tensor:
 def observe(subject: RunSubject) -> RunTrial:
     """What the model does, in the mode that it is in."""
     caller = _Caller(subject)
-    subject, encoded = _with_encoded_inputs(caller)
+    encoded = _encoded_inputs(caller)
     single: list[torch.Tensor | None] = []
     for given, name in zip(encoded, subject.names, strict=True):
         found = None if given is None else caller.tried(RunStep.SINGLE, name, given)
@@ -160,26 +160,16 @@ def observe(subject: RunSubject) -> RunTrial:
     )
 
 
-def _with_encoded_inputs(caller: _Caller) -> tuple[RunSubject, list[Mapping[str, Any] | None]]:
-    """The subject and its inputs as tensors, without those that the tokenizer leaves no token of; None for an error.
-
-    An English sentence may be empty for a tokenizer of proteins, and no user gives such a model one. Where no input
-    has a token, all of them are called: then that is what users see.
-    """
-    subject, encoded = caller.subject, list[Mapping[str, Any] | None]()
-    for one, name in zip(subject.inputs, subject.names, strict=True):
+def _encoded_inputs(caller: _Caller) -> list[Mapping[str, Any] | None]:
+    """The inputs as tensors; None for one that the tokenizer or processor raises an error for."""
+    encoded = list[Mapping[str, Any] | None]()
+    for one, name in zip(caller.subject.inputs, caller.subject.names, strict=True):
         try:
-            encoded.append(subject.encode([one]))
+            encoded.append(caller.subject.encode([one]))
         except Exception as err:  # whatever a tokenizer or a processor raises
             caller.errors[RunStep.SINGLE, name, error_words(err)] += 1
             encoded.append(None)
-    is_empty = [item is not None and "input_ids" in item and not item["input_ids"].numel() for item in encoded]
-    kept = [at for at, empty in enumerate(is_empty) if not empty]
-    if kept and len(kept) < len(encoded):
-        inputs, names = [subject.inputs[at] for at in kept], [subject.names[at] for at in kept]
-        caller.subject = subject = replace(subject, inputs=inputs, names=names)
-        encoded = [encoded[at] for at in kept]
-    return subject, encoded
+    return encoded
 
 
 def _of_scores(
@@ -257,7 +247,7 @@ def _some_words_matter(
 ) -> bool:
     """Whether some of the vocabulary's words change the scores of the longest text, one group of words after another.
 
-    This is asked where the usual inputs changed nothing, which takes about as long as they did, several times.
+    It takes several times as long as the usual inputs, and is for models on which those changed nothing.
     """
     change = caller.subject.changed
     pairs = [(own, given) for own, given in zip(single, encoded, strict=True) if own is not None and given is not None]

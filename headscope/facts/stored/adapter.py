@@ -81,7 +81,7 @@ class AdapterFacts:
     base_commit: str | None = None
     """The commit at which the base model was read; null where it does not come from the Hub."""
     own_class: str = ""
-    """The class of the model that the adapter belongs to where that is no classifier, such as `AutoModelForCausalLM`;
+    """The class of the model that the adapter belongs to if that isn't a classifier, such as `AutoModelForCausalLM`;
     empty otherwise."""
     virtual_tokens: int = 0
     """How many virtual tokens PEFT puts before each text, as inputs or as keys and values of each layer: they count
@@ -89,7 +89,7 @@ class AdapterFacts:
 
     @property
     def own_model(self) -> str:
-        """What the adapter belongs to where that is no classifier: `a language model (CAUSAL_LM)`; "" otherwise."""
+        """What the adapter belongs to if that isn't a classifier: `a language model (CAUSAL_LM)`; "" otherwise."""
         noun = "a language model" if "LM" in self.own_class else "a model without a classifier"
         return f"{noun} ({self.task_type or self.own_class})" if self.own_class else ""
 

@@ -1,11 +1,12 @@
 """What a checkpoint is made of: files, tensor headers, configuration; no weights."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from headscope.facts.counting import few_of
 from headscope.facts.stored.sentence import SentencePipeline
 from headscope.facts.stored.states import CheckpointState
 
@@ -195,3 +196,16 @@ class CheckpointFacts:
     """In which states the checkpoint was found; empty for what `save_pretrained` writes."""
     score_heads: tuple[ScoreHead, ...] = ()
     """Heads that other libraries saved beside the model, such as TRL's `v_head`."""
+
+
+def merged_gaps(gaps: Iterable[Gap]) -> Iterator[Gap]:
+    """Gaps of one reason as one gap, whose topic names a few of theirs."""
+    topics: dict[str, list[str]] = {}
+    for gap in gaps:
+        topics.setdefault(gap.reason, []).append(gap.topic)
+    return (Gap(few_of(concerned), reason) for reason, concerned in topics.items())
+
+
+def told_gaps(gaps: Iterable[Gap]) -> Iterator[str]:
+    """Each reason once, behind what it concerns: `HS103 head-partly-new, HS105 unused-weights-new: no head path`."""
+    return (f"{gap.topic}: {gap.reason}" for gap in merged_gaps(gaps))

@@ -77,7 +77,7 @@ def task_of_adapter(config: Mapping[str, Any]) -> Task | None:
 
 
 def own_class_in(config: Mapping[str, Any]) -> str:
-    """The class of the model that an adapter of a configuration belongs to, where that is no classifier; "" if not."""
+    """The class of the model that an adapter belongs to, if that isn't a classifier; otherwise ""."""
     name = own_class_of(config)
     return "" if task_of_class(name) is not None else name
 
@@ -112,7 +112,7 @@ def with_adapter(
 
     `by_names` reads where the tensors go from their names alone, as where PEFT raises an error or can't be asked.
     `own` is an adapter that belongs to no classifier, as it is stored, with the configuration of its base model: where
-    headscope chose the class, the adapter is held against a model of its own class.
+    headscope chose the class, the adapter is held against a model of the adapter's class.
     """
     load = AdapterLoad(unknown="not asked") if by_names or adapter.gaps else _load_headers(loaded.model, adapter)
     joined = _joined(loaded, adapter, load)

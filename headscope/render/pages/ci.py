@@ -6,9 +6,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 from headscope.facts import Finding, Severity
-from headscope.facts.counting import merged_gaps, told_gaps
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.environment import documentation_address, tool_version
+from headscope.facts.stored.checkpoint import merged_gaps, told_gaps
 from headscope.render.parts.explain import topics
 from headscope.render.screens.check import WORDS, tally_words, verdict_words
 from headscope.render.text.safe import code_span, plain, safe

@@ -17,9 +17,9 @@ from rich.style import Style
 from rich.text import Text
 
 from headscope.facts import Finding, HeadParameter, ParameterStatus, Report, Severity
-from headscope.facts.counting import told_gaps
 from headscope.facts.results.check import CheckResult
 from headscope.facts.results.comparison import Comparison
+from headscope.facts.stored.checkpoint import told_gaps
 from headscope.render.diagram.markup import element, escaped, lines
 from headscope.render.diagram.picture import Tint, picture_of
 from headscope.render.diagram.svg import color_variables, drawing_rules, part_element

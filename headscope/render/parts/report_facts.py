@@ -24,8 +24,9 @@ from headscope.facts import (
     UnusedGroup,
     WeightsFormat,
 )
-from headscope.facts.counting import counted, list_of, told_gaps
+from headscope.facts.counting import counted, list_of
 from headscope.facts.heads.tasks import TEXT_TASKS, WITHOUT_CLASSES, Activation, Loss
+from headscope.facts.stored.checkpoint import told_gaps
 from headscope.render.head.stages import fate_of
 from headscope.render.parts.findings import repaired_sentence
 from headscope.render.text.console import QUIET, STRONG, TONE, Tone

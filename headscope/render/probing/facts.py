@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from headscope.facts.counting import counted, few_of, told_gaps
+from headscope.facts.counting import counted, few_of
 from headscope.facts.probing.data import Precision, Suspect, VectorNumbers
 from headscope.facts.probing.result import (
     Advised,
@@ -16,6 +16,7 @@ from headscope.facts.probing.result import (
     Start,
     StartingLoss,
 )
+from headscope.facts.stored.checkpoint import told_gaps
 from headscope.render.probing.words import beats_constant, candidate_words, chance, input_words
 from headscope.render.text.safe import safe
 

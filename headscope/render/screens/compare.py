@@ -9,9 +9,10 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from headscope.facts import Gap, Head, HeadParameter, ParameterStatus, Report, Stage
-from headscope.facts.counting import counted, told_gaps
+from headscope.facts.counting import counted
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
 from headscope.facts.results.comparison import Aspect, Comparison, SameValues, role_of
+from headscope.facts.stored.checkpoint import told_gaps
 from headscope.render.head.stages import own_parameters
 from headscope.render.parts.export import export_lines, export_verdict
 from headscope.render.parts.report_facts import FactLines, remarks_of

@@ -7,9 +7,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts import Profile
-from headscope.facts.counting import counted, told_gaps
+from headscope.facts.counting import counted
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.verification import TensorCheck, TensorStatus, VerifyResult
+from headscope.facts.stored.checkpoint import told_gaps
 from headscope.render.screens.check import finding_lines, open_lines
 from headscope.render.text.console import QUIET, STRONG, TONE, VERDICT, Tone
 from headscope.render.text.fold import few_keys, fold_keys

@@ -6,7 +6,8 @@ import pytest
 from reports import roberta
 
 from headscope.facts import Gap, ModelFacts, PoolingKind, Task
-from headscope.facts.counting import list_of, told_gaps
+from headscope.facts.counting import list_of
+from headscope.facts.stored.checkpoint import told_gaps
 from headscope.render.text.words import POOLING, axes_of, bytes_of, loss_of, share_of, size_of
 
 BYTES = (
