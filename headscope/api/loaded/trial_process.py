@@ -61,12 +61,12 @@ class TrialProcess:
 
         Raises UsageError or Unsupported for a device that isn't there.
         """
-        from headscope.model.loading.inference import check_device
-
         reason = why_not_run(examined, request)
         if reason:
             return reason
         if request.run_device != "cpu":
+            from headscope.model.loading.inference import check_device
+
             check_device(request.run_device, runs_weights=True)
         cache = open_cache(request.cache and bool(examined.key) and request.run_device == "cpu")
         key = f"{examined.key}{state_of_files(examined, request)}" if cache.is_open else ""
