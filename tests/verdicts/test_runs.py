@@ -151,3 +151,25 @@ def test_a_model_in_memory_is_called_and_left_as_it_was(monkeypatch: pytest.Monk
         model.train(mode)
     assert found.trial is not None and found.trial.in_train_mode and not found.trial.all_alike
     assert "HS526" in {item.id for item in found.findings}
+
+
+def test_a_model_in_memory_can_be_trained_after_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    class Keeps(BertForSequenceClassification):
+        scale = None
+
+        def forward(self, input_ids: Any = None, attention_mask: Any = None, **given: Any) -> Any:
+            if self.scale is None:
+                self.scale = torch.linspace(0.9, 1.1, 3)
+            returned = super().forward(input_ids=input_ids, attention_mask=attention_mask)
+            returned.logits = returned.logits * self.scale
+            return returned
+
+    monkeypatch.delenv(deciding.OFF)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 37}
+    model = Keeps(BertConfig(vocab_size=99, num_labels=3, **sizes))
+    assert headscope.check(model, "training").trial is not None
+    model(input_ids=torch.randint(5, 99, (2, 6))).logits.sum().backward()
+    assert model.classifier.weight.grad is not None

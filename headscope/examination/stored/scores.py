@@ -92,7 +92,7 @@ def _scores_of(model: Any, row: Mapping[str, Any], device: torch.device) -> torc
 
     given = {name: item.to(device) if isinstance(item, torch.Tensor) else item for name, item in row.items()}
     try:
-        with quiet(), torch.inference_mode():
+        with quiet(), torch.no_grad():  # tensors that a forward keeps take part in a training later
             return logits_of(model(**given)).detach().float().cpu()
     except Exception as err:  # whatever a model raises
         return error_words(err)

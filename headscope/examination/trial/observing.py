@@ -85,7 +85,7 @@ class _Caller:
             name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in encoded.items()
         }
         self.calls += 1
-        with quiet(), torch.inference_mode():
+        with quiet(), torch.no_grad():  # tensors that a forward keeps take part in a training later
             logits = logits_of(model(**given))
         if self.subject.rows and logits.dim() > 2:  # a class that gives the rows has picked them already
             logits = logits[:, -1, list(self.subject.rows)]

@@ -289,7 +289,7 @@ def find_without_place(report: Report) -> tuple[Unplaced, ...]:
     if report.repaired is None and names_mismatch(report):
         return ()
     chain = report.checkpoint.sentence_transformers
-    # The modules of a chain have files of their own: one that headscope doesn't know is a gap of the head's path.
+    # Each module of a chain has its own file: a module that headscope doesn't know is a gap of the head's path.
     folders = tuple(f"{part.folder}." for part in chain.parts if part.folder) if chain is not None else ()
     found = (item for item in weights.without_place if not named.issuperset(item.tensors))
     return tuple(item for item in found if not all(key.startswith(folders) for key in item.tensors))
