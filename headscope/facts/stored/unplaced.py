@@ -1,7 +1,7 @@
 """Tensors of a checkpoint that nothing in the model takes: why, by module, and what they look like."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
@@ -62,10 +62,14 @@ def describe_unplaced(found: Sequence[Unplaced]) -> str:
     return "; ".join([*islice(each, _MOST_MODULES), *more])
 
 
-def keys_by_module(keys: Iterable[str], known: Iterable[str]) -> dict[str, list[str]]:
-    """Keys by the outermost module of each that holds none of the `known` tensors."""
-    split = (of_any_layer(key).split(".") for key in known)
-    own = {".".join(parts[:at]) for parts in split for at in range(len(parts))}
+def modules_with(names: Iterable[str]) -> frozenset[str]:
+    """The paths of all modules that hold one of the tensors, at any depth, without the numbers of layers."""
+    split = [name.split(".") for name in set(map(of_any_layer, names))]
+    return frozenset(".".join(parts[:at]) for parts in split for at in range(len(parts)))
+
+
+def keys_by_module(keys: Iterable[str], own: Set[str]) -> dict[str, list[str]]:
+    """Keys by the outermost module of each that isn't among the model's `own` modules (see `modules_with`)."""
     found: dict[str, list[str]] = {}
     for key in keys:
         modules = of_any_layer(key).split(".")[:-1]

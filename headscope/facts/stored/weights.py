@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from headscope.facts.stored.adapter import Carried
 from headscope.facts.stored.checkpoint import Gap, TensorHeader
-from headscope.facts.stored.unplaced import Unplaced, UnplacedReason, keys_by_module, look_of
+from headscope.facts.stored.unplaced import Unplaced, UnplacedReason, keys_by_module, look_of, modules_with
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -181,6 +181,8 @@ class WeightDiff:
     @property
     def unplaced(self) -> tuple[Unplaced, ...]:
         """Every unused tensor, by its reason and its module; first what the configuration leaves out of the model."""
+        if not self.unused:
+            return ()  # asked for by every report, and most leave nothing
         dropped = {key: group.setting for group in self.dropped for key in group.keys}
         by_reason: dict[tuple[UnplacedReason, str], list[str]] = {}
         for key in self.unused:
@@ -195,11 +197,11 @@ class WeightDiff:
             keys = [key for key in group.keys if key not in dropped]
             by_reason.setdefault((reason, group.description), []).extend(keys)
         shapes = {item.key: item.shape for item in self.unused_tensors}
-        known = [item.name for item in self.parameters]
+        own_modules = modules_with(item.name for item in self.parameters)
         return tuple(
             Unplaced(module, tuple(some), reason, what or (look_of(module, own) if len(own) == len(some) else ""))
             for (reason, what), keys in by_reason.items()
-            for module, some in keys_by_module(keys, known).items()
+            for module, some in keys_by_module(keys, own_modules).items()
             for own in ({key: shapes[key] for key in some if key in shapes},)
         )
 
