@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.trial.deciding import OFF, is_run_off
+from headscope.examination.trial.inputs import replace_middle
 from headscope.examination.trial.observing import RunSubject, error_words, observe
 from headscope.facts import Task
 from headscope.facts.trial import RunTrial
@@ -81,17 +82,12 @@ def _with_other_words(
     special = {value for name, value in vars(text_config_of(config)).items() if name.endswith("_token_id")}
     own = ids[0].tolist()
     kept = [True] * len(own) if mask is None else mask[0].bool().tolist()
-    middle = [at for at, token in enumerate(own) if kept[at] and token not in special][1:-1]
+    ordinary = [at for at, token in enumerate(own) if kept[at] and token not in special]
     others = sorted({token for other in rows for token in other["input_ids"].flatten().tolist()} - {*own, *special})
-    if len(middle) < 2 or not others:
-        return None
     size = getattr(text_config_of(config), "vocab_size", None)
-    if turn and isinstance(size, int):
+    if turn and others and isinstance(size, int):
         others = [token for token in range(size) if token not in special]
-    ids = ids.clone()
-    for place, at in enumerate(middle):
-        ids[0, at] = others[(turn * len(middle) + place) * max(len(others) // _SPREAD, 1) % len(others)]
-    return {**row, "input_ids": ids}
+    return replace_middle(row, ordinary, others, turn, step=max(len(others) // _SPREAD, 1))
 
 
 def called_module(root: Any, module: Any) -> Any:

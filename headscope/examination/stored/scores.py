@@ -14,7 +14,7 @@ from headscope.examination.memory.live_trial import called_module, in_eval_mode,
 from headscope.examination.memory.module import unwrap
 from headscope.examination.stored.verification import load_model_with
 from headscope.examination.trial.deciding import OFF, is_run_off
-from headscope.examination.trial.observing import error_words, logits_of
+from headscope.examination.trial.observing import call_model, error_words
 from headscope.facts.results.verification import ScoreComparison
 
 if TYPE_CHECKING:
@@ -86,14 +86,8 @@ def _why_not_called(unwrapped: Any) -> str:
 
 
 def _scores_of(model: Any, row: Mapping[str, Any], device: torch.device) -> torch.Tensor | str:
-    import torch
-
-    from headscope.model.quiet import quiet
-
-    given = {name: item.to(device) if isinstance(item, torch.Tensor) else item for name, item in row.items()}
     try:
-        with quiet(), torch.no_grad():  # tensors that a forward keeps take part in a training later
-            return logits_of(model(**given)).detach().float().cpu()
+        return call_model(model, row, device).float().cpu()
     except Exception as err:  # whatever a model raises
         return error_words(err)
 

@@ -78,15 +78,25 @@ def with_other_middle(tokenizer: Any, encoded: Encoded, turn: int = 0) -> dict[s
     Special tokens stay where they are, and so does the token on each side: what reads only the ends sees no difference.
     Each `turn` puts in other tokens of the vocabulary.
     """
-    ids = encoded["input_ids"].clone()
-    special = set(tokenizer.all_special_ids)
-    ordinary = [at for at, token in enumerate(ids[0].tolist()) if token not in special]
+    own, special = encoded["input_ids"][0].tolist(), set(tokenizer.all_special_ids)
+    ordinary = [at for at, token in enumerate(own) if token not in special]
+    others = [token for token in ordinary_tokens(tokenizer) if token not in own]
+    return replace_middle(encoded, ordinary, others, turn)
+
+
+def replace_middle(
+    encoded: Encoded, ordinary: Sequence[int], others: Sequence[int], turn: int, step: int = 1
+) -> dict[str, Any] | None:
+    """A row of token IDs with `others` at its `ordinary` positions, but for the first and the last of these.
+
+    None where that changes fewer than two tokens. Each `turn` goes on where the one before ended, `step` by `step`.
+    """
     middle = ordinary[1:-1]
-    others = [token for token in ordinary_tokens(tokenizer) if token not in ids[0].tolist()]
     if len(middle) < 2 or not others:
         return None
+    ids = encoded["input_ids"].clone()
     for place, at in enumerate(middle):
-        ids[0, at] = others[(turn * len(middle) + place) % len(others)]
+        ids[0, at] = others[(turn * len(middle) + place) * step % len(others)]
     return {**encoded, "input_ids": ids}
 
 

@@ -80,17 +80,12 @@ class _Caller:
     def scores(self, encoded: Mapping[str, Any]) -> list[torch.Tensor]:
         """The scores of each input, [rows, classes]: one row, or one for each token. Raises whatever the model does."""
         model = self.subject.model
-        device = next(iter(model.parameters())).device
-        given = {
-            name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in encoded.items()
-        }
         self.calls += 1
-        with quiet(), torch.no_grad():  # tensors that a forward keeps take part in a training later
-            logits = logits_of(model(**given))
+        logits = call_model(model, encoded, next(iter(model.parameters())).device)
         if self.subject.rows and logits.dim() > 2:  # a class that gives the rows has picked them already
             logits = logits[:, -1, list(self.subject.rows)]
         self.dtype = logits.dtype
-        found = logits.detach().float().cpu()
+        found = logits.float().cpu()
         found = found.reshape(len(found), -1, found.shape[-1])
         mask = encoded.get("attention_mask")
         if isinstance(mask, torch.Tensor) and mask.shape == found.shape[:2]:
@@ -112,6 +107,13 @@ def error_words(err: Exception) -> str:
     if lacked_memory(err):
         raise Unsupported(f"there was too little memory to call it: {words}", "free some, or name a device") from err
     return words
+
+
+def call_model(model: nn.Module, encoded: Mapping[str, Any], device: torch.device) -> torch.Tensor:
+    """The scores of encoded inputs, moved to a device. Raises whatever the model does."""
+    given = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in encoded.items()}
+    with quiet(), torch.no_grad():  # not inference_mode: what a forward keeps may be trained with later
+        return logits_of(model(**given)).detach()
 
 
 def logits_of(output: Any) -> torch.Tensor:
@@ -213,6 +215,11 @@ def _without_offset(caller: _Caller, scores: torch.Tensor) -> torch.Tensor:
     return scores - scores.mean(-1, keepdim=True) if is_relative else scores
 
 
+def _difference(caller: _Caller, one: torch.Tensor, other: torch.Tensor) -> float:
+    """How far the scores of two inputs of one length are apart, less what makes no difference."""
+    return float((_without_offset(caller, one) - _without_offset(caller, other)).abs().max())
+
+
 def _all_alike(caller: _Caller, scores: Sequence[torch.Tensor]) -> bool:
     """Whether all inputs, and all tokens of them, have the same scores; one input alone shows nothing."""
     if len(scores) < 2:
@@ -237,8 +244,7 @@ def _of_middle(
         found = caller.tried(RunStep.CHANGED, "text with other words", other)
         if found is not None:
             looked_at += 1
-            difference = (_without_offset(caller, found[0]) - _without_offset(caller, own)).abs().max()
-            same += float(difference) <= _alike_bound(caller, own)
+            same += _difference(caller, found[0], own) <= _alike_bound(caller, own)
     return {"ignores_middle": same == looked_at} if looked_at > 1 else {}
 
 
@@ -260,8 +266,7 @@ def _some_words_matter(
         found = None if other is None else caller.tried(RunStep.CHANGED, "text with other words", other)
         if found is None:
             return False
-        difference = (_without_offset(caller, found[0]) - _without_offset(caller, own)).abs().max()
-        if found[0].shape == own.shape and float(difference) > _alike_bound(caller, own):
+        if found[0].shape == own.shape and _difference(caller, found[0], own) > _alike_bound(caller, own):
             return True
     return False
 

@@ -23,7 +23,7 @@ from headscope.examination.trial.inputs import (
     text_inputs,
     with_other_middle,
 )
-from headscope.examination.trial.observing import RunSubject, error_words, logits_of, observe
+from headscope.examination.trial.observing import RunSubject, call_model, error_words, observe
 from headscope.facts import Task
 from headscope.facts.stored.location import Location
 from headscope.facts.trial import RaisedError, RunScope, RunTrial
@@ -113,11 +113,9 @@ def _with_library(subject: RunSubject, choice: Choice, place: Location) -> RunSu
         return replace(subject, left_out=f"sentence-transformers is not installed, so {name} was not called")
 
     def score(features: Mapping[str, Any]) -> Any:
-        from torch import inference_mode
-
         taken = signature(subject.model.forward).parameters
-        with quiet(), inference_mode():
-            return logits_of(subject.model(**{key: value for key, value in features.items() if key in taken})).cpu()
+        given = {key: value for key, value in features.items() if key in taken}
+        return call_model(subject.model, given, next(iter(subject.model.parameters())).device).cpu()
 
     texts = [item.parts for item in subject.inputs[:2]]
     return replace(subject, library=name, pipeline=lambda: check_library(place.reference, name, texts, score))

@@ -321,7 +321,7 @@ def test_there_is_one_way_to_run_a_forward() -> None:
     calls = {Path(line.partition(":")[0]).name for line in found if not re.search(r"def \w+\(", line)}
     records, predicts = {"execution.py"}, {"inference.py"}
     proves = {"head_proof.py", "adapter_head.py"}  # in a process of its own, what a user will run
-    tries = {"observing.py", "opening.py", "scores.py"}  # a model as its user calls it, and beside other loads
+    tries = {"observing.py"}  # a model as its user calls it
     assert calls == records | predicts | proves | tries, found
 
 
