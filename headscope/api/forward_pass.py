@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -239,13 +238,13 @@ def _observe_shapes(choice: Choice, skeleton: PreTrainedModel | None) -> Observa
 
     from headscope.model.quiet import quiet
     from headscope.trace.slice.observe import observe_probe
-    from headscope.upstream.optional.peft_prompts import caller_with
+    from headscope.upstream.optional.peft_prompts import caller_in_copy
 
     with quiet():
         if skeleton is None:
             with torch.device(_META):
                 skeleton = choice.cls(choice.config)
-        caller = caller_with(deepcopy(skeleton), choice.adapter) if choice.adapter else None
+        caller = caller_in_copy(skeleton, choice.adapter)
         return observe_probe(skeleton if caller is None else caller.base, choice.task, caller)
 
 

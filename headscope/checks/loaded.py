@@ -143,7 +143,7 @@ def _base_dropped(this: Rule, loaded: LoadedModel) -> Findings:
 
 
 @rule("HS724", "loaded-unplaced", "The load dropped weights that find no place", command="verify")
-def _unplaced(this: Rule, loaded: LoadedModel) -> Findings:
+def _load_leaves_unplaced(this: Rule, loaded: LoadedModel) -> Findings:
     """The checkpoint holds weights that no class of the family takes: the saved model may have computed with them."""
     told = {item.name for item in loaded.of(TensorStatus.DROPPED) if item.is_head or item.is_live}
     found = [

@@ -51,7 +51,7 @@ def read_sentence_pipeline(storage: FileStorage, config: Mapping[str, Any] | Non
         parts = tuple(
             _of_library(read_module(files, *module), kind) for module, kind in zip(modules, kinds, strict=True)
         )
-        found = replace(found, parts=_linked(parts, found.library_class))
+        found = replace(found, parts=_with_faults_of_links(parts, found.library_class))
         if "LogitScore" in folders:
             found = replace(found, token_ids=tokens_of_module(settings_of_module(files, folders["LogitScore"])))
         found = replace(found, max_length=_max_length(files, names))
@@ -122,7 +122,7 @@ def _of_library(module: SentenceModule, kind: str) -> SentenceModule:
     return module if is_own else replace(module, unknown=f"its class is {kind[:80]}, which is not of the library")
 
 
-def _linked(parts: tuple[SentenceModule, ...], library_class: str) -> tuple[SentenceModule, ...]:
+def _with_faults_of_links(parts: tuple[SentenceModule, ...], library_class: str) -> tuple[SentenceModule, ...]:
     """The modules, with a fault where one does not take what those before give."""
     found = list(parts)
     written: set[str] = set()
@@ -332,7 +332,7 @@ def _with_names(module: SentenceModule, settings: Mapping[str, Any], default: st
     return replace(module, reads=reads, writes=reads if is_same else _word_in(settings, "module_output_name", ""))
 
 
-def _transformer(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
+def _read_transformer(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
     """The base model: what the library takes of its output for a text, and under which name."""
     modality, task = settings.get("modality_config"), settings.get("transformer_task", "feature-extraction")
     text = modality.get("text") if isinstance(modality, dict) else {"method_output_name": "last_hidden_state"}
@@ -348,11 +348,11 @@ def _transformer(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
     return _Read(replace(module, reads=reads, writes=writes, unknown=unknown))
 
 
-def _normalize(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
+def _read_normalize(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
     return _Read(_with_names(module, settings))
 
 
-def _dropout(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
+def _read_dropout(module: SentenceModule, settings: Mapping[str, Any]) -> _Read:
     share = settings.get("dropout", _DROPOUT)
     if type(share) not in (int, float) or not 0 <= share <= 1:
         raise Malformed(f"dropout in its settings is {str(share)[:40]!r}, not a share", "correct its config.json")
@@ -399,9 +399,9 @@ def _sparse_auto_encoder(module: SentenceModule, settings: Mapping[str, Any]) ->
 
 
 _READERS: dict[str, Callable[[SentenceModule, Mapping[str, Any]], _Read]] = {
-    "Transformer": _transformer,
-    "Normalize": _normalize,
-    "Dropout": _dropout,
+    "Transformer": _read_transformer,
+    "Normalize": _read_normalize,
+    "Dropout": _read_dropout,
     "Dense": _dense,
     "LayerNorm": _layer_norm,
     "Pooling": _pooling,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from headscope.facts.stored.location import Location
+from headscope.facts.stored.location import Location, is_own_code
 from headscope.upstream.python import descends_from
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Request:
     @property
     def runs_code(self) -> bool:
         """Whether code runs that no key of a cache names: that of the checkpoint, or a class of the user's own."""
-        return self.trust_remote_code or ":" in (self.model_class or "")
+        return self.trust_remote_code or is_own_code(self.model_class)
 
     @property
     def reference(self) -> str:

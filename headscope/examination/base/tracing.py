@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from headscope.checkpoints.contents.tokenizer_file import FirstToken
     from headscope.model.classes.model_request import Choice
     from headscope.trace import HeadProgram, TokenNames
-    from headscope.upstream.optional.peft_prompts import PromptCaller
 
 
 SIZES = (8_000_000, 50_000_000)
@@ -51,7 +50,7 @@ def trace_checkpoint(
     from headscope.model.quiet import quiet
     from headscope.model.tokenizers import special_tokens_of
     from headscope.trace import TokenNames, trace_called, trace_head
-    from headscope.upstream.optional.peft_prompts import Uncalled
+    from headscope.upstream.optional.peft_prompts import Uncalled, caller_in_copy
 
     programs: list[HeadProgram] = []
     if choice.rows:
@@ -67,7 +66,7 @@ def trace_checkpoint(
     caller = None
     try:
         with quiet():
-            caller = _caller_on_meta(skeleton, choice)
+            caller = caller_in_copy(skeleton, choice.adapter)
             twins = partial(shallow_twins, skeleton)
             if caller is not None:
                 trace = trace_called(caller, choice.task, names, keep=programs.append)
@@ -81,13 +80,6 @@ def trace_checkpoint(
         trace = replace(found, notes=(*found.notes, _WITH_NUMBERS))
     trace = without_own_places(trace) if choice.chain is not None else trace
     return Traced(with_padding(trace, choice) if prove else unless_contradicted(trace), program=programs[-1])
-
-
-def _caller_on_meta(skeleton: PreTrainedModel, choice: Choice) -> PromptCaller | None:
-    """How PEFT calls a copy of the skeleton with the adapter of a choice; None where that gives no virtual tokens."""
-    from headscope.upstream.optional.peft_prompts import caller_with
-
-    return caller_with(deepcopy(skeleton), choice.adapter) if choice.adapter else None
 
 
 _WITH_NUMBERS = (
@@ -164,7 +156,7 @@ def _made(choice: Choice, config: Any) -> PreTrainedModel:
     if torch.get_default_dtype() is not torch.float32:  # the process's, in which the model was made
         made.float()
     model: PreTrainedModel = made.train(False)
-    if choice.adapter and (caller := caller_with(model, choice.adapter, is_reduced=True)) is not None:
+    if (caller := caller_with(model, choice.adapter, is_reduced=True)) is not None:
         caller.take_calls()
     return model
 

@@ -34,10 +34,11 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
     if manifest.adapter is None:
         return choice, loaded
     adapter, given = manifest.adapter, request.num_labels is not None or request.labels
-    named = with_adapter(loaded, adapter, by_names=True)
-    count = None if given else classes_in_adapter(named.diff, choice.config.num_labels)
+    own = own_class_in(adapter.config)
+    named = None if given and not own else with_adapter(loaded, adapter, by_names=True)
+    count = None if given or named is None else classes_in_adapter(named.diff, choice.config.num_labels)
     if count is None:
-        own = () if holds_head(named.diff) else own_class_in(adapter.config)
+        own = "" if named is not None and holds_head(named.diff) else own
         is_free = not (given or request.task or request.model_class)
         # PEFT loads the layers of a language model's adapter into a classifier only without a task.
         is_other = bool(own) and choice.adapter.get("task_type") != adapter.config.get("task_type")

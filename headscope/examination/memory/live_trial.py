@@ -44,12 +44,12 @@ def live_run(seen: LiveModel, root: nn.Module) -> RunTrial | str:
         rows = random_rows(module, seen.task)
         if (caller := seen.unwrapped.caller) is not None:
             rows = tuple(map(caller.with_task, rows))
-        return _observed(seen, called_module(root, module), rows)
+        return _observe_rows(seen, called_module(root, module), rows)
     except HeadscopeError as err:
         return err.message
 
 
-def _observed(seen: LiveModel, called: Any, rows: Sequence[Mapping[str, Any]]) -> RunTrial:
+def _observe_rows(seen: LiveModel, called: Any, rows: Sequence[Mapping[str, Any]]) -> RunTrial:
     """What a model does with rows, in eval mode."""
     from headscope.examination.trial.opening import takes_offset
     from headscope.trace.record.randomness import OwnRandomness

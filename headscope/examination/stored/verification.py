@@ -30,6 +30,7 @@ from headscope.facts import CheckpointKind, CheckpointManifest, Gap, HeadTrace, 
 from headscope.facts.counting import counted, few_of
 from headscope.facts.results.check import HeadTrial
 from headscope.facts.results.verification import LoadedModel, ModelComparison, Scope, TensorCheck, TensorStatus
+from headscope.facts.stored.checkpoint import architectures_in
 from headscope.facts.stored.location import Location
 from headscope.facts.stored.unplaced import Unplaced
 from headscope.model.classes.remote_code import models_in_auto_map
@@ -149,7 +150,7 @@ def compare_with_checkpoint(
             class_name=type(inner).__name__,
             tensors=tuple(checks),
             trial=_trial(head.program, unwrapped),
-            unplaced=_unplaced(pairing, checks),
+            unplaced=_unplaced_by_load(pairing, checks),
         ),
         tuple(notes),
         (*manifest.gaps, *gaps),
@@ -162,14 +163,14 @@ def compare_with_checkpoint(
 _GIVE_CODE = "what it computes is in its code: --model-class FILE.py:CLASS"
 
 
-def _unplaced(pairing: StoredPairing, checks: Iterable[TensorCheck]) -> tuple[Unplaced, ...]:
+def _unplaced_by_load(pairing: StoredPairing, checks: Iterable[TensorCheck]) -> tuple[Unplaced, ...]:
     """The dropped tensors with the reason, less the heads of other libraries, which are known by their names."""
     from headscope.checkpoints import score_heads_of
 
-    named = {key for head in score_heads_of(pairing.manifest.tensors, pairing.manifest.config) for key in head.tensors}
-    dropped = {item.name for item in checks if item.status is TensorStatus.DROPPED} - named
     if pairing.manifest.config.get("quantization_config") is not None:
         return ()  # packed weights come with scales, which a load without the packing leaves
+    named = {key for head in score_heads_of(pairing.manifest.tensors, pairing.manifest.config) for key in head.tensors}
+    dropped = {item.name for item in checks if item.status is TensorStatus.DROPPED} - named
     return tuple(item for item in pairing.loader.unplaced if not dropped.isdisjoint(item.tensors))
 
 
@@ -239,8 +240,7 @@ def _trained_for(manifest: CheckpointManifest) -> str:
     """The classification task of the class that a checkpoint names; "" where that is none."""
     from headscope.model.classes.catalog import task_of_class
 
-    named = manifest.config.get("architectures")
-    names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    names = architectures_in(manifest.config)
     task = next((found for name in names if (found := task_of_class(name)) is not None), None)
     return task.value if task else ""
 

@@ -198,6 +198,12 @@ class CheckpointFacts:
     """Heads that other libraries saved beside the model, such as TRL's `v_head`."""
 
 
+def architectures_in(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The classes that a configuration names, in order; what isn't a name is left out."""
+    named = config.get("architectures")
+    return tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else ()
+
+
 def merged_gaps(gaps: Iterable[Gap]) -> Iterator[Gap]:
     """Gaps of one reason as one gap, whose topic names a few of theirs."""
     topics: dict[str, list[str]] = {}

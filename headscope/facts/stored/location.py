@@ -18,6 +18,11 @@ def is_path_inside(path: object) -> TypeGuard[str]:
     return not path.startswith("/") and ".." not in path.split("/")
 
 
+def is_own_code(class_name: str | None) -> bool:
+    """Whether a class is named with the place of its code: `FILE.py:CLASS` or `MODULE:CLASS`."""
+    return ":" in (class_name or "")
+
+
 class Patience(Protocol):
     """A deadline that pauses can extend."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import transformers
 
 from headscope.facts import Task
+from headscope.facts.stored.checkpoint import architectures_in
 from headscope.upstream.transformers import auto_tables, classes_by_type, config_classes
 
 _MAPPING_OF_TASK = {
@@ -124,8 +125,7 @@ def saved_class_of(config: Mapping[str, Any], shown: str) -> tuple[str | None, b
 
     The classes that earlier versions had for other frameworks count as those of PyTorch.
     """
-    named = config.get("architectures")
-    names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    names = architectures_in(config)
     if not names or shown in names:
         return None, False
     plain = re.sub(r"^(TF|Flax|FSDP)(?=[A-Z])", "", names[0])

@@ -12,8 +12,8 @@ from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError,
 from headscope.facts import SentencePipeline, Task, TokenRow
 from headscope.facts.counting import few_of
 from headscope.facts.heads.tasks import WITHOUT_CLASSES, parse_task
-from headscope.facts.stored.checkpoint import LABEL_MAPS
-from headscope.facts.stored.location import Location
+from headscope.facts.stored.checkpoint import LABEL_MAPS, architectures_in
+from headscope.facts.stored.location import Location, is_own_code
 from headscope.model.classes.catalog import (
     HeadClass,
     class_for,
@@ -101,7 +101,7 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     if wish.code is not None and isinstance(config.get("auto_map"), dict):
         remote = load_remote_classes(config, task, wish.code)
         return Choice(remote.model_class, remote.task, _configured(remote.config_class, config, wish))
-    if wish.model_class is not None and ":" in wish.model_class:
+    if is_own_code(wish.model_class):
         return _by_own_code(config, wish, task)
     model_type = _model_type(config, wish)
     if wish.rows:
@@ -194,7 +194,7 @@ def _model_type(config: dict[str, Any], wish: ModelRequest) -> str:
     model_type = config.get("model_type")
     if isinstance(model_type, str) and model_type in config_classes():
         return model_type
-    if wish.model_class is not None and ":" not in wish.model_class:
+    if wish.model_class is not None and not is_own_code(wish.model_class):
         own = getattr(getattr(_class_object(wish.model_class), "config_class", None), "model_type", None)
         if isinstance(own, str):
             return own
@@ -283,9 +283,8 @@ def _has_own_classes(cls: type[PreTrainedModel], model_type: str, config: dict[s
 
 
 def _class_of_architectures(config: dict[str, Any], model_type: str) -> HeadClass | None:
-    architectures = config.get("architectures")
-    for given in architectures if isinstance(architectures, list) else []:
-        name = mapped_name(given, model_type) or given if isinstance(given, str) else ""
+    for given in architectures_in(config):
+        name = mapped_name(given, model_type) or given
         task = task_of_class(name)
         if task is not None and hasattr(transformers, name):
             return HeadClass(name, task)
@@ -322,7 +321,7 @@ def _family_hint(model_type: str) -> str:
 
 def class_by_name(name: str) -> type[PreTrainedModel]:
     """The class of Transformers of a name, or that of the user's code; see `choose` for what it raises."""
-    return class_of_own_code(name) if ":" in name else _class_object(name)
+    return class_of_own_code(name) if is_own_code(name) else _class_object(name)
 
 
 def _class_object(name: str) -> type[PreTrainedModel]:

@@ -108,32 +108,32 @@ class _Pooling(nn.Module):
 
 
 def _first_token(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return _gathered(hidden, mask.to(torch.int).argmax(dim=1))
+    return _rows_at(hidden, mask.to(torch.int).argmax(dim=1))
 
 
 def _last_token(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     values, from_end = mask.flip(1).max(1)
     length = hidden.shape[1]
     # The library also multiplies by the mask, which changes nothing at a position that the mask keeps.
-    return _gathered(hidden, length - torch.where(values == 0, length - 1, from_end) - 1)
+    return _rows_at(hidden, length - torch.where(values == 0, length - 1, from_end) - 1)
 
 
-def _gathered(hidden: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+def _rows_at(hidden: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     return hidden.gather(1, positions.unsqueeze(-1).unsqueeze(1).expand(-1, 1, hidden.shape[-1])).squeeze(1)
 
 
-def _maximum(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _max_of_tokens(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     kept = mask.unsqueeze(-1).expand_as(hidden).to(hidden.dtype)
     return hidden.masked_fill(kept == 0, float("-inf")).max(dim=1).values
 
 
-def _mean(hidden: torch.Tensor, mask: torch.Tensor, power: float = 1.0) -> torch.Tensor:
-    """The sum over the tokens, divided by a power of their number; half precision is summed in single precision."""
+def _mean_of_tokens(hidden: torch.Tensor, mask: torch.Tensor, *, by_root: bool = False) -> torch.Tensor:
+    """The sum over the tokens, divided by their number or its root; half precision is summed in single precision."""
     wide = torch.float32 if hidden.dtype in (torch.float16, torch.bfloat16) else hidden.dtype
     kept = mask.unsqueeze(-1).to(hidden.dtype)
     count = kept.sum(dim=1, dtype=wide).clamp(min=_LEAST)
     total = (hidden * kept).sum(dim=1, dtype=wide)
-    return (total / (count if power == 1.0 else count.sqrt())).to(hidden.dtype)
+    return (total / (count.sqrt() if by_root else count)).to(hidden.dtype)
 
 
 def _weighted_mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -149,9 +149,9 @@ _LEAST = 1e-9
 _POOLED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "cls": _first_token,
     "lasttoken": _last_token,
-    "max": _maximum,
-    "mean": _mean,
-    "mean_sqrt_len_tokens": partial(_mean, power=0.5),
+    "max": _max_of_tokens,
+    "mean": _mean_of_tokens,
+    "mean_sqrt_len_tokens": partial(_mean_of_tokens, by_root=True),
     "weightedmean": _weighted_mean,
 }
 

@@ -136,9 +136,9 @@ def _owners(cls: type[PreTrainedModel], shallow: Any) -> Iterator[_Owner]:
     built = [(word, relative) for name, word in named for relative in _built(name, shallow)]
     for word, relative in built:
         if word == _BASE or relative.base_model is not relative:
-            yield _owner(_BASE, relative.base_model, f"{relative.base_model_prefix}.")
+            yield _owner_of_model(_BASE, relative.base_model, f"{relative.base_model_prefix}.")
     for word, relative in built:
-        yield _owner(word, relative)
+        yield _owner_of_model(word, relative)
 
 
 def _other_owners(cls: type[PreTrainedModel], shallow: Any) -> Iterator[_Owner]:
@@ -151,10 +151,10 @@ def _other_owners(cls: type[PreTrainedModel], shallow: Any) -> Iterator[_Owner]:
         for name, item in vars(sys.modules[file]).items():
             is_class = isinstance(item, type) and issubclass(item, PreTrainedModel) and item.__module__ == file
             for relative in _built(name, shallow, item) if is_class and name not in known else ():
-                yield _owner(_BASE if relative.base_model is relative else f"head of {name}", relative)
+                yield _owner_of_model(_BASE if relative.base_model is relative else f"head of {name}", relative)
 
 
-def _owner(word: str, model: nn.Module, prefix: str = "") -> _Owner:
+def _owner_of_model(word: str, model: nn.Module, prefix: str = "") -> _Owner:
     """A class's tensors: as it saves them and, for a base model, with the `prefix` that classes with a head give."""
     saved, computed = _shapes_of(model.state_dict().items()), _shapes_of(model.named_buffers())
     computed = {name: shapes for name, shapes in computed.items() if name not in saved}

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
@@ -130,15 +131,27 @@ _OF_THE_BASE = ("token_dim", "num_layers", "num_attention_heads")
 """Sizes of the base model in the settings of an adapter, which PEFT reads from that model where they are missing."""
 
 
-def caller_with(model: Any, config: Mapping[str, Any], *, is_reduced: bool = False) -> PromptCaller | None:
+def caller_in_copy(model: Any, config: Mapping[str, Any]) -> PromptCaller | None:
+    """The same as `caller_with` for a copy of the model, which is made only where there are virtual tokens."""
+    return caller_with(model, config, make_subject=deepcopy)
+
+
+def caller_with(
+    model: Any,
+    config: Mapping[str, Any],
+    *,
+    is_reduced: bool = False,
+    make_subject: Callable[[Any], Any] = lambda model: model,
+) -> PromptCaller | None:
     """How PEFT calls a model with an untrained adapter of a configuration; None where that gives no virtual tokens.
 
-    The model is changed in its forward only. `is_reduced` says that it is smaller than the adapter's base model.
-    Raises Uncalled where PEFT isn't installed or refuses.
+    What `make_subject` makes of the model is changed in its forward only. `is_reduced` says that it is smaller than the
+    adapter's base model. Raises Uncalled where PEFT isn't installed or refuses.
     """
     try:
-        if why_peft_not_run(config) or not settings_in(config).is_prompt_learning:
+        if not config or why_peft_not_run(config) or not settings_in(config).is_prompt_learning:
             return None
+        model = make_subject(model)
         fitting = {name: value for name, value in config.items() if not (is_reduced and name in _OF_THE_BASE)}
         is_empty = next(model.parameters()).is_meta
         with on_meta() if is_empty else nullcontext():
