@@ -19,7 +19,7 @@ empty one has all, a text in a script that is rare in the vocabulary about half.
 _OF_MORE = {
     RunStep.BATCH: "a padded batch fails",
     RunStep.AGAIN: "the same input again raises",
-    RunStep.CHANGED: "text with other words raises",
+    RunStep.CHANGED: "other contents raise",
     RunStep.LONG: "a long text can't be encoded",
 }
 """What a run does beyond single inputs, and the words for a failure there."""
@@ -129,7 +129,9 @@ def run_ignores_middle(this: Rule, subject: Subject) -> Findings:
     if trial.ignores_middle and not trial.all_alike:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
-            "Other words between the first and the last token don't change the scores.",
+            "Other words between the first and the last token don't change the scores."
+            if trial.noun in ("text", "pair", "input")
+            else f"Noise in the place of {trial.noun}s, of the same length or size, doesn't change the scores.",
             "Compare weights and configuration with those of the training: embeddings, attention, masks.",
         )
 
@@ -149,17 +151,26 @@ def run_batch_differs(this: Rule, subject: Subject) -> Findings:
         )
 
 
+_WITH_MASK = 'tokenizer.model_input_names = ["input_ids", "attention_mask"]'
 _CURES = {
     BatchCure.NONE: ("", "Classify inputs one at a time, or in batches of equal length."),
     BatchCure.ATTENTION_MASK: (
         "; with an attention mask, which the tokenizer leaves out, they are equal",
-        'Set tokenizer.model_input_names = ["input_ids", "attention_mask"], and save the tokenizer.',
+        f"Set {_WITH_MASK}, and save the tokenizer.",
     ),
     BatchCure.PADDING_LEFT: (
         "; padded on the left they are equal", "Set tokenizer.padding_side = 'left', and save the tokenizer.",
     ),
     BatchCure.PADDING_RIGHT: (
         "; padded on the right they are equal", "Set tokenizer.padding_side = 'right', and save the tokenizer.",
+    ),
+    BatchCure.MASK_AND_LEFT: (
+        "; padded on the left, with the attention mask that the tokenizer leaves out, they are equal",
+        f"Set {_WITH_MASK} and tokenizer.padding_side = 'left', and save the tokenizer.",
+    ),
+    BatchCure.MASK_AND_RIGHT: (
+        "; padded on the right, with the attention mask that the tokenizer leaves out, they are equal",
+        f"Set {_WITH_MASK} and tokenizer.padding_side = 'right', and save the tokenizer.",
     ),
 }  # fmt: skip
 """What makes a batch equal, and how to do it."""
@@ -189,7 +200,8 @@ def run_unknown_tokens(this: Rule, subject: Subject) -> Findings:
     if share is not None and share >= _MOST_UNKNOWN:
         yield this.find(
             Severity.ERROR,
-            f"{share:.0%} of the tokens of ordinary texts are unknown to the tokenizer that Transformers loads.",
+            f"The tokenizer that Transformers loads loses the words: {share:.0%} of the tokens of ordinary texts are "
+            "unknown, or one and the same.",
             "Save the tokenizer of the training beside the model: tokenizer.save_pretrained(FOLDER).",
         )
 
@@ -201,9 +213,12 @@ def run_length_fails(this: Rule, subject: Subject) -> Findings:
     adapter = subject.report.adapter
     less = f" less the adapter's {adapter.virtual_tokens}" if adapter is not None and adapter.virtual_tokens else ""
     if trial.fails_at_length is not None and not trial.always_fails and not trial.not_finite:
+        is_unlimited = subject.tokenizer is not None and subject.tokenizer.max_length is None
         yield this.find(
-            Severity.ERROR,
-            f"A text of {trial.fails_at_length:,} tokens, which the tokenizer allows, fails: {trial.length_error}.",
+            # Who knows of it gives a max_length with each call; a limit that is too large misleads everybody.
+            Severity.WARNING if is_unlimited else Severity.ERROR,
+            f"A text of {trial.fails_at_length:,} tokens, which the tokenizer "
+            f"{'names no limit for' if is_unlimited else 'allows'}, fails: {trial.length_error}.",
             f"Set tokenizer.model_max_length to the number of positions of the model{less}, and save the tokenizer.",
         )
 

@@ -39,6 +39,8 @@ class BatchCure(StrEnum):
     ATTENTION_MASK = "attention_mask"
     PADDING_LEFT = "padding_side=left"
     PADDING_RIGHT = "padding_side=right"
+    MASK_AND_LEFT = "attention_mask and padding_side=left"
+    MASK_AND_RIGHT = "attention_mask and padding_side=right"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,8 @@ class RunTrial:
     all_alike: bool = False
     """Whether all inputs have the same scores, up to rounding."""
     ignores_middle: bool | None = None
-    """Whether the scores stay when the tokens between the first and the last are replaced."""
+    """Whether the scores stay when the tokens between the first and the last are replaced; an image or a sound, by
+    noise."""
     batch_difference: float | None = None
     """The largest difference of a score in a padded batch from the same input alone."""
     batch_bound: float = 0.0

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from headscope.checks.trial import with_causes
+from headscope.examination.trial.inputs import with_other_content
 from headscope.examination.trial.observing import RunSubject, logits_of, observe
 from headscope.facts import Finding, Severity, Task
 from headscope.facts.trial import RaisedError, RunStep, RunTrial
@@ -85,6 +86,7 @@ def ran(model: nn.Module | None = None, words: Words | None = None, **more: Any)
     given = {
         "model": model or Classifier(), "task": Task.SEQUENCE_CLASSIFICATION, "noun": "text", "inputs": TEXTS,
         "names": ["text"] * 5, "encode": words.encode, "tokenizer": words, "changed": changed,
+        "problem_type": "multi_label_classification",
     }  # fmt: skip
     torch.manual_seed(0)
     return observe(RunSubject(**given | more))
@@ -151,6 +153,77 @@ def test_a_mask_that_the_tokenizer_leaves_out_is_the_cure() -> None:
     assert left.padding_side == "left"
 
 
+def test_two_faults_that_hide_each_other_have_one_cure() -> None:
+    class FirstAndMean(Classifier):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> Any:
+            found = super().forward(input_ids, attention_mask).logits
+            return SimpleNamespace(logits=found + self.words(input_ids[:, 0]) @ self.weight.T)
+
+    words = Words(padding_side="left", model_input_names=["input_ids"])
+    assert ran(FirstAndMean(), words).batch_cure == "attention_mask and padding_side=right"
+    assert (words.padding_side, words.model_input_names) == ("left", ["input_ids"])
+
+
+@pytest.mark.parametrize("offset", [0.0, 300.0, -1e4])
+def test_a_large_bias_hides_no_difference(offset: float) -> None:
+    assert ran(Classifier(offset=offset), Words(model_input_names=["input_ids"])).batch_cure == "attention_mask"
+    assert not ran(Classifier(offset=offset)).batch_differs
+
+
+@pytest.mark.parametrize("problem_type", [None, "multi_label_classification"])
+@pytest.mark.parametrize("biases", [[0.0, -1e9, 0.0], [-1e4, 0.0, 0.0], [1e4, 1e4, 1e4]], ids=str)
+def test_classes_that_a_bias_switches_off_leave_the_others(biases: list[float], problem_type: str | None) -> None:
+    found = ran(Classifier(offset=torch.tensor(biases)), problem_type=problem_type)
+    assert not found.all_alike and not found.ignores_middle and not found.batch_differs and found.repeats_equal
+    silent = ran(Classifier(offset=torch.tensor(biases), scale=0.0), problem_type=problem_type)
+    assert silent.all_alike
+
+
+def test_a_regression_may_be_of_small_numbers() -> None:
+    small = Classifier(scale=1e-7)
+    assert not ran(small, problem_type="regression").all_alike and ran(small).all_alike
+    assert ran(Classifier(scale=0.0), problem_type="regression").all_alike
+
+
+def test_a_text_of_which_nothing_is_left_is_no_input() -> None:
+    found = ran(Classifier(reads="first"), inputs=[[], *TEXTS], names=["text"] * 6)
+    assert (found.failed, found.scope.inputs) == (0, 5)
+    nothing = ran(Classifier(reads="first"), inputs=[[], []], names=["text"] * 2)
+    assert nothing.failed == 2 and nothing.unknown_tokens == 1.0
+
+
+def test_a_machine_without_memory_for_a_long_text_is_no_fault() -> None:
+    class Large(Classifier):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> Any:
+            if input_ids.shape[1] > 10:
+                raise MemoryError
+            return super().forward(input_ids, attention_mask)
+
+    found = ran(Large(), longer=lambda: (Words().encode([[5] * 20]), 20))
+    assert found.longest is found.fails_at_length is None and not found.raised
+
+
+def test_other_kinds_of_numbers_are_those_of_the_model() -> None:
+    class Half(nn.Module):
+        dtype = torch.float16
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3).half()
+
+        def forward(self, values: torch.Tensor) -> Any:
+            return SimpleNamespace(logits=self.layer(values))
+
+    sounds = [torch.linspace(0, value, 4)[None] for value in (1.0, 2.0, 3.0)]
+    more = {"tokenizer": None, "inputs": sounds, "names": ["sound"] * 3, "encode": lambda some: {"values": some[0]},
+            "has_batches": False}  # fmt: skip
+    found = ran(Half(), **more, changed=with_other_content)
+    assert (found.failed, found.dtype, found.ignores_middle) == (0, "float16", False)
+    deaf = Half()
+    nn.init.zeros_(deaf.layer.weight)
+    assert ran(deaf, **more, changed=with_other_content).ignores_middle is True
+
+
 def test_a_batch_that_raises_where_single_texts_run() -> None:
     def alone(some: Sequence[list[int]]) -> dict[str, torch.Tensor]:
         if len(some) > 1:
@@ -187,7 +260,14 @@ def test_a_pipeline_that_raises_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "unknown", "share"),
-    [([[CLS, 1, 1], [CLS, 5, 1]], UNKNOWN, 0.75), ([[CLS], [CLS]], None, 1.0), ([[CLS, 5], [CLS]], None, 0.5)],
+    [
+        ([[CLS, 1, 1], [CLS, 5, 1]], UNKNOWN, 0.75),
+        ([[CLS], [CLS]], None, 1.0),
+        ([[CLS, 5], [CLS]], None, 0.5),
+        ([[CLS, 5, 5, 5], [CLS, 5, 5, 5]], None, 1.0),
+        ([[CLS, 5, 5, 5, 1], [CLS, 5, 5, 5, 6]], UNKNOWN, 0.125),
+        ([[CLS, 5, 5], [CLS]], None, 1 / 3),
+    ],
 )
 def test_the_share_of_unknown_tokens(texts: list[list[int]], unknown: int | None, share: float) -> None:
     found = ran(Classifier(), Words(unk_token_id=unknown), inputs=texts, names=["text"] * 2)
@@ -218,6 +298,12 @@ def test_a_forward_that_takes_everything_leaves_nothing_out() -> None:
     assert ran(Greedy(), encode=lambda some: Words().encode(some) | {"token_type_ids": 0}).not_taken == ()
 
 
+def test_other_special_tokens_may_begin_a_text() -> None:
+    begun = {"inputs": [[PAD, 5, 6], [PAD, 7]], "names": ["text"] * 2}
+    assert ran(**begun).begins_with_cls is None
+    assert ran(**begun | {"inputs": [[PAD, 5, 6], [7, 8]]}).begins_with_cls is False
+
+
 def test_texts_without_cls_and_inputs_that_are_not_taken() -> None:
     found = ran(inputs=[[5, 6], [CLS, 7]], names=["text"] * 2)
     assert found.begins_with_cls is False
@@ -236,8 +322,8 @@ def test_an_offset_counts_only_where_the_scores_are_no_softmax() -> None:
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> Any:
             return SimpleNamespace(logits=input_ids.float().mean(1, keepdim=True).expand(-1, 3))
 
-    assert ran(Shifted(), takes_offset=True).all_alike and not ran(Shifted()).all_alike
-    plain = ran(takes_offset=True)
+    assert ran(Shifted(), problem_type=None).all_alike and not ran(Shifted()).all_alike
+    plain = ran(problem_type=None)
     assert not plain.all_alike and plain.ignores_middle is False
 
 
@@ -252,8 +338,8 @@ def test_tokens_and_rows_of_a_language_model_are_scores() -> None:
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> Any:
             return SimpleNamespace(logits=self.words(input_ids) @ self.weight.T)
 
-    tagged = ran(Tagger(), task=Task.TOKEN_CLASSIFICATION, takes_offset=True)
-    assert not tagged.batch_differs and tagged.ignores_middle is None and not tagged.all_alike
+    tagged = ran(Tagger(), task=Task.TOKEN_CLASSIFICATION, problem_type=None)
+    assert not tagged.batch_differs and tagged.ignores_middle is False and not tagged.all_alike
     rows = ran(Tagger(), rows=(0, 2))
     assert rows.batch_difference is None and rows.ignores_middle is True
 

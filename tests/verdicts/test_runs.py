@@ -153,6 +153,28 @@ def test_a_model_in_memory_is_called_and_left_as_it_was(monkeypatch: pytest.Monk
     assert "HS526" in {item.id for item in found.findings}
 
 
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_a_dropout_that_is_always_on_is_seen_in_memory(monkeypatch: pytest.MonkeyPatch, is_fused: bool) -> None:
+    import torch
+    from torch.nn import functional
+    from transformers import BertConfig, BertForSequenceClassification
+
+    class Noisy(BertForSequenceClassification):
+        def forward(self, **given: Any) -> Any:
+            returned = super().forward(**given)
+            kept = functional.dropout(torch.ones_like(returned.logits), 0.5, training=True)
+            drawn = torch.rand(returned.logits.shape)
+            returned.logits = returned.logits * (kept if is_fused else drawn)
+            return returned
+
+    monkeypatch.delenv(deciding.OFF)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 37}
+    model = Noisy(BertConfig(vocab_size=99, num_labels=8, **sizes)).eval()
+    state = torch.get_rng_state()
+    assert "HS526" in {item.id for item in headscope.check(model, "inference").findings}
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_a_model_in_memory_can_be_trained_after_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
     from transformers import BertConfig, BertForSequenceClassification

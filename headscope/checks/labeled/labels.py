@@ -175,7 +175,7 @@ def problem_type(this: Rule, subject: Subject) -> Findings:
     model, configured = subject.report.model, subject.config.problem_type
     if configured is not None and configured not in _LOSS_OF and model.reads_problem_type is not False:
         yield this.find(
-            Severity.ERROR,
+            severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING),
             f"problem_type is {configured!r}, which is not a problem type of Transformers.",
             f"Set it to one of {', '.join(_LOSS_OF)}, or leave it out.",
         )

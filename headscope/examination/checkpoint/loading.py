@@ -23,8 +23,19 @@ if TYPE_CHECKING:
 
 
 def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progress) -> tuple[Choice, Loaded]:
-    """The skeleton with its diff; an adapter's head says how many classes there are, where the request does not."""
-    from headscope.model.loading.adapters import classes_in_adapter, holds_head, own_class_in, with_adapter
+    """The skeleton with its diff.
+
+    An adapter's head says how many classes there are, where the request does not, and its table of word embeddings how
+    many tokens.
+    """
+    from headscope.model.loading.adapters import (
+        classes_in_adapter,
+        holds_head,
+        own_class_in,
+        with_adapter,
+        with_vocabulary,
+        words_in_adapter,
+    )
     from headscope.model.loading.loader import load_skeleton
 
     choice = choose_class(request, manifest)
@@ -33,6 +44,11 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
         loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
     if manifest.adapter is None:
         return choice, loaded
+    words = words_in_adapter(manifest.adapter, loaded.model)
+    if words is not None:
+        choice = with_vocabulary(choice, words)
+        loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
+        loaded = replace(loaded, notes=(*loaded.notes, _sentence_on_words(words)))
     adapter, given = manifest.adapter, request.num_labels is not None or request.labels
     own = own_class_in(adapter.config)
     named = None if given and not own else with_adapter(loaded, adapter, by_names=True)
@@ -52,6 +68,14 @@ def _sentence_on_adapter(count: int) -> str:
     return (
         f"the class count {count} is that of the adapter's own tensors; the base model's configuration says another: "
         f"load the base model with num_labels={count}"
+    )
+
+
+def _sentence_on_words(count: int) -> str:
+    return (
+        f"the adapter holds word embeddings of {count:,} tokens, and its base model has another number: call "
+        f"resize_token_embeddings({count}) before PeftModel.from_pretrained (AutoPeftModel does, where the tokenizer "
+        "lies beside the adapter)"
     )
 
 

@@ -103,11 +103,15 @@ def _tried(bench: _Bench) -> HeadTrial:
     if not bool((bench.table(exact).abs() < _HUGE).all()):  # NaN is no less
         return HeadTrial(finite=False)
     scores = _joined([bench.table(bench.run(size)) for size in (_ORDINARY, _LARGE)])
-    moved = _movement(scores)
     is_tiny = any(value.dim() > 1 and float(value.abs().max()) < _TINY for value in bench.given.values())
-    limit = max(_SAME if is_tiny else _STILL, _ROUNDING * float(scores.abs().max()))
-    if not bool((moved > limit).any()):
+    least, largest = _SAME if is_tiny else _STILL, scores.abs().amax(0)
+    least = 0.0 if bench.problem_type == "regression" else least  # a number may be measured in any unit
+    best = scores.amax(1, keepdim=True)
+    apart = scores - best if scores.shape[1] > 1 else scores  # of a mean, a class that is switched off takes the bits
+    limit = (_ROUNDING * largest.maximum(best.abs().amax())).clamp(min=least)
+    if not bool((apart.amax(0) - apart.amin(0) > limit).any()):
         return HeadTrial(moves=False)
+    limit = (_ROUNDING * largest).clamp(min=least)
     stuck = tuple(torch.nonzero(scores.amax(0) - scores.amin(0) <= limit).flatten().tolist())
     # A bias that was made up may outweigh all that the real numbers do.
     picks = _picks_one(bench, scores) and bench.program.tensors.keys() <= bench.given.keys()
@@ -125,12 +129,6 @@ def _joined(tables: list[torch.Tensor]) -> torch.Tensor:
     """The scores of several runs; of those on large numbers, which may overflow, only the finite ones."""
     joined = torch.cat([item.detach() for item in tables])
     return joined[torch.isfinite(joined).all(1)]
-
-
-def _movement(scores: torch.Tensor) -> torch.Tensor:
-    """How far inputs move each score, in relation to the others where there are any."""
-    apart = scores - scores.mean(1, keepdim=True) if scores.shape[1] > 1 else scores
-    return apart.amax(0) - apart.amin(0)
 
 
 def _picks_one(bench: _Bench, scores: torch.Tensor) -> bool:

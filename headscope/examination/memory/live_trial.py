@@ -51,14 +51,13 @@ def live_run(seen: LiveModel, root: nn.Module) -> RunTrial | str:
 
 def _observe_rows(seen: LiveModel, called: Any, rows: Sequence[Mapping[str, Any]]) -> RunTrial:
     """What a model does with rows, in eval mode."""
-    from headscope.examination.trial.opening import takes_offset
     from headscope.trace.record.randomness import OwnRandomness
 
     noun = _NOUNS.get(seen.task, "sound" if "audio" in seen.task.value else "input")
     was_training = bool(seen.unwrapped.module.training)
     subject = RunSubject(
         called, seen.task, noun, rows, [noun] * len(rows), lambda some: some[0], has_batches=False,
-        takes_offset=takes_offset(seen.unwrapped.module.config),
+        problem_type=getattr(seen.unwrapped.module.config, "problem_type", None),
         changed=partial(_with_other_words, rows, seen.unwrapped.module.config),
     )  # fmt: skip
     with in_eval_mode(called), OwnRandomness():

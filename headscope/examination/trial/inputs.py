@@ -26,7 +26,7 @@ _OF_VOCABULARY = (3, 5, 8, 8, 12, 20)
 """Tokens of the texts that are drawn from the vocabulary."""
 _TRIED_TOKENS = 4000
 """Tokens of the vocabulary that are looked at for texts."""
-_IMAGES, _SOUNDS, _FRAMES = 8, 8, 16
+_IMAGES, _SOUNDS, _FRAMES, _USUAL_SIZE = 8, 8, 16, (224, 224)
 
 Encoded = Mapping[str, Any]
 TASKS_OF_PAIRS = (Task.QUESTION_ANSWERING, Task.NEXT_SENTENCE_PREDICTION, Task.MULTIPLE_CHOICE)
@@ -65,11 +65,27 @@ def _texts_of_vocabulary(tokenizer: Any) -> Iterator[str]:
     """Texts that are made of the tokenizer's own tokens, so that a model of proteins or of Thai has words to read."""
     tokens = ordinary_tokens(tokenizer)
     generator = random.Random(_SEED)
-    for count in _OF_VOCABULARY:
-        chosen = generator.choices(tokens, k=count) if tokens else []
-        text = tokenizer.decode(chosen, skip_special_tokens=True).strip()
-        if text:
-            yield text
+    drawn = [generator.choices(tokens, k=count) for count in _OF_VOCABULARY if tokens]
+    yield from filter(None, _written(tokenizer, drawn))
+
+
+_SEPARATORS = (",", "|", ";", "\t", "\n", "_")
+"""What stands between the words of a vocabulary that isn't of a language: names of events, of genes, of moves."""
+
+
+def _written(tokenizer: Any, drawn: Sequence[Sequence[int]]) -> list[str]:
+    """Rows of token IDs as texts; with a separator where the tokenizer doesn't know its own words otherwise."""
+    texts = [tokenizer.decode(row, skip_special_tokens=True).strip() for row in drawn]
+    words = [[tokenizer.decode([at]) for at in row] for row in drawn]
+    ways = [texts, *([mark.join(row) for row in words] for mark in _SEPARATORS)]
+    return next((way for way in ways if _are_read_back(tokenizer, drawn, way)), texts)
+
+
+def _are_read_back(tokenizer: Any, drawn: Sequence[Sequence[int]], texts: Sequence[str]) -> bool:
+    """Whether at least half of the drawn tokens are in what the tokenizer makes of the texts."""
+    encoded = [set(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) for text in texts]
+    found = sum(at in ids for row, ids in zip(drawn, encoded, strict=True) for at in row)
+    return 2 * found >= sum(map(len, drawn))
 
 
 def with_other_middle(tokenizer: Any, encoded: Encoded, turn: int = 0) -> dict[str, Any] | None:
@@ -100,6 +116,19 @@ def replace_middle(
     return {**encoded, "input_ids": ids}
 
 
+def with_other_content(encoded: Encoded, turn: int = 0) -> dict[str, Any]:
+    """An encoded image or sound of which noise of the same mean and spread is left."""
+    import torch
+
+    generator = torch.Generator().manual_seed(_SEED + turn)
+    return {
+        name: torch.randn(value.shape, generator=generator) * value.float().std() + value.float().mean()
+        if torch.is_tensor(value) and value.is_floating_point()
+        else value
+        for name, value in encoded.items()
+    }
+
+
 def encode_text(tokenizer: Any, inputs: Sequence[TextInput], task: Task, *, truncates: bool = True) -> dict[str, Any]:
     """Inputs as the checkpoint's tokenizer makes tensors of them, padded where there are several.
 
@@ -123,18 +152,32 @@ def long_text(tokenizer: Any, tokens: int) -> str:
     return " ".join([text] * (tokens // per_round + 2))
 
 
-def image_inputs() -> list[Any]:
-    """Images of several sizes: noise, gradients and blocks, as 8-bit RGB arrays [height, width, 3]."""
+def image_inputs(size: tuple[int, int] | None = None, channels: int = 3) -> list[Any]:
+    """Images: noise, gradients and blocks, as 8-bit arrays [height, width, channels]; of several sizes without one."""
     generator = np.random.default_rng(_SEED)
     found = []
     for at in range(_IMAGES):
-        height, width = 96 + 32 * at, 320 - 24 * at
+        height, width = size or (96 + 32 * at, 320 - 24 * at)
         y, x = np.mgrid[0:height, 0:width]
         noise = generator.integers(0, 256, (height, width, 3))
         gradient = np.stack([x * 255 // width, y * 255 // height, (x + y) % 256], -1)
         blocks = np.where(((x // 16 + y // 24) % 2)[..., None] > 0, generator.integers(0, 256, 3), 40 * (at % 6))
-        found.append((noise, gradient, blocks)[at % 3].astype(np.uint8))
+        found.append((noise, gradient, blocks)[at % 3].astype(np.uint8)[..., :channels])
     return found
+
+
+def _images_for(processor: Any, config: Any) -> list[Any]:
+    """Images as a model takes them: gray ones for one channel, and of one size where the processor changes none."""
+    channels = 1 if getattr(config, "num_channels", 3) == 1 else 3
+    images = image_inputs(channels=channels)
+    try:
+        shapes = {np.shape(processor(images=image, return_tensors="np")["pixel_values"]) for image in images[:2]}
+    except Exception:  # whatever a processor raises: the run shows it
+        return images
+    if len(shapes) == 1:
+        return images
+    size = getattr(config, "image_size", None)
+    return image_inputs((size, size) if isinstance(size, int) else _USUAL_SIZE, channels)
 
 
 def sound_inputs(rate: int) -> list[Any]:
@@ -151,7 +194,7 @@ def sound_inputs(rate: int) -> list[Any]:
 def encoder_of_media(processor: Any, task: Task, config: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Encoded]]:
     """Inputs of a task that reads no text, and what makes tensors of some. Raises Unsupported for another task."""
     if task is Task.IMAGE_CLASSIFICATION:
-        return image_inputs(), lambda some: dict(processor(images=list(some), return_tensors="pt"))
+        return _images_for(processor, config), lambda some: dict(processor(images=list(some), return_tensors="pt"))
     if task is Task.VIDEO_CLASSIFICATION:
         count = getattr(config, "num_frames", None) or getattr(config, "frames_per_clip", None) or _FRAMES
         clips = [[np.roll(image, 8 * at, 1) for at in range(count)] for image in image_inputs()[:4]]
@@ -160,7 +203,11 @@ def encoder_of_media(processor: Any, task: Task, config: Any) -> tuple[list[Any]
         rate = getattr(processor, "sampling_rate", 16000)
 
         def encode(some: Sequence[Any]) -> Encoded:
-            return dict(processor(list(some), sampling_rate=rate, return_tensors="pt", padding=True))
+            options = {"sampling_rate": rate, "return_tensors": "pt"}
+            try:
+                return dict(processor(list(some), **options))
+            except ValueError:  # sounds of several lengths, and no padding of its own, which Whisper's has
+                return dict(processor(list(some), **options, padding=True))
 
         return sound_inputs(rate), encode
     raise Unsupported(f"headscope has no inputs for {task.value}", "")

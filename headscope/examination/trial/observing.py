@@ -6,7 +6,7 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,11 +25,11 @@ _ALIKE = 5e-5
 Kernels sum in another order for another length: 1e-6 to 1e-5 were seen where nothing but the length differed."""
 _ALIKE_ROUNDINGS = 2
 """The same in half precision, in units of the format: scores that differ by more than the last bit aren't the same."""
+_LAST_BITS = 4 * torch.finfo(torch.float32).eps
+"""What the last addition of a score rounds, in relation to it: a bias of 1e4 leaves no more of what is added to it."""
 _PADDED, _PADDED_ROUNDINGS = 1e-3, 16
-"""How far a padded batch may be from single inputs: a hundred times what was seen in single precision, and half
+"""How far a padded batch may be from single inputs: by a thousandth of what lies between the inputs' scores; half
 precision rounds in each of some dozen layers."""
-_LITTLE = 0.1
-"""The smallest score that a difference in a batch is held against: below, all scores are near zero."""
 _IN_BATCH = 4
 _MORE_TURNS = 128
 """How often other words are put into a text before none of them counts as changing its scores: a classifier that looks
@@ -42,9 +42,8 @@ Encoder = Callable[[Sequence[Any]], Mapping[str, Any]]
 class RunSubject:
     """A model with its inputs: `encode` makes the tensors of some, and `names` says in a report what each is.
 
-    `changed` gives an input with another middle, None without; `longer` one of the most tokens that are tried, with
-    their number. `pipeline` calls Transformers' pipeline on one input. `takes_offset` says that an offset of all scores
-    makes no difference, as for a softmax.
+    `changed` gives an input with another middle, or other content, None without; `longer` one of the most tokens that are tried, with
+    their number. `pipeline` calls Transformers' pipeline on one input. `problem_type` is the configuration's.
     """
 
     model: nn.Module
@@ -54,7 +53,7 @@ class RunSubject:
     names: Sequence[str]
     encode: Encoder
     tokenizer: Any = None
-    takes_offset: bool = False
+    problem_type: str | None = None
     changed: Callable[..., Mapping[str, Any] | None] | None = None
     longer: Callable[[], tuple[Mapping[str, Any], int] | None] | None = None
     pipeline: Callable[[], object] | None = None
@@ -66,6 +65,12 @@ class RunSubject:
     """What wasn't called, and why."""
     rows: Sequence[int] = ()
     """The tokens whose logits at the last position are the scores, for a language model."""
+
+    @property
+    def takes_offset(self) -> bool:
+        """Whether an offset of all scores of a row makes no difference, as for a softmax over classes."""
+        is_of_classes = self.task is not Task.QUESTION_ANSWERING  # a softmax over the tokens
+        return is_of_classes and self.problem_type in (None, "single_label_classification")
 
 
 @dataclass
@@ -111,7 +116,11 @@ def error_words(err: Exception) -> str:
 
 def call_model(model: nn.Module, encoded: Mapping[str, Any], device: torch.device) -> torch.Tensor:
     """The scores of encoded inputs, moved to a device. Raises whatever the model does."""
-    given = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in encoded.items()}
+    dtype = getattr(model, "dtype", None)  # of images and sounds, as Transformers' pipeline makes them
+    given = {
+        name: value.to(device, dtype if value.is_floating_point() else None) if torch.is_tensor(value) else value
+        for name, value in encoded.items()
+    }
     with quiet(), torch.no_grad():  # not inference_mode: what a forward keeps may be trained with later
         return logits_of(model(**given)).detach()
 
@@ -132,6 +141,13 @@ def observe(subject: RunSubject) -> RunTrial:
     """What the model does, in the mode that it is in."""
     caller = _Caller(subject)
     encoded = _encoded_inputs(caller)
+    unknown = None if subject.tokenizer is None else _unknown_share(subject, encoded)
+    if not all(map(_is_empty, encoded)):  # a text of which the tokenizer leaves nothing is no input
+        kept = [at for at, given in enumerate(encoded) if not _is_empty(given)]
+        encoded = [encoded[at] for at in kept]
+        caller.subject = subject = replace(
+            subject, inputs=[subject.inputs[at] for at in kept], names=[subject.names[at] for at in kept]
+        )
     single: list[torch.Tensor | None] = []
     for given, name in zip(encoded, subject.names, strict=True):
         found = None if given is None else caller.tried(RunStep.SINGLE, name, given)
@@ -141,7 +157,7 @@ def observe(subject: RunSubject) -> RunTrial:
     if scored:
         facts |= _of_scores(caller, single, encoded, scored)
     if subject.tokenizer is not None:
-        facts["unknown_tokens"] = _unknown_share(subject, encoded)
+        facts["unknown_tokens"] = unknown
         facts["begins_with_cls"] = _begins_with_cls(subject, encoded)
     if subject.pipeline is not None and scored:
         caller.calls += 1
@@ -174,6 +190,12 @@ def _encoded_inputs(caller: _Caller) -> list[Mapping[str, Any] | None]:
     return encoded
 
 
+def _is_empty(encoded: Mapping[str, Any] | None) -> bool:
+    """Whether an input was encoded to no token at all."""
+    ids = None if encoded is None else encoded.get("input_ids")
+    return isinstance(ids, torch.Tensor) and ids.numel() == 0
+
+
 def _of_scores(
     caller: _Caller,
     single: Sequence[torch.Tensor | None],
@@ -186,9 +208,7 @@ def _of_scores(
     first = next(at for at, item in enumerate(single) if item is not None)
     again = caller.tried(RunStep.AGAIN, "the same input again", encoded[first] or {})
     if again is not None and facts["not_finite"] == 0:
-        own = scored[0]
-        is_same = again[0].shape == own.shape and float((again[0] - own).abs().max()) <= _alike_bound(caller, own)
-        facts["repeats_equal"] = is_same
+        facts["repeats_equal"] = _are_same(caller, again[0], scored[0])
     if not facts["not_finite"]:
         named = zip(single, caller.subject.names, strict=True)
         alone = [item for item, name in named if item is not None and name != "pair"]
@@ -202,31 +222,40 @@ def _of_scores(
     return facts
 
 
-def _alike_bound(caller: _Caller, *scores: torch.Tensor) -> float:
-    """How far the scores of a model may be apart and count as the same."""
-    scale = max(float(item.abs().max()) for item in scores)
+def _table(caller: _Caller, scores: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores of several inputs as [rows, classes], and how far those of each class may be apart and count as the same.
+
+    Where an offset makes no difference, they are held against the best of their row: one class that a bias of -1e9
+    switches off doesn't hide what the others do, as it would in a mean.
+    """
+    rows = torch.cat([item.reshape(-1, item.shape[-1]) for item in scores])
+    largest, classes = rows.abs().amax(0), rows.shape[-1]
+    if caller.subject.takes_offset and classes > 1:
+        best = rows.amax(-1, keepdim=True)
+        rows, largest = rows - best, largest.maximum(best.abs().amax())
     if caller.dtype.itemsize < 4:
-        return _ALIKE_ROUNDINGS * torch.finfo(caller.dtype).eps * scale
-    return _ALIKE * max(scale, 1.0)
+        return rows, _ALIKE_ROUNDINGS * torch.finfo(caller.dtype).eps * largest
+    # Probabilities don't tell smaller differences than that of scores around 1; the numbers of a regression do.
+    is_regression = caller.subject.problem_type == "regression"
+    size = rows.abs().amax(0) if is_regression else rows.abs().amax(0).clamp(min=1.0)
+    return rows, (_ALIKE * size).maximum(_LAST_BITS * largest)
 
 
-def _without_offset(caller: _Caller, scores: torch.Tensor) -> torch.Tensor:
-    is_relative = caller.subject.takes_offset and scores.shape[-1] > 1
-    return scores - scores.mean(-1, keepdim=True) if is_relative else scores
-
-
-def _difference(caller: _Caller, one: torch.Tensor, other: torch.Tensor) -> float:
-    """How far the scores of two inputs of one length are apart, less what makes no difference."""
-    return float((_without_offset(caller, one) - _without_offset(caller, other)).abs().max())
+def _are_same(caller: _Caller, one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two inputs of one length have the same scores, up to rounding."""
+    if one.shape != other.shape:
+        return False
+    rows, bound = _table(caller, [one, other])
+    first, second = rows.chunk(2)
+    return bool(((first - second).abs().amax(0) <= bound).all())
 
 
 def _all_alike(caller: _Caller, scores: Sequence[torch.Tensor]) -> bool:
     """Whether all inputs, and all tokens of them, have the same scores; one input alone shows nothing."""
     if len(scores) < 2:
         return False
-    rows = torch.cat([_without_offset(caller, item).reshape(-1, item.shape[-1]) for item in scores])
-    spread = float((rows.amax(0) - rows.amin(0)).max())
-    return spread <= _alike_bound(caller, *scores)
+    rows, bound = _table(caller, scores)
+    return bool((rows.amax(0) - rows.amin(0) <= bound).all())
 
 
 def _of_middle(
@@ -234,17 +263,17 @@ def _of_middle(
 ) -> dict[str, Any]:
     """Whether the scores depend on what is between the first and the last token."""
     change = caller.subject.changed
-    if change is None or caller.subject.task is not Task.SEQUENCE_CLASSIFICATION:
+    if change is None or caller.subject.task is Task.MULTIPLE_CHOICE:
         return {}
     looked_at, same = 0, 0
     for own, given in zip(single, encoded, strict=True):
         other = change(given) if own is not None and given is not None and looked_at < _IN_BATCH else None
         if other is None or own is None:
             continue
-        found = caller.tried(RunStep.CHANGED, "text with other words", other)
+        found = caller.tried(RunStep.CHANGED, f"{caller.subject.noun} with other contents", other)
         if found is not None:
             looked_at += 1
-            same += _difference(caller, found[0], own) <= _alike_bound(caller, own)
+            same += _are_same(caller, found[0], own)
     return {"ignores_middle": same == looked_at} if looked_at > 1 else {}
 
 
@@ -263,10 +292,10 @@ def _some_words_matter(
     own, given = max(texts, key=lambda item: int(item[1]["input_ids"].numel()))
     for turn in range(1, _MORE_TURNS):
         other = change(given, turn)
-        found = None if other is None else caller.tried(RunStep.CHANGED, "text with other words", other)
+        found = None if other is None else caller.tried(RunStep.CHANGED, f"{caller.subject.noun} with other contents", other)
         if found is None:
             return False
-        if found[0].shape == own.shape and _difference(caller, found[0], own) > _alike_bound(caller, own):
+        if not _are_same(caller, found[0], own):
             return True
     return False
 
@@ -283,41 +312,78 @@ def _of_batch(caller: _Caller, single: Sequence[torch.Tensor | None]) -> dict[st
     ):
         return {}
     own = [item for at in chosen if (item := single[at]) is not None]
-    some = [subject.inputs[at] for at in chosen]
-    scale = max(_LITTLE, *(float(item.abs().max()) for item in own))
-    is_half = caller.dtype.itemsize < 4
-    bound = (_PADDED_ROUNDINGS * torch.finfo(caller.dtype).eps if is_half else _PADDED) * scale
+    batch = _Batch(caller, [subject.inputs[at] for at in chosen], own, _batch_bounds(caller, single))
+    difference, bound, error = batch.compare()
     facts: dict[str, Any] = {"batch_bound": bound, "side": getattr(tokenizer, "padding_side", None)}
-    difference, error = _batch_difference(caller, some, own)
     if error:
         caller.errors[RunStep.BATCH, "batch", error] += 1
         return facts | {"batch_error": error}
     facts["batch_difference"] = difference
     if difference > bound and tokenizer is not None:
-        facts["batch_cure"] = _batch_cure(caller, some, own, bound)
+        facts["batch_cure"] = batch.find_cure()
     return facts
 
 
-def _batch_difference(
-    caller: _Caller, some: Sequence[Any], own: Sequence[torch.Tensor], *, with_mask: bool = False
-) -> tuple[float, str]:
-    """The largest difference of a batch from single inputs; what is wrong where there is no such number."""
-    try:
-        encoded = dict(caller.subject.encode(some))
-        if with_mask:
-            encoded["attention_mask"] = _mask_of(caller, encoded)
-        found = caller.scores(encoded)
-    except Exception as err:  # whatever a tokenizer or a model raises
-        return math.inf, error_words(err)
-    if getattr(caller.subject.tokenizer, "padding_side", "right") == "left":
-        found = [row[-len(one) :] for row, one in zip(found, own, strict=True)]
-    else:  # without a mask, the scores of a tagger have rows for the padding too
-        found = [row[: len(one)] for row, one in zip(found, own, strict=True)]
-    if any(one.shape != other.shape for one, other in zip(found, own, strict=True)):
-        return math.inf, "the scores have another shape than those of single inputs"
-    if not all(bool(row.isfinite().all()) for row in found):
-        return math.inf, "scores that are not finite"
-    return max(float((one - other).abs().max()) for one, other in zip(found, own, strict=True)), ""
+def _batch_bounds(caller: _Caller, single: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """How far the scores of each class in a padded batch may be from those of single inputs."""
+    rows = torch.cat([item.reshape(-1, item.shape[-1]) for item in single if item is not None])
+    largest, spread = rows.abs().amax(0), rows.amax(0) - rows.amin(0)
+    if caller.dtype.itemsize < 4:
+        return _PADDED_ROUNDINGS * torch.finfo(caller.dtype).eps * largest.clamp(min=0.1)
+    return (_PADDED * spread).maximum(_ALIKE * largest.clamp(min=1.0))
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Some inputs, the scores of each alone, and how far those in a padded batch may be from them, by class."""
+
+    caller: _Caller
+    inputs: Sequence[Any]
+    own: Sequence[torch.Tensor]
+    bounds: torch.Tensor
+
+    def compare(self, *, with_mask: bool = False) -> tuple[float, float, str]:
+        """The difference from single inputs of the class in which it is the farthest beyond its bound, and that bound.
+
+        With what is wrong where there is no such number.
+        """
+        try:
+            encoded = dict(self.caller.subject.encode(self.inputs))
+            if with_mask:
+                encoded["attention_mask"] = _mask_of(self.caller, encoded)
+            found = self.caller.scores(encoded)
+        except Exception as err:  # whatever a tokenizer or a model raises
+            return math.inf, 0.0, error_words(err)
+        if getattr(self.caller.subject.tokenizer, "padding_side", "right") == "left":
+            found = [row[-len(one) :] for row, one in zip(found, self.own, strict=True)]
+        else:  # without a mask, the scores of a tagger have rows for the padding too
+            found = [row[: len(one)] for row, one in zip(found, self.own, strict=True)]
+        if any(one.shape != other.shape for one, other in zip(found, self.own, strict=True)):
+            return math.inf, 0.0, "the scores have another shape than those of single inputs"
+        if not all(bool(row.isfinite().all()) for row in found):
+            return math.inf, 0.0, "scores that are not finite"
+        apart = (torch.cat(list(found)) - torch.cat(list(self.own))).abs().amax(0)
+        worst = int((apart / self.bounds).argmax())
+        return float(apart[worst]), float(self.bounds[worst]), ""
+
+    def find_cure(self) -> BatchCure:
+        """What makes the batch equal: an attention mask that the tokenizer leaves out, the other side, or both."""
+        tokenizer, model = self.caller.subject.tokenizer, self.caller.subject.model
+        takes_mask = "attention_mask" in inspect.signature(model.forward).parameters
+        masks = [True] if takes_mask and "attention_mask" not in tokenizer.model_input_names else []
+        side = tokenizer.padding_side
+        other = "left" if side == "right" else "right"
+        ways = [(mask, side) for mask in masks] + [(mask, other) for mask in (False, *masks)]
+        try:
+            for with_mask, padding_side in ways:
+                tokenizer.padding_side = padding_side
+                difference, bound, _ = self.compare(with_mask=with_mask)
+                if difference <= bound:
+                    parts = ["attention_mask"] * with_mask + [f"padding_side={other}"] * (padding_side == other)
+                    return BatchCure(" and ".join(parts))
+            return BatchCure.NONE
+        finally:
+            tokenizer.padding_side = side
 
 
 def _mask_of(caller: _Caller, encoded: Mapping[str, Any]) -> torch.Tensor:
@@ -325,28 +391,10 @@ def _mask_of(caller: _Caller, encoded: Mapping[str, Any]) -> torch.Tensor:
     return ids.ne(caller.subject.tokenizer.pad_token_id).long()
 
 
-def _batch_cure(caller: _Caller, some: Sequence[Any], own: Sequence[torch.Tensor], bound: float) -> BatchCure:
-    """What makes the batch equal: an attention mask that the tokenizer leaves out, or the other side."""
-    tokenizer, model = caller.subject.tokenizer, caller.subject.model
-    takes_mask = "attention_mask" in inspect.signature(model.forward).parameters
-    lacks_mask = takes_mask and "attention_mask" not in tokenizer.model_input_names
-    if lacks_mask and _batch_difference(caller, some, own, with_mask=True)[0] <= bound:
-        return BatchCure.ATTENTION_MASK
-    side = tokenizer.padding_side
-    tokenizer.padding_side = "left" if side == "right" else "right"
-    try:
-        is_cured = _batch_difference(caller, some, own)[0] <= bound
-        return BatchCure(f"padding_side={tokenizer.padding_side}") if is_cured else BatchCure.NONE
-    finally:
-        tokenizer.padding_side = side
-
-
 def _of_length(caller: _Caller) -> dict[str, Any]:
     """Whether the longest text that is tried raises an error."""
-    if caller.subject.longer is None:
-        return {}
     try:
-        found = caller.subject.longer()
+        found = caller.subject.longer() if caller.subject.longer is not None else None
     except Exception as err:  # whatever a tokenizer raises
         caller.errors[RunStep.LONG, "long text", error_words(err)] += 1
         return {}
@@ -354,12 +402,13 @@ def _of_length(caller: _Caller) -> dict[str, Any]:
         return {}
     encoded, length = found
     try:
-        scores = caller.scores(encoded)
+        is_finite = all(bool(item.isfinite().all()) for item in caller.scores(encoded))
     except Exception as err:  # whatever a model raises
+        if lacked_memory(err):  # of this machine; the other calls had enough
+            return {}
         return {"fails_at_length": length, "length_error": error_words(err), "longest": length}
-    if not all(bool(item.isfinite().all()) for item in scores):
-        return {"fails_at_length": length, "length_error": "scores that are not finite", "longest": length}
-    return {"longest": length}
+    failure = {} if is_finite else {"fails_at_length": length, "length_error": "scores that are not finite"}
+    return {"longest": length, **failure}
 
 
 def _not_taken(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> tuple[str, ...]:
@@ -375,24 +424,41 @@ def _not_taken(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None])
 
 
 def _begins_with_cls(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> bool | None:
-    """Whether all texts begin with the token that the tokenizer names for classifiers; None without one."""
-    cls = getattr(subject.tokenizer, "cls_token_id", None)
+    """Whether all texts begin with the token that the tokenizer names for classifiers.
+
+    None without one, and where other special tokens begin them: a family may have two for one purpose.
+    """
+    cls, special = getattr(subject.tokenizer, "cls_token_id", None), set(subject.tokenizer.all_special_ids)
     ids = [item["input_ids"].flatten().tolist() for item in encoded if item is not None and "input_ids" in item]
-    return None if cls is None or not ids else all(row[:1] == [cls] for row in ids)
+    first = {row[0] for row in ids if row}
+    if cls is None or not first or (first != {cls} and first <= special):
+        return None
+    return first == {cls}
 
 
 def _unknown_share(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> float | None:
     """The share of unknown tokens in the kind of texts that has the fewest: plain ones, or those of the vocabulary.
 
-    A text of which nothing but special tokens is left counts as unknown, with or without an unknown token.
+    A text of which nothing but special tokens is left counts as unknown, and so do words that almost all become one
+    token, whatever the tokenizer calls it.
     """
-    unknown, special = subject.tokenizer.unk_token_id, set(subject.tokenizer.all_special_ids)
-    counts: dict[str, list[int]] = {}
+    unknown = subject.tokenizer.unk_token_id
+    special = set(subject.tokenizer.all_special_ids) - {unknown}
+    counts: dict[str, Counter[int | None]] = {}
     for name, item in zip(subject.names, encoded, strict=True):
         if item is not None and "input_ids" in item:
-            ids = item["input_ids"].flatten().tolist()
-            known, part = sum(token not in special for token in ids), counts.setdefault(name, [0, 0])
-            part[0] += known
-            part[1] += known + (ids.count(unknown) if unknown is not None else int(not known))
-    shares = [1 - known / words if words else 1.0 for known, words in counts.values()]
+            ids = [token for token in item["input_ids"].flatten().tolist() if token not in special]
+            counts.setdefault(name, Counter()).update(ids or [_NOTHING])
+    shares = []
+    for found in counts.values():
+        total, lost = found.total(), found.pop(_NOTHING, 0) + found.pop(unknown, 0)
+        with_one = lost + max(found.values(), default=0)
+        is_one = with_one >= _ALMOST_ALL * total and total >= _FEW
+        shares.append((with_one if is_one else lost) / total)
     return min(shares) if shares else None
+
+
+_NOTHING = -1
+"""Stands for the tokens of a text that has none."""
+_ALMOST_ALL, _FEW = 0.9, 6
+"""The share of one token in a kind of texts from which their words are lost, and the tokens that show it."""

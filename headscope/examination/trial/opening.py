@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,6 +22,7 @@ from headscope.examination.trial.inputs import (
     encoder_of_media,
     long_text,
     text_inputs,
+    with_other_content,
     with_other_middle,
 )
 from headscope.examination.trial.observing import RunSubject, call_model, error_words, observe
@@ -54,7 +56,9 @@ _PIPELINES = {
 }
 _PROCESSORS = frozenset({"preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"})
 _LONG_WORK = 60_000_000_000
-"""Parameters times tokens of the longest text that is tried: about two seconds on two cores."""
+"""The multiplications of the longest text that is tried: about two seconds on two cores."""
+_LONG_ATTENTION = 200_000_000
+"""The numbers in one layer's attention of that text: 0.8 GB in single precision."""
 _LONGEST_WITHOUT_LIMIT = 512
 
 
@@ -177,7 +181,7 @@ def _check_tool(place: Location, *, is_of_texts: bool) -> None:
 
 def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSubject:
     """A model in memory with the inputs of its task. Raises Unsupported where there are none, or no tool for them."""
-    task = choice.task
+    task, problem_type = choice.task, getattr(choice.config, "problem_type", None)
     rows = tuple(row.id for row in choice.rows)
     _check_tool(place, is_of_texts=task not in _MEDIA)
     if task in _MEDIA:
@@ -185,11 +189,16 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
         processor = open_processor(place, tool)
         inputs, encode = encoder_of_media(processor, task, choice.config)
         pipeline = _pipeline_of_media(model, task, processor, tool, inputs)
+        is_gray = tool == "image" and getattr(inputs[0], "shape", ())[-1:] == (1,)
         return RunSubject(
-            model, task, noun, inputs, [noun] * len(inputs), encode, takes_offset=takes_offset(choice.config),
-            pipeline=pipeline,
+            model, task, noun, inputs, [noun] * len(inputs), encode,
+            problem_type=problem_type, changed=with_other_content, pipeline=None if is_gray else pipeline,
+            left_out="Transformers' pipeline makes RGB images, and the model takes one channel" if is_gray else "",
         )  # fmt: skip
     tokenizer = open_tokenizer(place, may_be_empty=True)
+    beside = next((name for name in _BESIDE_TEXT if name in signature(tokenizer.__call__).parameters), "")
+    if beside:
+        raise Unsupported(f"its tokenizer takes {beside}, and headscope has inputs of text alone", "")
     texts = text_inputs(tokenizer, task, takes_pairs=choice.chain is not None and bool(choice.chain.score_count))
 
     def longer() -> tuple[Mapping[str, Any], int] | None:
@@ -197,25 +206,24 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
 
     return RunSubject(
         model, task, "pair" if len(texts[0].parts) > 1 else "text", texts, [item.name for item in texts],
-        lambda some: encode_text(tokenizer, list(some), task), tokenizer, takes_offset=takes_offset(choice.config),
+        lambda some: encode_text(tokenizer, list(some), task), tokenizer, problem_type=problem_type,
         changed=partial(with_other_middle, tokenizer), longer=longer,
         pipeline=None if rows or choice.chain else _pipeline_of_texts(model, task, tokenizer, texts), rows=rows,
     )  # fmt: skip
 
 
-def takes_offset(config: Any) -> bool:
-    """Whether the function on the scores is a softmax, to which an offset of all scores makes no difference."""
-    return getattr(config, "problem_type", None) in (None, "single_label_classification")
-
-
 def _longest(model: nn.Module, tokenizer: Any, task: Task) -> tuple[Mapping[str, Any], int] | None:
-    """A text as long as the tokenizer allows, or as two seconds allow; None where the tokenizer names no limit."""
+    """A text as long as the tokenizer allows, or as two seconds allow.
+
+    Where the tokenizer names no limit, one token more than the model has positions; None where neither has a number.
+    """
     positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     limit = tokenizer.model_max_length
     if limit >= NO_LIMIT:
-        return None
-    size = sum(item.numel() for item in model.parameters())
-    tokens = min(limit, max(_LONG_WORK // max(size, 1), 1))
+        if not isinstance(positions, int) or positions >= _most_tokens(model):
+            return None
+        limit = positions + 1
+    tokens = min(limit, _most_tokens(model))
     if tokens < limit and not (isinstance(positions, int) and positions < tokens):
         tokens = min(tokens, _LONGEST_WITHOUT_LIMIT)
     text = long_text(tokenizer, tokens)
@@ -226,6 +234,27 @@ def _longest(model: nn.Module, tokenizer: Any, task: Task) -> tuple[Mapping[str,
     finally:
         tokenizer.model_max_length = before
     return encoded, int(encoded["input_ids"].shape[-1])
+
+
+_BESIDE_TEXT = ("boxes", "xpaths", "table")
+"""What tokenizers of documents, web pages and tables take with the words or instead of them."""
+
+
+def _most_tokens(model: nn.Module) -> int:
+    """How many tokens a text may have for its call to take about two seconds, and an ordinary amount of memory."""
+    from headscope.upstream.transformers import text_config_of
+
+    config: Any = getattr(model, "config", None)
+    sizes = None if config is None else text_config_of(config)
+    layers, width, heads = (
+        value if isinstance(value := getattr(sizes, name, None), int) else usual
+        for name, usual in (("num_hidden_layers", 12), ("hidden_size", 768), ("num_attention_heads", 12))
+    )
+    parameters = sum(item.numel() for item in model.parameters())
+    # parameters * tokens + 2 * layers * width * tokens ** 2 = work: attention holds each token against each
+    square = 2 * layers * width
+    by_time = (math.sqrt(parameters**2 + 4 * square * _LONG_WORK) - parameters) / (2 * max(square, 1))
+    return max(int(min(by_time, math.sqrt(_LONG_ATTENTION / max(heads, 1)))), 1)
 
 
 _SHORT_QUESTION = "What is it?"

@@ -48,7 +48,7 @@ from headscope.upstream.peft import (
     virtual_tokens_in,
 )
 from headscope.upstream.torch import on_meta
-from headscope.upstream.transformers import model_of_named_class
+from headscope.upstream.transformers import model_of_named_class, text_config_of
 
 _TASKS = {
     "SEQ_CLS": Task.SEQUENCE_CLASSIFICATION,
@@ -163,7 +163,7 @@ def _faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, 
             yield AdapterFault(AdapterFaultKind.REFUSED, error, f"PEFT raises {error}: {text}", "")
     if not load.state:
         return
-    used = _used_keys(load)
+    used = _used_keys(load, adapter)
     for path, factor in load.scalings:
         yield AdapterFault(AdapterFaultKind.SCALING, f"the scaling of {path}", str(factor), "a finite number")
     for item in adapter.tensors:
@@ -178,9 +178,15 @@ def _faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, 
             yield AdapterFault(AdapterFaultKind.UNEXPECTED, item.key, _size(item.shape), "nothing")
 
 
-def _used_keys(load: AdapterLoad) -> frozenset[str]:
+_COPIES = r"modules_to_save(?:\.default)?|original_module"
+"""What PEFT calls the two copies of a module that it trains whole; word embeddings are saved under these names too."""
+
+
+def _used_keys(load: AdapterLoad, adapter: CheckpointManifest) -> frozenset[str]:
     """The keys that PEFT loads, and those under which it saves a tensor once more (a bias of a module saved whole)."""
-    return frozenset(load.expected).union(*(origin_of(tensor) for tensor in load.state.values()))
+    used = frozenset(load.expected).union(*(origin_of(tensor) for tensor in load.state.values()))
+    copies = (item.key for item in adapter.tensors if re.sub(rf"\.(?:{_COPIES})\.", ".", item.key) in used)
+    return used.union(copies)
 
 
 def _is_for_decimals(load: AdapterLoad, header: TensorHeader) -> bool:
@@ -211,7 +217,7 @@ def _joined(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad) -> L
     reshaped = [_mismatch(names[name], header) for name, header in saved.items()]
     mismatched = [item for item in diff.mismatched if item.parameter not in saved]
     mismatched += [item for item in reshaped if item is not None]
-    used = _used_keys(load) if load.state else {place.header.key for place in places}
+    used = _used_keys(load, adapter) if load.state else {place.header.key for place in places}
     return replace(
         loaded,
         diff=replace(
@@ -314,6 +320,25 @@ def classes_in_adapter(diff: WeightDiff, num_labels: int) -> int | None:
         and (count := stored_classes(item.checkpoint_shape, item.model_shape, num_labels)) is not None
     }
     return counts.pop() if len(counts) == 1 else None
+
+
+def words_in_adapter(adapter: CheckpointManifest, model: Any) -> int | None:
+    """The rows of the word embeddings that an adapter holds whole, if they are more or fewer than the model's."""
+    table = model.get_input_embeddings()
+    path = next((path for path, module in model.named_modules() if module is table), None)
+    if path is None or getattr(table, "weight", None) is None:
+        return None
+    ending = re.compile(rf"(^|\.){re.escape(path)}\.((base_layer|{_COPIES})\.)?weight")
+    rows, width = table.weight.shape
+    counts = {item.shape[0] for item in adapter.tensors if ending.search(item.key) and item.shape[1:] == (width,)}
+    return counts.pop() if len(counts) == 1 and counts != {rows} else None
+
+
+def with_vocabulary(choice: Choice, words: int) -> Choice:
+    """The choice with word embeddings of so many tokens."""
+    config = deepcopy(choice.config)
+    text_config_of(config).vocab_size = words
+    return replace(choice, config=config)
 
 
 def adapter_facts(

@@ -22,6 +22,7 @@ class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
         super().__init__()  # type: ignore[no-untyped-call]  # upstream has no annotations
         self._seed = seed
         self._generators: dict[torch.device, torch.Generator] = {}
+        self._states: dict[torch.device, torch.Tensor] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -49,18 +50,20 @@ class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
 
     def _draw_from_the_process(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any) -> Any:
         """For the few operators that take no generator (a dropout fused into attention): put back right after."""
-        if device.type == "cpu":
-            with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(self._seed)
-                return func(*args, **kwargs)
-        module = torch.get_device_module(device)
+        module: Any = torch if device.type == "cpu" else torch.get_device_module(device)
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-            state = module.get_rng_state()
-            module.manual_seed(self._seed)
+            before = module.get_rng_state()
+            if device in self._states:  # go on: the same numbers for each draw would hide a dropout that is always on
+                module.set_rng_state(self._states[device])
+            elif device.type == "cpu":
+                torch.default_generator.manual_seed(self._seed)  # torch.manual_seed would seed all devices
+            else:
+                module.manual_seed(self._seed)
             try:
                 return func(*args, **kwargs)
             finally:
-                module.set_rng_state(state)
+                self._states[device] = module.get_rng_state()
+                module.set_rng_state(before)
 
 
 @cache

@@ -99,7 +99,7 @@ def test_a_map_that_is_not_there_contradicts_nothing() -> None:
 
 
 def test_problem_types_that_cannot_be_meant() -> None:
-    assert severities("HS204", config=ConfigFacts(problem_type="ordinal")) == ([ERROR], [ERROR])
+    assert severities("HS204", config=ConfigFacts(problem_type="ordinal")) == ([ERROR], [WARNING])
     for known in ("regression", "single_label_classification", "multi_label_classification"):
         assert severities("HS204", config=ConfigFacts(problem_type=known)) == SILENT
     single = model(problem_type="single_label_classification")

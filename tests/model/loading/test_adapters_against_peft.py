@@ -56,6 +56,28 @@ def _classifier(name: str, base: Path, seed: int, num_labels: int = _LABELS) -> 
     return getattr(transformers, name).from_pretrained(base, **extra)
 
 
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_an_adapter_with_words_more_than_its_base(tmp_path: Path, *, is_trained: bool) -> None:
+    from tests.verdicts.runs import RunCase, make_tokenizer
+
+    base, adapter = RunCase("base", "Bert").write(tmp_path / "base"), tmp_path / "adapter"
+    tokenizer = make_tokenizer("english", "Bert")
+    tokenizer.add_tokens([f"<new{at}>" for at in range(40)])
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(base)
+    model.resize_token_embeddings(len(tokenizer))
+    whole = {"modules_to_save": ["word_embeddings"]} if is_trained else {}
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["query"], **whole)
+    peft.get_peft_model(model, config).save_pretrained(adapter, save_embedding_layers=True)
+    tokenizer.save_pretrained(adapter)
+    peft.AutoPeftModelForSequenceClassification.from_pretrained(adapter)
+    found = headscope.inspect(adapter)
+    assert any(f"resize_token_embeddings({len(tokenizer)})" in note for note in found.notes)
+    assert not found.weights.new and not found.weights.mismatched and not found.adapter.faults
+    result = headscope.check(adapter, "inference", run=True, ignore=["HS502"])
+    assert [item.id for item in result.findings if item.severity.value == "error"] == []
+    assert result.trial is not None and result.trial.failed == 0
+
+
 def _random_after_load(saved: Saved) -> set[str]:
     """The parameters whose values differ between two loads of base and adapter, under the classifier's names."""
     first, second = (_loaded_state(saved, seed) for seed in (11, 12))
