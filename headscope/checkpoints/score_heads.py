@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from headscope.checkpoints.foreign.adapter_hub import heads_in_config
@@ -9,6 +10,9 @@ from headscope.facts.stored.checkpoint import ScoreHead, TensorHeader
 from headscope.facts.stored.weights import layer_numbers
 
 _NAMED = re.compile(r"(?:^|\.)(?P<name>v_head|value_head|reward_head)\.")
+_ROWS_OF_TOKENS = re.compile(r"(?P<name>lm_head|embed_out)\.(weight|bias)")
+VALUE_HEAD_FILES = ("value_head.safetensors", "value_head.bin")
+"""Where LlamaFactory saves a value head, beside the weights or an adapter."""
 
 
 def score_heads_of(tensors: Iterable[TensorHeader], config: Mapping[str, Any] | None = None) -> tuple[ScoreHead, ...]:
@@ -18,8 +22,11 @@ def score_heads_of(tensors: Iterable[TensorHeader], config: Mapping[str, Any] | 
     """
     found: dict[str, list[TensorHeader]] = {}
     own = tuple(f"heads.{name}" for name in heads_in_config(config or {}))
+    words = (config or {}).get("vocab_size")
     for tensor in tensors:
         match = _NAMED.search(tensor.key)
+        if match is None and isinstance(words, int) and tensor.shape and 2 * tensor.shape[0] <= words:
+            match = _ROWS_OF_TOKENS.fullmatch(tensor.key)
         name = tensor.key[: match.end("name")] if match is not None else _own_head(tensor.key, own)
         if name:
             found.setdefault(name, []).append(tensor)
@@ -36,5 +43,13 @@ def _head(name: str, tensors: tuple[TensorHeader, ...]) -> ScoreHead | None:
     matrices = [tensor for tensor in tensors if len(tensor.shape) == 2]
     if not matrices:
         return None
-    last = max(matrices, key=lambda tensor: layer_numbers(tensor.key))  # the highest number comes last
-    return ScoreHead(name, last.shape[0], last.key, tuple(tensor.key for tensor in tensors))
+    # The highest number comes last; without numbers, the matrix that makes the fewest.
+    last = max(matrices, key=lambda tensor: (layer_numbers(tensor.key), -tensor.shape[0]))
+    found = ScoreHead(name, last.shape[0], last.key, tuple(tensor.key for tensor in tensors))
+    path, _, kind = last.key.rpartition(".")
+    beside = {tensor.key: tensor.shape for tensor in tensors if tensor is not last}
+    is_linear = kind == "weight" and beside in ({}, {f"{path}.bias": last.shape[:1]}) and not name.startswith("heads.")
+    if not is_linear:
+        return found
+    file = last.file if last.file in VALUE_HEAD_FILES else ""
+    return replace(found, input_size=last.shape[1], has_bias=bool(beside), file=file)

@@ -9,6 +9,7 @@ from headscope.checks.trial import with_causes, without_unseen
 from headscope.facts import Finding, Gap, Profile, Severity
 from headscope.facts.results.check import GRAVITY, CheckResult, CheckScope, Ignored, Subject, Verdict
 from headscope.facts.results.environment import tool_version
+from headscope.facts.results.report import holds_other_head
 
 _OPTIONAL = frozenset({"data", "predictions", "engine"})
 
@@ -46,7 +47,7 @@ def judge(subject: Subject, selection: Selection) -> CheckResult:
         notices=(*subject.report.checkpoint.notices, *_ended(selection, findings, reference)),
         report=subject.report,
         data=subject.data,
-        profile_reason=_REASONS_OF_PROFILES[subject.profile] if subject.is_chosen else "",
+        profile_reason=_reason_of_profile(subject) if subject.is_chosen else "",
         scope=CheckScope(subject.run.scope if subject.run else None, subject.run_reason, _read_values(subject)),
         trial=subject.run,
     )
@@ -63,10 +64,12 @@ def _ended(selection: Selection, findings: Iterable[Finding], reference: str) ->
             )
 
 
-_REASONS_OF_PROFILES = {
-    Profile.INFERENCE: "the checkpoint gives its head",
-    Profile.TRAINING: "the checkpoint doesn't give its head",
-}
+def _reason_of_profile(subject: Subject) -> str:
+    """Why headscope chose a profile."""
+    if subject.profile is Profile.TRAINING:
+        return "the checkpoint doesn't give its head"
+    gives = "holds its own head" if holds_other_head(subject.report) else "gives its head"
+    return f"the checkpoint {gives}"
 
 
 def _read_values(subject: Subject) -> tuple[str, ...]:

@@ -42,9 +42,16 @@ def wrong_kind(this: Rule, subject: Subject) -> Findings:
         for_profile(
             subject,
             training="This is what fine-tuning usually starts from.",
-            inference="Fine-tune it as a classifier before you serve it.",
+            inference="Fine-tune it as a classifier before you serve it."
+            + (_BY_TOKENS if subject.built.kind == "language model" else ""),
         ),
     )
+
+
+_BY_TOKENS = (
+    " If its answers are words such as no and yes, as those of generative rerankers and judges, their rows of the "
+    "vocabulary are the classifier: `headscope inspect MODEL --tokens no,yes`."
+)
 
 
 def _other_task(this: Rule, subject: Subject) -> Findings:

@@ -20,7 +20,7 @@ from headscope.checks.rule import (
 from headscope.facts import AdapterFault, HeadParameter, ParameterStatus, Profile, Severity, TensorKind
 from headscope.facts.counting import counted, few_of, verb
 from headscope.facts.results.check import Subject
-from headscope.facts.results.report import find_missing, find_without_place, names_mismatch
+from headscope.facts.results.report import find_missing, find_without_place, holds_other_head, names_mismatch
 from headscope.facts.stored.adapter import describe_fault
 from headscope.facts.stored.unplaced import describe_unplaced
 
@@ -111,14 +111,20 @@ def head_new(this: Rule, subject: Subject) -> Findings:
             for_profile(
                 subject,
                 training="This is what training starts from.",
-                inference=_RESTORE if subject.report.shows_chain else "Train it first.",
+                inference=_first_step(subject),
             ),
         ),
         [item.name for item in lost],
     )
 
 
-_RESTORE = "Restore the files of these modules: sentence-transformers loads the chain only with them."
+def _first_step(subject: Subject) -> str:
+    """What to do about a head that is new: it may be another one that the checkpoint was trained with."""
+    if subject.report.shows_chain:
+        return "Restore the files of these modules: sentence-transformers loads the chain only with them."
+    if holds_other_head(subject.report):
+        return "Load the checkpoint with the library or the code that saved its own head."
+    return "Train it first."
 
 
 def _random_at_every_load(lost: list[HeadParameter]) -> str:
@@ -195,8 +201,7 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
     else:
         severity = severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR)
         what = "The checkpoint gives the weights before the classifier; the others are random at every load"
-        first = _RESTORE if subject.report.shows_chain else "Train it first."
-        remedy = for_profile(subject, training="This is what training starts from.", inference=first)
+        remedy = for_profile(subject, training="This is what training starts from.", inference=_first_step(subject))
     beside = f" At their default values: {_names(buffers)} (buffers)." if weights and buffers else ""
     names = [item.name for item in lost]
     remedy = unless_repaired(subject, names, remedy)
@@ -277,9 +282,17 @@ def classifier_unused(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             Severity.WARNING,
             f"{last.name} is new, but the checkpoint holds {few_of(same)} of the same shape, which is not loaded.",
-            "If that is the classifier, load the class it was saved from, or rename the tensor.",
+            f"If that is the classifier, load the class it was saved from{_other_way(subject, same)}.",
             same,
         )
+
+
+def _other_way(subject: Subject, same: list[str]) -> str:
+    """Renaming a classifier gives its scores only where no class of the family lacks other matrices beside it."""
+    weights = subject.report.weights
+    keys = {key for group in weights.unused_groups if not group.description for key in group.keys}
+    matrices = [item.key for item in weights.unused_tensors if item.key in keys and len(item.shape) > 1]
+    return ", or rename the tensor" if len(matrices) == len(same) else ", which has other layers too"
 
 
 def _same_as_classifier(subject: Subject) -> list[str]:

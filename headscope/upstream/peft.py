@@ -342,13 +342,20 @@ def model_with_adapter(model: Any, folder: Path, config: Mapping[str, Any]) -> A
     if reason:
         raise Unsupported(f"PEFT is not run with this adapter: {reason}", "")
     try:
-        from peft import PeftModel
+        from peft import PeftConfig, PeftModel
 
+        if not hasattr(model, "prepare_inputs_for_generation"):  # what PEFT looks for in a language model
+            own = PeftConfig.from_pretrained(str(folder), local_files_only=True)
+            own.task_type = None if own.task_type in _OF_LANGUAGE_MODELS else own.task_type
+            return PeftModel.from_pretrained(model, str(folder), config=own, local_files_only=True).eval()
         return PeftModel.from_pretrained(model, str(folder), local_files_only=True).eval()
     except ImportError as err:
         raise Unsupported(f"PEFT can't load the adapter: {err}", "pip install peft") from err
     except Exception as err:  # whatever a method of PEFT raises
         raise Unsupported(f"PEFT can't load the adapter: {type(err).__name__}: {err}", "") from err
+
+
+_OF_LANGUAGE_MODELS = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
 
 
 def merged_model(model: Any, folder: Path, config: Mapping[str, Any]) -> Any:

@@ -1,6 +1,8 @@
 """Value heads, reward models and process-reward models, as TRL and others save them."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,21 +11,35 @@ from safetensors.torch import load_file, save_file
 
 import headscope
 from headscope.facts import ScoreHead
-from tests.scorers import save_language_model
+from headscope.facts.results.report import LoadVerdict
+from tests.scorers import save_language_model, save_tokenizer
 
 FAMILIES = ("Qwen3", "Llama", "Gemma")
 HEADS = {
-    "v_head": {"v_head.summary.weight": (1, 16), "v_head.summary.bias": (1,)},
-    "value_head": {"value_head.weight": (1, 16)},
+    "v_head": {"v_head.0.weight": (8, 16), "v_head.2.weight": (1, 8), "v_head.2.bias": (1,)},
+    "value_head": {"value_head.dense.weight": (16, 16), "value_head.out.weight": (1, 16)},
     "reward_head": {"reward_head.0.weight": (8, 16), "reward_head.2.weight": (5, 8), "reward_head.2.bias": (5,)},
 }
-"""`v_head` as AutoModelForCausalLMWithValueHead of older TRL wrote it, which 1.16 lacks; the others of custom code."""
+"""Heads of custom code: no file says what is computed between their layers."""
+LINEAR = {
+    "v_head": {"v_head.summary.weight": (1, 16), "v_head.summary.bias": (1,)},
+    "value_head": {"value_head.weight": (1, 16)},
+    "reward_head": {"reward_head.weight": (3, 16), "reward_head.bias": (3,)},
+}
+"""`v_head` as AutoModelForCausalLMWithValueHead of older TRL wrote it, which 1.16 lacks; `value_head` as OpenRLHF."""
+
+
+def _save_beside(folder: Path, more: dict[str, torch.Tensor], place: str = "model.safetensors") -> None:
+    file = folder / place
+    if file.suffix == ".bin":
+        torch.save(more, file)
+        return
+    own = load_file(file) if file.is_file() else {}
+    save_file(own | more, file, metadata={"format": "pt"})
 
 
 def _with_head(folder: Path, head: str) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    more = {name: torch.randn(shape) for name, shape in HEADS[head].items()}
-    save_file(tensors | more, folder / "model.safetensors", metadata={"format": "pt"})
+    _save_beside(folder, {name: torch.randn(shape) for name, shape in HEADS[head].items()})
 
 
 def _ids(folder: Path) -> dict[str, str]:
@@ -38,7 +54,7 @@ def test_a_head_of_another_library_is_named_and_not_denied(family: str, head: st
     _with_head(tmp_path, head)
     report = headscope.inspect(tmp_path)
     (found,) = report.checkpoint.score_heads
-    last = max(HEADS[head], key=lambda name: (name.endswith("weight"), name))
+    last = next(name for name in reversed(HEADS[head]) if name.endswith("weight"))
     assert found == ScoreHead(head, HEADS[head][last][0], last, tuple(sorted(HEADS[head])))
     cls = getattr(transformers, report.model.class_name)
     _, info = cls.from_pretrained(tmp_path, output_loading_info=True)
@@ -47,6 +63,93 @@ def test_a_head_of_another_library_is_named_and_not_denied(family: str, head: st
     assert "HS401" not in ids
     assert head in ids["HS406"]
     assert head in str(report)
+
+
+PLACES = ("model.safetensors", "value_head.safetensors", "value_head.bin")
+"""Among the weights (TRL), and in LlamaFactory's own file."""
+
+
+@pytest.mark.parametrize("family", ("Qwen3", "Llama", "Gemma", "OPT"))
+@pytest.mark.parametrize(
+    ("head", "place"), [*(("v_head", place) for place in PLACES), *((name, PLACES[0]) for name in LINEAR)]
+)
+def test_a_linear_value_head_is_the_head(family: str, head: str, place: str, tmp_path: Path) -> None:
+    base = save_language_model(family, tmp_path)
+    weights = {name: torch.randn(shape) for name, shape in LINEAR[head].items()}
+    _save_beside(tmp_path, weights, place)
+    report = headscope.inspect(tmp_path)
+    assert report.verdict is LoadVerdict.COMPLETE, str(report)
+    assert {item.id for item in report.findings} <= {"HS202"}
+    assert {item.name for item in report.head.parameters} == set(weights)
+    assert report.weights.unused == (() if base.config.tie_word_embeddings else ("lm_head.weight",))
+    _scores_are_those_of(base.base_model, weights, tmp_path)
+    result = headscope.check(tmp_path, run=True, ignore=["HS502", "HS202", "HS205"])
+    assert (result.profile.value, result.verdict.value) == ("inference", "passed"), str(result)
+
+
+def _scores_are_those_of(base: Any, weights: dict[str, torch.Tensor], folder: Path) -> None:
+    """The scores are the hidden states of Transformers' own model times the head's matrix, for each token."""
+    matrix = next(value for value in weights.values() if value.dim() == 2)
+    bias = next((value for value in weights.values() if value.dim() == 1), torch.zeros(len(matrix)))
+    shown = headscope.forward(folder, device="cpu", text=["w1 w3 w5"])
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)(["w1 w3 w5"], return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        expected = base(input_ids=tokens).last_hidden_state @ matrix.T + bias
+    assert torch.allclose(torch.tensor(shown.logits), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("place", PLACES[1:])
+def test_a_value_head_beside_an_adapter(place: str, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    base = save_language_model("Llama", tmp_path / "base")
+    wrapped = peft.get_peft_model(base, peft.LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=["q_proj"]))
+    for name, value in wrapped.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(value, std=0.5)
+    folder = tmp_path / "adapter"
+    wrapped.save_pretrained(folder)
+    save_tokenizer(folder)
+    base.config._name_or_path = str(tmp_path / "base")
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(
+        json.dumps(config | {"base_model_name_or_path": str(tmp_path / "base")})
+    )
+    weights = {name: torch.randn(shape) for name, shape in LINEAR["v_head"].items()}
+    _save_beside(folder, weights, place)
+    report = headscope.inspect(folder)
+    assert report.verdict is LoadVerdict.COMPLETE, str(report)
+    _scores_are_those_of(wrapped.base_model.model.model, weights, folder)
+    result = headscope.check(folder, run=True, ignore=["HS502", "HS202", "HS205"])
+    assert (result.verdict.value, result.trial is not None) == ("passed", True), str(result)
+
+
+@pytest.mark.parametrize("family", ("Qwen3", "Llama", "Gemma2", "Granite"))
+def test_an_output_layer_of_a_few_answers_is_the_head(family: str, tmp_path: Path) -> None:
+    save_language_model(family, tmp_path, tie_word_embeddings=False)
+    weights = {"lm_head.weight": torch.randn(3, 16)}
+    _save_beside(tmp_path, weights)
+    report = headscope.inspect(tmp_path)
+    assert report.verdict is LoadVerdict.COMPLETE, str(report)
+    assert (report.model.num_labels, report.model.class_name) == (3, f"{family}ForCausalLM")
+    model = getattr(transformers, f"{family}ForCausalLM").from_pretrained(tmp_path, ignore_mismatched_sizes=True).eval()
+    model.lm_head = torch.nn.Linear(16, 3, bias=False)
+    model.lm_head.weight.data.copy_(weights["lm_head.weight"])
+    tokens = transformers.AutoTokenizer.from_pretrained(tmp_path)(["w1 w3 w5"], return_tensors="pt")
+    with torch.no_grad():
+        expected = model(input_ids=tokens["input_ids"]).logits
+    shown = headscope.forward(tmp_path, device="cpu", text=["w1 w3 w5"])
+    assert torch.allclose(torch.tensor(shown.logits), expected, atol=1e-5)
+    assert headscope.check(tmp_path, run=True, ignore=["HS502", "HS202"]).verdict.value == "passed"
+
+
+def test_a_head_that_nothing_loads_is_no_reason_to_train_another(tmp_path: Path) -> None:
+    save_language_model("Llama", tmp_path)
+    _with_head(tmp_path, "v_head")
+    result = headscope.check(tmp_path)
+    assert (result.profile.value, result.profile_reason) == ("inference", "the checkpoint holds its own head")
+    assert result.verdict.value == "failed" and "Train it first" not in str(result)
+    as_classifier = headscope.inspect(tmp_path, num_labels=4)
+    assert as_classifier.model.class_name == "LlamaForSequenceClassification"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

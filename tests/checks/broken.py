@@ -265,6 +265,7 @@ def with_dense(family: str, settings: dict[str, Any], shape: tuple[int, ...] = (
     return build
 
 
-def with_score_head(family: str, key: str) -> Build:
-    """A language model with the head of a training library beside it."""
-    return saved(family, of="language_model", edit=lambda state: state | {key: torch.ones(1, 32)})
+def with_score_head(family: str, name: str) -> Build:
+    """A language model with a head of two layers beside it, between which no file says what is computed."""
+    more = {f"{name}.0.weight": torch.ones(8, 32), f"{name}.2.weight": torch.ones(1, 8)}
+    return saved(family, of="language_model", edit=lambda state: state | more)

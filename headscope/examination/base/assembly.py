@@ -163,7 +163,7 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
     is_embedding = choice.chain is not None and not choice.chain.score_count
     labels = () if is_embedding else labels_in(choice.config)
     loss = trace.loss if trace else ""
-    loss = Loss.NONE.value if trace and choice.chain is not None else loss
+    loss = Loss.NONE.value if trace and choice.is_composed else loss
     return ModelFacts(
         class_name=choice.cls.__name__,
         task=choice.task,
@@ -185,6 +185,8 @@ def _activation(choice: Choice, loss: str) -> str:
     """What makes probabilities of the scores: for two tokens of a language model their softmax."""
     if choice.chain is not None:
         return activation_of_chain(choice.chain)
+    if choice.head is not None:
+        return Activation.NONE.value
     if not choice.rows:
         return activation_for(loss)
     return (Activation.SOFTMAX if len(choice.rows) > 1 else Activation.NONE).value

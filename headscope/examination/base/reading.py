@@ -17,6 +17,7 @@ from headscope.examination.base.request import Progress, Request
 from headscope.facts import (
     CheckpointKind,
     CheckpointManifest,
+    ScoreHead,
     SentencePipeline,
     Task,
     TensorHeader,
@@ -52,7 +53,7 @@ def read_checkpoint(
         raise with_proposals(err) from err
     except (NotFound, Offline, NetworkError) as err:
         raise with_nearest_class(err, request.reference) from err
-    whole = _with_edit(request, _with_extra_files(request, manifest))
+    whole = _with_edit(request, _with_value_head(request, _with_extra_files(request, manifest)))
     return _with_chain(request, whole) if joins_chain else whole
 
 
@@ -70,6 +71,19 @@ def chain_of(request: Request, manifest: CheckpointManifest) -> SentencePipeline
     own = (None, Task.SEQUENCE_CLASSIFICATION.value) if count else (None,)
     is_other = request.num_labels not in (None, count) or len(request.labels) not in (0, count)
     return None if is_other or request.task not in own else pipeline
+
+
+def score_head_of(request: Request, manifest: CheckpointManifest) -> ScoreHead | None:
+    """The head of another library that makes the scores; None where the request wants another, or it isn't known."""
+    from headscope.checkpoints import score_heads_of
+
+    heads = score_heads_of(manifest.tensors, manifest.config)
+    is_asked = request.tokens or request.trust_remote_code or (request.model_class or request.task) is not None
+    if is_asked or len(heads) != 1 or heads[0].input_size is None:
+        return None
+    count = heads[0].scores
+    is_other = request.num_labels not in (None, count) or len(request.labels) not in (0, count)
+    return None if is_other else heads[0]
 
 
 def _with_chain(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
@@ -120,6 +134,22 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest) -> Checkpo
             with sidecar.reaching():
                 manifest = with_weight_file(manifest, sidecar.storage, name)
     return manifest
+
+
+def _with_value_head(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
+    """The manifest of a folder with the tensors of a value head beside its weights or its adapter."""
+    from headscope.checkpoints import VALUE_HEAD_FILES, open_sidecar, with_weight_file
+
+    place = request.location if request.adapter is None else Location(request.adapter)
+    if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.ADAPTER) or not Path(place.reference).is_dir():
+        return manifest
+    held = {file.name for file in manifest.files}
+    name = next((name for name in VALUE_HEAD_FILES if (Path(place.reference) / name).is_file()), "")
+    sidecar = open_sidecar(place) if name and name not in held else None
+    if sidecar is None:
+        return manifest
+    with sidecar.reaching():
+        return with_weight_file(manifest, sidecar.storage, name)
 
 
 def trusted_code(request: Request, manifest: CheckpointManifest) -> Location | None:

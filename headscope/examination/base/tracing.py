@@ -78,7 +78,7 @@ def trace_checkpoint(
         if found is None:
             return Traced(None, (Gap(GapTopic.HEAD_PATH, err.message),))
         trace = replace(found, notes=(*found.notes, _WITH_NUMBERS))
-    trace = without_own_places(trace) if choice.chain is not None else trace
+    trace = without_own_places(trace) if choice.is_composed else trace
     return Traced(with_padding(trace, choice) if prove else unless_contradicted(trace), program=programs[-1])
 
 

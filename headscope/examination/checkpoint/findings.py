@@ -9,6 +9,7 @@ from headscope.checks import judge, select
 from headscope.examination.base.configuration import config_facts
 from headscope.facts import CheckpointKind, Finding, Gap, Profile, Report
 from headscope.facts.results.check import BuiltFacts, Subject
+from headscope.facts.results.report import holds_other_head
 from headscope.facts.stored.weights import NEW_AT_LOAD
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ def subject_of(
 
 
 def likely_profile(report: Report) -> Profile:
-    """Training where a weight that the scores depend on is not the checkpoint's, otherwise inference."""
+    """Training where a weight that the scores depend on is not the checkpoint's, otherwise inference.
+
+    A checkpoint with a head that the class doesn't load was trained for what that gives.
+    """
     live = (item for item in report.head.tensors if item.live) if report.head else ()
-    return Profile.TRAINING if any(item.status in NEW_AT_LOAD for item in live) else Profile.INFERENCE
+    is_new = any(item.status in NEW_AT_LOAD for item in live) and not holds_other_head(report)
+    return Profile.TRAINING if is_new else Profile.INFERENCE

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.assembly import checkpoint_facts
-from headscope.examination.base.reading import chain_of, trusted_code
+from headscope.examination.base.reading import chain_of, score_head_of, trusted_code
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.token_rows import tokens_of
 from headscope.examination.base.unseen_settings import without_idle_tensors
@@ -28,12 +28,12 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
     An adapter's head says how many classes there are, where the request does not, and its table of word embeddings how
     many tokens.
     """
+    from headscope.model.classes.reduced_config import with_vocabulary
     from headscope.model.loading.adapters import (
         classes_in_adapter,
         holds_head,
         own_class_in,
         with_adapter,
-        with_vocabulary,
         words_in_adapter,
     )
     from headscope.model.loading.loader import load_skeleton
@@ -46,7 +46,7 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
         return choice, loaded
     words = words_in_adapter(manifest.adapter, loaded.model)
     if words is not None:
-        choice = with_vocabulary(choice, words)
+        choice = replace(choice, config=with_vocabulary(choice.config, words))
         loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
         loaded = replace(loaded, notes=(*loaded.notes, _sentence_on_words(words)))
     adapter, given = manifest.adapter, request.num_labels is not None or request.labels
@@ -75,7 +75,7 @@ def _sentence_on_words(count: int) -> str:
     return (
         f"the adapter holds word embeddings of {count:,} tokens, and its base model has another number: call "
         f"resize_token_embeddings({count}) before PeftModel.from_pretrained (AutoPeftModel does, where the tokenizer "
-        "lies beside the adapter)"
+        "is beside the adapter)"
     )
 
 
@@ -93,7 +93,8 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     task = None if rows else request.task or _task_of_adapter(request, manifest)
     with _telling_contents(manifest):
         keys, chain = tuple(tensor.key for tensor in manifest.tensors), chain_of(request, manifest)
-        wish = ModelRequest(request.num_labels, request.labels, task, named, code, rows, keys, chain)
+        head = score_head_of(request, manifest) if chain is None and task is None else None
+        wish = ModelRequest(request.num_labels, request.labels, task, named, code, rows, keys, chain, head)
         choice = choose(manifest.config, wish)
     if manifest.adapter is None:
         return choice

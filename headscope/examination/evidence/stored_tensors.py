@@ -261,15 +261,21 @@ def open_stored_files(request: Request, manifest: CheckpointManifest) -> list[St
         return []
     if manifest.adapter is None:
         return _opened(replace(request.location, revision=manifest.revision, commit=manifest.commit), manifest)
+    from headscope.checkpoints import VALUE_HEAD_FILES
+
     subfolder, hub = request.location.subfolder, request.location.hub
     folder_of_adapter, folder_of_base = (None, subfolder) if request.adapter else (subfolder, None)
     adapter = manifest.adapter
     base = replace(
         manifest, adapter=None, kind=CheckpointKind.LOCAL, revision=manifest.base_revision, commit=manifest.base_commit
     )
+    beside = tuple(tensor for tensor in manifest.tensors if tensor.file in VALUE_HEAD_FILES)
+    own = replace(base, tensors=tuple(tensor for tensor in manifest.tensors if tensor not in beside))
+    place = Location(adapter.reference, adapter.revision, adapter.commit, folder_of_adapter, hub=hub)
     return [
-        *_opened(Location(adapter.reference, adapter.revision, adapter.commit, folder_of_adapter, hub=hub), adapter),
-        *_opened(Location(manifest.base, base.revision, base.commit, folder_of_base, hub=hub), base),
+        *_opened(place, adapter),
+        *_opened(Location(manifest.base, base.revision, base.commit, folder_of_base, hub=hub), own),
+        *(_opened(place, replace(base, tensors=beside)) if beside else ()),
     ]
 
 

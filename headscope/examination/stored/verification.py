@@ -164,13 +164,10 @@ _GIVE_CODE = "what it computes is in its code: --model-class FILE.py:CLASS"
 
 
 def _unplaced_by_load(pairing: StoredPairing, checks: Iterable[TensorCheck]) -> tuple[Unplaced, ...]:
-    """The dropped tensors with the reason, less the heads of other libraries, which are known by their names."""
-    from headscope.checkpoints import score_heads_of
-
+    """The dropped tensors with the reason."""
     if pairing.manifest.config.get("quantization_config") is not None:
         return ()  # packed weights come with scales, which a load without the packing leaves
-    named = {key for head in score_heads_of(pairing.manifest.tensors, pairing.manifest.config) for key in head.tensors}
-    dropped = {item.name for item in checks if item.status is TensorStatus.DROPPED} - named
+    dropped = {item.name for item in checks if item.status is TensorStatus.DROPPED}
     return tuple(item for item in pairing.loader.unplaced if not dropped.isdisjoint(item.tensors))
 
 

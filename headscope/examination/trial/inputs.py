@@ -206,7 +206,7 @@ def encoder_of_media(processor: Any, task: Task, config: Any) -> tuple[list[Any]
             options = {"sampling_rate": rate, "return_tensors": "pt"}
             try:
                 return dict(processor(list(some), **options))
-            except ValueError:  # sounds of several lengths, and no padding of its own, which Whisper's has
+            except ValueError:  # sounds of several lengths, and no padding by default, unlike Whisper's
                 return dict(processor(list(some), **options, padding=True))
 
         return sound_inputs(rate), encode

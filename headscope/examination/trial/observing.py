@@ -42,8 +42,9 @@ Encoder = Callable[[Sequence[Any]], Mapping[str, Any]]
 class RunSubject:
     """A model with its inputs: `encode` makes the tensors of some, and `names` says in a report what each is.
 
-    `changed` gives an input with another middle, or other content, None without; `longer` one of the most tokens that are tried, with
-    their number. `pipeline` calls Transformers' pipeline on one input. `problem_type` is the configuration's.
+    `changed` gives an input with another middle, or other content, None without; `longer` one of the most tokens that
+    are tried, with their number. `pipeline` calls Transformers' pipeline on one input. `problem_type` is the
+    configuration's.
     """
 
     model: nn.Module
@@ -142,7 +143,7 @@ def observe(subject: RunSubject) -> RunTrial:
     caller = _Caller(subject)
     encoded = _encoded_inputs(caller)
     unknown = None if subject.tokenizer is None else _unknown_share(subject, encoded)
-    if not all(map(_is_empty, encoded)):  # a text of which the tokenizer leaves nothing is no input
+    if not all(map(_is_empty, encoded)):  # a text of which the tokenizer leaves nothing is left out
         kept = [at for at, given in enumerate(encoded) if not _is_empty(given)]
         encoded = [encoded[at] for at in kept]
         caller.subject = subject = replace(
@@ -292,7 +293,7 @@ def _some_words_matter(
     own, given = max(texts, key=lambda item: int(item[1]["input_ids"].numel()))
     for turn in range(1, _MORE_TURNS):
         other = change(given, turn)
-        found = None if other is None else caller.tried(RunStep.CHANGED, f"{caller.subject.noun} with other contents", other)
+        found = None if other is None else caller.tried(RunStep.CHANGED, "text with other words", other)
         if found is None:
             return False
         if not _are_same(caller, found[0], own):

@@ -29,7 +29,14 @@ from headscope.examination.trial.observing import RunSubject, call_model, error_
 from headscope.facts import Task
 from headscope.facts.stored.location import Location
 from headscope.facts.trial import RaisedError, RunScope, RunTrial
-from headscope.model.loading.inference import NO_LIMIT, fault_of_checkpoint, load_model, open_processor, open_tokenizer
+from headscope.model.loading.inference import (
+    NO_LIMIT,
+    fault_of_checkpoint,
+    fill_head,
+    load_model,
+    open_processor,
+    open_tokenizer,
+)
 from headscope.model.quiet import quiet
 from headscope.upstream.optional.sentence_transformers import check_library
 
@@ -102,6 +109,7 @@ def load_adapted(request: Request, manifest: CheckpointManifest, choice: Choice,
         if Path(base_place.reference).is_dir():
             raise
         raise Unsupported(f"its base model could not be had: {err.message}", "download it") from None
+    fill_head(model, choice, Location(str(folder)))
     model = model_with_adapter(model, folder, manifest.adapter.config).to(device)
     if (caller := caller_of(model)) is not None:
         caller.set_first_task()
@@ -208,7 +216,7 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
         model, task, "pair" if len(texts[0].parts) > 1 else "text", texts, [item.name for item in texts],
         lambda some: encode_text(tokenizer, list(some), task), tokenizer, problem_type=problem_type,
         changed=partial(with_other_middle, tokenizer), longer=longer,
-        pipeline=None if rows or choice.chain else _pipeline_of_texts(model, task, tokenizer, texts), rows=rows,
+        pipeline=None if rows or choice.is_composed else _pipeline_of_texts(model, task, tokenizer, texts), rows=rows,
     )  # fmt: skip
 
 

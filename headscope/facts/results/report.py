@@ -1,5 +1,6 @@
 """One whole examination, frozen; its fields are the JSON of `inspect`."""
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -293,6 +294,20 @@ def find_without_place(report: Report) -> tuple[Unplaced, ...]:
     folders = tuple(f"{part.folder}." for part in chain.parts if part.folder) if chain is not None else ()
     found = (item for item in weights.without_place if not named.issuperset(item.tensors))
     return tuple(item for item in found if not all(key.startswith(folders) for key in item.tensors))
+
+
+_SCORING = re.compile(r"Classif|Regress|Reward|Value|Scor|Rank|NER\b|CRF", re.IGNORECASE)
+
+
+def holds_other_head(report: Report) -> bool:
+    """Whether a checkpoint holds a head that scores, and the class that is shown has a new one in its place."""
+    if report.head is None or not find_missing(report).head:
+        return False
+    unused = set(report.weights.unused)
+    if any(unused.intersection(head.tensors) for head in report.checkpoint.score_heads):
+        return True
+    named = report.model.saved_class if report.model.is_saved_by_own_code else None
+    return bool(named and _SCORING.search(named)) and bool(find_without_place(report))
 
 
 def _is_beside(name: str, head: Head) -> bool:

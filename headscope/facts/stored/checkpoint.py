@@ -102,7 +102,10 @@ class WeightFile:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ScoreHead:
-    """A head that another library saved beside the model, and that no class of Transformers loads."""
+    """A head that another library saved beside the model, and that no class of Transformers loads.
+
+    `lm_head` is one where it has fewer rows than the vocabulary has tokens: those of a few answers.
+    """
 
     name: str
     """The prefix of its tensors."""
@@ -112,6 +115,13 @@ class ScoreHead:
     """That matrix."""
     tensors: tuple[str, ...]
     """All its tensors, by their keys."""
+    input_size: int | None = None
+    """The size of the hidden states that it reads, where it is one linear layer; null where no file says what it
+    computes."""
+    has_bias: bool = False
+    """Whether that layer adds a bias."""
+    file: str = ""
+    """Its own weight file; empty where it is among the model's weights."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,12 @@ def _recurrent_layer(shapes: _Shapes) -> str:
     return f"{_GATES[gates]} over the positions{both}, {found[1][1]} -> {found[0][1]}" if gates in _GATES else ""
 
 
+_TRANSITIONS = re.compile(r"(^|[._])(trans|trans_matrix|\w*transitions?)([._]|$)")
+
+
 def _label_transitions(shapes: _Shapes) -> str:
-    square = [shape for name, shape in shapes.items() if len(shape) == 2 and shape[0] == shape[1] and "trans" in name]
+    named = [shape for name, shape in shapes.items() if _TRANSITIONS.search(name)]
+    square = [shape for shape in named if len(shape) == 2 and shape[0] == shape[1]]
     return f"a CRF over {counted(square[0][0], 'label')}" if square else ""
 
 

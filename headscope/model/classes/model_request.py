@@ -9,7 +9,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError, did_you_mean
-from headscope.facts import SentencePipeline, Task, TokenRow
+from headscope.facts import ScoreHead, SentencePipeline, Task, TokenRow
 from headscope.facts.counting import few_of
 from headscope.facts.heads.tasks import WITHOUT_CLASSES, parse_task
 from headscope.facts.stored.checkpoint import LABEL_MAPS, architectures_in
@@ -28,11 +28,11 @@ from headscope.model.classes.catalog import (
 )
 from headscope.model.classes.defaults import diagnose_by_leaving_out
 from headscope.model.classes.many_labels import build_config, share_labels
-from headscope.model.classes.module_chain import base_class_of, class_of_chain
+from headscope.model.classes.module_chain import base_class_of, class_of_chain, class_of_value_head
 from headscope.model.classes.proposals import shapes_of_class
 from headscope.model.classes.reduced_config import DEPTHS, shallow_config
 from headscope.model.classes.remote_code import class_of_own_code, load_remote_classes, models_in_auto_map
-from headscope.model.classes.token_rows import class_with_rows
+from headscope.model.classes.token_rows import class_with_answers, class_with_rows
 from headscope.model.quiet import quiet
 from headscope.upstream.imports import fault_of_import
 from headscope.upstream.transformers import config_classes, text_config_of
@@ -50,7 +50,7 @@ class ModelRequest:
     `code` is where the repository's own code may be run from; None where it may not. `rows` are the tokens whose logits
     are the scores, with their texts where these are known. `keys` are the tensors of the checkpoint, which may say
     what a class that Transformers doesn't have was for. `chain` are the modules of sentence-transformers that make the
-    result.
+    result, `head` is the one that another library put on the model.
     """
 
     num_labels: int | None = None
@@ -61,15 +61,16 @@ class ModelRequest:
     rows: tuple[TokenRow, ...] = ()
     keys: tuple[str, ...] = ()
     chain: SentencePipeline | None = None
+    head: ScoreHead | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The class to build, its task, and the configuration to build it with; `notes` are sentences on the choice.
 
-    `rows` are the tokens whose logits are the scores, where the class is a language model's; `chain` are the modules
-    of sentence-transformers, where the class is made of them. `adapter` is the configuration of the adapter through
-    which PEFT calls the model; empty without one.
+    `rows` are the tokens whose logits are the scores, where the class is a language model's. Where the class is made of
+    them, `chain` are the modules of sentence-transformers, and `head` is that of another library. `adapter` is the
+    configuration of the adapter through which PEFT calls the model; empty without one.
     """
 
     cls: type[PreTrainedModel]
@@ -79,6 +80,12 @@ class Choice:
     rows: tuple[TokenRow, ...] = ()
     chain: SentencePipeline | None = None
     adapter: Mapping[str, Any] = field(default_factory=dict)
+    head: ScoreHead | None = None
+
+    @property
+    def is_composed(self) -> bool:
+        """Whether headscope made the class, of a base model and what another library puts after it."""
+        return self.chain is not None or self.head is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,8 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
         return _by_tokens(config, model_type, wish)
     if wish.chain is not None:
         return _by_chain(config, model_type, wish, wish.chain)
+    if wish.head is not None and _class_of_architectures(config, model_type) is None:
+        return _by_score_head(config, model_type, wish, wish.head)
     named = wish.model_class and (mapped_name(wish.model_class, model_type) or wish.model_class)
     head_class = _named_class(named, task) if named else _class_of(config, model_type, task, wish.keys)
     cls = _class_object(head_class.name)
@@ -165,6 +174,28 @@ def _by_chain(config: dict[str, Any], model_type: str, wish: ModelRequest, chain
     own = wish if is_named or not count else replace(wish, num_labels=count)
     built = _configured(source.config_class, source.values, own)
     return Choice(class_of_chain(base, chain), Task.SEQUENCE_CLASSIFICATION, built, source.notes, chain=chain)
+
+
+def _by_score_head(config: dict[str, Any], model_type: str, wish: ModelRequest, head: ScoreHead) -> Choice:
+    """A family's model with a head of another library: values for each token, or the rows of a few answers."""
+    rows_of = language_model_of(model_type) if head.name in ("lm_head", "embed_out") else None
+    if rows_of is not None:
+        cls = class_with_answers(_class_object(rows_of), head)
+        note = (
+            f"{head.name} has {head.scores} rows, those of as many answers: it scores each token, and the answer to a "
+            "text is read at its last"
+        )
+    else:
+        cls = class_of_value_head(base_class_of(model_type, is_encoder_decoder=False), head)
+        note = (
+            f"the scores are those of {head.name}, one for each token; a reward is the score of the last token that is "
+            "not padding"
+        )
+    source = _config_source(cls, model_type, config)
+    names = source.values.get("id2label")
+    is_named = wish.labels or (isinstance(names, dict) and len(names) == head.scores)
+    built = _configured(source.config_class, source.values, wish if is_named else replace(wish, num_labels=head.scores))
+    return Choice(cls, Task.TOKEN_CLASSIFICATION, built, (note, *source.notes), head=head)
 
 
 def _check_labels(wish: ModelRequest) -> None:

@@ -1,4 +1,4 @@
-"""A base model with the modules that sentence-transformers puts after it, as one class: the chain is the head."""
+"""A base model with what another library puts after it, as one class: the modules of a chain, or a value head."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,10 +10,10 @@ import transformers
 from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
 from headscope.errors import Unsupported
-from headscope.facts import SentenceModule, SentencePipeline
+from headscope.facts import ScoreHead, SentenceModule, SentencePipeline
 from headscope.upstream.transformers import classes_by_type
 
 _Features = dict[str, torch.Tensor]
@@ -41,27 +41,63 @@ def class_of_chain(base: type[PreTrainedModel], pipeline: SentencePipeline) -> t
     It holds the base model under the prefix of its family, and each module under the name of its folder. The arithmetic
     is that of sentence-transformers without its code; a module that headscope doesn't know raises Unsupported.
     """
-    parent: Any = next(cls for cls in base.__mro__[1:] if issubclass(cls, PreTrainedModel))
-    prefix = base.base_model_prefix or "model"
     first, *after = pipeline.chain
 
-    def __init__(self: Any, config: Any) -> None:
-        parent.__init__(self, config)
-        setattr(self, prefix, base(config))
+    def add_modules(model: nn.Module) -> None:
         for part in after:
-            self.add_module(child_name(part), (_Unknown if part.unknown else _MODULES[part.name])(part))
-        self.post_init()
+            model.add_module(child_name(part), (_Unknown if part.unknown else _MODULES[part.name])(part))
 
-    def forward(self: Any, *args: Any, **options: Any) -> SequenceClassifierOutput:
-        given = dict(zip(names, args, strict=False)) | options
-        hidden = getattr(getattr(self, prefix)(**given, return_dict=True), first.reads)
-        mask = given.get("attention_mask")
+    def score(self: Any, output: Any, mask: torch.Tensor | None) -> SequenceClassifierOutput:
+        hidden = getattr(output, first.reads)
         if mask is None or mask.shape[-1] != hidden.shape[1]:
             mask = torch.ones(hidden.shape[:-1], dtype=torch.int64, device=hidden.device)
         features: _Features = {first.writes: hidden, "attention_mask": mask}
         for part in after:
             features = getattr(self, child_name(part))(features)
         return SequenceClassifierOutput(logits=features["scores" if pipeline.score_count else "sentence_embedding"])
+
+    return _class_on(base, pipeline.chain_class, add_modules, score)
+
+
+def class_of_value_head(base: type[PreTrainedModel], head: ScoreHead) -> type[PreTrainedModel]:
+    """A class whose forward gives the scores of a linear value head, as `logits` [texts, tokens, scores].
+
+    TRL, LlamaFactory and OpenRLHF put it on the last hidden states.
+    """
+    path = head.weight.removesuffix(".weight")
+
+    def add_modules(model: nn.Module) -> None:
+        *parents, last = path.split(".")
+        for name in parents:
+            model.add_module(name, nn.Module())
+            model = model.get_submodule(name)
+        model.add_module(last, nn.Linear(head.input_size or 0, head.scores, bias=head.has_bias))
+
+    def score(self: Any, output: Any, mask: torch.Tensor | None) -> TokenClassifierOutput:
+        return TokenClassifierOutput(logits=self.get_submodule(path)(output.last_hidden_state))
+
+    return _class_on(base, f"{base.__name__}WithValueHead", add_modules, score)
+
+
+def _class_on(
+    base: type[PreTrainedModel], name: str, add_modules: Callable[[nn.Module], None], score: Callable[..., Any]
+) -> type[PreTrainedModel]:
+    """A class that holds a base model under the prefix of its family and more modules beside it.
+
+    Its forward takes the inputs of the base model, whose output and mask `score` gets.
+    """
+    parent: Any = next(cls for cls in base.__mro__[1:] if issubclass(cls, PreTrainedModel))
+    prefix = base.base_model_prefix or "model"
+
+    def __init__(self: Any, config: Any) -> None:
+        parent.__init__(self, config)
+        setattr(self, prefix, base(config))
+        add_modules(self)
+        self.post_init()
+
+    def forward(self: Any, *args: Any, **options: Any) -> Any:
+        given = dict(zip(names, args, strict=False)) | options
+        return score(self, getattr(self, prefix)(**given, return_dict=True), given.get("attention_mask"))
 
     taken = [item for item in signature(base.forward).parameters.values() if item.kind is not Parameter.VAR_KEYWORD]
     names = [item.name for item in taken[1:]]
@@ -75,7 +111,7 @@ def class_of_chain(base: type[PreTrainedModel], pipeline: SentencePipeline) -> t
         "base_model_prefix": prefix,
         "_keys_to_ignore_on_load_unexpected": ignored,
     }
-    return type(pipeline.chain_class, (parent,), own)
+    return type(name, (parent,), own)
 
 
 def child_name(part: SentenceModule) -> str:

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from inspect import Parameter, Signature, signature
 from typing import Any
 
+from torch import nn
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
 from headscope.errors import UsageError
+from headscope.facts import ScoreHead
 from headscope.model.classes.reduced_config import with_vocabulary
 
 _BESIDE = ("labels", "logits_to_keep", "num_logits_to_keep")
@@ -25,14 +27,38 @@ def class_with_rows(cls: type[PreTrainedModel], rows: tuple[int, ...]) -> type[P
         logits = cls.forward(self, *args, **options).logits[:, -1]
         return SequenceClassifierOutput(logits=logits[:, list(rows)])
 
+    return _with_forward(cls, forward)
+
+
+def _with_forward(cls: type[PreTrainedModel], forward: Any) -> type[PreTrainedModel]:
+    """The class with a forward that takes the same inputs, but for labels and the choice of positions."""
     given = [
         item
         for item in signature(cls.forward).parameters.values()
         if item.name not in _BESIDE and item.kind is not Parameter.VAR_KEYWORD
     ]
-    forward.__signature__ = Signature(given)  # type: ignore[attr-defined]  # what inspect.signature looks for
+    forward.__signature__ = Signature(given)
     own = {"forward": forward, "__module__": cls.__module__, "__doc__": cls.__doc__, _WHOLE: cls}
     return type(cls.__name__, (cls,), own)
+
+
+def class_with_answers(cls: type[PreTrainedModel], head: ScoreHead) -> type[PreTrainedModel]:
+    """A language model's class whose output layer was cut to the rows of a few answers; it scores each token.
+
+    The arithmetic before and after that layer is the family's own.
+    """
+
+    def __init__(self: Any, config: Any) -> None:
+        cls.__init__(self, config)
+        setattr(self, head.name, nn.Linear(head.input_size or 0, head.scores, bias=head.has_bias))
+
+    own = {"__init__": __init__, "__module__": cls.__module__, "__doc__": cls.__doc__, "_tied_weights_keys": {}}
+    cut: Any = type(cls.__name__, (cls,), own)
+
+    def forward(self: PreTrainedModel, *args: Any, **options: Any) -> TokenClassifierOutput:
+        return TokenClassifierOutput(logits=cut.__mro__[1].forward(self, *args, **options).logits)
+
+    return _with_forward(cut, forward)
 
 
 _WHOLE = "headscope_whole_class"

@@ -48,7 +48,7 @@ from headscope.upstream.peft import (
     virtual_tokens_in,
 )
 from headscope.upstream.torch import on_meta
-from headscope.upstream.transformers import model_of_named_class, text_config_of
+from headscope.upstream.transformers import model_of_named_class
 
 _TASKS = {
     "SEQ_CLS": Task.SEQUENCE_CLASSIFICATION,
@@ -332,13 +332,6 @@ def words_in_adapter(adapter: CheckpointManifest, model: Any) -> int | None:
     rows, width = table.weight.shape
     counts = {item.shape[0] for item in adapter.tensors if ending.search(item.key) and item.shape[1:] == (width,)}
     return counts.pop() if len(counts) == 1 and counts != {rows} else None
-
-
-def with_vocabulary(choice: Choice, words: int) -> Choice:
-    """The choice with word embeddings of so many tokens."""
-    config = deepcopy(choice.config)
-    text_config_of(config).vocab_size = words
-    return replace(choice, config=config)
 
 
 def adapter_facts(

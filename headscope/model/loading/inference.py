@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError, first_line
@@ -61,6 +62,7 @@ def load_model(
             )
             if choice.chain is not None:
                 _fill_chain(loaded, choice.chain, place)
+            fill_head(loaded, choice, place)
         model: PreTrainedModel = loaded.to(device).train(False)
         return model
     except HeadscopeError:
@@ -75,19 +77,27 @@ def load_model(
 
 def _fill_chain(model: PreTrainedModel, chain: SentencePipeline, place: Location) -> None:
     """Loads the modules of a chain from their own files, as strictly as sentence-transformers does."""
-    from safetensors.torch import load_file
-    from transformers.utils.hub import cached_file
-
     for part in chain.chain[1:]:
         module = model.get_submodule(child_name(part))
         if not module.state_dict():
             continue
-        found: Any = cached_file(
-            place.reference, f"{part.folder}/{part.file or 'model.safetensors'}", **place.keywords()
-        )
-        is_safe = str(found).endswith(".safetensors")
-        state = load_file(found) if is_safe else torch.load(found, map_location="cpu", weights_only=True)
-        module.load_state_dict(state)
+        module.load_state_dict(_state_in(f"{part.folder}/{part.file or 'model.safetensors'}", place))
+
+
+def fill_head(model: nn.Module, choice: Choice, place: Location) -> None:
+    """Loads a value head from a separate file, if it has one there: beside the weights, or beside an adapter."""
+    if choice.head is not None and choice.head.file and (Path(place.reference) / choice.head.file).is_file():
+        model.load_state_dict(_state_in(choice.head.file, place), strict=False)
+
+
+def _state_in(name: str, place: Location) -> dict[str, torch.Tensor]:
+    """The tensors of a weight file of a checkpoint, by their names."""
+    from safetensors.torch import load_file
+    from transformers.utils.hub import cached_file
+
+    found: Any = cached_file(place.reference, name, **place.keywords())
+    is_safe = str(found).endswith(".safetensors")
+    return load_file(found) if is_safe else torch.load(found, map_location="cpu", weights_only=True)
 
 
 def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:

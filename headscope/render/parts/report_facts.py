@@ -372,12 +372,19 @@ def _classifier_of(pipeline: SentencePipeline, report: Report) -> str:
 
 
 def score_head_facts(report: Report) -> FactLines:
-    """Heads of other libraries that the class that is shown does not load."""
+    """Heads of other libraries, whether or not the class that is shown loads them."""
+    unused = set(report.weights.unused)
     for head in report.checkpoint.score_heads:
         line = (
             f"{head.name}: {counted(len(head.tensors), 'tensor')}, {counted(head.scores, 'score')} from {head.weight}"
         )
+        if unused.isdisjoint(head.tensors):
+            line = f"{line}; it is the head that is shown. {_READ_OF.get(head.name, _READ_OF_VALUES)}"
         yield "other head", label(line, STRONG)
+
+
+_READ_OF_VALUES = "A reward is its score at the last token that is not padding."
+_READ_OF = dict.fromkeys(("lm_head", "embed_out"), "Its rows are those of the answers.")
 
 
 def _of_pickle(head: PickledHead | None) -> str:

@@ -13,6 +13,7 @@ import headscope
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import PoolingKind
 from headscope.facts.results.check import Verdict
+from headscope.facts.results.report import LoadVerdict
 from tests.scorers import WORDS, save_language_model, save_tokenizer
 
 H = 16
@@ -230,6 +231,17 @@ def test_a_value_head_gives_one_score_for_each_token(tmp_path: Path) -> None:
     wrapped = headscope.inspect(nn.DataParallel(model))
     assert wrapped.model.wrappers == ("DataParallel",)
     assert wrapped.head == report.head
+
+
+def test_a_saved_value_head_gives_what_trl_computes(tmp_path: Path) -> None:
+    model = value_model(tmp_path / "plain")
+    model.save_pretrained(tmp_path / "saved")
+    tokenizer = save_tokenizer(tmp_path / "saved")
+    assert headscope.inspect(tmp_path / "saved").verdict is LoadVerdict.COMPLETE
+    shown = headscope.forward(tmp_path / "saved", device="cpu", text=["w1 w3 w5"])
+    with torch.no_grad():
+        value = model(**tokenizer(["w1 w3 w5"], return_tensors="pt"))[2]
+    assert torch.allclose(torch.tensor(shown.logits).squeeze(-1), value, atol=1e-5)
 
 
 def lightning_modules(classifier: str, base: str) -> dict[str, Any]:

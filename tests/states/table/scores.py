@@ -96,7 +96,7 @@ def _headed(name: str, heads: dict[str, tuple[int, ...]], family: str) -> None:
     @entry(
         f"{family} with {name}",
         "HS406",
-        f"the weights of {name} in model.safetensors, as TRL wrote them",
+        f"a {name} of two layers in model.safetensors, as custom code writes it",
         exits=(0, 1),
         rules=(),
         findings=("HS406",),
@@ -110,8 +110,8 @@ def _headed(name: str, heads: dict[str, tuple[int, ...]], family: str) -> None:
         return Made()
 
 
-_headed("v_head", {"v_head.summary.weight": (1, 16), "v_head.summary.bias": (1,)}, "Qwen3")
-_headed("value_head", {"value_head.weight": (1, 16)}, "Llama")
+_headed("v_head", {"v_head.0.weight": (8, 16), "v_head.2.weight": (1, 8), "v_head.2.bias": (1,)}, "Qwen3")
+_headed("value_head", {"value_head.0.weight": (8, 16), "value_head.2.weight": (1, 8)}, "Llama")
 _headed("reward_head", {"reward_head.0.weight": (8, 16), "reward_head.2.weight": (1, 8)}, "Gemma")
 
 
