@@ -49,7 +49,8 @@ def main(arguments: list[str]) -> int:
         return 0
     with ZipFile(PLACE) as whole:
         kept = {name: json.loads(whole.read(name)) for name in whole.namelist()}
-    differ = [name for name in sorted({*members, *kept}) if members.get(name) != kept.get(name)]
+    made = json.loads(json.dumps(members))  # tuples are lists there
+    differ = [name for name in sorted({*made, *kept}) if made.get(name) != kept.get(name)]
     print("\n".join(f"{name} differs" for name in differ))
     return int(bool(differ))
 

@@ -15,7 +15,7 @@ from headscope.checkpoints.foreign.libraries import refuse_model_type
 from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
 from headscope.checkpoints.reading import read_manifest
 from headscope.checkpoints.saved import Saved, SavedPart, read_save
-from headscope.checkpoints.score_heads import VALUE_HEAD_FILES, score_heads_of
+from headscope.checkpoints.score_heads import VALUE_HEAD_FILES, labels_notice, score_heads_of
 from headscope.checkpoints.snapshot import bundled_snapshots, snapshot_text, write_snapshot
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "files_beside",
     "is_of_timm",
     "is_timm_wrapper",
+    "labels_notice",
     "open_sidecar",
     "path_in",
     "read_manifest",

@@ -1,11 +1,15 @@
-"""Heads that other libraries save beside a model of Transformers: value heads, reward heads, those of adapters."""
+"""What other libraries save beside a model of Transformers: value and reward heads, those of adapters, class names."""
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from headscope.checkpoints.checkpoint_files import FileReader
 from headscope.checkpoints.foreign.adapter_hub import heads_in_config
+from headscope.checkpoints.formats.config_file import parse_object
+from headscope.errors import HeadscopeError
+from headscope.facts.counting import list_of
 from headscope.facts.stored.checkpoint import ScoreHead, TensorHeader
 from headscope.facts.stored.weights import layer_numbers
 
@@ -32,6 +36,33 @@ def score_heads_of(tensors: Iterable[TensorHeader], config: Mapping[str, Any] | 
             found.setdefault(name, []).append(tensor)
     heads = (_head(name, tuple(held)) for name, held in found.items())
     return tuple(head for head in heads if head is not None)
+
+
+_SETTINGS = "model_args.json"
+
+
+def labels_notice(files: FileReader, config: Mapping[str, Any]) -> str:
+    """The classes that simpletransformers names in its own file and config.json doesn't; "" where there are none."""
+    if not files.has(_SETTINGS):
+        return ""
+    try:
+        names = parse_object(files.storage.read_text(_SETTINGS), _SETTINGS).get("labels_list")
+    except HeadscopeError:
+        return ""
+    own = config.get("id2label")
+    known = list(own.values()) if isinstance(own, dict) else []
+    if not isinstance(names, list) or not all(isinstance(item, str) for item in names):
+        return ""
+    if names in (known, [f"LABEL_{at}" for at in range(len(names))]):
+        return ""
+    shown = ",".join(names) if len(names) <= _FEW else "NAMES"
+    return (
+        f"{_SETTINGS} (simpletransformers) names the classes {list_of(names, _FEW)}, and config.json, which "
+        f"Transformers reads, doesn't: `headscope edit FOLDER -o DIR --labels {shown}`"
+    )
+
+
+_FEW = 6
 
 
 def _own_head(key: str, names: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource
 from headscope.checkpoints.formats.config_file import parse_list, parse_object
 from headscope.checkpoints.formats.pickle.scikit_pickle import read_pickled_head
 from headscope.errors import Malformed, NotFound, Unsupported
+from headscope.facts.counting import few_of, list_of
 from headscope.facts.stored.checkpoint import Shapes, TensorHeader
 from headscope.facts.stored.location import is_path_inside
 from headscope.facts.stored.sentence import ModuleTensor, PickledHead, SentenceModule, SentencePipeline
@@ -23,6 +24,7 @@ _LENGTHS = (
 """Where the library finds the length at which it cuts texts: the first wins."""
 _SAME_SIZE = {"Normalize", "Dropout"}
 _SETFIT = "config_setfit.json"
+_FEW = 6
 _SETFIT_HEAD = "model_head.pkl"
 _MOST_MODULES = 50
 _LONGEST = 10**9
@@ -72,8 +74,25 @@ def _head(files: FileStorage, names: set[str]) -> PickledHead | None:
     except (Malformed, NotFound, Unsupported) as err:
         return PickledHead("", reason=err.message)
     labels = settings.get("labels")
-    named = isinstance(labels, list) and labels and all(isinstance(item, str) for item in labels)
-    return replace(head, labels=tuple(labels)) if named and isinstance(labels, list) else head
+    is_named = isinstance(labels, list) and labels and all(isinstance(item, str) for item in labels)
+    return _with_class_names(head, labels) if is_named and isinstance(labels, list) else head
+
+
+def _with_class_names(head: PickledHead, names: list[str]) -> PickledHead:
+    """The classifier with its classes as SetFit calls them: a number is a place in `names`, a text is the class."""
+    own, fault = head.labels or tuple(map(str, range(len(names)))), ""
+    if not all(item.isdecimal() for item in own):
+        if own != tuple(names):
+            fault = (
+                f"{_SETFIT} lists {list_of(names, _FEW)}, and the classifier scores {list_of(own, _FEW)}, in this order"
+            )
+        return replace(head, fault=fault)
+    known = {item: names[int(item)] for item in own if int(item) < len(names)}
+    if own != tuple(map(str, range(min(len(own), len(names))))):
+        fault = (
+            f"the classifier predicts {few_of(own)}, and {_SETFIT} names {len(names)} labels by their places, from 0"
+        )
+    return replace(head, labels=tuple(known.get(item, item) for item in own), fault=fault)
 
 
 class _Once:

@@ -111,7 +111,21 @@ def _naming(subject: Subject) -> str:
 
 @rule("HS203", "label-maps", "The label maps contradict each other")
 def label_maps(this: Rule, subject: Subject) -> Findings:
-    """id2label has gaps or repeated names, or label2id is not its inverse."""
+    """id2label has gaps or repeated names, or label2id is not its inverse; SetFit's names are in another order."""
+    pipeline = subject.report.checkpoint.sentence_transformers
+    if pipeline is not None and pipeline.head is not None and pipeline.head.fault:
+        yield this.find(
+            severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            f"In this SetFit model, {pipeline.head.fault}.",
+            "Name the scores by model.model_head.classes_, and set model.labels to that order before you save it.",
+        )
+    if subject.config.ids_as_text:
+        yield this.find(
+            Severity.WARNING,
+            f"In {_config_name(subject)} label2id gives {few_of(subject.config.ids_as_text)} a text as id, where "
+            "training code needs a number.",
+            "Write the ids in label2id as numbers.",
+        )
     faults = faults_of_label_maps(subject.config)
     if faults and subject.report.model.task not in WITHOUT_CLASSES:
         yield this.find(

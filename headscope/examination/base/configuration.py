@@ -132,10 +132,16 @@ def config_facts(config: dict[str, Any]) -> ConfigFacts:
         num_labels=count if type(count) is int else None,
         id2label=_pairs(config.get("id2label")),
         label2id=_pairs(config.get("label2id")),
+        ids_as_text=_names_of_text(config.get("label2id")),
         problem_type=problem if isinstance(problem, str | None) else json.dumps(problem),
         has_auto_map=isinstance(config.get("auto_map"), dict),
         is_decoder=config.get("is_decoder") is True,
     )
+
+
+def _names_of_text(value: Any) -> tuple[str, ...]:
+    """The names whose id is a text, such as "0"."""
+    return tuple(str(name) for name, item in value.items() if isinstance(item, str)) if isinstance(value, dict) else ()
 
 
 def _pairs(value: Any) -> tuple[tuple[str, str], ...]:

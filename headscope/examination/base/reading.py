@@ -53,7 +53,7 @@ def read_checkpoint(
         raise with_proposals(err) from err
     except (NotFound, Offline, NetworkError) as err:
         raise with_nearest_class(err, request.reference) from err
-    whole = _with_edit(request, _with_value_head(request, _with_extra_files(request, manifest)))
+    whole = _with_notices(request, _with_value_head(request, _with_extra_files(request, manifest)))
     return _with_chain(request, whole) if joins_chain else whole
 
 
@@ -101,15 +101,15 @@ def _with_chain(request: Request, manifest: CheckpointManifest) -> CheckpointMan
     return replace(manifest, tensors=(*manifest.tensors, *more), files=(*manifest.files, *files))
 
 
-def _with_edit(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
-    """The manifest of a folder with a notice of its edit, if headscope edited it."""
+def _with_notices(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
+    """The manifest of a folder with notices: headscope edited it, or another file names its classes."""
     if manifest.kind is not CheckpointKind.LOCAL or not Path(request.reference).is_dir():
         return manifest
-    from headscope.checkpoints import edit_notice, open_sidecar
+    from headscope.checkpoints import edit_notice, labels_notice, open_sidecar
 
     files = open_sidecar(request.location)
-    notice = edit_notice(files, manifest) if files is not None else ""
-    return replace(manifest, notices=(*manifest.notices, notice)) if notice else manifest
+    found = (edit_notice(files, manifest), labels_notice(files, manifest.config)) if files is not None else ()
+    return replace(manifest, notices=(*manifest.notices, *filter(None, found)))
 
 
 def _with_extra_files(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:

@@ -58,14 +58,14 @@ def _observe_rows(seen: LiveModel, called: Any, rows: Sequence[Mapping[str, Any]
     subject = RunSubject(
         called, seen.task, noun, rows, [noun] * len(rows), lambda some: some[0], has_batches=False,
         problem_type=getattr(seen.unwrapped.module.config, "problem_type", None),
-        changed=partial(_with_other_words, rows, seen.unwrapped.module.config),
+        changed=partial(_with_other_words, rows, seen.unwrapped.module),
     )  # fmt: skip
     with in_eval_mode(called), OwnRandomness():
         return replace(observe(subject), in_train_mode=was_training)
 
 
 def _with_other_words(
-    rows: Sequence[Mapping[str, Any]], config: Any, row: Mapping[str, Any], turn: int = 0
+    rows: Sequence[Mapping[str, Any]], module: Any, row: Mapping[str, Any], turn: int = 0
 ) -> Mapping[str, Any] | None:
     """A row with other token IDs between its first and its last ordinary ones; None for other inputs.
 
@@ -73,18 +73,19 @@ def _with_other_words(
     """
     import torch
 
+    from headscope.trace.batch.inputs import token_count
     from headscope.upstream.transformers import text_config_of
 
     ids, mask = row.get("input_ids"), row.get("attention_mask")
     if not isinstance(ids, torch.Tensor) or ids.dim() != 2:
         return None
-    special = {value for name, value in vars(text_config_of(config)).items() if name.endswith("_token_id")}
+    special = {value for name, value in vars(text_config_of(module.config)).items() if name.endswith("_token_id")}
     own = ids[0].tolist()
     kept = [True] * len(own) if mask is None else mask[0].bool().tolist()
     ordinary = [at for at, token in enumerate(own) if kept[at] and token not in special]
     others = sorted({token for other in rows for token in other["input_ids"].flatten().tolist()} - {*own, *special})
-    size = getattr(text_config_of(config), "vocab_size", None)
-    if turn and others and isinstance(size, int):
+    size = token_count(module) if turn and others else None
+    if size is not None:
         others = [token for token in range(size) if token not in special]
     return replace_middle(row, ordinary, others, turn, step=max(len(others) // _SPREAD, 1))
 

@@ -35,7 +35,8 @@ _OTHERS = {
     "error note | error": "HS101",
     "note | error warning": "HS102 HS502 HS526",
     "note | error warning note": "HS401",
-    "warning | error": "HS111 HS112 HS203 HS523 HS524 HS529 HS901 HS903",
+    "warning | error warning": "HS203",
+    "warning | error": "HS111 HS112 HS523 HS524 HS529 HS901 HS903",
     "warning note | error warning": "HS103",
     "error note | error note": "HS104 HS304 HS715",
     "note | note": "HS007 HS011 HS105 HS110 HS309",
@@ -75,7 +76,8 @@ class Verdict(StrEnum):
 class ConfigFacts:
     """What `config.json` itself says, before Transformers fills in defaults; None and () where it says nothing.
 
-    `id2label` and `label2id` keep their entries as written: pairs of key and value as text.
+    `id2label` and `label2id` keep their entries as written: pairs of key and value as text. `ids_as_text` are the names
+    to which `label2id` gives a text instead of a number.
     """
 
     num_labels: int | None = None
@@ -84,6 +86,7 @@ class ConfigFacts:
     problem_type: str | None = None
     has_auto_map: bool = False
     is_decoder: bool = False
+    ids_as_text: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

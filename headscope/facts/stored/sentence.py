@@ -62,7 +62,7 @@ class PickledHead:
     class_name: str
     """The class of the classifier, such as `LogisticRegression`; empty where it could not be read."""
     labels: tuple[str, ...] = ()
-    """The classes; empty where neither the pickle nor `config_setfit.json` names them."""
+    """The classes in the order of its scores; empty where neither the pickle nor `config_setfit.json` names them."""
     shape: tuple[int, ...] = ()
     """The shape of its weights as stored: scores x features; one score for two classes."""
     dtype: str = ""
@@ -73,6 +73,8 @@ class PickledHead:
     """What saved it."""
     reason: str = ""
     """Why more is not known; otherwise empty."""
+    fault: str = ""
+    """How `config_setfit.json` and the classifier contradict each other on the classes; empty where they don't."""
 
 
 @dataclass(frozen=True, slots=True)

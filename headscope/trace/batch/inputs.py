@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.facts import Task
@@ -48,7 +49,7 @@ Maker = Callable[[PreTrainedModel, Sizes, tuple[ProbeRow, ...], Task], Any]
 def _token_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     """Ordinary tokens with padding, an `<eos>`, and, for pairs of texts, the three separators that some count."""
     config = text_config_of(model.config)
-    ordinary = _ordinary_ids(config)
+    ordinary = _ordinary_ids(config, token_count(model) or 100)
     pad, eos, sep = (_special(config, f"{name}_token_id") for name in ("pad", "eos", "sep"))
     separators = sep is not None and task in (Task.QUESTION_ANSWERING, Task.MULTIPLE_CHOICE)
 
@@ -74,12 +75,23 @@ def _special(config: Any, name: str) -> int | None:
     return value if known else None
 
 
-def _ordinary_ids(config: Any) -> Callable[[int, int], int]:
+def token_count(model: PreTrainedModel) -> int | None:
+    """How many tokens a model has: what its configuration says, or else the rows of its embedding."""
+    size = getattr(text_config_of(model.config), "vocab_size", None)
+    if isinstance(size, int) and size:
+        return size
+    try:
+        table: Any = model.get_input_embeddings()
+    except Exception:  # whatever a class of somebody raises
+        table = next((module for module in model.modules() if isinstance(module, nn.Embedding)), None)
+    return table.num_embeddings if isinstance(table, nn.Embedding) else None
+
+
+def _ordinary_ids(config: Any, size: int) -> Callable[[int, int], int]:
     """Row and position to a token id that is none of the special ones.
 
     The ids neither rise nor fall along a row, and the largest stands elsewhere in each: CLIP looks for the largest.
     """
-    size = getattr(config, "vocab_size", None) or 100
     names = [name for name in vars(config) if name.endswith("_token_id")]
     # An ordinary token must not be one that a head looks for: a second `<eos>` would move the position that is read.
     special = {_special(config, name) for name in names} | {size - 1}  # the last is lent to models without a pad token

@@ -292,3 +292,28 @@ def test_a_model_that_is_loaded_is_not_told_that_loading_raises(tmp_path: Path) 
     (note,) = [item for item in report.notes if item.startswith("shapes differ")]
     assert "from_pretrained" not in note
     assert any("from_pretrained raises" in item for item in headscope.inspect(str(tmp_path), num_labels=5).notes)
+
+
+@pytest.mark.parametrize("words", [7, 60, 500])
+@pytest.mark.parametrize("names_embedding", [True, False])
+def test_a_class_without_a_vocabulary_in_its_configuration(words: int, *, names_embedding: bool) -> None:
+    class Config(transformers.PreTrainedConfig):
+        model_type = "own"
+
+    class Own(transformers.PreTrainedModel):
+        config_class = Config
+
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.table = nn.Embedding(words, 12)
+            self.classifier = nn.Linear(12, config.num_labels)
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Any:
+            hidden = self.table(input_ids).mean(1)
+            return transformers.modeling_outputs.SequenceClassifierOutput(logits=self.classifier(hidden))
+
+    if names_embedding:
+        Own.get_input_embeddings = lambda self: self.table  # type: ignore[method-assign]
+    model = Own(Config(num_labels=3)).eval()
+    report = headscope.inspect(model)
+    assert report.head is not None and report.head.formula == "logits = classifier(mean(h))"

@@ -96,6 +96,7 @@ def test_ids_that_are_not_the_rows_are_found(ids: tuple[str, str]) -> None:
 def test_a_map_that_is_not_there_contradicts_nothing() -> None:
     assert severities("HS203", config=ConfigFacts(None, (), (("a", "0"),))) == SILENT
     assert severities("HS203", config=ConfigFacts(None, NAMED, ())) == SILENT
+    assert severities("HS203", config=ConfigFacts(None, NAMED, (), ids_as_text=("a",))) == ([WARNING], [WARNING])
 
 
 def test_problem_types_that_cannot_be_meant() -> None:
