@@ -141,7 +141,7 @@ def _check_layer(layer: int, config: Mapping[str, Any]) -> None:
     """Raises UsageError for a layer that the model doesn't have, where its configuration tells."""
     from transformers import CONFIG_MAPPING
 
-    from headscope.model.classes.many_labels import build_config
+    from headscope.model.classes.model_config import build_config
 
     if type(layer) is not int:
         raise UsageError(f"layer {layer!r} is not a whole number", "0 is the embeddings, -1 the last layer")

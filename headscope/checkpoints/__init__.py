@@ -10,6 +10,7 @@ from headscope.checkpoints.checkpoint_files import (
 )
 from headscope.checkpoints.contents.tokenizer_file import TokenIds, read_token_ids, read_vocabulary
 from headscope.checkpoints.contents.weights import with_weight_file
+from headscope.checkpoints.decision import read_decision_head
 from headscope.checkpoints.edit_record import EDIT_RECORD, digests_of, edit_notice
 from headscope.checkpoints.foreign.libraries import refuse_model_type
 from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
@@ -35,6 +36,7 @@ __all__ = [
     "labels_notice",
     "open_sidecar",
     "path_in",
+    "read_decision_head",
     "read_manifest",
     "read_save",
     "read_token_ids",

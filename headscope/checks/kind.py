@@ -1,6 +1,7 @@
 """Rules on what the checkpoint is: its kind, its state, its number format, its code."""
 
 from headscope.checks.rule import (
+    HOW_TO_GIVE_CODE,
     Findings,
     NotKnown,
     Rule,
@@ -79,6 +80,23 @@ def _other_task(this: Rule, subject: Subject) -> Findings:
     )
 
 
+@rule("HS113", "own-class", "The saved class is not one of Transformers")
+def own_class(this: Rule, subject: Subject) -> Findings:
+    """A class in `architectures` that Transformers lacks: what it computes is known from its code alone."""
+    model = subject.report.model
+    if not model.is_saved_by_own_code:
+        return
+    what = (
+        f"config.json names {model.saved_class}, a class that Transformers doesn't have; it is loaded as "
+        f"{model.class_name}"
+    )
+    if subject.profile is Profile.INFERENCE:
+        raise NotKnown(
+            f"{what}, and what {model.saved_class} computes is in its code. {HOW_TO_GIVE_CODE}", Severity.ERROR
+        )
+    yield this.find(Severity.NOTE, f"{what}.", HOW_TO_GIVE_CODE)
+
+
 @rule("HS402", "head-dtype", "The head's dtype is unsuitable for training")
 def head_dtype(this: Rule, subject: Subject) -> Findings:
     """Weights of the head in half precision (training) or in no floating point that a layer computes in."""
@@ -140,6 +158,18 @@ def other_head(this: Rule, subject: Subject) -> Findings:
             f"{head.weight}), but {subject.report.model.class_name} does not load it.",
             "Load the checkpoint with the library that saved it (TRL saves v_head, adapters saves heads.NAME), or copy "
             "these weights into the classifier yourself.",
+        )
+
+
+@rule("HS407", "decision-files", "The files of a decision head contradict each other")
+def decision_files(this: Rule, subject: Subject) -> Findings:
+    """Temperatures and rows that are not those of the types of questions."""
+    decision = subject.report.checkpoint.decision
+    if decision is not None and decision.faults:
+        yield this.find(
+            Severity.ERROR,
+            f"In the files of this decision head {'; '.join(decision.faults)}.",
+            "Give each type of questions its own temperature and rows, as they were calibrated.",
         )
 
 

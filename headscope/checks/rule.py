@@ -160,3 +160,9 @@ def unless_repaired(subject: Subject, names: Iterable[str], otherwise: str) -> s
     lacking = {*repaired.weights.new, *(item.parameter for item in repaired.weights.mismatched)}
     given = not lacking.intersection(names)
     return f"The repair that {' and '.join(repaired.rules)} gives loads its weights." if given else otherwise
+
+
+HOW_TO_GIVE_CODE = (
+    "Give the code of the class that was saved: --model-class FILE.py:CLASS, or --trust-remote-code where config.json "
+    "has an auto_map."
+)

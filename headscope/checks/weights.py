@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from headscope.checks.rule import (
+    HOW_TO_GIVE_CODE,
     Findings,
     NotKnown,
     Rule,
@@ -425,32 +426,9 @@ def unplaced_weights(this: Rule, subject: Subject) -> Findings:
             f"{counted(len(keys), 'tensor')} of the checkpoint {verb(len(keys), 'finds', 'find')} no place in "
             f"{report.model.class_name}: {describe_unplaced(found)}. No class of the family has them, so the model "
             "that was saved may have computed with them, and its scores would be others.",
-            _HOW_TO_GIVE_CODE,
+            HOW_TO_GIVE_CODE,
             keys,
         )
-
-
-_HOW_TO_GIVE_CODE = (
-    "Give the code of the class that was saved: --model-class FILE.py:CLASS, or --trust-remote-code where config.json "
-    "has an auto_map."
-)
-
-
-@rule("HS113", "own-class", "The saved class is not one of Transformers")
-def own_class(this: Rule, subject: Subject) -> Findings:
-    """A class in `architectures` that Transformers lacks: what it computes is known from its code alone."""
-    model = subject.report.model
-    if not model.is_saved_by_own_code:
-        return
-    what = (
-        f"config.json names {model.saved_class}, a class that Transformers doesn't have; it is loaded as "
-        f"{model.class_name}"
-    )
-    if subject.profile is Profile.INFERENCE:
-        raise NotKnown(
-            f"{what}, and what {model.saved_class} computes is in its code. {_HOW_TO_GIVE_CODE}", Severity.ERROR
-        )
-    yield this.find(Severity.NOTE, f"{what}.", _HOW_TO_GIVE_CODE)
 
 
 def _head_tensors(count: int) -> str:

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         CheckpointFacts as CheckpointFacts,
         CheckpointKind as CheckpointKind,
         CheckpointManifest as CheckpointManifest,
+        DecisionHead as DecisionHead,
         Gap as Gap,
         GapTopic as GapTopic,
         ScoreHead as ScoreHead,
@@ -113,8 +114,8 @@ if not TYPE_CHECKING:  # as in headscope.api: a command imports only the facts t
         ),
         "facts.stored.adapter": "AdapterFacts AdapterFault AdapterFaultKind Carried",
         "facts.stored.checkpoint": (
-            "CheckpointFacts CheckpointKind CheckpointManifest Gap GapTopic ScoreHead TensorHeader WeightFile "
-            "WeightsFormat"
+            "CheckpointFacts CheckpointKind CheckpointManifest DecisionHead Gap GapTopic ScoreHead TensorHeader "
+            "WeightFile WeightsFormat"
         ),
         "facts.stored.sentence": "ModuleTensor PickledHead SentenceModule SentencePipeline",
         "facts.stored.states": "CheckpointState Repair StateKind",

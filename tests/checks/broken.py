@@ -265,6 +265,22 @@ def with_dense(family: str, settings: dict[str, Any], shape: tuple[int, ...] = (
     return build
 
 
+def with_decision_head(**heats: float) -> Build:
+    """A language model with a decision head beside it, and temperatures for some types of questions."""
+
+    def build(folder: Path) -> Path:
+        saved("qwen2", of="language_model")(folder)
+        generator = torch.Generator().manual_seed(1)
+        head = {"proj.weight": torch.randn(6, 32, generator=generator), "proj.bias": torch.ones(6)}
+        save_file(head, folder / "head.safetensors")
+        slots = {"num_slots": 6, "ranges": {"noul": [0, 2], "choice": [2, 6]}, "verbalizers": list("abcdef")}
+        (folder / "judge_config.json").write_text(json.dumps({"slots": slots}))
+        (folder / "calibration.json").write_text(json.dumps({"per_kind": heats}))
+        return folder
+
+    return build
+
+
 def with_score_head(family: str, name: str) -> Build:
     """A language model with a head of two layers beside it, between which no file says what is computed."""
     more = {f"{name}.0.weight": torch.ones(8, 32), f"{name}.2.weight": torch.ones(1, 8)}

@@ -14,7 +14,7 @@ from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checks.labeled.labels import faults_of_label_maps
 from headscope.errors import Malformed
 from headscope.examination.base.configuration import config_facts
-from headscope.model.classes.many_labels import build_config, share_labels
+from headscope.model.classes.model_config import build_config, share_labels
 
 FEW, MANY = 20_000, 320_000
 

@@ -162,4 +162,4 @@ def test_a_class_for_an_unknown_task_is_named() -> None:
 def test_a_checkpoint_of_an_unknown_task_is_not_said_to_have_no_class(model: Path) -> None:
     configure(model, model_type="jev", architectures=["JevForDecision"])
     with pytest.raises(Unsupported, match=r"JevForDecision \(AutoModelForDecision\)"):
-        headscope.inspect(str(model))
+        headscope.inspect(str(model), num_labels=3)

@@ -145,6 +145,7 @@ def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
         notices=manifest.notices,
         sentence_transformers=manifest.sentence,
         score_heads=score_heads_of(manifest.tensors, config),
+        decision=manifest.decision,
     )
 
 

@@ -17,6 +17,7 @@ from headscope.examination.base.request import Progress, Request
 from headscope.facts import (
     CheckpointKind,
     CheckpointManifest,
+    DecisionHead,
     ScoreHead,
     SentencePipeline,
     Task,
@@ -53,6 +54,7 @@ def read_checkpoint(
         raise with_proposals(err) from err
     except (NotFound, Offline, NetworkError) as err:
         raise with_nearest_class(err, request.reference) from err
+    manifest = _with_decision(request, manifest)
     whole = _with_notices(request, _with_value_head(request, _with_extra_files(request, manifest)))
     return _with_chain(request, whole) if joins_chain else whole
 
@@ -129,11 +131,32 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest) -> Checkpo
     sidecar = open_sidecar(replace(request.location, revision=manifest.revision, commit=manifest.commit))
     known = {file.name for file in manifest.files}
     others = {name for name in sidecar.names() if name.endswith(".safetensors")} - known if sidecar is not None else ()
-    for name in extra_files_of(model_type, request.model_class) if others else ():
+    named = request.model_class or (_DECISION_CLASS if manifest.decision is not None else None)
+    for name in extra_files_of(model_type, named) if others else ():
         if sidecar is not None and name in others:
             with sidecar.reaching():
                 manifest = with_weight_file(manifest, sidecar.storage, name)
     return manifest
+
+
+_DECISION_CLASS = "JevForDecision"
+
+
+def _with_decision(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
+    """The manifest of a folder with the head of a decision model, if its files say that it is one."""
+    from headscope.checkpoints import open_sidecar, read_decision_head
+
+    if manifest.kind is not CheckpointKind.LOCAL or not Path(request.reference).is_dir():
+        return manifest
+    files = open_sidecar(request.location)
+    found = read_decision_head(files, manifest.config) if files is not None else None
+    return manifest if found is None else replace(manifest, decision=found)
+
+
+def decision_of(request: Request, manifest: CheckpointManifest) -> DecisionHead | None:
+    """The head of a decision model that makes the scores; None where the request wants another."""
+    asked = (request.tokens, request.trust_remote_code, request.model_class, request.task, request.num_labels)
+    return None if any(asked) or request.labels else manifest.decision
 
 
 def _with_value_head(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.assembly import checkpoint_facts
-from headscope.examination.base.reading import chain_of, score_head_of, trusted_code
+from headscope.examination.base.reading import chain_of, decision_of, score_head_of, trusted_code
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.token_rows import tokens_of
 from headscope.examination.base.unseen_settings import without_idle_tensors
@@ -18,6 +19,8 @@ from headscope.facts import CheckpointKind, CheckpointManifest
 from headscope.facts.exports.export import Inventoried, WeightInventory, contents_of
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from headscope.model.classes.model_request import Choice
     from headscope.model.loading.loader import Loaded
 
@@ -34,7 +37,6 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
         holds_head,
         own_class_in,
         with_adapter,
-        words_in_adapter,
     )
     from headscope.model.loading.loader import load_skeleton
 
@@ -44,7 +46,7 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
         loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
     if manifest.adapter is None:
         return choice, loaded
-    words = words_in_adapter(manifest.adapter, loaded.model)
+    words = _words_in_adapter(manifest.adapter, loaded.model)
     if words is not None:
         choice = replace(choice, config=with_vocabulary(choice.config, words))
         loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
@@ -71,6 +73,20 @@ def _sentence_on_adapter(count: int) -> str:
     )
 
 
+def _words_in_adapter(adapter: CheckpointManifest, model: PreTrainedModel) -> int | None:
+    """The rows of the word embeddings that an adapter holds whole, if they are more or fewer than the model's."""
+    from headscope.model.loading.adapters import COPIES
+
+    table: Any = model.get_input_embeddings()
+    path = next((path for path, module in model.named_modules() if module is table), None)
+    if path is None or getattr(table, "weight", None) is None:
+        return None
+    ending = re.compile(rf"(^|\.){re.escape(path)}\.((base_layer|{COPIES})\.)?weight")
+    rows, width = table.weight.shape
+    counts = {item.shape[0] for item in adapter.tensors if ending.search(item.key) and item.shape[1:] == (width,)}
+    return counts.pop() if len(counts) == 1 and counts != {rows} else None
+
+
 def _sentence_on_words(count: int) -> str:
     return (
         f"the adapter holds word embeddings of {count:,} tokens, and its base model has another number: call "
@@ -94,7 +110,8 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     with _telling_contents(manifest):
         keys, chain = tuple(tensor.key for tensor in manifest.tensors), chain_of(request, manifest)
         head = score_head_of(request, manifest) if chain is None and task is None else None
-        wish = ModelRequest(request.num_labels, request.labels, task, named, code, rows, keys, chain, head)
+        decision = decision_of(request, manifest)
+        wish = ModelRequest(request.num_labels, request.labels, task, named, code, rows, keys, chain, head, decision)
         choice = choose(manifest.config, wish)
     if manifest.adapter is None:
         return choice

@@ -81,7 +81,7 @@ def member_of(model_type: str, tensors: int) -> str:
 def _is_plain(request: Request, manifest: CheckpointManifest) -> bool:
     """Whether nothing but the number of classes is wanted, of a checkpoint without anything beside its tensors."""
     asked = (request.task, request.model_class, request.adapter, request.tokens, request.trust_remote_code)
-    beside = (manifest.adapter, manifest.sentence, manifest.repaired, manifest.gaps, manifest.states)
+    beside = (manifest.adapter, manifest.sentence, manifest.decision, manifest.repaired, manifest.gaps, manifest.states)
     is_one_count = not (request.labels and request.num_labels is not None)
     return is_one_count and manifest.kind is not CheckpointKind.ADAPTER and not any((*asked, *beside))
 

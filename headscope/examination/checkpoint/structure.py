@@ -67,7 +67,8 @@ def structure_of(manifest: CheckpointManifest, request: Request, *parts: object)
     # An adapter's report names the base model, and what its headers are compared with.
     own = (request.reference, key_of(manifest)) if manifest.adapter is not None else ()
     repaired = manifest.repaired.tensors if manifest.repaired is not None else ()
-    rest = (manifest.shared, manifest.gaps, manifest.notices, manifest.sentence, manifest.states, repaired)
+    heads = (manifest.sentence, manifest.decision)
+    rest = (manifest.shared, manifest.gaps, manifest.notices, *heads, manifest.states, repaired)
     text = json.dumps(
         [
             versions_key(config),

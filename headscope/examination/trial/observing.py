@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from headscope.errors import Unsupported, first_line
+from headscope.examination.trial.encoded import begins_with_cls, is_empty, not_taken, unknown_share
 from headscope.facts import Task
 from headscope.facts.trial import BatchCure, RaisedError, RunScope, RunStep, RunTrial
 from headscope.model.loading.inference import lacked_memory
@@ -142,9 +143,9 @@ def observe(subject: RunSubject) -> RunTrial:
     """What the model does, in the mode that it is in."""
     caller = _Caller(subject)
     encoded = _encoded_inputs(caller)
-    unknown = None if subject.tokenizer is None else _unknown_share(subject, encoded)
-    if not all(map(_is_empty, encoded)):  # a text of which the tokenizer leaves nothing is left out
-        kept = [at for at, given in enumerate(encoded) if not _is_empty(given)]
+    unknown = None if subject.tokenizer is None else unknown_share(subject.tokenizer, subject.names, encoded)
+    if not all(map(is_empty, encoded)):  # a text of which the tokenizer leaves nothing is left out
+        kept = [at for at, given in enumerate(encoded) if not is_empty(given)]
         encoded = [encoded[at] for at in kept]
         caller.subject = subject = replace(
             subject, inputs=[subject.inputs[at] for at in kept], names=[subject.names[at] for at in kept]
@@ -154,12 +155,12 @@ def observe(subject: RunSubject) -> RunTrial:
         found = None if given is None else caller.tried(RunStep.SINGLE, name, given)
         single.append(None if found is None else found[0])
     scored = [item for item in single if item is not None]
-    facts: dict[str, Any] = {"failed": len(single) - len(scored), "not_taken": _not_taken(subject, encoded)}
+    facts: dict[str, Any] = {"failed": len(single) - len(scored), "not_taken": not_taken(subject.model, encoded)}
     if scored:
         facts |= _of_scores(caller, single, encoded, scored)
     if subject.tokenizer is not None:
         facts["unknown_tokens"] = unknown
-        facts["begins_with_cls"] = _begins_with_cls(subject, encoded)
+        facts["begins_with_cls"] = begins_with_cls(subject.tokenizer, encoded)
     if subject.pipeline is not None and scored:
         caller.calls += 1
         try:
@@ -189,12 +190,6 @@ def _encoded_inputs(caller: _Caller) -> list[Mapping[str, Any] | None]:
             caller.errors[RunStep.SINGLE, name, error_words(err)] += 1
             encoded.append(None)
     return encoded
-
-
-def _is_empty(encoded: Mapping[str, Any] | None) -> bool:
-    """Whether an input was encoded to no token at all."""
-    ids = None if encoded is None else encoded.get("input_ids")
-    return isinstance(ids, torch.Tensor) and ids.numel() == 0
 
 
 def _of_scores(
@@ -410,56 +405,3 @@ def _of_length(caller: _Caller) -> dict[str, Any]:
         return {"fails_at_length": length, "length_error": error_words(err), "longest": length}
     failure = {} if is_finite else {"fails_at_length": length, "length_error": "scores that are not finite"}
     return {"longest": length, **failure}
-
-
-def _not_taken(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> tuple[str, ...]:
-    """The inputs that the tokenizer or processor gives and the model has no parameter for."""
-    given = next((item for item in encoded if item is not None), None)
-    try:
-        parameters = inspect.signature(subject.model.forward).parameters
-    except (TypeError, ValueError):
-        return ()
-    if given is None or any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters.values()):
-        return ()
-    return tuple(sorted(name for name in given if name not in parameters))
-
-
-def _begins_with_cls(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> bool | None:
-    """Whether all texts begin with the token that the tokenizer names for classifiers.
-
-    None without one, and where other special tokens begin them: a family may have two for one purpose.
-    """
-    cls, special = getattr(subject.tokenizer, "cls_token_id", None), set(subject.tokenizer.all_special_ids)
-    ids = [item["input_ids"].flatten().tolist() for item in encoded if item is not None and "input_ids" in item]
-    first = {row[0] for row in ids if row}
-    if cls is None or not first or (first != {cls} and first <= special):
-        return None
-    return first == {cls}
-
-
-def _unknown_share(subject: RunSubject, encoded: Sequence[Mapping[str, Any] | None]) -> float | None:
-    """The share of unknown tokens in the kind of texts that has the fewest: plain ones, or those of the vocabulary.
-
-    A text of which nothing but special tokens is left counts as unknown, and so do words that almost all become one
-    token, whatever the tokenizer calls it.
-    """
-    unknown = subject.tokenizer.unk_token_id
-    special = set(subject.tokenizer.all_special_ids) - {unknown}
-    counts: dict[str, Counter[int | None]] = {}
-    for name, item in zip(subject.names, encoded, strict=True):
-        if item is not None and "input_ids" in item:
-            ids = [token for token in item["input_ids"].flatten().tolist() if token not in special]
-            counts.setdefault(name, Counter()).update(ids or [_NOTHING])
-    shares = []
-    for found in counts.values():
-        total, lost = found.total(), found.pop(_NOTHING, 0) + found.pop(unknown, 0)
-        with_one = lost + max(found.values(), default=0)
-        is_one = with_one >= _ALMOST_ALL * total and total >= _FEW
-        shares.append((with_one if is_one else lost) / total)
-    return min(shares) if shares else None
-
-
-_NOTHING = -1
-"""Stands for the tokens of a text that has none."""
-_ALMOST_ALL, _FEW = 0.9, 6
-"""The share of one token in a kind of texts from which their words are lost, and the tokens that show it."""

@@ -125,6 +125,26 @@ class ScoreHead:
 
 
 @dataclass(frozen=True, slots=True)
+class DecisionHead:
+    """What the files of a decision model say of its head, whose rows are the options of types of questions."""
+
+    offsets: tuple[tuple[str, int], ...]
+    """Types of questions, each with the row of its first option."""
+    rows: int
+    """How many rows the head has."""
+    labels: tuple[str, ...]
+    """What each row scores."""
+    softcap: float | None
+    """The soft cap of the scores; null for none."""
+    temperatures: tuple[tuple[str, float], ...]
+    """The temperature by which the scores of a type of questions are divided; 1 for a type without one."""
+    faults: tuple[str, ...] = ()
+    """How the files contradict each other."""
+    files: Mapping[str, Any] = field(default_factory=dict, compare=False, metadata={"json": None, "stored": False})
+    """The files beside a language model, parsed, by their names; empty where `config.json` is the decision model's."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointManifest:
     """Everything read of a checkpoint: its configuration and every tensor's key, shape, dtype and file.
 
@@ -133,9 +153,10 @@ class CheckpointManifest:
     snapshot stood in for the Hub). `gaps` name what could not be read (a missing shard). With a PEFT adapter the
     manifest is that of the base model: `adapter` is the adapter's own; `base`, `base_revision` and `base_commit` say
     where the base model was read, while `reference`, `revision` and `commit` are the adapter's.
-    `sentence` is what sentence-transformers puts after the model, None for other checkpoints. `requests` counts those
-    to the Hub, redirects and repetitions among them. `states` are those in which its files were found; `repaired` is
-    the manifest that their repair would give, None where there is nothing to repair or its keys cannot be read.
+    `sentence` is what sentence-transformers puts after the model, None for other checkpoints; `decision` is the head
+    of a decision model. `requests` counts those to the Hub, redirects and repetitions among them. `states` are those
+    in which its files were found; `repaired` is the manifest that their repair would give, None where there is nothing
+    to repair or its keys cannot be read.
     """
 
     reference: str
@@ -158,6 +179,7 @@ class CheckpointManifest:
     requests: int = 0
     states: tuple[CheckpointState, ...] = ()
     repaired: "CheckpointManifest | None" = None
+    decision: DecisionHead | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -206,6 +228,8 @@ class CheckpointFacts:
     """In which states the checkpoint was found; empty for what `save_pretrained` writes."""
     score_heads: tuple[ScoreHead, ...] = ()
     """Heads that other libraries saved beside the model, such as TRL's `v_head`."""
+    decision: DecisionHead | None = None
+    """The head of a decision model; null for other checkpoints."""
 
 
 def architectures_in(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,11 +8,11 @@ from typing import Any
 import transformers
 from transformers import PreTrainedModel
 
-from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError, did_you_mean
-from headscope.facts import ScoreHead, SentencePipeline, Task, TokenRow
+from headscope.errors import Malformed, Unsupported, UsageError, did_you_mean, first_line
+from headscope.facts import DecisionHead, ScoreHead, SentencePipeline, Task, TokenRow
 from headscope.facts.counting import few_of
 from headscope.facts.heads.tasks import WITHOUT_CLASSES, parse_task
-from headscope.facts.stored.checkpoint import LABEL_MAPS, architectures_in
+from headscope.facts.stored.checkpoint import architectures_in
 from headscope.facts.stored.location import Location, is_own_code
 from headscope.model.classes.catalog import (
     HeadClass,
@@ -26,21 +26,15 @@ from headscope.model.classes.catalog import (
     task_of_class,
     task_of_own_class,
 )
-from headscope.model.classes.defaults import diagnose_by_leaving_out
-from headscope.model.classes.many_labels import build_config, share_labels
-from headscope.model.classes.module_chain import base_class_of, class_of_chain, class_of_value_head
+from headscope.model.classes.model_config import config_source, configured, first_lines
+from headscope.model.classes.module_chain import base_class_of, class_of_chain, class_of_decision, class_of_value_head
 from headscope.model.classes.proposals import shapes_of_class
-from headscope.model.classes.reduced_config import DEPTHS, shallow_config
+from headscope.model.classes.reduced_config import shallow_config
 from headscope.model.classes.remote_code import class_of_own_code, load_remote_classes, models_in_auto_map
 from headscope.model.classes.token_rows import class_with_answers, class_with_rows
 from headscope.model.quiet import quiet
 from headscope.upstream.imports import fault_of_import
 from headscope.upstream.transformers import config_classes, text_config_of
-
-# A skeleton holds no numbers, and still a module for each layer: a configuration with a billion of them, or of labels
-# with their names, would fill the memory before anything can be said of it.
-_MOST_LAYERS = 2000
-_MOST_LABELS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +44,7 @@ class ModelRequest:
     `code` is where the repository's own code may be run from; None where it may not. `rows` are the tokens whose logits
     are the scores, with their texts where these are known. `keys` are the tensors of the checkpoint, which may say
     what a class that Transformers doesn't have was for. `chain` are the modules of sentence-transformers that make the
-    result, `head` is the one that another library put on the model.
+    result, `head` is the one that another library put on the model, `decision` that of a decision model.
     """
 
     num_labels: int | None = None
@@ -62,6 +56,7 @@ class ModelRequest:
     keys: tuple[str, ...] = ()
     chain: SentencePipeline | None = None
     head: ScoreHead | None = None
+    decision: DecisionHead | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +75,12 @@ class Choice:
     rows: tuple[TokenRow, ...] = ()
     chain: SentencePipeline | None = None
     adapter: Mapping[str, Any] = field(default_factory=dict)
-    head: ScoreHead | None = None
+    head: ScoreHead | DecisionHead | None = None
 
     @property
     def is_composed(self) -> bool:
         """Whether headscope made the class, of a base model and what another library puts after it."""
         return self.chain is not None or self.head is not None
-
-
-@dataclass(frozen=True, slots=True)
-class _ConfigSource:
-    """A configuration class, the values to make it from, and what Transformers warns of."""
-
-    config_class: Any
-    values: dict[str, Any]
-    notes: tuple[str, ...] = ()
 
 
 def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
@@ -111,19 +97,29 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     if is_own_code(wish.model_class):
         return _by_own_code(config, wish, task)
     model_type = _model_type(config, wish)
+    composed = _composed(config, model_type, wish)
+    if composed is not None:
+        return composed
+    named = wish.model_class and (mapped_name(wish.model_class, model_type) or wish.model_class)
+    head_class = _named_class(named, task) if named else _class_of(config, model_type, task, wish.keys)
+    cls = _class_object(head_class.name)
+    _check_classes(head_class.task, wish)
+    source = config_source(cls, model_type, config)
+    notes = (*_contradiction(config, model_type, head_class, wish), *source.notes)
+    return Choice(cls, head_class.task, _configured(source.config_class, source.values, wish), notes)
+
+
+def _composed(config: dict[str, Any], model_type: str, wish: ModelRequest) -> Choice | None:
+    """The choice where tokens, modules or a head of another kind make the scores; None for a class's own head."""
+    if wish.decision is not None:
+        return _by_decision(config, wish.decision)
     if wish.rows:
         return _by_tokens(config, model_type, wish)
     if wish.chain is not None:
         return _by_chain(config, model_type, wish, wish.chain)
     if wish.head is not None and _class_of_architectures(config, model_type) is None:
         return _by_score_head(config, model_type, wish, wish.head)
-    named = wish.model_class and (mapped_name(wish.model_class, model_type) or wish.model_class)
-    head_class = _named_class(named, task) if named else _class_of(config, model_type, task, wish.keys)
-    cls = _class_object(head_class.name)
-    _check_classes(head_class.task, wish)
-    source = _config_source(cls, model_type, config)
-    notes = (*_contradiction(config, model_type, head_class, wish), *source.notes)
-    return Choice(cls, head_class.task, _configured(source.config_class, source.values, wish), notes)
+    return None
 
 
 def _by_own_code(config: dict[str, Any], wish: ModelRequest, task: Task | None) -> Choice:
@@ -153,7 +149,7 @@ def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> C
         raise UsageError(
             f"{len(labels)} labels were given for {len(wish.rows)} tokens", "name one label for each token"
         )
-    source = _config_source(cls, model_type, config)
+    source = config_source(cls, model_type, config)
     built = _configured(source.config_class, source.values, replace(wish, labels=labels))
     size = getattr(text_config_of(built), "vocab_size", None)
     beyond = [row.id for row in wish.rows if not 0 <= row.id < (size or 0)]
@@ -168,12 +164,37 @@ def _by_chain(config: dict[str, Any], model_type: str, wish: ModelRequest, chain
     # An encoder that was saved alone says false; its family still has a decoder, which the library leaves out.
     has_decoder = getattr(config_classes()[model_type], "is_encoder_decoder", False) is True
     base = base_class_of(model_type, is_encoder_decoder=has_decoder or config.get("is_encoder_decoder") is True)
-    source = _config_source(base, model_type, config)
+    source = config_source(base, model_type, config)
     names, count = source.values.get("id2label"), chain.score_count
     is_named = wish.labels or (isinstance(names, dict) and len(names) == count)
     own = wish if is_named or not count else replace(wish, num_labels=count)
     built = _configured(source.config_class, source.values, own)
     return Choice(class_of_chain(base, chain), Task.SEQUENCE_CLASSIFICATION, built, source.notes, chain=chain)
+
+
+def _by_decision(config: dict[str, Any], head: DecisionHead) -> Choice:
+    """The class of decision models, with the rows of its head as classes. Raises Unsupported where it is missing."""
+    cls: Any = getattr(transformers, "JevForDecision", None)
+    if cls is None:
+        raise Unsupported(
+            f"the installed transformers {transformers.__version__} has no decision models", "install 5.23 or later"
+        )
+    names = {"id2label": dict(enumerate(head.labels)), "label2id": {name: at for at, name in enumerate(head.labels)}}
+    try:
+        with quiet():
+            built = cls.config_class(**config | names) if not head.files else cls.config_class(
+                text_config=config, **head.files, **names
+            )  # fmt: skip
+    except Exception as err:  # whatever a configuration's class raises
+        what = f"Transformers rejects the files of the decision head: {first_line(err)}"
+        raise Malformed(what, "correct them") from err
+    kinds = ", ".join(f"{kind} from row {start}" for kind, start in head.offsets)
+    heat = ", ".join(f"{value:g} for {kind}" for kind, value in head.temperatures)
+    note = (
+        f"a decision head: it reads the token before each mark of a question, where its rows are the options ({kinds})"
+        + (f"; scores are divided by a temperature of {heat}" if heat else "")
+    )
+    return Choice(class_of_decision(cls), Task.TOKEN_CLASSIFICATION, built, (note,), head=head)
 
 
 def _by_score_head(config: dict[str, Any], model_type: str, wish: ModelRequest, head: ScoreHead) -> Choice:
@@ -191,11 +212,15 @@ def _by_score_head(config: dict[str, Any], model_type: str, wish: ModelRequest, 
             f"the scores are those of {head.name}, one for each token; a reward is the score of the last token that is "
             "not padding"
         )
-    source = _config_source(cls, model_type, config)
+    source = config_source(cls, model_type, config)
     names = source.values.get("id2label")
     is_named = wish.labels or (isinstance(names, dict) and len(names) == head.scores)
     built = _configured(source.config_class, source.values, wish if is_named else replace(wish, num_labels=head.scores))
     return Choice(cls, Task.TOKEN_CLASSIFICATION, built, (note, *source.notes), head=head)
+
+
+def _configured(config_class: Any, values: dict[str, Any], wish: ModelRequest) -> Any:
+    return configured(config_class, values, wish.num_labels, wish.labels)
 
 
 def _check_labels(wish: ModelRequest) -> None:
@@ -307,7 +332,7 @@ def _refuse_other_scores(config: dict[str, Any], model_type: str) -> None:
 
 
 def _has_own_classes(cls: type[PreTrainedModel], model_type: str, config: dict[str, Any]) -> bool:
-    source = _config_source(cls, model_type, config)
+    source = config_source(cls, model_type, config)
     built = [_configured(source.config_class, source.values, ModelRequest(count)) for count in (5, 7)]
     few, more = (shapes_of_class(cls, shallow_config(item)) or shapes_of_class(cls, item) for item in built)
     return few is not None and few != more
@@ -362,109 +387,10 @@ def _class_object(name: str) -> type[PreTrainedModel]:
         hint = did_you_mean(name, dir(transformers), "name a class such as BertForSequenceClassification")
         raise UsageError(f"transformers {transformers.__version__} has no class {name}", hint) from err
     except ImportError as err:
-        unknown = Unsupported(f"{name} cannot be imported: {_first_line(err)}", "install what it needs")
+        unknown = Unsupported(f"{name} cannot be imported: {first_lines(err)}", "install what it needs")
         raise fault_of_import(err) or unknown from err
     if not (isinstance(cls, type) and issubclass(cls, PreTrainedModel)):
         raise UsageError(
             f"{name} is not a model class of Transformers", "name a class such as BertForSequenceClassification"
         )
     return cls
-
-
-def _config_source(cls: type[PreTrainedModel], model_type: str, values: dict[str, Any]) -> _ConfigSource:
-    """The configuration class that `cls.from_pretrained` would use, with the part of `config.json` that it would read.
-
-    A class of another family takes its own configuration class and warns (`PreTrainedConfig.from_pretrained`).
-    """
-    config_class: Any = config_classes()[model_type]
-    own_class: Any = getattr(cls, "config_class", None)
-    if own_class is None or issubclass(config_class, own_class):
-        declared = values.get("model_type")
-        other = isinstance(declared, str) and declared != model_type
-        return _ConfigSource(config_class, values, (_published_warning(str(declared), model_type),) if other else ())
-    part = values.get(getattr(own_class, "base_config_key", "") or "")
-    read = part if isinstance(part, dict) else values
-    if "model_type" not in read or read["model_type"] == own_class.model_type:
-        return _ConfigSource(own_class, read)
-    nested = [
-        item for item in read.values() if isinstance(item, dict) and item.get("model_type") == own_class.model_type
-    ]
-    if nested:
-        return _ConfigSource(own_class, nested[-1])
-    return _ConfigSource(own_class, read, (_published_warning(str(read["model_type"]), own_class.model_type),))
-
-
-def _published_warning(found: str, wanted: str) -> str:
-    """What `from_pretrained` warns of: source transformers/configuration_utils.py."""
-    return (
-        f"from_pretrained warns: You are using a model of type `{found}` to instantiate a model of type `{wanted}`. "
-        "This may be expected if the checkpoint shares a part of the architecture, but it is not supported otherwise"
-    )
-
-
-def _configured(config_class: Any, values: dict[str, Any], wish: ModelRequest) -> Any:
-    if wish.labels:  # whatever the maps are, they give no names and no count
-        values = {name: value for name, value in values.items() if name not in {*LABEL_MAPS, "num_labels"}}
-    elif wish.num_labels is None:
-        _check_own_labels(values)
-    try:
-        with quiet():
-            config = build_config(config_class, values)
-            _set_labels(config, wish)
-            share_labels(config)
-    except HeadscopeError:
-        raise
-    except Exception as err:
-        more = diagnose_by_leaving_out(config_class, values)
-        raise Malformed(
-            f"config.json doesn't describe a valid {config_class.__name__}: {_first_line(err)}{more}",
-            "correct config.json",
-        ) from err
-    _check_sizes(config)
-    return config
-
-
-def _check_own_labels(values: dict[str, Any]) -> None:
-    """Labels that Transformers would take for something else: `true` for one class, an object for a name."""
-    count, names = values.get("num_labels"), values.get("id2label")
-    if count is not None and (type(count) is not int or count < 0):
-        raise Malformed(
-            f"num_labels in config.json is {str(count)[:80]!r}, not a number",
-            "correct num_labels, or give --num-labels",
-        )
-    listed = len(names) if isinstance(names, dict) else 0
-    if max(count or 0, listed) > _MOST_LABELS:
-        raise Malformed(
-            f"config.json describes {max(count or 0, listed):,} labels, over the limit of {_MOST_LABELS:,}",
-            "correct config.json, or give --num-labels",
-        )
-    if isinstance(names, dict) and not {str, int, float, bool}.issuperset(map(type, names.values())):
-        raise Malformed(
-            "id2label in config.json holds a name that is not a string", "correct id2label, or give --labels"
-        )
-
-
-def _check_sizes(config: Any) -> None:
-    """Sizes that no model has: they would take minutes to build and mean a broken file."""
-    labels = config.num_labels
-    if labels is not None and labels < 1:
-        raise Malformed(f"config.json describes {labels} labels", "correct id2label, or give --num-labels")
-    for name in DEPTHS:
-        depth = getattr(config, name, None)
-        if isinstance(depth, int) and depth > _MOST_LAYERS:
-            raise Malformed(f"config.json asks for {depth:,} layers ({name})", f"correct {name}")
-
-
-def _set_labels(config: Any, wish: ModelRequest) -> None:
-    if wish.labels:
-        config.id2label = dict(enumerate(wish.labels))
-        config.label2id = {name: index for index, name in enumerate(wish.labels)}
-    elif wish.num_labels is not None:
-        config.num_labels = wish.num_labels
-
-
-def _first_line(err: BaseException) -> str:
-    lines = [line.strip() for line in str(err).strip().splitlines()]
-    if not lines:
-        return type(err).__name__
-    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

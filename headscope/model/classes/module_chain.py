@@ -79,6 +79,28 @@ def class_of_value_head(base: type[PreTrainedModel], head: ScoreHead) -> type[Pr
     return _class_on(base, f"{base.__name__}WithValueHead", add_modules, score)
 
 
+def class_of_decision(cls: type[PreTrainedModel]) -> type[PreTrainedModel]:
+    """A decision model whose forward gives the scores of every row of its head for each token.
+
+    Its own reads them at the token before each mark of a prompt, and there only the rows of the question's options.
+    """
+
+    def forward(
+        self: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
+    ) -> TokenClassifierOutput:
+        base = self.get_submodule(cls.base_model_prefix)
+        output = base(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)
+        scores = self.proj(output.last_hidden_state.to(self.proj.weight.dtype))
+        if self.config.softcap is not None:
+            scores = self.config.softcap * torch.tanh(scores / self.config.softcap)
+        return TokenClassifierOutput(logits=scores)
+
+    # The class's own load gives the settings too, and raises with output_loading_info=True.
+    load: Any = classmethod(PreTrainedModel.from_pretrained.__func__)  # type: ignore[attr-defined]
+    own = {"forward": forward, "from_pretrained": load, "__module__": cls.__module__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (cls,), own)
+
+
 def _class_on(
     base: type[PreTrainedModel], name: str, add_modules: Callable[[nn.Module], None], score: Callable[..., Any]
 ) -> type[PreTrainedModel]:

@@ -132,7 +132,10 @@ def _owners_of(cls: type[PreTrainedModel], shallow: Any) -> tuple[_Owner, ...]:
 
 def _owners(cls: type[PreTrainedModel], shallow: Any) -> Iterator[_Owner]:
     """The base models of the family's classes, then those classes, which own what their base model does not."""
-    named = [pair for pair in siblings_with_heads(str(shallow.model_type)) if pair[0] != cls.__name__]
+    siblings = siblings_with_heads(str(shallow.model_type)) or [
+        pair for part in with_parts(shallow) for pair in siblings_with_heads(str(part.model_type))
+    ]  # a class around a model of another family, such as a decision model, has those of that one
+    named = [pair for pair in siblings if pair[0] != cls.__name__]
     built = [(word, relative) for name, word in named for relative in _built(name, shallow)]
     for word, relative in built:
         if word == _BASE or relative.base_model is not relative:

@@ -178,14 +178,14 @@ def _faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, 
             yield AdapterFault(AdapterFaultKind.UNEXPECTED, item.key, _size(item.shape), "nothing")
 
 
-_COPIES = r"modules_to_save(?:\.default)?|original_module"
+COPIES = r"modules_to_save(?:\.default)?|original_module"
 """What PEFT calls the two copies of a module that it trains whole; word embeddings are saved under these names too."""
 
 
 def _used_keys(load: AdapterLoad, adapter: CheckpointManifest) -> frozenset[str]:
     """The keys that PEFT loads, and those under which it saves a tensor once more (a bias of a module saved whole)."""
     used = frozenset(load.expected).union(*(origin_of(tensor) for tensor in load.state.values()))
-    copies = (item.key for item in adapter.tensors if re.sub(rf"\.(?:{_COPIES})\.", ".", item.key) in used)
+    copies = (item.key for item in adapter.tensors if re.sub(rf"\.(?:{COPIES})\.", ".", item.key) in used)
     return used.union(copies)
 
 
@@ -320,18 +320,6 @@ def classes_in_adapter(diff: WeightDiff, num_labels: int) -> int | None:
         and (count := stored_classes(item.checkpoint_shape, item.model_shape, num_labels)) is not None
     }
     return counts.pop() if len(counts) == 1 else None
-
-
-def words_in_adapter(adapter: CheckpointManifest, model: Any) -> int | None:
-    """The rows of the word embeddings that an adapter holds whole, if they are more or fewer than the model's."""
-    table = model.get_input_embeddings()
-    path = next((path for path, module in model.named_modules() if module is table), None)
-    if path is None or getattr(table, "weight", None) is None:
-        return None
-    ending = re.compile(rf"(^|\.){re.escape(path)}\.((base_layer|{_COPIES})\.)?weight")
-    rows, width = table.weight.shape
-    counts = {item.shape[0] for item in adapter.tensors if ending.search(item.key) and item.shape[1:] == (width,)}
-    return counts.pop() if len(counts) == 1 and counts != {rows} else None
 
 
 def adapter_facts(

@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError, first_line
+from headscope.facts import ScoreHead
 from headscope.facts.probing.data import Input
 from headscope.facts.stored.location import Location
 from headscope.facts.stored.sentence import SentencePipeline
@@ -86,7 +87,7 @@ def _fill_chain(model: PreTrainedModel, chain: SentencePipeline, place: Location
 
 def fill_head(model: nn.Module, choice: Choice, place: Location) -> None:
     """Loads a value head from a separate file, if it has one there: beside the weights, or beside an adapter."""
-    if choice.head is not None and choice.head.file and (Path(place.reference) / choice.head.file).is_file():
+    if isinstance(choice.head, ScoreHead) and choice.head.file and (Path(place.reference) / choice.head.file).is_file():
         model.load_state_dict(_state_in(choice.head.file, place), strict=False)
 
 

@@ -1,0 +1,72 @@
+"""What the inputs of a run show before the model is called: tokens that are unknown, missing, or not taken."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def not_taken(model: nn.Module, encoded: Sequence[Mapping[str, Any] | None]) -> tuple[str, ...]:
+    """The inputs that the tokenizer or processor gives and the model has no parameter for."""
+    given = next((item for item in encoded if item is not None), None)
+    try:
+        parameters = inspect.signature(model.forward).parameters
+    except (TypeError, ValueError):
+        return ()
+    if given is None or any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters.values()):
+        return ()
+    return tuple(sorted(name for name in given if name not in parameters))
+
+
+def begins_with_cls(tokenizer: Any, encoded: Sequence[Mapping[str, Any] | None]) -> bool | None:
+    """Whether all texts begin with the token that the tokenizer names for classifiers.
+
+    None without one, and where other special tokens begin them: a family may have two for one purpose.
+    """
+    cls, special = getattr(tokenizer, "cls_token_id", None), set(tokenizer.all_special_ids)
+    ids = [item["input_ids"].flatten().tolist() for item in encoded if item is not None and "input_ids" in item]
+    first = {row[0] for row in ids if row}
+    if cls is None or not first or (first != {cls} and first <= special):
+        return None
+    return first == {cls}
+
+
+def unknown_share(tokenizer: Any, names: Sequence[str], encoded: Sequence[Mapping[str, Any] | None]) -> float | None:
+    """The share of unknown tokens in the kind of texts that has the fewest: plain ones, or those of the vocabulary.
+
+    A text of which nothing but special tokens is left counts as unknown, and so do words that almost all become one
+    token, whatever the tokenizer calls it.
+    """
+    unknown = tokenizer.unk_token_id
+    special = set(tokenizer.all_special_ids) - {unknown}
+    counts: dict[str, Counter[int | None]] = {}
+    for name, item in zip(names, encoded, strict=True):
+        if item is not None and "input_ids" in item:
+            ids = [token for token in item["input_ids"].flatten().tolist() if token not in special]
+            counts.setdefault(name, Counter()).update(ids or [_NOTHING])
+    shares = []
+    for found in counts.values():
+        total, lost = found.total(), found.pop(_NOTHING, 0) + found.pop(unknown, 0)
+        with_one = lost + max(found.values(), default=0)
+        is_one = with_one >= _ALMOST_ALL * total and total >= _FEW
+        shares.append((with_one if is_one else lost) / total)
+    return min(shares) if shares else None
+
+
+_NOTHING = -1
+"""Stands for the tokens of a text that has none."""
+_ALMOST_ALL, _FEW = 0.9, 6
+"""The share of one token in a kind of texts from which their words are lost, and the tokens that show it."""
+
+
+def is_empty(encoded: Mapping[str, Any] | None) -> bool:
+    """Whether an input was encoded to no token at all."""
+    ids = None if encoded is None else encoded.get("input_ids")
+    return isinstance(ids, torch.Tensor) and ids.numel() == 0
