@@ -1,118 +1,170 @@
 """Decision models of Transformers (since 5.23): the files that say what each row of their head scores."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from headscope.checkpoints.checkpoint_files import FileReader
 from headscope.checkpoints.formats.config_file import parse_object
+from headscope.errors import Malformed
+from headscope.facts.counting import few_of, verb
 from headscope.facts.stored.checkpoint import DecisionHead
 
-MODEL_TYPE = "jev"
-_FILES = ("decision_config.json", "judge_config.json", "calibration.json")
-_SETTINGS = "decision.json"
-_TYPES = ("noul", "choice", "score")
-_MOST_ROWS = 100_000
+_DECISION_TYPE = "jev"
+_HEAD_FILES = ("head.safetensors", "readout.safetensors")
+_CODES, _JUDGE, _CALIBRATION = "decision_config.json", "judge_config.json", "calibration.json"
+_OWN_SETTINGS = "decision.json"
+_TYPES = ("noul", "score", "choice")
+"""The types of questions that Transformers knows (`Question.questions_types`)."""
+_DEFAULT_OFFSETS, _DEFAULT_ROWS, _MOST_ROWS = {"noul": 0, "score": 2, "choice": 8}, 24, 100_000
 
 
 @dataclass(frozen=True)
-class _Settings:
-    """What the files of one layout say: the first row of each type of questions, their options, and temperatures."""
+class _Layout:
+    """What the files of one layout say: the rows of each type of questions, first and behind the last, and more."""
 
-    offsets: Mapping[str, int]
+    ranges: Mapping[str, tuple[int, int]]
     rows: Any
     softcap: Any
-    labels: Mapping[str, list[Any]]
-    temperature: Any
+    options: Mapping[str, list[Any]]
+    temperatures: Mapping[str, Any]
+    files: Mapping[str, Any]
+    faults: tuple[str, ...] = ()
 
 
 def read_decision_head(files: FileReader, config: Mapping[str, Any]) -> DecisionHead | None:
-    """The decision head of a folder: its class's own layout, or files beside a language model; None without one.
-
-    Raises Malformed for a file that isn't a JSON object.
-    """
-    held = {name.removesuffix(".json"): _object_of(files, name) for name in _FILES if files.has(name)}
-    is_own = config.get("model_type") == MODEL_TYPE
-    found = _of_class(files, config) if is_own else _beside_weights(held)
-    if found is None or not isinstance(found.rows, int) or not 0 < found.rows <= _MOST_ROWS:
+    """The decision head of a folder: its class's own layout, or files beside a language model; None without one."""
+    names = files.names()
+    is_own = config.get("model_type") == _DECISION_TYPE
+    if not is_own and not ({_CODES, _JUDGE}.intersection(names) and set(_HEAD_FILES).intersection(names)):
         return None
-    given = found.temperature if isinstance(found.temperature, dict) else {}
-    heats = tuple((str(kind), float(value)) for kind, value in given.items() if isinstance(value, int | float))
-    places = tuple(sorted(found.offsets.items(), key=lambda item: (item[1], item[0])))
-    cap = float(found.softcap) if isinstance(found.softcap, int | float) else None
-    faults = tuple(_faults(found.offsets, found.rows, heats))
-    return DecisionHead(places, found.rows, _labels(found), cap, heats, faults, {} if is_own else held)
+    found = _layout_of_class(files, config) if is_own else _layout_beside_weights(files)
+    if found is None or type(found.rows) is not int or not 0 < found.rows <= _MOST_ROWS:
+        return None
+    numbers = {kind: _decimal_of(value) for kind, value in found.temperatures.items()}
+    return DecisionHead(
+        offsets=tuple(sorted(((kind, start) for kind, (start, _) in found.ranges.items()), key=lambda item: item[1])),
+        rows=found.rows,
+        labels=_labels_of_rows(found),
+        softcap=_decimal_of(found.softcap),
+        temperatures=tuple((kind, value) for kind, value in numbers.items() if value is not None),
+        faults=(*found.faults, *_faults_of_rows(found), *_faults_of_temperatures(found)),
+        files=found.files,
+    )
 
 
-def _of_class(files: FileReader, config: Mapping[str, Any]) -> _Settings:
+def _layout_of_class(files: FileReader, config: Mapping[str, Any]) -> _Layout:
     """The layout that `save_pretrained` of the class writes."""
-    settings = _object_of(files, _SETTINGS) if files.has(_SETTINGS) else {}
-    offsets = _numbers_in(config.get("offsets")) or {"noul": 0, "score": 2, "choice": 8}
-    labels = _lists_in(settings.get("labels"))
-    rows = config.get("num_verbalizers", 24)
-    return _Settings(offsets, rows, config.get("softcap"), labels, settings.get("temperature"))
+    settings = _object_in(files, _OWN_SETTINGS)
+    rows, offsets = config.get("num_verbalizers", _DEFAULT_ROWS), config.get("offsets")
+    starts = _DEFAULT_OFFSETS if offsets is None else _dict_in(offsets)
+    known = {kind: start for kind, start in starts.items() if kind in _TYPES and type(start) is int and start >= 0}
+    ends = sorted({*known.values(), rows if type(rows) is int else 0})
+    ranges = {kind: (start, next((end for end in ends if end > start), start)) for kind, start in known.items()}
+    unread = files.has(_OWN_SETTINGS) and settings is None
+    return _Layout(
+        ranges, rows, config.get("softcap"), _lists_in((settings or {}).get("labels")),
+        _dict_in((settings or {}).get("temperature")), {}, (f"{_OWN_SETTINGS} is not a JSON object",) if unread else (),
+    )  # fmt: skip
 
 
-def _beside_weights(held: Mapping[str, dict[str, Any]]) -> _Settings | None:
+def _layout_beside_weights(files: FileReader) -> _Layout | None:
     """The two layouts of files beside a language model: one code for each option, or ranges of rows."""
-    decision, judge = held.get("decision_config", {}), held.get("judge_config", {})
-    codes, slots = decision.get("codes"), judge.get("slots")
-    if isinstance(codes, list):
-        one = dict.fromkeys(_TYPES, decision.get("temperature"))
-        return _Settings(dict.fromkeys(_TYPES, 0), len(codes), None, dict.fromkeys(_TYPES, codes), one)
-    ranges = _lists_in(slots.get("ranges")) if isinstance(slots, dict) else {}
-    if not isinstance(slots, dict) or not ranges or not all(map(_is_range, ranges.values())):
+    codes, judge = _object_in(files, _CODES) or {}, _object_in(files, _JUDGE) or {}
+    calibration = _object_in(files, _CALIBRATION)
+    held = {"decision_config": codes, "judge_config": judge, "calibration": calibration}
+    held = {name: value for name, value in held.items() if value}
+    if isinstance(words := codes.get("codes"), list):
+        ranges = dict.fromkeys(_TYPES, (0, len(words)))
+        lacking = () if "temperature" in codes else (f"{_CODES} has no temperature, and Transformers wants one",)
+        heat = dict.fromkeys(_TYPES, codes["temperature"]) if not lacking else {}
+        return _Layout(ranges, len(words), None, dict.fromkeys(_TYPES, words), heat, held, lacking)
+    slots = _dict_in(judge.get("slots"))
+    ranges = {kind: (place[0], place[1]) for kind, place in _lists_in(slots.get("ranges")).items() if _is_range(place)}
+    if not ranges:
         return None
     words = slots.get("verbalizers")
-    labels = {kind: words[start:stop] for kind, (start, stop) in ranges.items()} if isinstance(words, list) else {}
-    offsets = {kind: start for kind, (start, _) in ranges.items()}
-    heat = held.get("calibration", {}).get("per_kind")
-    return _Settings(offsets, slots.get("num_slots"), judge.get("softcap"), labels, heat)
+    options = {kind: words[start:stop] for kind, (start, stop) in ranges.items()} if isinstance(words, list) else {}
+    heats = (calibration or {}).get("per_kind")
+    lacking = () if isinstance(heats, dict) else (f"{_CALIBRATION} gives no temperatures (per_kind)",)
+    return _Layout(ranges, slots.get("num_slots"), judge.get("softcap"), options, _dict_in(heats), held, lacking)
+
+
+def _labels_of_rows(found: _Layout) -> tuple[str, ...]:
+    """What each row scores: the type of questions and the option; the option alone where all types share the rows."""
+    names = [f"row {at}" for at in range(found.rows)]
+    is_shared = len({start for start, _ in found.ranges.values()}) == 1
+    for kind in _TYPES:
+        start, stop = found.ranges.get(kind, (0, 0))
+        options = found.options.get(kind, [])
+        for at in range(start, min(stop, found.rows)):
+            word = options[at - start] if at - start < len(options) else at - start
+            names[at] = str(word)[:_LONGEST] if is_shared else f"{kind} {str(word)[:_LONGEST]}"
+    return tuple(names)
+
+
+_LONGEST = 80
+
+
+def _faults_of_rows(found: _Layout) -> Iterator[str]:
+    """Types of questions that Transformers lacks or misses, and rows that the head doesn't have."""
+    yield from _unknown_types(found.ranges, "rows")
+    lacking = [kind for kind in _TYPES if kind not in found.ranges]
+    if lacking:
+        yield f"{few_of(lacking)} {verb(len(lacking), 'has', 'have')} no rows, and Transformers looks for them"
+    for kind in _TYPES:
+        start, stop = found.ranges.get(kind, (0, 0))
+        if max(start + 1, stop) > found.rows:
+            yield f"the rows of {kind} are {start} to {stop - 1}, and the head has {found.rows}"
+    if _decimal_of(found.softcap) is None and found.softcap is not None:
+        yield f"the soft cap is {str(found.softcap)[:_LONGEST]!r}, not a number"
+    elif _decimal_of(found.softcap) == 0:
+        yield "the soft cap is 0, which makes every score 0"
+
+
+def _faults_of_temperatures(found: _Layout) -> Iterator[str]:
+    """Temperatures of types that don't exist, missing ones, and those that nothing can be divided by."""
+    yield from _unknown_types(found.temperatures, "a temperature")
+    for kind, value in found.temperatures.items():
+        number = _decimal_of(value)
+        if kind in _TYPES and (number is None or not 0 < number < math.inf):
+            yield f"the temperature of {kind} is {str(value)[:_LONGEST]!r}, not a positive number"
+    lacking = [kind for kind in _TYPES if kind not in found.temperatures] if found.temperatures else []
+    if lacking:
+        yield f"{few_of(lacking)} {verb(len(lacking), 'has', 'have')} no temperature, and other types have one"
+
+
+def _unknown_types(kinds: Collection[str], what: str) -> Iterator[str]:
+    unknown = [kind[:_LONGEST] for kind in kinds if kind not in _TYPES]
+    if unknown:
+        yield f"there {verb(len(unknown))} {what} for {few_of(unknown)}, which Transformers doesn't know"
+
+
+def _object_in(files: FileReader, name: str) -> dict[str, Any] | None:
+    """The object in a file; None without the file, and for a file that holds none."""
+    try:
+        with files.reaching():
+            return parse_object(files.storage.read_text(name), name) if files.has(name) else None
+    except Malformed:
+        return None
+
+
+def _decimal_of(value: Any) -> float | None:
+    """A number as a float, infinite where it is too large for one; None for anything else."""
+    try:
+        return float(value) if type(value) in (int, float) else None
+    except OverflowError:
+        return math.inf
 
 
 def _is_range(value: list[Any]) -> bool:
     return len(value) == 2 and all(type(item) is int and item >= 0 for item in value)
 
 
-def _labels(found: _Settings) -> tuple[str, ...]:
-    """What each row scores: the type of questions and the option; the option alone where all types share the rows."""
-    names = [f"row {at}" for at in range(found.rows)]
-    is_shared = len(set(found.offsets.values())) == 1
-    for kind, start in sorted(found.offsets.items(), key=lambda item: item[1]):
-        stop = min((other for other in found.offsets.values() if other > start), default=found.rows)
-        own = found.labels.get(kind, [])
-        for at in range(start, min(stop, found.rows)):
-            word = own[at - start] if at - start < len(own) else at - start
-            names[at] = str(word) if is_shared else f"{kind} {word}"
-    return tuple(names)
-
-
-def _faults(offsets: Mapping[str, int], rows: int, heats: tuple[tuple[str, float], ...]) -> Iterator[str]:
-    """How the rows and the temperatures contradict the types of questions."""
-    for kind, start in offsets.items():
-        if start >= rows:
-            yield f"the options of {kind} begin at row {start}, and the head has {rows}"
-    for kind, value in heats:
-        if kind not in offsets:
-            yield f"there is a temperature for {kind}, which is not a type of questions"
-        if not 0 < value < math.inf:
-            yield f"the temperature of {kind} is {value:g}"
-    lacking = [kind for kind in offsets if kind not in dict(heats)] if heats else []
-    if lacking:
-        yield f"{', '.join(lacking)} has no temperature, while other types have one: it counts as 1"
-
-
-def _object_of(files: FileReader, name: str) -> dict[str, Any]:
-    with files.reaching():
-        return parse_object(files.storage.read_text(name), name)
-
-
-def _numbers_in(value: Any) -> dict[str, int]:
-    items = value.items() if isinstance(value, dict) else ()
-    return {str(name): number for name, number in items if type(number) is int and number >= 0}
+def _dict_in(value: Any) -> dict[str, Any]:
+    return {str(name): item for name, item in value.items()} if isinstance(value, dict) else {}
 
 
 def _lists_in(value: Any) -> dict[str, list[Any]]:
-    items = value.items() if isinstance(value, dict) else ()
-    return {str(name): list(item) for name, item in items if isinstance(item, list)}
+    return {name: item for name, item in _dict_in(value).items() if isinstance(item, list)}

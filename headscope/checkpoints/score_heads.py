@@ -1,6 +1,7 @@
 """What other libraries save beside a model of Transformers: value and reward heads, those of adapters, class names."""
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,8 @@ from headscope.facts.stored.weights import layer_numbers
 
 _NAMED = re.compile(r"(?:^|\.)(?P<name>v_head|value_head|reward_head)\.")
 _ROWS_OF_TOKENS = re.compile(r"(?P<name>lm_head|embed_out)\.(weight|bias)")
+_MOST_ANSWERS = 1000
+"""The rows up to which an output layer is one of answers: a vocabulary that was made smaller has more."""
 VALUE_HEAD_FILES = ("value_head.safetensors", "value_head.bin")
 """Where LlamaFactory saves a value head, beside the weights or an adapter."""
 
@@ -29,7 +32,8 @@ def score_heads_of(tensors: Iterable[TensorHeader], config: Mapping[str, Any] | 
     words = (config or {}).get("vocab_size")
     for tensor in tensors:
         match = _NAMED.search(tensor.key)
-        if match is None and isinstance(words, int) and tensor.shape and 2 * tensor.shape[0] <= words:
+        most = min(words // 2, _MOST_ANSWERS) if isinstance(words, int) else 0
+        if match is None and tensor.shape and 0 < tensor.shape[0] <= most:
             match = _ROWS_OF_TOKENS.fullmatch(tensor.key)
         name = tensor.key[: match.end("name")] if match is not None else _own_head(tensor.key, own)
         if name:
@@ -55,7 +59,9 @@ def labels_notice(files: FileReader, config: Mapping[str, Any]) -> str:
         return ""
     if names in (known, [f"LABEL_{at}" for at in range(len(names))]):
         return ""
-    shown = ",".join(names) if len(names) <= _FEW else "NAMES"
+    fits = not known or len(known) == len(names)
+    is_plain = fits and len(names) <= _FEW and not any("," in name for name in names)
+    shown = shlex.quote(",".join(names)) if is_plain else "NAMES"
     return (
         f"{_SETTINGS} (simpletransformers) names the classes {list_of(names, _FEW)}, and config.json, which "
         f"Transformers reads, doesn't: `headscope edit FOLDER -o DIR --labels {shown}`"

@@ -14,6 +14,7 @@ from headscope.checks.rule import (
 from headscope.facts import ParameterStatus, Profile, Severity, StateKind, WeightsFormat
 from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import Subject
+from headscope.facts.stored.checkpoint import DECISION_CLASS
 from headscope.facts.stored.states import STATE_RULES
 from headscope.facts.stored.weights import NEW_AT_LOAD
 
@@ -163,13 +164,21 @@ def other_head(this: Rule, subject: Subject) -> Findings:
 
 @rule("HS407", "decision-files", "The files of a decision head contradict each other")
 def decision_files(this: Rule, subject: Subject) -> Findings:
-    """Temperatures and rows that are not those of the types of questions."""
+    """Temperatures and rows that are not those of the types of questions; an adapter that headscope leaves out."""
     decision = subject.report.checkpoint.decision
-    if decision is not None and decision.faults:
+    if decision is None or subject.report.model.class_name != DECISION_CLASS:
+        return
+    if decision.faults:
         yield this.find(
             Severity.ERROR,
-            f"In the files of this decision head {'; '.join(decision.faults)}.",
-            "Give each type of questions its own temperature and rows, as they were calibrated.",
+            f"The files of this decision head don't fit: {'; '.join(decision.faults)}.",
+            "Use the files that were written when the head was calibrated: each type of questions has its own rows and "
+            "temperature.",
+        )
+    elif decision.adapter:
+        raise NotKnown(
+            f"Transformers' pipeline puts the adapter in {decision.adapter}/ on the model, and headscope left it out",
+            Severity.ERROR,
         )
 
 

@@ -19,7 +19,7 @@ empty one has all, a text in a script that is rare in the vocabulary about half.
 _OF_MORE = {
     RunStep.BATCH: "a padded batch fails",
     RunStep.AGAIN: "the same input again raises",
-    RunStep.CHANGED: "other contents raise",
+    RunStep.CHANGED: "an input with other content raises",
     RunStep.LONG: "a long text can't be encoded",
 }
 """What a run does beyond single inputs, and the words for a failure there."""
@@ -122,7 +122,7 @@ _REMEDY_OF_ALIKE = (
 )
 
 
-@rule("HS524", "run-ignores-middle", "The scores ignore most of the text", needs=("run",))
+@rule("HS524", "run-ignores-middle", "The scores ignore most of the input", needs=("run",))
 def run_ignores_middle(this: Rule, subject: Subject) -> Findings:
     """Scores that stay when all tokens between the first and the last are replaced."""
     trial = _run_of(subject)
@@ -131,7 +131,7 @@ def run_ignores_middle(this: Rule, subject: Subject) -> Findings:
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             "Other words between the first and the last token don't change the scores."
             if trial.noun in ("text", "pair", "input")
-            else f"Noise in the place of {trial.noun}s, of the same length or size, doesn't change the scores.",
+            else f"Replacing {trial.noun}s with noise of the same size doesn't change the scores.",
             "Compare weights and configuration with those of the training: embeddings, attention, masks.",
         )
 
@@ -217,8 +217,8 @@ def run_length_fails(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             # Who knows of it gives a max_length with each call; a limit that is too large misleads everybody.
             Severity.WARNING if is_unlimited else Severity.ERROR,
-            f"A text of {trial.fails_at_length:,} tokens, which the tokenizer "
-            f"{'names no limit for' if is_unlimited else 'allows'}, fails: {trial.length_error}.",
+            f"A text of {trial.fails_at_length:,} tokens fails, and the tokenizer "
+            f"{'sets no limit' if is_unlimited else 'allows it'}: {trial.length_error}.",
             f"Set tokenizer.model_max_length to the number of positions of the model{less}, and save the tokenizer.",
         )
 

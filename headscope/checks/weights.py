@@ -289,11 +289,11 @@ def classifier_unused(this: Rule, subject: Subject) -> Findings:
 
 
 def _other_way(subject: Subject, same: list[str]) -> str:
-    """Renaming a classifier gives its scores only where no class of the family lacks other matrices beside it."""
-    weights = subject.report.weights
-    keys = {key for group in weights.unused_groups if not group.description for key in group.keys}
-    matrices = [item.key for item in weights.unused_tensors if item.key in keys and len(item.shape) > 1]
-    return ", or rename the tensor" if len(matrices) == len(same) else ", which has other layers too"
+    """What renaming the classifier would do: with other layers beside it in its module, the scores would be others."""
+    modules = {key.split(".")[0] for key in same}
+    matrices = [item.key for item in subject.report.weights.unused_tensors if len(item.shape) > 1]
+    beside = [key for key in matrices if key not in same and key.split(".")[0] in modules]
+    return f": {few_of(beside)} would be left out if you rename the tensor" if beside else ", or rename the tensor"
 
 
 def _same_as_classifier(subject: Subject) -> list[str]:

@@ -91,7 +91,8 @@ class RunTrial:
     repeats_equal: bool | None = None
     """Whether two calls with the same input give the same scores."""
     unknown_tokens: float | None = None
-    """The share of unknown tokens in the texts in which it is the smallest."""
+    """The share of tokens that say nothing, in the kind of texts in which it is the smallest: unknown ones, and the
+    most frequent one where the two are almost all."""
     fails_at_length: int | None = None
     """The number of tokens at which a text raises: the most that were tried."""
     length_error: str = ""

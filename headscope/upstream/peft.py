@@ -356,6 +356,7 @@ def model_with_adapter(model: Any, folder: Path, config: Mapping[str, Any]) -> A
 
 
 _OF_LANGUAGE_MODELS = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
+"""The tasks whose models take a method of generation from the model inside, which one with another head lacks."""
 
 
 def merged_model(model: Any, folder: Path, config: Mapping[str, Any]) -> Any:

@@ -36,6 +36,15 @@ class LoadingInfo:
     mismatched: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
 
 
+def word_table(model: Any) -> nn.Embedding | None:
+    """The word embeddings that a model names; None for one of images or sounds, which names none or another layer."""
+    try:
+        table = model.get_input_embeddings()
+    except Exception:  # NotImplementedError in Transformers, and whatever a class of somebody raises
+        return None
+    return table if isinstance(table, nn.Embedding) else None
+
+
 def text_config_of(config: Any) -> Any:
     """The part of a configuration that describes the text model, or the whole where there is none or several.
 

@@ -10,6 +10,7 @@ import transformers
 from safetensors.torch import save_file
 
 import headscope
+from headscope.errors import Malformed
 from headscope.facts.results.report import LoadVerdict
 from tests.scorers import save_language_model
 from tests.verdicts.runs import make_tokenizer
@@ -60,8 +61,9 @@ def _coded(folder: Path, softcap: float | None, heats: dict[str, Any]) -> Any:
     return transformers.AutoModelForDecision.from_pretrained(folder).eval()
 
 
-@pytest.mark.parametrize("softcap", [None, 4.0])
-@pytest.mark.parametrize("save", [_saved, _judged, _coded])
+@pytest.mark.parametrize(
+    ("save", "softcap"), [(_saved, None), (_saved, 4.0), (_judged, None), (_judged, 4.0), (_coded, None)]
+)
 def test_a_decision_head_is_shown_and_computes_what_its_class_does(
     save: Any, softcap: float | None, tmp_path: Path
 ) -> None:
@@ -87,29 +89,101 @@ def test_a_decision_head_is_shown_and_computes_what_its_class_does(
     assert result.verdict.value == "passed", str(result)
 
 
+def _fails_in_transformers(folder: Path) -> bool:
+    """Whether Transformers refuses the files, or a question of each type fails, or gets scores that are not finite."""
+    try:
+        model = transformers.AutoModelForDecision.from_pretrained(folder).eval()
+        model.decision_config.logits_processors  # noqa: B018 - it makes them of the temperatures
+        for at in range(3):
+            with torch.no_grad():
+                found = model(torch.tensor([[3, 4, 5]]), torch.tensor([[2]]), torch.tensor([[2]]), torch.tensor([[at]]))
+            if len(found) != 2 or not bool(found.isfinite().all()):
+                return True
+    except Exception:
+        return True
+    return False
+
+
 @pytest.mark.parametrize(
-    ("heats", "told"),
+    ("slots", "files", "told"),
     [
-        ({"noul": 1.2, "score": 0.9}, "choice has no temperature"),
-        ({**HEATS, "rank": 2.0}, "rank, which is not a type"),
-        ({**HEATS, "noul": 0.0}, "the temperature of noul is 0"),
+        ({}, {"per_kind": {"noul": 1.2, "score": 0.9}}, "choice has no temperature"),
+        ({}, {"per_kind": {**HEATS, "rank": 2.0}}, "rank, which Transformers doesn't know"),
+        ({}, {"per_kind": {**HEATS, "noul": 0.0}}, "the temperature of noul is '0.0'"),
+        ({}, {"per_kind": {**HEATS, "noul": "1.2"}}, "the temperature of noul is '1.2', not a positive number"),
+        ({}, {}, "calibration.json gives no temperatures"),
+        ({"ranges": {"noul": [0, 2], "choice": [8, 24]}}, {"per_kind": HEATS}, "score has no rows"),
+        ({"ranges": TYPES | {"choice": [23, 40]}}, {"per_kind": HEATS}, "the rows of choice are 23 to 39"),
     ],
 )
-def test_temperatures_that_fit_no_type(heats: dict[str, float], told: str, tmp_path: Path) -> None:
+def test_files_that_transformers_fails_with(slots: Any, files: Any, told: str, tmp_path: Path) -> None:
     _judged(tmp_path, None, HEATS)
-    (tmp_path / "calibration.json").write_text(json.dumps({"per_kind": heats}))
+    judge = json.loads((tmp_path / "judge_config.json").read_text())
+    judge["slots"] |= slots
+    (tmp_path / "judge_config.json").write_text(json.dumps(judge))
+    (tmp_path / "calibration.json").write_text(json.dumps(files))
     (found,) = (item for item in headscope.check(tmp_path).findings if item.id == "HS407")
     assert told in found.message and headscope.check(tmp_path).verdict.value == "failed"
+    is_silent = "rank" in told or "choice has no" in told  # it ignores the one, and takes 1 for the other
+    assert _fails_in_transformers(tmp_path) is not is_silent
+
+
+def test_a_soft_cap_of_zero(tmp_path: Path) -> None:
+    _judged(tmp_path, None, HEATS)
+    judge = json.loads((tmp_path / "judge_config.json").read_text())
+    (tmp_path / "judge_config.json").write_text(json.dumps(judge | {"softcap": 0.0}))
+    model = transformers.AutoModelForDecision.from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        scores = model(torch.tensor([[3, 4, 5]]), torch.tensor([[2]]), torch.tensor([[2]]), torch.tensor([[0]]))
+    assert not scores.any()
+    assert "HS407" in {item.id for item in headscope.check(tmp_path).findings}
+
+
+def test_an_adapter_beside_a_decision_head_is_not_green(tmp_path: Path) -> None:
+    _judged(tmp_path, None, HEATS)
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    result = headscope.check(tmp_path, run=True, ignore=["HS502"])
+    assert result.verdict.value == "not_determined"
+
+
+def test_decision_files_beside_another_class_leave_it_alone(tmp_path: Path) -> None:
+    from tests.families import FAMILIES
+
+    FAMILIES["bert"].build("BertForSequenceClassification").save_pretrained(tmp_path)
+    (tmp_path / "decision_config.json").write_text(json.dumps({"codes": ["A", "B"], "temperature": 1.0}))
+    for file in (None, "head.safetensors"):
+        if file is not None:
+            save_file({"proj.weight": torch.zeros(2, 16)}, tmp_path / file)
+        report = headscope.inspect(tmp_path)
+        assert (report.model.class_name, report.weights.new) == ("BertForSequenceClassification", ())
+        assert "HS407" not in {item.id for item in report.findings}
+    save_language_model("Qwen2", tmp_path / "plain")
+    (tmp_path / "plain" / "decision_config.json").write_text(json.dumps({"codes": ["A", "B"], "temperature": 1.0}))
+    assert headscope.inspect(tmp_path / "plain").model.class_name == "Qwen2ForSequenceClassification"
+
+
+def test_sizes_beyond_all_models_are_refused_before_they_are_built(tmp_path: Path) -> None:
+    _judged(tmp_path, None, HEATS)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3000, "layer_types": None}))
+    with pytest.raises(Malformed, match="3,000 layers"):
+        headscope.inspect(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", ""])
+def test_a_file_that_is_no_object(text: str, tmp_path: Path) -> None:
+    _judged(tmp_path, None, HEATS)
+    (tmp_path / "calibration.json").write_text(text)
+    assert "HS407" in {item.id for item in headscope.check(tmp_path).findings}
+    (tmp_path / "judge_config.json").write_text(text)
+    assert headscope.inspect(tmp_path).checkpoint.decision is None
 
 
 def test_files_that_say_nothing_are_no_decision_head(tmp_path: Path) -> None:
     save_language_model("Qwen2", tmp_path)
-    for body in (
-        {},
-        {"slots": {}},
-        {"slots": {"ranges": {"noul": [0]}, "num_slots": 3}},
-        {"slots": {"ranges": {"a": [0, 2]}}},
-    ):
+    save_file({"proj.weight": torch.zeros(2, 16)}, tmp_path / "head.safetensors")
+    for body in ({}, {"slots": {}}, {"slots": {"ranges": {"noul": [0]}, "num_slots": 3}}):
         (tmp_path / "judge_config.json").write_text(json.dumps(body))
         assert headscope.inspect(tmp_path).checkpoint.decision is None
     assert headscope.inspect(tmp_path, num_labels=3).model.class_name == "Qwen2ForSequenceClassification"

@@ -10,6 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import headscope
+from headscope.errors import HeadscopeError
 from headscope.facts import ScoreHead
 from headscope.facts.results.report import LoadVerdict
 from tests.scorers import save_language_model, save_tokenizer
@@ -140,6 +141,42 @@ def test_an_output_layer_of_a_few_answers_is_the_head(family: str, tmp_path: Pat
     shown = headscope.forward(tmp_path, device="cpu", text=["w1 w3 w5"])
     assert torch.allclose(torch.tensor(shown.logits), expected, atol=1e-5)
     assert headscope.check(tmp_path, run=True, ignore=["HS502", "HS202"]).verdict.value == "passed"
+
+
+def test_a_value_head_in_a_subfolder(tmp_path: Path) -> None:
+    base = save_language_model("Llama", tmp_path / "sub")
+    weights = {name: torch.randn(shape) for name, shape in LINEAR["v_head"].items()}
+    _save_beside(tmp_path, weights, PLACES[1])  # of another model, in the root
+    assert headscope.inspect(tmp_path, subfolder="sub").checkpoint.score_heads == ()
+    _save_beside(tmp_path / "sub", weights, PLACES[1])
+    assert headscope.inspect(tmp_path, subfolder="sub").model.class_name == "LlamaModelWithValueHead"
+    assert base.config.vocab_size
+
+
+def test_a_damaged_file_of_a_value_head_is_said(tmp_path: Path) -> None:
+    save_language_model("Llama", tmp_path)
+    (tmp_path / "value_head.bin").write_bytes(b"damaged")
+    with pytest.raises(HeadscopeError, match=r"value_head\.bin"):
+        headscope.inspect(tmp_path)
+
+
+def test_two_value_heads_of_one_name_are_a_notice(tmp_path: Path) -> None:
+    save_language_model("Llama", tmp_path)
+    weights = {name: torch.randn(shape) for name, shape in LINEAR["v_head"].items()}
+    _save_beside(tmp_path, weights)
+    _save_beside(tmp_path, weights, PLACES[1])
+    assert any("in two files" in item for item in headscope.inspect(tmp_path).checkpoint.notices)
+
+
+def test_an_encoder_decoder_with_a_value_head_is_not_composed(tmp_path: Path) -> None:
+    from tests.families import FAMILIES
+
+    FAMILIES["t5"].build("T5ForConditionalGeneration").save_pretrained(tmp_path)
+    own = load_file(tmp_path / "model.safetensors")
+    width = own["shared.weight"].shape[1]
+    _save_beside(tmp_path, {"v_head.summary.weight": torch.randn(1, width), "v_head.summary.bias": torch.randn(1)})
+    result = headscope.check(tmp_path)
+    assert "HS406" in {item.id for item in result.findings} and result.verdict.value == "failed"
 
 
 def test_a_head_that_nothing_loads_is_no_reason_to_train_another(tmp_path: Path) -> None:

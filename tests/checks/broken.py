@@ -271,9 +271,10 @@ def with_decision_head(**heats: float) -> Build:
     def build(folder: Path) -> Path:
         saved("qwen2", of="language_model")(folder)
         generator = torch.Generator().manual_seed(1)
-        head = {"proj.weight": torch.randn(6, 32, generator=generator), "proj.bias": torch.ones(6)}
+        head = {"proj.weight": torch.randn(8, 32, generator=generator), "proj.bias": torch.ones(8)}
         save_file(head, folder / "head.safetensors")
-        slots = {"num_slots": 6, "ranges": {"noul": [0, 2], "choice": [2, 6]}, "verbalizers": list("abcdef")}
+        ranges = {"noul": [0, 2], "score": [2, 4], "choice": [4, 8]}
+        slots = {"num_slots": 8, "ranges": ranges, "verbalizers": list("abcdefgh")}
         (folder / "judge_config.json").write_text(json.dumps({"slots": slots}))
         (folder / "calibration.json").write_text(json.dumps({"per_kind": heats}))
         return folder

@@ -81,18 +81,30 @@ def _head(files: FileStorage, names: set[str]) -> PickledHead | None:
 def _with_class_names(head: PickledHead, names: list[str]) -> PickledHead:
     """The classifier with its classes as SetFit calls them: a number is a place in `names`, a text is the class."""
     own, fault = head.labels or tuple(map(str, range(len(names)))), ""
-    if not all(item.isdecimal() for item in own):
+    if head.classes_are_texts:
         if own != tuple(names):
             fault = (
                 f"{_SETFIT} lists {list_of(names, _FEW)}, and the classifier scores {list_of(own, _FEW)}, in this order"
             )
         return replace(head, fault=fault)
-    known = {item: names[int(item)] for item in own if int(item) < len(names)}
-    if own != tuple(map(str, range(min(len(own), len(names))))):
-        fault = (
-            f"the classifier predicts {few_of(own)}, and {_SETFIT} names {len(names)} labels by their places, from 0"
-        )
-    return replace(head, labels=tuple(known.get(item, item) for item in own), fault=fault)
+    called = {item: _name_at(item, names) for item in own}
+    if None in called.values():
+        lacking = [item for item, name in called.items() if name is None]
+        fault = f"the classifier predicts {few_of(lacking)}, and {_SETFIT} has {len(names)} labels, counted from 0"
+    elif own != tuple(map(str, range(len(own)))):
+        fault = f"the classifier predicts {few_of(own)}, which are not the first places of the labels in {_SETFIT}"
+    return replace(head, labels=tuple(called[item] or item for item in own), fault=fault)
+
+
+def _name_at(number: str, names: list[str]) -> str | None:
+    """The name that Python finds at a place, which may count from the end; None for no place."""
+    try:
+        return names[int(float(number[:_LONGEST_NUMBER]))]
+    except (IndexError, ValueError, OverflowError):
+        return None
+
+
+_LONGEST_NUMBER = 20
 
 
 class _Once:

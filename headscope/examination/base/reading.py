@@ -25,6 +25,7 @@ from headscope.facts import (
     WeightFile,
     WeightsFormat,
 )
+from headscope.facts.counting import few_of, verb
 from headscope.facts.stored.location import Location
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest) -> Checkpo
     A folder without other safetensors files is not looked at, so Transformers is imported for the few that have some.
     """
     from headscope.checkpoints import open_sidecar, with_weight_file
+    from headscope.facts.stored.checkpoint import DECISION_CLASS
     from headscope.upstream.sources import extra_files_of, has_extra_files
 
     model_type, is_hub = manifest.config.get("model_type"), manifest.kind is CheckpointKind.HUB
@@ -131,15 +133,12 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest) -> Checkpo
     sidecar = open_sidecar(replace(request.location, revision=manifest.revision, commit=manifest.commit))
     known = {file.name for file in manifest.files}
     others = {name for name in sidecar.names() if name.endswith(".safetensors")} - known if sidecar is not None else ()
-    named = request.model_class or (_DECISION_CLASS if manifest.decision is not None else None)
+    named = request.model_class or (DECISION_CLASS if manifest.decision is not None else None)
     for name in extra_files_of(model_type, named) if others else ():
         if sidecar is not None and name in others:
             with sidecar.reaching():
                 manifest = with_weight_file(manifest, sidecar.storage, name)
     return manifest
-
-
-_DECISION_CLASS = "JevForDecision"
 
 
 def _with_decision(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
@@ -150,7 +149,14 @@ def _with_decision(request: Request, manifest: CheckpointManifest) -> Checkpoint
         return manifest
     files = open_sidecar(request.location)
     found = read_decision_head(files, manifest.config) if files is not None else None
-    return manifest if found is None else replace(manifest, decision=found)
+    if found is None:
+        return manifest
+    adapter = Path(request.reference) / (request.location.subfolder or "") / _ADAPTER / "adapter_config.json"
+    return replace(manifest, decision=replace(found, adapter=_ADAPTER if adapter.is_file() else ""))
+
+
+_ADAPTER = "adapter"
+"""The folder of the adapter that Transformers' pipeline puts on a decision model."""
 
 
 def decision_of(request: Request, manifest: CheckpointManifest) -> DecisionHead | None:
@@ -166,13 +172,16 @@ def _with_value_head(request: Request, manifest: CheckpointManifest) -> Checkpoi
     place = request.location if request.adapter is None else Location(request.adapter)
     if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.ADAPTER) or not Path(place.reference).is_dir():
         return manifest
-    held = {file.name for file in manifest.files}
-    name = next((name for name in VALUE_HEAD_FILES if (Path(place.reference) / name).is_file()), "")
-    sidecar = open_sidecar(place) if name and name not in held else None
-    if sidecar is None:
+    sidecar = open_sidecar(place)
+    name = next((name for name in VALUE_HEAD_FILES if sidecar is not None and sidecar.has(name)), "")
+    if sidecar is None or not name or any(file.name == name for file in manifest.files):
         return manifest
     with sidecar.reaching():
-        return with_weight_file(manifest, sidecar.storage, name)
+        whole = with_weight_file(manifest, sidecar.storage, name)
+    own = {tensor.key for tensor in manifest.tensors}
+    twice = [item.key for item in whole.tensors if item.file == name and item.key in own]
+    notice = f"{few_of(twice)} {verb(len(twice))} in two files; those of {name} are shown" if twice else ""
+    return replace(whole, notices=(*whole.notices, *filter(None, [notice])))
 
 
 def trusted_code(request: Request, manifest: CheckpointManifest) -> Location | None:

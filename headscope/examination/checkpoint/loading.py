@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.assembly import checkpoint_facts
@@ -76,10 +76,11 @@ def _sentence_on_adapter(count: int) -> str:
 def _words_in_adapter(adapter: CheckpointManifest, model: PreTrainedModel) -> int | None:
     """The rows of the word embeddings that an adapter holds whole, if they are more or fewer than the model's."""
     from headscope.model.loading.adapters import COPIES
+    from headscope.upstream.transformers import word_table
 
-    table: Any = model.get_input_embeddings()
+    table = word_table(model)
     path = next((path for path, module in model.named_modules() if module is table), None)
-    if path is None or getattr(table, "weight", None) is None:
+    if table is None or path is None:
         return None
     ending = re.compile(rf"(^|\.){re.escape(path)}\.((base_layer|{COPIES})\.)?weight")
     rows, width = table.weight.shape

@@ -30,7 +30,7 @@ def begins_with_cls(tokenizer: Any, encoded: Sequence[Mapping[str, Any] | None])
 
     None without one, and where other special tokens begin them: a family may have two for one purpose.
     """
-    cls, special = getattr(tokenizer, "cls_token_id", None), set(tokenizer.all_special_ids)
+    cls, special = getattr(tokenizer, "cls_token_id", None), set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     ids = [item["input_ids"].flatten().tolist() for item in encoded if item is not None and "input_ids" in item]
     first = {row[0] for row in ids if row}
     if cls is None or not first or (first != {cls} and first <= special):

@@ -177,7 +177,8 @@ def _images_for(processor: Any, config: Any) -> list[Any]:
     if len(shapes) == 1:
         return images
     size = getattr(config, "image_size", None)
-    return image_inputs((size, size) if isinstance(size, int) else _USUAL_SIZE, channels)
+    pair = tuple(size) if isinstance(size, list | tuple) and len(size) == 2 else (size, size)
+    return image_inputs(pair if all(isinstance(side, int) for side in pair) else _USUAL_SIZE, channels)
 
 
 def sound_inputs(rate: int) -> list[Any]:

@@ -296,7 +296,10 @@ def find_without_place(report: Report) -> tuple[Unplaced, ...]:
     return tuple(item for item in found if not all(key.startswith(folders) for key in item.tensors))
 
 
-_SCORING = re.compile(r"Classif|Regress|Reward|Value|Scor|Rank|NER\b|CRF", re.IGNORECASE)
+_SCORING = re.compile(
+    r"Classif|Regress|Reward|Value(?=[A-Z]|$)|Scor(e|er|ing)(?=[A-Z]|$)|Rerank|Rank(er|ing)|NER|Ner(?=[A-Z]|$)|CRF"
+)
+"""What a class that scores is called, in the capitals of class names: not `Trainer`, nor `LowRank`."""
 
 
 def holds_other_head(report: Report) -> bool:

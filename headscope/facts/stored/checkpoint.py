@@ -124,6 +124,10 @@ class ScoreHead:
     """Its own weight file; empty where it is among the model's weights."""
 
 
+DECISION_CLASS = "JevForDecision"
+"""The class of Transformers that decision models have."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionHead:
     """What the files of a decision model say of its head, whose rows are the options of types of questions."""
@@ -139,7 +143,9 @@ class DecisionHead:
     temperatures: tuple[tuple[str, float], ...]
     """The temperature by which the scores of a type of questions are divided; 1 for a type without one."""
     faults: tuple[str, ...] = ()
-    """How the files contradict each other."""
+    """How the files contradict each other, or what Transformers does with them."""
+    adapter: str = ""
+    """The folder of an adapter that Transformers' pipeline puts on the model; empty without one."""
     files: Mapping[str, Any] = field(default_factory=dict, compare=False, metadata={"json": None, "stored": False})
     """The files beside a language model, parsed, by their names; empty where `config.json` is the decision model's."""
 

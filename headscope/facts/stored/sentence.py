@@ -73,6 +73,8 @@ class PickledHead:
     """What saved it."""
     reason: str = ""
     """Why more is not known; otherwise empty."""
+    classes_are_texts: bool = False
+    """Whether the classifier's classes are texts, which SetFit takes as they are; numbers are places in its labels."""
     fault: str = ""
     """How `config_setfit.json` and the classifier contradict each other on the classes; empty where they don't."""
 

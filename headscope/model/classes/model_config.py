@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from headscope.errors import HeadscopeError, Malformed
 from headscope.facts.stored.checkpoint import LABEL_MAPS
 from headscope.model.classes.defaults import diagnose_by_leaving_out
-from headscope.model.classes.reduced_config import DEPTHS
+from headscope.model.classes.reduced_config import DEPTHS, with_parts
 from headscope.model.quiet import quiet
 from headscope.upstream.transformers import config_classes
 
@@ -111,7 +111,7 @@ def configured(config_class: Any, values: dict[str, Any], num_labels: int | None
             f"config.json doesn't describe a valid {config_class.__name__}: {first_lines(err)}{more}",
             "correct config.json",
         ) from err
-    _check_sizes(config)
+    check_sizes(config)
     return config
 
 
@@ -135,15 +135,16 @@ def _check_own_labels(values: dict[str, Any]) -> None:
         )
 
 
-def _check_sizes(config: Any) -> None:
-    """Sizes that no model has: they would take minutes to build and mean a broken file."""
+def check_sizes(config: Any) -> None:
+    """Raises Malformed for sizes that no model has: they would take minutes to build and mean a broken file."""
     labels = config.num_labels
     if labels is not None and labels < 1:
         raise Malformed(f"config.json describes {labels} labels", "correct id2label, or give --num-labels")
-    for name in DEPTHS:
-        depth = getattr(config, name, None)
-        if isinstance(depth, int) and depth > _MOST_LAYERS:
-            raise Malformed(f"config.json asks for {depth:,} layers ({name})", f"correct {name}")
+    for part in with_parts(config):
+        for name in DEPTHS:
+            depth = getattr(part, name, None)
+            if isinstance(depth, int) and depth > _MOST_LAYERS:
+                raise Malformed(f"config.json asks for {depth:,} layers ({name})", f"correct {name}")
 
 
 def _set_labels(config: Any, num_labels: int | None, labels: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from headscope.errors import Malformed, Unsupported, UsageError, did_you_mean, f
 from headscope.facts import DecisionHead, ScoreHead, SentencePipeline, Task, TokenRow
 from headscope.facts.counting import few_of
 from headscope.facts.heads.tasks import WITHOUT_CLASSES, parse_task
-from headscope.facts.stored.checkpoint import architectures_in
+from headscope.facts.stored.checkpoint import DECISION_CLASS, architectures_in
 from headscope.facts.stored.location import Location, is_own_code
 from headscope.model.classes.catalog import (
     HeadClass,
@@ -26,7 +26,7 @@ from headscope.model.classes.catalog import (
     task_of_class,
     task_of_own_class,
 )
-from headscope.model.classes.model_config import config_source, configured, first_lines
+from headscope.model.classes.model_config import check_sizes, config_source, configured, first_lines
 from headscope.model.classes.module_chain import base_class_of, class_of_chain, class_of_decision, class_of_value_head
 from headscope.model.classes.proposals import shapes_of_class
 from headscope.model.classes.reduced_config import shallow_config
@@ -111,13 +111,14 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
 
 def _composed(config: dict[str, Any], model_type: str, wish: ModelRequest) -> Choice | None:
     """The choice where tokens, modules or a head of another kind make the scores; None for a class's own head."""
-    if wish.decision is not None:
-        return _by_decision(config, wish.decision)
+    if wish.decision is not None and _class_of_architectures(config, model_type) is None:
+        return _by_decision(config, model_type, wish.decision)
     if wish.rows:
         return _by_tokens(config, model_type, wish)
     if wish.chain is not None:
         return _by_chain(config, model_type, wish, wish.chain)
-    if wish.head is not None and _class_of_architectures(config, model_type) is None:
+    is_decoder_only = getattr(config_classes()[model_type], "is_encoder_decoder", False) is not True
+    if wish.head is not None and is_decoder_only and _class_of_architectures(config, model_type) is None:
         return _by_score_head(config, model_type, wish, wish.head)
     return None
 
@@ -172,9 +173,9 @@ def _by_chain(config: dict[str, Any], model_type: str, wish: ModelRequest, chain
     return Choice(class_of_chain(base, chain), Task.SEQUENCE_CLASSIFICATION, built, source.notes, chain=chain)
 
 
-def _by_decision(config: dict[str, Any], head: DecisionHead) -> Choice:
+def _by_decision(config: dict[str, Any], model_type: str, head: DecisionHead) -> Choice:
     """The class of decision models, with the rows of its head as classes. Raises Unsupported where it is missing."""
-    cls: Any = getattr(transformers, "JevForDecision", None)
+    cls: Any = getattr(transformers, DECISION_CLASS, None)
     if cls is None:
         raise Unsupported(
             f"the installed transformers {transformers.__version__} has no decision models", "install 5.23 or later"
@@ -182,12 +183,13 @@ def _by_decision(config: dict[str, Any], head: DecisionHead) -> Choice:
     names = {"id2label": dict(enumerate(head.labels)), "label2id": {name: at for at, name in enumerate(head.labels)}}
     try:
         with quiet():
-            built = cls.config_class(**config | names) if not head.files else cls.config_class(
-                text_config=config, **head.files, **names
-            )  # fmt: skip
+            is_own = model_type == cls.config_class.model_type
+            given = config if is_own else {"text_config": config, **head.files}
+            built = cls.config_class(**given | names)
     except Exception as err:  # whatever a configuration's class raises
         what = f"Transformers rejects the files of the decision head: {first_line(err)}"
-        raise Malformed(what, "correct them") from err
+        raise Malformed(what, "run `headscope check` for what is wrong with them, or name a class to train") from err
+    check_sizes(built)
     kinds = ", ".join(f"{kind} from row {start}" for kind, start in head.offsets)
     heat = ", ".join(f"{value:g} for {kind}" for kind, value in head.temperatures)
     note = (
@@ -209,8 +211,8 @@ def _by_score_head(config: dict[str, Any], model_type: str, wish: ModelRequest, 
     else:
         cls = class_of_value_head(base_class_of(model_type, is_encoder_decoder=False), head)
         note = (
-            f"the scores are those of {head.name}, one for each token; a reward is the score of the last token that is "
-            "not padding"
+            f"the scores are those of {head.name}, one for each token; its library decides which of them is the reward "
+            "(TRL, LlamaFactory and OpenRLHF take that of the last token that is not padding)"
         )
     source = config_source(cls, model_type, config)
     names = source.values.get("id2label")

@@ -20,7 +20,7 @@ _Features = dict[str, torch.Tensor]
 
 
 def base_class_of(model_type: str, *, is_encoder_decoder: bool) -> type[PreTrainedModel]:
-    """The class without a head that sentence-transformers loads for a family: of two towers, the encoder.
+    """The class without a head that other libraries load for a family: of two towers, the encoder.
 
     Raises Unsupported for a family without one.
     """
@@ -29,8 +29,8 @@ def base_class_of(model_type: str, *, is_encoder_decoder: bool) -> type[PreTrain
     cls = getattr(transformers, names[0], None) if names else None
     if not isinstance(cls, type) or not issubclass(cls, PreTrainedModel):
         raise Unsupported(
-            f"headscope doesn't know which model of {model_type} sentence-transformers puts before its modules",
-            "load it with sentence-transformers, and call headscope.inspect(model)",
+            f"headscope doesn't know which model of {model_type} is under this head",
+            "load it with the library that saved it, and call headscope.inspect(model)",
         )
     return cls
 

@@ -87,8 +87,15 @@ def _fill_chain(model: PreTrainedModel, chain: SentencePipeline, place: Location
 
 def fill_head(model: nn.Module, choice: Choice, place: Location) -> None:
     """Loads a value head from a separate file, if it has one there: beside the weights, or beside an adapter."""
-    if isinstance(choice.head, ScoreHead) and choice.head.file and (Path(place.reference) / choice.head.file).is_file():
-        model.load_state_dict(_state_in(choice.head.file, place), strict=False)
+    head = choice.head
+    file = Path(place.reference) / (place.subfolder or "") / head.file if isinstance(head, ScoreHead) else Path()
+    if not isinstance(head, ScoreHead) or not head.file or not file.is_file():
+        return
+    try:
+        stored = _state_in(head.file, place)
+        model.load_state_dict({key: stored[key] for key in head.tensors}, strict=False)
+    except Exception as err:  # whatever a damaged file raises
+        raise Unsupported(f"the head in {head.file} cannot be loaded: {first_line(err)}", "save it again") from err
 
 
 def _state_in(name: str, place: Location) -> dict[str, torch.Tensor]:

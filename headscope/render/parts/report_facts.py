@@ -383,7 +383,7 @@ def score_head_facts(report: Report) -> FactLines:
         yield "other head", label(line, STRONG)
 
 
-_READ_OF_VALUES = "A reward is its score at the last token that is not padding."
+_READ_OF_VALUES = "TRL, LlamaFactory and OpenRLHF take its score at the last token that is not padding for the reward."
 _READ_OF = dict.fromkeys(("lm_head", "embed_out"), "Its rows are those of the answers.")
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.facts import Task
-from headscope.upstream.transformers import text_config_of
+from headscope.upstream.transformers import text_config_of, word_table
 
 _SAMPLES = (16000, 16400, 17200, 18800, 19600, 21200)
 _AUDIO_FRAMES = 49
@@ -80,11 +80,9 @@ def token_count(model: PreTrainedModel) -> int | None:
     size = getattr(text_config_of(model.config), "vocab_size", None)
     if isinstance(size, int) and size:
         return size
-    try:
-        table: Any = model.get_input_embeddings()
-    except Exception:  # whatever a class of somebody raises
-        table = next((module for module in model.modules() if isinstance(module, nn.Embedding)), None)
-    return table.num_embeddings if isinstance(table, nn.Embedding) else None
+    tables = (module for module in model.modules() if isinstance(module, nn.Embedding))
+    table = word_table(model) or next(tables, None)
+    return table.num_embeddings if table is not None else None
 
 
 def _ordinary_ids(config: Any, size: int) -> Callable[[int, int], int]:

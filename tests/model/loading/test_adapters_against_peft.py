@@ -126,6 +126,19 @@ def test_the_setting_that_is_printed_saves_everything(family: Any, tmp_path: Pat
     assert _expected(saved, report) == set()
 
 
+@pytest.mark.parametrize("family", ["Wav2Vec2", "ViT", "ConvNext", "Swin"])
+def test_models_of_images_and_sounds_name_no_words(family: str, tmp_path: Path) -> None:
+    from tests.verdicts.runs import RunCase
+
+    task = "SequenceClassification" if family == "Wav2Vec2" else "ImageClassification"
+    base = RunCase("base", family, task).write(tmp_path / "base")
+    cls = getattr(transformers, f"{family}For{task}")
+    layers = [name for name, module in cls.from_pretrained(base).named_modules() if isinstance(module, torch.nn.Linear)]
+    config = peft.LoraConfig(r=2, target_modules=layers[:2], modules_to_save=["classifier"])
+    peft.get_peft_model(cls.from_pretrained(base), config).save_pretrained(tmp_path / "adapter")
+    assert headscope.inspect(tmp_path / "adapter").verdict.value == "complete"
+
+
 @pytest.mark.parametrize(
     ("suffix", "task"), [("ForTokenClassification", "TOKEN_CLS"), ("ForQuestionAnswering", "QUESTION_ANS")]
 )

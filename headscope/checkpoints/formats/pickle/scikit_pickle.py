@@ -111,9 +111,9 @@ def _scikit_head(made: Instance, name: str) -> PickledHead:
     labels = tuple(_labels(classes)) if isinstance(classes, Instance) else ()
     has_bias = _described(state.get("intercept_"))[0] is not None
     version = state.get("_sklearn_version")
-    return PickledHead(
-        made.kind.name, labels, shape, dtype, has_bias, f"scikit-learn {version}" if isinstance(version, str) else ""
-    )
+    library = f"scikit-learn {version}" if isinstance(version, str) else ""
+    is_text = isinstance(classes, Instance) and _holds_texts(classes)
+    return PickledHead(made.kind.name, labels, shape, dtype, has_bias, library, classes_are_texts=is_text)
 
 
 def _described(value: Any) -> tuple[tuple[int, ...] | None, str]:
@@ -142,6 +142,16 @@ def _labels(made: Instance) -> list[str]:
     return (
         [str(item) for item in found[:_MOST_LABELS] if isinstance(item, str | int)] if isinstance(found, list) else []
     )
+
+
+def _holds_texts(made: Instance) -> bool:
+    """Whether an array holds texts, and not numbers."""
+    if made.kind == _WRAPPER and made.arguments and isinstance(made.arguments[0], bytes):
+        return _dtype_of(made.state.get("dtype"))[0] in {"U", "S"}
+    data = made.arguments[0] if made.arguments else None
+    inner = data if isinstance(data, Instance) else made
+    found = inner.state[-1] if isinstance(inner.state, tuple) and inner.state else None
+    return isinstance(found, list) and bool(found) and all(isinstance(item, str) for item in found)
 
 
 def _decoded(data: bytes, kind: str, width: int) -> list[str]:
