@@ -10,7 +10,7 @@ from headscope.checkpoints.checkpoint_files import (
 )
 from headscope.checkpoints.contents.tokenizer_file import TokenIds, read_token_ids, read_vocabulary
 from headscope.checkpoints.contents.weights import with_weight_file
-from headscope.checkpoints.decision import read_decision_head
+from headscope.checkpoints.decision import read_decision_head, refuse_decision_files
 from headscope.checkpoints.edit_record import EDIT_RECORD, digests_of, edit_notice
 from headscope.checkpoints.foreign.libraries import refuse_model_type
 from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
@@ -42,6 +42,7 @@ __all__ = [
     "read_token_ids",
     "read_tokenizer_settings",
     "read_vocabulary",
+    "refuse_decision_files",
     "refuse_model_type",
     "score_heads_of",
     "snapshot_text",

@@ -9,7 +9,7 @@ from headscope.checkpoints.checkpoint_files import FileReader
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import Malformed
 from headscope.facts.counting import few_of, verb
-from headscope.facts.stored.checkpoint import DecisionHead
+from headscope.facts.stored.checkpoint import DecisionHead, architectures_in
 
 _DECISION_TYPE = "jev"
 _HEAD_FILES = ("head.safetensors", "readout.safetensors")
@@ -52,6 +52,22 @@ def read_decision_head(files: FileReader, config: Mapping[str, Any]) -> Decision
         faults=(*found.faults, *_faults_of_rows(found), *_faults_of_temperatures(found)),
         files=found.files,
     )
+
+
+def refuse_decision_files(files: FileReader, config: Mapping[str, Any]) -> None:
+    """Raises Malformed for a head beside a language model whose files don't describe it, as Transformers does."""
+    names = set(files.names())
+    beside, settings = names.intersection(_HEAD_FILES), names.intersection((_JUDGE, _CODES))
+    if beside and settings and not config.get("auto_map") and _names_language_model(config):
+        raise Malformed(
+            f"{few_of(sorted(settings))} beside {few_of(sorted(beside))} describes no decision head: there are no "
+            "codes, and no slots with ranges and num_slots",
+            "restore the file, or name the class that you want to train: --task sequence-classification",
+        )
+
+
+def _names_language_model(config: Mapping[str, Any]) -> bool:
+    return any(name.endswith(("ForCausalLM", "ForConditionalGeneration")) for name in architectures_in(config))
 
 
 def _layout_of_class(files: FileReader, config: Mapping[str, Any]) -> _Layout:
@@ -115,7 +131,7 @@ def _faults_of_rows(found: _Layout) -> Iterator[str]:
         yield f"{few_of(lacking)} {verb(len(lacking), 'has', 'have')} no rows, and Transformers looks for them"
     for kind in _TYPES:
         start, stop = found.ranges.get(kind, (0, 0))
-        if max(start + 1, stop) > found.rows:
+        if kind in found.ranges and not start < stop <= found.rows:
             yield f"the rows of {kind} are {start} to {stop - 1}, and the head has {found.rows}"
     if _decimal_of(found.softcap) is None and found.softcap is not None:
         yield f"the soft cap is {str(found.softcap)[:_LONGEST]!r}, not a number"
@@ -138,7 +154,7 @@ def _faults_of_temperatures(found: _Layout) -> Iterator[str]:
 def _unknown_types(kinds: Collection[str], what: str) -> Iterator[str]:
     unknown = [kind[:_LONGEST] for kind in kinds if kind not in _TYPES]
     if unknown:
-        yield f"there {verb(len(unknown))} {what} for {few_of(unknown)}, which Transformers doesn't know"
+        yield f"{few_of(unknown)} {verb(len(unknown), 'has', 'have')} {what}, which Transformers doesn't know"
 
 
 def _object_in(files: FileReader, name: str) -> dict[str, Any] | None:

@@ -14,8 +14,9 @@ from headscope.facts.counting import list_of
 from headscope.facts.stored.checkpoint import ScoreHead, TensorHeader
 from headscope.facts.stored.weights import layer_numbers
 
-_NAMED = re.compile(r"(?:^|\.)(?P<name>v_head|value_head|reward_head)\.")
-_ROWS_OF_TOKENS = re.compile(r"(?P<name>lm_head|embed_out)\.(weight|bias)")
+_NAMED = re.compile(r"^(?:[A-Za-z_]+\.){0,2}(?P<name>v_head|value_head|reward_head)\.")
+"""At the top or inside a wrapper, not in a layer: Funnel calls a matrix of its attention `v_head`."""
+_ROWS_OF_TOKENS = re.compile(r"(?P<name>lm_head)\.(weight|bias)")
 _MOST_ANSWERS = 1000
 """The rows up to which an output layer is one of answers: a vocabulary that was made smaller has more."""
 VALUE_HEAD_FILES = ("value_head.safetensors", "value_head.bin")
@@ -29,10 +30,10 @@ def score_heads_of(tensors: Iterable[TensorHeader], config: Mapping[str, Any] | 
     """
     found: dict[str, list[TensorHeader]] = {}
     own = tuple(f"heads.{name}" for name in heads_in_config(config or {}))
-    words = (config or {}).get("vocab_size")
+    tensors = tuple(tensors)
+    most = _most_answers(tensors, config or {})
     for tensor in tensors:
         match = _NAMED.search(tensor.key)
-        most = min(words // 2, _MOST_ANSWERS) if isinstance(words, int) else 0
         if match is None and tensor.shape and 0 < tensor.shape[0] <= most:
             match = _ROWS_OF_TOKENS.fullmatch(tensor.key)
         name = tensor.key[: match.end("name")] if match is not None else _own_head(tensor.key, own)
@@ -69,6 +70,16 @@ def labels_notice(files: FileReader, config: Mapping[str, Any]) -> str:
 
 
 _FEW = 6
+
+
+def _most_answers(tensors: tuple[TensorHeader, ...], config: Mapping[str, Any]) -> int:
+    """The most rows that an output layer of answers has; 0 where no table has a row for each word of the vocabulary.
+
+    Without such a table the output layer is that of a vocabulary, or of an alphabet, that the configuration misstates.
+    """
+    words = config.get("vocab_size")
+    is_whole = type(words) is int and any(len(item.shape) == 2 and item.shape[0] == words for item in tensors)
+    return min(words // 2, _MOST_ANSWERS) if is_whole and isinstance(words, int) else 0
 
 
 def _own_head(key: str, names: tuple[str, ...]) -> str:

@@ -108,7 +108,7 @@ def _fails_in_transformers(folder: Path) -> bool:
     ("slots", "files", "told"),
     [
         ({}, {"per_kind": {"noul": 1.2, "score": 0.9}}, "choice has no temperature"),
-        ({}, {"per_kind": {**HEATS, "rank": 2.0}}, "rank, which Transformers doesn't know"),
+        ({}, {"per_kind": {**HEATS, "rank": 2.0}}, "rank has a temperature, which Transformers doesn't know"),
         ({}, {"per_kind": {**HEATS, "noul": 0.0}}, "the temperature of noul is '0.0'"),
         ({}, {"per_kind": {**HEATS, "noul": "1.2"}}, "the temperature of noul is '1.2', not a positive number"),
         ({}, {}, "calibration.json gives no temperatures"),
@@ -124,7 +124,7 @@ def test_files_that_transformers_fails_with(slots: Any, files: Any, told: str, t
     (tmp_path / "calibration.json").write_text(json.dumps(files))
     (found,) = (item for item in headscope.check(tmp_path).findings if item.id == "HS407")
     assert told in found.message and headscope.check(tmp_path).verdict.value == "failed"
-    is_silent = "rank" in told or "choice has no" in told  # it ignores the one, and takes 1 for the other
+    is_silent = "rank has" in told or "choice has no" in told  # it ignores the one, and takes 1 for the other
     assert _fails_in_transformers(tmp_path) is not is_silent
 
 
@@ -176,14 +176,14 @@ def test_a_file_that_is_no_object(text: str, tmp_path: Path) -> None:
     _judged(tmp_path, None, HEATS)
     (tmp_path / "calibration.json").write_text(text)
     assert "HS407" in {item.id for item in headscope.check(tmp_path).findings}
-    (tmp_path / "judge_config.json").write_text(text)
-    assert headscope.inspect(tmp_path).checkpoint.decision is None
 
 
 def test_files_that_say_nothing_are_no_decision_head(tmp_path: Path) -> None:
     save_language_model("Qwen2", tmp_path)
     save_file({"proj.weight": torch.zeros(2, 16)}, tmp_path / "head.safetensors")
-    for body in ({}, {"slots": {}}, {"slots": {"ranges": {"noul": [0]}, "num_slots": 3}}):
-        (tmp_path / "judge_config.json").write_text(json.dumps(body))
-        assert headscope.inspect(tmp_path).checkpoint.decision is None
+    for body in ("{oops", "[]", "{}", '{"slots": {}}', '{"slots": {"ranges": {"noul": [0]}, "num_slots": 3}}'):
+        (tmp_path / "judge_config.json").write_text(body)
+        with pytest.raises(Malformed, match="describes no decision head"):
+            headscope.inspect(tmp_path)
+        assert _fails_in_transformers(tmp_path)
     assert headscope.inspect(tmp_path, num_labels=3).model.class_name == "Qwen2ForSequenceClassification"

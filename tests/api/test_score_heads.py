@@ -143,6 +143,23 @@ def test_an_output_layer_of_a_few_answers_is_the_head(family: str, tmp_path: Pat
     assert headscope.check(tmp_path, run=True, ignore=["HS502", "HS202"]).verdict.value == "passed"
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["model.layers.0.self_attn.v_head.weight", "model.layers.0.value_head.weight", "encoder.attention.1.v_head.bias"],
+)
+def test_a_layer_of_that_name_is_no_value_head(key: str, tmp_path: Path) -> None:
+    save_language_model("Llama", tmp_path)
+    _save_beside(tmp_path, {key: torch.randn(1, 16)})
+    report = headscope.inspect(tmp_path)
+    assert (report.checkpoint.score_heads, report.model.class_name) == ((), "LlamaForSequenceClassification")
+
+
+def test_an_output_layer_of_a_smaller_vocabulary_is_no_head(tmp_path: Path) -> None:
+    save_language_model("Llama", tmp_path, tie_word_embeddings=False)
+    _save_beside(tmp_path, {name: torch.randn(40, 16) for name in ("lm_head.weight", "model.embed_tokens.weight")})
+    assert headscope.inspect(tmp_path).checkpoint.score_heads == ()
+
+
 def test_a_value_head_in_a_subfolder(tmp_path: Path) -> None:
     base = save_language_model("Llama", tmp_path / "sub")
     weights = {name: torch.randn(shape) for name, shape in LINEAR["v_head"].items()}

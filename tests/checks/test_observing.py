@@ -179,6 +179,31 @@ def test_classes_that_a_bias_switches_off_leave_the_others(biases: list[float], 
     assert silent.all_alike
 
 
+@pytest.mark.parametrize("problem_type", [None, "regression"])
+def test_a_number_may_be_far_from_zero(problem_type: str | None) -> None:
+    class Pressure(Classifier):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> Any:
+            scores = super().forward(input_ids, attention_mask).logits
+            return SimpleNamespace(logits=101325 + 20 * scores[:, :1])
+
+    found = ran(Pressure(), problem_type=problem_type)
+    assert not found.all_alike and found.ignores_middle is False
+    assert ran(Pressure(scale=0.0), problem_type=problem_type).all_alike
+
+
+def test_tokens_that_can_not_be_answers_hide_no_others() -> None:
+    class Answers(Classifier):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> Any:
+            scores = self.words(input_ids) @ self.weight.T
+            scores[:, :1] -= 1e6
+            return SimpleNamespace(start_logits=scores[..., 0], end_logits=scores[..., 1])
+
+    assert ran(Answers(), task=Task.QUESTION_ANSWERING).ignores_middle is False
+    assert (
+        ran(Answers(scale=0.0), task=Task.QUESTION_ANSWERING).ignores_middle is False
+    )  # the words are read all the same
+
+
 def test_a_regression_may_be_of_small_numbers() -> None:
     small = Classifier(scale=1e-7)
     assert not ran(small, problem_type="regression").all_alike and ran(small).all_alike

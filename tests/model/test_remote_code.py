@@ -66,6 +66,19 @@ def test_trusted_code_is_examined(checkpoint: Path) -> None:
     assert report.head.pooling.kind is PoolingKind.FIRST_TOKEN
 
 
+def test_own_code_with_a_configuration_of_transformers(tmp_path: Path) -> None:
+    from tests.families import FAMILIES
+
+    FAMILIES["bert"].build("BertForSequenceClassification").save_pretrained(tmp_path)
+    code = "import transformers\n\n\nclass Own(transformers.BertForSequenceClassification):\n    pass\n"
+    (tmp_path / "modeling_own.py").write_text(code)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"auto_map": {"AutoModelForSequenceClassification": "modeling_own.Own"}, "architectures": ["Own"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    report = headscope.inspect(str(tmp_path), trust_remote_code=True)
+    assert (report.model.class_name, report.weights.new) == ("Own", ())
+
+
 def test_a_class_that_auto_map_names_without_a_configuration_is_not_said_to_be_missing(checkpoint: Path) -> None:
     auto_map = {"AutoModelForSequenceClassification": "own.OwnClassifier"}
     (checkpoint / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto_map}))

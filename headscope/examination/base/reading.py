@@ -82,7 +82,7 @@ def score_head_of(request: Request, manifest: CheckpointManifest) -> ScoreHead |
 
     heads = score_heads_of(manifest.tensors, manifest.config)
     is_asked = request.tokens or request.trust_remote_code or (request.model_class or request.task) is not None
-    if is_asked or len(heads) != 1 or heads[0].input_size is None:
+    if is_asked or len(heads) != 1 or heads[0].input_size is None or "." in heads[0].name:
         return None
     count = heads[0].scores
     is_other = request.num_labels not in (None, count) or len(request.labels) not in (0, count)
@@ -143,12 +143,14 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest) -> Checkpo
 
 def _with_decision(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
     """The manifest of a folder with the head of a decision model, if its files say that it is one."""
-    from headscope.checkpoints import open_sidecar, read_decision_head
+    from headscope.checkpoints import open_sidecar, read_decision_head, refuse_decision_files
 
     if manifest.kind is not CheckpointKind.LOCAL or not Path(request.reference).is_dir():
         return manifest
     files = open_sidecar(request.location)
     found = read_decision_head(files, manifest.config) if files is not None else None
+    if found is None and files is not None and not _asks_for_a_class(request):
+        refuse_decision_files(files, manifest.config)
     if found is None:
         return manifest
     adapter = Path(request.reference) / (request.location.subfolder or "") / _ADAPTER / "adapter_config.json"
@@ -161,8 +163,13 @@ _ADAPTER = "adapter"
 
 def decision_of(request: Request, manifest: CheckpointManifest) -> DecisionHead | None:
     """The head of a decision model that makes the scores; None where the request wants another."""
+    return None if _asks_for_a_class(request) else manifest.decision
+
+
+def _asks_for_a_class(request: Request) -> bool:
+    """Whether a request says which head it wants."""
     asked = (request.tokens, request.trust_remote_code, request.model_class, request.task, request.num_labels)
-    return None if any(asked) or request.labels else manifest.decision
+    return any((*asked, request.labels))
 
 
 def _with_value_head(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from headscope.facts import Task
-from headscope.facts.stored.unplaced import of_any_layer
+from headscope.facts import Task, UnusedGroup
+from headscope.facts.stored.unplaced import UnplacedReason, of_any_layer
 from headscope.facts.stored.weights import DroppedGroup
 
 if TYPE_CHECKING:
@@ -56,11 +56,21 @@ def settings_without_shape(proposal: Proposal) -> dict[str, Any] | None:
 def without_idle_tensors(loaded: Loaded, choice: Choice) -> Loaded:
     """The load without those dropped groups that the scores don't need, such as a mask token for pretraining.
 
-    They are zeroed in a small model whose setting takes them: where its scores stay, they are idle. A group without a
-    setting stays, and so does one whose small model can't be run.
+    They are zeroed in a small model whose setting takes them: where its scores stay, they are idle, and of pretraining.
+    A group without a setting stays, and so does one whose small model can't be run.
     """
-    needed = tuple(group for group in loaded.diff.dropped if not _is_idle(group, choice))
-    return replace(loaded, diff=replace(loaded.diff, dropped=needed))
+    idle = tuple(group for group in loaded.diff.dropped if _is_idle(group, choice))
+    if not idle:
+        return loaded
+    keys = {key for group in idle for key in group.keys}
+    rest = [(group, tuple(key for key in group.keys if key not in keys)) for group in loaded.diff.unused_groups]
+    groups = tuple(replace(group, keys=left) for group, left in rest if left)
+    reason = UnplacedReason.PRETRAINING_HEAD
+    known = tuple(
+        UnusedGroup(group.keys, f"weights that {group.setting} adds and no score needs", (), reason) for group in idle
+    )
+    needed = tuple(group for group in loaded.diff.dropped if group not in idle)
+    return replace(loaded, diff=replace(loaded.diff, dropped=needed, unused_groups=(*groups, *known)))
 
 
 def _is_idle(group: DroppedGroup, choice: Choice) -> bool:

@@ -75,12 +75,14 @@ def _is_needed(module: nn.Module, manifest: CheckpointManifest) -> bool:
 
 
 def _loaded_headers(module: nn.Module, manifest: CheckpointManifest) -> Loaded:
+    from headscope.examination.base.unseen_settings import without_idle_tensors
     from headscope.model.classes.model_request import Choice
     from headscope.model.loading.adapters import with_adapter
     from headscope.model.loading.loader import load_skeleton
 
     cls, config = type(module), deepcopy(module.config)
-    loaded = load_skeleton(Choice(cls, task_of(module, None), config), manifest)  # type: ignore[arg-type]
+    choice = Choice(cls, task_of(module, None), config)  # type: ignore[arg-type]
+    loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
     return with_adapter(loaded, manifest.adapter) if manifest.adapter else loaded
 
 

@@ -92,9 +92,16 @@ def with_other_middle(tokenizer: Any, encoded: Encoded, turn: int = 0) -> dict[s
     """An encoded text with other tokens between its first and its last ordinary one; None for one that is too short.
 
     Special tokens stay where they are, and so does the token on each side: what reads only the ends sees no difference.
-    Each `turn` puts in other tokens of the vocabulary.
+    Each `turn` puts in other tokens of the vocabulary. Of choices, [1, choices, tokens], each gets the same ones.
     """
-    own, special = encoded["input_ids"][0].tolist(), set(tokenizer.all_special_ids)
+    import torch
+
+    ids = encoded["input_ids"]
+    if ids.dim() > 2:
+        rows = [with_other_middle(tokenizer, {"input_ids": ids[:, at]}, turn) for at in range(ids.shape[1])]
+        made = [row["input_ids"] for row in rows if row is not None]
+        return {**encoded, "input_ids": torch.stack(made, 1)} if len(made) == len(rows) else None
+    own, special = ids[0].tolist(), set(tokenizer.all_special_ids)
     ordinary = [at for at, token in enumerate(own) if token not in special]
     others = [token for token in ordinary_tokens(tokenizer) if token not in own]
     return replace_middle(encoded, ordinary, others, turn)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _ALIKE = 5e-5
 """How far scores in single precision may be apart and count as the same, in relation to the largest one (at least 1).
 Kernels sum in another order for another length: 1e-6 to 1e-5 were seen where nothing but the length differed."""
+_ALIKE_NUMBERS = 1e-5
+"""The same for a single score, which may be a number far from zero: a year, a price."""
 _ALIKE_ROUNDINGS = 2
 """The same in half precision, in units of the format: scores that differ by more than the last bit aren't the same."""
 _LAST_BITS = 4 * torch.finfo(torch.float32).eps
@@ -223,39 +225,52 @@ def _of_scores(
 
 
 def _table(caller: _Caller, scores: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scores of several inputs as [rows, classes], and how far those of each class may be apart and count as the same.
+    """Scores of several inputs as [rows, classes], and what was added to get them, which rounds as well.
 
     Where an offset makes no difference, they are held against the best of their row: one class that a bias of -1e9
     switches off doesn't hide what the others do, as it would in a mean.
     """
     rows = torch.cat([item.reshape(-1, item.shape[-1]) for item in scores])
-    largest, classes = rows.abs().amax(0), rows.shape[-1]
-    if caller.subject.takes_offset and classes > 1:
+    if caller.subject.takes_offset and rows.shape[-1] > 1:
         best = rows.amax(-1, keepdim=True)
-        rows, largest = rows - best, largest.maximum(best.abs().amax())
+        return rows - best, rows.abs().maximum(best.abs())
+    return rows, rows.abs()
+
+
+def _bound(caller: _Caller, sizes: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+    """How far scores of those sizes may be apart and count as the same."""
     if caller.dtype.itemsize < 4:
-        return rows, _ALIKE_ROUNDINGS * torch.finfo(caller.dtype).eps * largest
+        return _ALIKE_ROUNDINGS * torch.finfo(caller.dtype).eps * added
     # Probabilities don't tell smaller differences than that of scores around 1; the numbers of a regression do.
-    is_regression = caller.subject.problem_type == "regression"
-    size = rows.abs().amax(0) if is_regression else rows.abs().amax(0).clamp(min=1.0)
-    return rows, (_ALIKE * size).maximum(_LAST_BITS * largest)
+    least = 0.0 if caller.subject.problem_type == "regression" else 1.0
+    share = _ALIKE if sizes.shape[-1] > 1 else _ALIKE_NUMBERS
+    return (share * sizes.clamp(min=least)).maximum(_LAST_BITS * added)
 
 
 def _are_same(caller: _Caller, one: torch.Tensor, other: torch.Tensor, single: Sequence[torch.Tensor | None]) -> bool:
-    """Whether two inputs of one length have the same scores, up to the rounding of those of all `single` inputs."""
+    """Whether two inputs of one length have the same scores, up to the rounding of those of all `single` inputs.
+
+    Of tokens, each is held against itself: some models take a million from the scores of those that can't be answers.
+    """
     if one.shape != other.shape:
         return False
-    rows, bound = _table(caller, [one, other, *(item for item in single if item is not None)])
     count = one.reshape(-1, one.shape[-1]).shape[0]
-    return bool(((rows[:count] - rows[count : 2 * count]).abs().amax(0) <= bound).all())
+    every = [one, other] if count > 1 else [one, other, *(item for item in single if item is not None)]
+    rows, added = _table(caller, every)
+    first, second = rows[:count], rows[count : 2 * count]
+    if count > 1:
+        bound = _bound(caller, first.abs().maximum(second.abs()), added[:count].maximum(added[count:]))
+    else:
+        bound = _bound(caller, rows.abs().amax(0), added.amax(0))
+    return bool(((first - second).abs() <= bound).all())
 
 
 def _all_alike(caller: _Caller, scores: Sequence[torch.Tensor]) -> bool:
     """Whether all inputs, and all tokens of them, have the same scores; one input alone shows nothing."""
     if len(scores) < 2:
         return False
-    rows, bound = _table(caller, scores)
-    return bool((rows.amax(0) - rows.amin(0) <= bound).all())
+    rows, added = _table(caller, scores)
+    return bool((rows.amax(0) - rows.amin(0) <= _bound(caller, rows.abs().amax(0), added.amax(0))).all())
 
 
 def _of_middle(
@@ -263,7 +278,7 @@ def _of_middle(
 ) -> dict[str, Any]:
     """Whether the scores depend on what is between the first and the last token."""
     change = caller.subject.changed
-    if change is None or caller.subject.task is Task.MULTIPLE_CHOICE:
+    if change is None:
         return {}
     looked_at, same = 0, 0
     for own, given in zip(single, encoded, strict=True):

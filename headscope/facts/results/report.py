@@ -242,7 +242,7 @@ class Report:
             return LoadVerdict.BROKEN
         if missing.head or missing.elsewhere:
             return LoadVerdict.INCOMPLETE
-        is_open = self.not_determined or self.unknown or self.weights.without_place or self.model.is_saved_by_own_code
+        is_open = self.not_determined or self.unknown or find_without_place(self) or self.model.is_saved_by_own_code
         return LoadVerdict.NOT_DETERMINED if is_open else LoadVerdict.COMPLETE
 
 

@@ -201,7 +201,7 @@ def _by_decision(config: dict[str, Any], model_type: str, head: DecisionHead) ->
 
 def _by_score_head(config: dict[str, Any], model_type: str, wish: ModelRequest, head: ScoreHead) -> Choice:
     """A family's model with a head of another library: values for each token, or the rows of a few answers."""
-    rows_of = language_model_of(model_type) if head.name in ("lm_head", "embed_out") else None
+    rows_of = language_model_of(model_type) if head.name == "lm_head" else None
     if rows_of is not None:
         cls = class_with_answers(_class_object(rows_of), head)
         note = (

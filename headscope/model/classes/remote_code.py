@@ -18,7 +18,7 @@ from headscope.facts import Task
 from headscope.facts.counting import few_of
 from headscope.facts.stored.location import Location
 from headscope.model.quiet import quiet
-from headscope.upstream.transformers import class_of_repository
+from headscope.upstream.transformers import class_of_repository, config_classes
 
 _AUTO_CLASSES = {
     Task.SEQUENCE_CLASSIFICATION: "AutoModelForSequenceClassification",
@@ -58,7 +58,10 @@ def load_remote_classes(config: dict[str, Any], task: Task | None, source: Locat
     auto_map = config["auto_map"]
     tasks = (task,) if task else tuple(Task)
     found = next((item for item in tasks if isinstance(auto_map.get(_AUTO_CLASSES[item]), str)), None)
-    if found is None or not isinstance(auto_map.get("AutoConfig"), str):
+    own, model_type = auto_map.get("AutoConfig"), config.get("model_type")
+    # A class for a configuration of Transformers needs none of its own.
+    known = config_classes()[model_type] if isinstance(model_type, str) and model_type in config_classes() else None
+    if found is None or (known is None and not isinstance(own, str)):
         lacking = (
             f"class for {task.value if task else 'a classification task'}"
             if found is None
@@ -68,9 +71,8 @@ def load_remote_classes(config: dict[str, Any], task: Task | None, source: Locat
             f"the repository's own code defines no {lacking}",
             f"its auto_map names: {', '.join(sorted(map(str, auto_map)))}",
         )
-    return RemoteClasses(
-        _import(auto_map["AutoConfig"], source), _import(auto_map[_AUTO_CLASSES[found]], source), found
-    )
+    config_class = _import(own, source) if isinstance(own, str) else known
+    return RemoteClasses(config_class, _import(auto_map[_AUTO_CLASSES[found]], source), found)
 
 
 def class_of_own_code(named: str) -> type[PreTrainedModel]:

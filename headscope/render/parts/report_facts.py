@@ -384,7 +384,7 @@ def score_head_facts(report: Report) -> FactLines:
 
 
 _READ_OF_VALUES = "TRL, LlamaFactory and OpenRLHF take its score at the last token that is not padding for the reward."
-_READ_OF = dict.fromkeys(("lm_head", "embed_out"), "Its rows are those of the answers.")
+_READ_OF = {"lm_head": "Its rows are those of the answers."}
 
 
 def _of_pickle(head: PickledHead | None) -> str:
