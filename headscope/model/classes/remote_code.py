@@ -59,7 +59,7 @@ def load_remote_classes(config: dict[str, Any], task: Task | None, source: Locat
     tasks = (task,) if task else tuple(Task)
     found = next((item for item in tasks if isinstance(auto_map.get(_AUTO_CLASSES[item]), str)), None)
     own, model_type = auto_map.get("AutoConfig"), config.get("model_type")
-    # A class for a configuration of Transformers needs none of its own.
+    # A class for a configuration of Transformers needs no other.
     known = config_classes()[model_type] if isinstance(model_type, str) and model_type in config_classes() else None
     if found is None or (known is None and not isinstance(own, str)):
         lacking = (
