@@ -94,7 +94,7 @@ _CHECKPOINTS = (
 )  # fmt: skip
 _FLOORED = (
     "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "gradients", "changed_inputs", "counterpart",
-    "other_inputs", "size_branches", "tokenizer_file", "observing",
+    "other_inputs", "size_branches", "tokenizer_file", "observing", "encoded",
 )  # fmt: skip
 _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, files (all where none is named), tests
     ("headscope/trace", ("replay",), (*_OF_HEADS, *_TRACE)),
@@ -107,7 +107,7 @@ _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, 
     ("headscope/checks", (), _CHECKS),
     ("headscope/examination", ("tokenizer",), _OF_TOKENIZERS),
     ("headscope/examination", ("head_trial",), _OF_HEADS),
-    ("headscope/examination", ("observing",), ("tests/checks/test_observing.py",)),
+    ("headscope/examination", ("observing", "encoded"), ("tests/checks/test_observing.py",)),
     ("headscope/examination", ("tensor_checks",), _OF_TENSORS),
     ("headscope/examination", ("base_numbers",), _OF_BASES),
     ("headscope/model", ("unexpected_keys",), _OF_UNUSED),

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from headscope.checks.trial import with_causes
+from headscope.examination.trial.encoded import begins_with_cls, is_empty, not_taken, unknown_share
 from headscope.examination.trial.inputs import with_other_content
 from headscope.examination.trial.observing import RunSubject, logits_of, observe
 from headscope.facts import Finding, Severity, Task
@@ -282,6 +283,42 @@ def test_a_long_text_that_cannot_be_made_is_an_error_of_its_own() -> None:
 
 def test_a_pipeline_that_raises_is_named() -> None:
     assert ran(pipeline=lambda: 1 / 0).raised == (RaisedError("pipeline", DIVISION, step=RunStep.PIPELINE),)
+    of_library = ran(pipeline=lambda: 1 / 0, library="CrossEncoder")
+    assert of_library.raised == (RaisedError("CrossEncoder", DIVISION, step=RunStep.PIPELINE),)
+
+
+def test_an_input_that_cannot_be_encoded_is_counted_once() -> None:
+    def broken(some: Sequence[list[int]]) -> dict[str, torch.Tensor]:
+        return Words().encode(some) if some[0] != TEXTS[1] else {}[DIVISION]
+
+    found = ran(encode=broken)
+    assert [(item.input, item.count) for item in found.raised] == [("text", 1)] and found.failed == 1
+
+
+@pytest.mark.parametrize("kind", ["shape", "infinite"])
+def test_scores_of_a_batch_that_can_not_be_compared(kind: str) -> None:
+    class Batched(Classifier):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> Any:
+            scores = super().forward(input_ids, attention_mask).logits
+            if len(scores) > 1:
+                scores = scores[:, :2] if kind == "shape" else scores * float("inf")
+            return SimpleNamespace(logits=scores)
+
+    words = "another shape" if kind == "shape" else "not finite"
+    found = ran(Batched())
+    assert words in found.batch_error and found.batch_difference is None and found.batch_cure == ""
+
+
+def test_only_a_few_inputs_are_called_with_another_middle() -> None:
+    long = [[CLS, *range(5 + at, 12 + at)] for at in range(8)]
+    found = ran(inputs=long, names=["text"] * 8)
+    assert found.scope.calls == 8 + 1 + 4 + 1  # alone, again, four with other middles, a batch
+
+
+def test_the_bound_of_half_precision_is_in_its_roundings() -> None:
+    found = ran(Classifier().to(torch.bfloat16))
+    scale = max(float(Classifier().to(torch.bfloat16)(torch.tensor([ids])).logits.abs().max()) for ids in TEXTS)
+    assert found.batch_bound <= 16 * torch.finfo(torch.bfloat16).eps * max(scale, 0.1) * 1.001
 
 
 @pytest.mark.parametrize(
@@ -399,3 +436,66 @@ def test_an_effect_names_each_of_its_causes(effect: str, cause: str) -> None:
     assert told.message == f"Seen. Likely cause: {cause}." and other == finding(cause)
     (alone,) = with_causes([finding(effect)])
     assert alone == finding(effect)
+
+
+# ---- what the inputs show before the model is called
+
+
+def encoded_rows(*rows: list[int]) -> list[Mapping[str, Any]]:
+    return [{"input_ids": torch.tensor([row])} for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("given", "cls", "expected"),
+    [
+        (encoded_rows([CLS, 5], [CLS, 6]), CLS, True),
+        (encoded_rows([CLS, 5], [6, 7]), CLS, False),
+        (encoded_rows([PAD, 5], [CLS, 7]), CLS, None),
+        (encoded_rows([PAD, 5], [PAD, 7]), CLS, None),
+        (encoded_rows([UNKNOWN, 5]), CLS, False),
+        (encoded_rows([5, 6]), None, None),
+        ([None, *encoded_rows([CLS, 5]), {"pixel_values": torch.zeros(1)}], CLS, True),
+        ([None, {"pixel_values": torch.zeros(1)}], CLS, None),
+    ],
+)
+def test_which_token_begins_the_texts(given: list[Any], cls: int | None, expected: bool | None) -> None:
+    assert begins_with_cls(Words(cls_token_id=cls), given) is expected
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "share"),
+    [
+        (["text"], encoded_rows([CLS, 5, 6, 7, 5, 5, 5]), 0.0),
+        (["text"], encoded_rows([5, 5, 5, 5, 5]), 0.0),  # five tokens are too few to tell
+        (["text"], encoded_rows([5, 5, 5, 5, 5, 5]), 1.0),
+        (["text", "pair"], [None, *encoded_rows([UNKNOWN, 5, 6, 7])], 0.25),
+        (["text"] * 2, encoded_rows([CLS], [CLS]), 1.0),
+        (["text"] * 2, encoded_rows([CLS], [CLS, 5]), 0.5),
+        (["text"], [{"pixel_values": torch.zeros(1)}], None),
+    ],
+)
+def test_the_share_of_tokens_that_say_nothing(names: list[str], given: list[Any], share: float | None) -> None:
+    assert unknown_share(Words(), names, given) == share
+
+
+def test_as_many_names_as_inputs() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        unknown_share(Words(), ["text"], encoded_rows([5], [6]))
+
+
+def test_what_the_model_does_not_take() -> None:
+    class Plain(nn.Module):
+        def forward(self, input_ids: torch.Tensor) -> None: ...
+
+    given = [None, {"input_ids": 1, "token_type_ids": 2, "bbox": 3}]
+    assert not_taken(Plain(), given) == ("bbox", "token_type_ids")
+    assert not_taken(Plain(), [None]) == ()
+    hidden = Plain()
+    hidden.forward = max  # type: ignore[assignment]  # no signature
+    assert not_taken(hidden, given) == ()
+
+
+def test_what_is_empty() -> None:
+    assert is_empty({"input_ids": torch.zeros(1, 0)})
+    for other in (None, {}, {"input_ids": torch.zeros(1, 1)}, {"input_ids": []}):
+        assert not is_empty(other)
