@@ -346,7 +346,7 @@ def model_with_adapter(model: Any, folder: Path, config: Mapping[str, Any]) -> A
 
         if not hasattr(model, "prepare_inputs_for_generation"):  # what PEFT looks for in a language model
             own = PeftConfig.from_pretrained(str(folder), local_files_only=True)
-            own.task_type = None if own.task_type in _OF_LANGUAGE_MODELS else own.task_type
+            own.task_type = None if own.task_type in GENERATING else own.task_type
             return PeftModel.from_pretrained(model, str(folder), config=own, local_files_only=True).eval()
         return PeftModel.from_pretrained(model, str(folder), local_files_only=True).eval()
     except ImportError as err:
@@ -355,7 +355,7 @@ def model_with_adapter(model: Any, folder: Path, config: Mapping[str, Any]) -> A
         raise Unsupported(f"PEFT can't load the adapter: {type(err).__name__}: {err}", "") from err
 
 
-_OF_LANGUAGE_MODELS = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
+GENERATING = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
 """The tasks whose models take a method of generation from the model inside, which one with another head lacks."""
 
 

@@ -66,18 +66,20 @@ def _texts_of_vocabulary(tokenizer: Any) -> Iterator[str]:
     tokens = ordinary_tokens(tokenizer)
     generator = random.Random(_SEED)
     drawn = [generator.choices(tokens, k=count) for count in _OF_VOCABULARY if tokens]
-    yield from filter(None, _written(tokenizer, drawn))
+    yield from filter(None, _texts_read_back(tokenizer, drawn))
 
 
 _SEPARATORS = (",", "|", ";", "\t", "\n", "_")
 """What stands between the words of a vocabulary that isn't of a language: names of events, of genes, of moves."""
 
 
-def _written(tokenizer: Any, drawn: Sequence[Sequence[int]]) -> list[str]:
+def _texts_read_back(tokenizer: Any, drawn: Sequence[Sequence[int]]) -> list[str]:
     """Rows of token IDs as texts; with a separator where the tokenizer doesn't know its own words otherwise."""
     texts = [tokenizer.decode(row, skip_special_tokens=True).strip() for row in drawn]
+    if _are_read_back(tokenizer, drawn, texts):
+        return texts
     words = [[tokenizer.decode([at]) for at in row] for row in drawn]
-    ways = [texts, *([mark.join(row) for row in words] for mark in _SEPARATORS)]
+    ways = ([mark.join(row) for row in words] for mark in _SEPARATORS)
     return next((way for way in ways if _are_read_back(tokenizer, drawn, way)), texts)
 
 

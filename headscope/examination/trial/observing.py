@@ -224,7 +224,7 @@ def _of_scores(
     return facts
 
 
-def _table(caller: _Caller, scores: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+def _scores_by_class(caller: _Caller, scores: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores of several inputs as [rows, classes], and what was added to get them, which rounds as well.
 
     Where an offset makes no difference, they are held against the best of their row: one class that a bias of -1e9
@@ -237,7 +237,7 @@ def _table(caller: _Caller, scores: Sequence[torch.Tensor]) -> tuple[torch.Tenso
     return rows, rows.abs()
 
 
-def _bound(caller: _Caller, sizes: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+def _bound_of_same(caller: _Caller, sizes: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
     """How far scores of those sizes may be apart and count as the same."""
     if caller.dtype.itemsize < 4:
         return _ALIKE_ROUNDINGS * torch.finfo(caller.dtype).eps * added
@@ -256,12 +256,12 @@ def _are_same(caller: _Caller, one: torch.Tensor, other: torch.Tensor, single: S
         return False
     count = one.reshape(-1, one.shape[-1]).shape[0]
     every = [one, other] if count > 1 else [one, other, *(item for item in single if item is not None)]
-    rows, added = _table(caller, every)
+    rows, added = _scores_by_class(caller, every)
     first, second = rows[:count], rows[count : 2 * count]
     if count > 1:
-        bound = _bound(caller, first.abs().maximum(second.abs()), added[:count].maximum(added[count:]))
+        bound = _bound_of_same(caller, first.abs().maximum(second.abs()), added[:count].maximum(added[count:]))
     else:
-        bound = _bound(caller, rows.abs().amax(0), added.amax(0))
+        bound = _bound_of_same(caller, rows.abs().amax(0), added.amax(0))
     return bool(((first - second).abs() <= bound).all())
 
 
@@ -269,8 +269,8 @@ def _all_alike(caller: _Caller, scores: Sequence[torch.Tensor]) -> bool:
     """Whether all inputs, and all tokens of them, have the same scores; one input alone shows nothing."""
     if len(scores) < 2:
         return False
-    rows, added = _table(caller, scores)
-    return bool((rows.amax(0) - rows.amin(0) <= _bound(caller, rows.abs().amax(0), added.amax(0))).all())
+    rows, added = _scores_by_class(caller, scores)
+    return bool((rows.amax(0) - rows.amin(0) <= _bound_of_same(caller, rows.abs().amax(0), added.amax(0))).all())
 
 
 def _of_middle(

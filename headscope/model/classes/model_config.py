@@ -89,7 +89,9 @@ def _published_warning(found: str, wanted: str) -> str:
     )
 
 
-def configured(config_class: Any, values: dict[str, Any], num_labels: int | None, labels: tuple[str, ...]) -> Any:
+def build_checked_config(
+    config_class: Any, values: dict[str, Any], num_labels: int | None, labels: tuple[str, ...]
+) -> Any:
     """The configuration with these values and with as many classes, or classes of those names, as somebody wants.
 
     Raises Malformed for values that Transformers rejects, and for sizes that no model has.

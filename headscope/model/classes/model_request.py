@@ -26,7 +26,7 @@ from headscope.model.classes.catalog import (
     task_of_class,
     task_of_own_class,
 )
-from headscope.model.classes.model_config import check_sizes, config_source, configured, first_lines
+from headscope.model.classes.model_config import build_checked_config, check_sizes, config_source, first_lines
 from headscope.model.classes.module_chain import base_class_of, class_of_chain, class_of_decision, class_of_value_head
 from headscope.model.classes.proposals import shapes_of_class
 from headscope.model.classes.reduced_config import shallow_config
@@ -93,11 +93,11 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     task = parse_task(wish.task) if wish.task is not None else None
     if wish.code is not None and isinstance(config.get("auto_map"), dict):
         remote = load_remote_classes(config, task, wish.code)
-        return Choice(remote.model_class, remote.task, _configured(remote.config_class, config, wish))
+        return Choice(remote.model_class, remote.task, _config_for(remote.config_class, config, wish))
     if is_own_code(wish.model_class):
         return _by_own_code(config, wish, task)
     model_type = _model_type(config, wish)
-    composed = _composed(config, model_type, wish)
+    composed = _choose_composed(config, model_type, wish)
     if composed is not None:
         return composed
     named = wish.model_class and (mapped_name(wish.model_class, model_type) or wish.model_class)
@@ -106,10 +106,10 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     _check_classes(head_class.task, wish)
     source = config_source(cls, model_type, config)
     notes = (*_contradiction(config, model_type, head_class, wish), *source.notes)
-    return Choice(cls, head_class.task, _configured(source.config_class, source.values, wish), notes)
+    return Choice(cls, head_class.task, _config_for(source.config_class, source.values, wish), notes)
 
 
-def _composed(config: dict[str, Any], model_type: str, wish: ModelRequest) -> Choice | None:
+def _choose_composed(config: dict[str, Any], model_type: str, wish: ModelRequest) -> Choice | None:
     """The choice where tokens, modules or a head of another kind make the scores; None for a class's own head."""
     if wish.decision is not None and _class_of_architectures(config, model_type) is None:
         return _by_decision(config, model_type, wish.decision)
@@ -130,7 +130,7 @@ def _by_own_code(config: dict[str, Any], wish: ModelRequest, task: Task | None) 
     config_class: Any = getattr(cls, "config_class", None) or config_classes()[_model_type(config, wish)]
     family = classes_of_family(str(config_class.model_type))
     task = task or task_of_own_class(cls.__name__, wish.keys) or next((item.task for item in family), None)
-    return Choice(cls, task or Task.SEQUENCE_CLASSIFICATION, _configured(config_class, config, wish))
+    return Choice(cls, task or Task.SEQUENCE_CLASSIFICATION, _config_for(config_class, config, wish))
 
 
 def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> Choice:
@@ -151,7 +151,7 @@ def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> C
             f"{len(labels)} labels were given for {len(wish.rows)} tokens", "name one label for each token"
         )
     source = config_source(cls, model_type, config)
-    built = _configured(source.config_class, source.values, replace(wish, labels=labels))
+    built = _config_for(source.config_class, source.values, replace(wish, labels=labels))
     size = getattr(text_config_of(built), "vocab_size", None)
     beyond = [row.id for row in wish.rows if not 0 <= row.id < (size or 0)]
     if beyond:
@@ -166,10 +166,8 @@ def _by_chain(config: dict[str, Any], model_type: str, wish: ModelRequest, chain
     has_decoder = getattr(config_classes()[model_type], "is_encoder_decoder", False) is True
     base = base_class_of(model_type, is_encoder_decoder=has_decoder or config.get("is_encoder_decoder") is True)
     source = config_source(base, model_type, config)
-    names, count = source.values.get("id2label"), chain.score_count
-    is_named = wish.labels or (isinstance(names, dict) and len(names) == count)
-    own = wish if is_named or not count else replace(wish, num_labels=count)
-    built = _configured(source.config_class, source.values, own)
+    own = _with_count(wish, source.values, chain.score_count)
+    built = _config_for(source.config_class, source.values, own)
     return Choice(class_of_chain(base, chain), Task.SEQUENCE_CLASSIFICATION, built, source.notes, chain=chain)
 
 
@@ -215,14 +213,19 @@ def _by_score_head(config: dict[str, Any], model_type: str, wish: ModelRequest, 
             "(TRL, LlamaFactory and OpenRLHF take that of the last token that is not padding)"
         )
     source = config_source(cls, model_type, config)
-    names = source.values.get("id2label")
-    is_named = wish.labels or (isinstance(names, dict) and len(names) == head.scores)
-    built = _configured(source.config_class, source.values, wish if is_named else replace(wish, num_labels=head.scores))
+    built = _config_for(source.config_class, source.values, _with_count(wish, source.values, head.scores))
     return Choice(cls, Task.TOKEN_CLASSIFICATION, built, (note, *source.notes), head=head)
 
 
-def _configured(config_class: Any, values: dict[str, Any], wish: ModelRequest) -> Any:
-    return configured(config_class, values, wish.num_labels, wish.labels)
+def _with_count(wish: ModelRequest, values: dict[str, Any], count: int) -> ModelRequest:
+    """The wish with as many classes as there are scores, unless names for that many are given; 0 asks for none."""
+    names = values.get("id2label")
+    is_named = wish.labels or (isinstance(names, dict) and len(names) == count)
+    return wish if is_named or not count else replace(wish, num_labels=count)
+
+
+def _config_for(config_class: Any, values: dict[str, Any], wish: ModelRequest) -> Any:
+    return build_checked_config(config_class, values, wish.num_labels, wish.labels)
 
 
 def _check_labels(wish: ModelRequest) -> None:
@@ -335,7 +338,7 @@ def _refuse_other_scores(config: dict[str, Any], model_type: str) -> None:
 
 def _has_own_classes(cls: type[PreTrainedModel], model_type: str, config: dict[str, Any]) -> bool:
     source = config_source(cls, model_type, config)
-    built = [_configured(source.config_class, source.values, ModelRequest(count)) for count in (5, 7)]
+    built = [_config_for(source.config_class, source.values, ModelRequest(count)) for count in (5, 7)]
     few, more = (shapes_of_class(cls, shallow_config(item)) or shapes_of_class(cls, item) for item in built)
     return few is not None and few != more
 

@@ -53,10 +53,10 @@ def class_with_answers(cls: type[PreTrainedModel], head: ScoreHead) -> type[PreT
         setattr(self, head.name, nn.Linear(head.input_size or 0, head.scores, bias=head.has_bias))
 
     own = {"__init__": __init__, "__module__": cls.__module__, "__doc__": cls.__doc__, "_tied_weights_keys": {}}
-    cut: Any = type(cls.__name__, (cls,), own)
+    cut = type(cls.__name__, (cls,), own)
 
     def forward(self: PreTrainedModel, *args: Any, **options: Any) -> TokenClassifierOutput:
-        return TokenClassifierOutput(logits=cut.__mro__[1].forward(self, *args, **options).logits)
+        return TokenClassifierOutput(logits=cls.forward(self, *args, **options).logits)
 
     return _with_forward(cut, forward)
 

@@ -36,6 +36,7 @@ from headscope.model.loading.origins import header_only_tensors, origin_of
 from headscope.model.quiet import quiet
 from headscope.upstream.peft import (
     ADAPTER_NAME,
+    GENERATING,
     PREFIXES,
     PREFIXES_OF_TUNERS,
     SAVED_FOR_TASK,
@@ -94,11 +95,8 @@ def as_classifier(config: Mapping[str, Any], choice: Choice) -> dict[str, Any]:
     """
     can_generate = hasattr(choice.cls, "prepare_inputs_for_generation")
     name = next((name for name, task in _TASKS.items() if task is choice.task), None)
-    is_replaced = config.get("task_type") in _GENERATING and not can_generate and name is not None
+    is_replaced = config.get("task_type") in GENERATING and not can_generate and name is not None
     return {**config, "task_type": name} if is_replaced else dict(config)
-
-
-_GENERATING = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
 
 
 def with_adapter(

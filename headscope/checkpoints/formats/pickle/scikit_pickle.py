@@ -137,21 +137,23 @@ def _labels(made: Instance) -> list[str]:
     data = made.arguments[0] if made.arguments else None
     if made.kind == _WRAPPER and isinstance(data, bytes):
         return _decoded(data, *_dtype_of(made.state.get("dtype")))
+    return [str(item) for item in _listed_items(made)[:_MOST_LABELS] if isinstance(item, str | int)]
+
+
+def _listed_items(made: Instance) -> list[Any]:
+    """The items of an array that is stored as a list; empty for one that is stored as numbers."""
+    data = made.arguments[0] if made.arguments else None
     inner = data if isinstance(data, Instance) else made
     found = inner.state[-1] if isinstance(inner.state, tuple) and inner.state else None
-    return (
-        [str(item) for item in found[:_MOST_LABELS] if isinstance(item, str | int)] if isinstance(found, list) else []
-    )
+    return found if isinstance(found, list) else []
 
 
 def _holds_texts(made: Instance) -> bool:
     """Whether an array holds texts, and not numbers."""
     if made.kind == _WRAPPER and made.arguments and isinstance(made.arguments[0], bytes):
         return _dtype_of(made.state.get("dtype"))[0] in {"U", "S"}
-    data = made.arguments[0] if made.arguments else None
-    inner = data if isinstance(data, Instance) else made
-    found = inner.state[-1] if isinstance(inner.state, tuple) and inner.state else None
-    return isinstance(found, list) and bool(found) and all(isinstance(item, str) for item in found)
+    items = _listed_items(made)
+    return bool(items) and all(isinstance(item, str) for item in items)
 
 
 def _decoded(data: bytes, kind: str, width: int) -> list[str]:
