@@ -29,7 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 FLOOR = 85
-"""Percent of the sampled mutants that the tests must kill in `checks/` and in the files of `_FLOORED`."""
+"""Percent of the sampled mutants that the tests must kill in `checks/`, `trial/` and the files of `_FLOORED`."""
 _TRACE = (
     "tests/trace/replay/test_indexing.py", "tests/trace/slice/test_head_slice.py", "tests/trace/slice/test_axes.py",
     "tests/trace/replay/test_replay.py", "tests/trace/replay/test_running_again.py",
@@ -94,7 +94,7 @@ _CHECKPOINTS = (
 )  # fmt: skip
 _FLOORED = (
     "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "gradients", "changed_inputs", "counterpart",
-    "other_inputs", "size_branches", "tokenizer_file", "observing", "encoded",
+    "other_inputs", "size_branches", "tokenizer_file", "live_trial", "trial_process",
 )  # fmt: skip
 _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, files (all where none is named), tests
     ("headscope/trace", ("replay",), (*_OF_HEADS, *_TRACE)),
@@ -107,7 +107,12 @@ _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, 
     ("headscope/checks", (), _CHECKS),
     ("headscope/examination", ("tokenizer",), _OF_TOKENIZERS),
     ("headscope/examination", ("head_trial",), _OF_HEADS),
-    ("headscope/examination", ("observing", "encoded"), ("tests/checks/test_observing.py",)),
+    ("headscope/examination/trial", ("observing", "encoded"), ("tests/checks/test_observing.py",)),
+    ("headscope/examination/trial", ("inputs",), ("tests/checks/test_inputs_of_runs.py",)),
+    ("headscope/examination/trial", ("opening", "deciding"), ("tests/checks/test_opening.py",)),
+    ("headscope/examination/memory", ("live_trial",), ("tests/checks/test_runs_in_memory.py",)),
+    ("headscope/examination/stored", ("scores",), ("tests/checks/test_runs_in_memory.py",)),
+    ("headscope/api/loaded", ("trial_process",), ("tests/checks/test_runs_in_memory.py",)),
     ("headscope/examination", ("tensor_checks",), _OF_TENSORS),
     ("headscope/examination", ("base_numbers",), _OF_BASES),
     ("headscope/model", ("unexpected_keys",), _OF_UNUSED),
@@ -407,7 +412,7 @@ def _print(results: Sequence[Result]) -> int:
 
 
 def _has_floor(file: str) -> bool:
-    return "checks" in Path(file).parts or Path(file).stem in _FLOORED
+    return not {"checks", "trial"}.isdisjoint(Path(file).parts) or Path(file).stem in _FLOORED
 
 
 if __name__ == "__main__":

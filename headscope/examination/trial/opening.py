@@ -236,7 +236,7 @@ def _longest(model: nn.Module, tokenizer: Any, task: Task) -> tuple[Mapping[str,
         tokens = min(tokens, _LONGEST_WITHOUT_LIMIT)
     text = long_text(tokenizer, tokens)
     parts = (_SHORT_QUESTION, text) if task in TASKS_OF_PAIRS else (text,)
-    before, tokenizer.model_max_length = limit, tokens
+    before, tokenizer.model_max_length = tokenizer.model_max_length, tokens
     try:
         encoded = encode_text(tokenizer, [TextInput("long text", parts)], task)
     finally:
