@@ -355,6 +355,18 @@ def model_with_adapter(model: Any, folder: Path, config: Mapping[str, Any]) -> A
         raise Unsupported(f"PEFT can't load the adapter: {type(err).__name__}: {err}", "") from err
 
 
+def check_filled(wrapped: Any, keys: Iterable[str]) -> None:
+    """Raises Unsupported where a model that PEFT loaded has tensors that the keys of its adapter's file don't name.
+
+    The same for keys that name no tensor of it.
+    """
+    expected, given = set(_shapes_saved(wrapped)), set(keys)
+    lacking, idle = sorted(expected - given), sorted(given - expected)
+    if lacking or idle:
+        what = f"lacks {lacking[0]}" if lacking else f"holds {idle[0]}, which PEFT doesn't take"
+        raise Unsupported(f"the file of the adapter {what}", "save it again with the PEFT that loads it")
+
+
 GENERATING = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
 """The tasks whose models take a method of generation from the model inside, which one with another head lacks."""
 

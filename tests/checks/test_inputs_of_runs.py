@@ -69,7 +69,8 @@ def test_of_a_large_vocabulary_some_thousand_are_looked_at(monkeypatch: pytest.M
 
 
 def test_a_vocabulary_of_special_tokens_gives_no_texts() -> None:
-    empty = transformers.PreTrainedTokenizerFast(tokenizer_object=_only_special(), pad_token="[PAD]", unk_token="[UNK]")
+    make: Any = transformers.PreTrainedTokenizerFast
+    empty = make(tokenizer_object=_only_special(), pad_token="[PAD]", unk_token="[UNK]")
     assert len(inputs.text_inputs(empty, Task.SEQUENCE_CLASSIFICATION)) == 8
 
 

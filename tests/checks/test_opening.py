@@ -188,11 +188,11 @@ def adapter(bert: Path, tmp_path: Path) -> Path:
     model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(bert)
     settings = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query"], init_lora_weights=False)
     torch.manual_seed(3)
-    peft.get_peft_model(model.float(), settings).save_pretrained(tmp_path / "adapter")
+    peft.get_peft_model(model.float(), settings).save_pretrained(str(tmp_path / "adapter"))
     return tmp_path / "adapter"
 
 
-def _scores_of_peft(base: Path, adapter: Path, encoded: Any) -> torch.Tensor:
+def _scores_of_peft(base: Path, adapter: Path, encoded: Any) -> Any:
     model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=3)
     with torch.no_grad():
         return peft.PeftModel.from_pretrained(model, adapter).eval()(**encoded).logits.float()
@@ -401,7 +401,8 @@ def test_random_weights_are_named(bert: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.usefixtures("_allowed")
 def test_what_is_not_taken_up(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deciding, "find_missing", lambda report: SimpleNamespace(head=(), elsewhere=()))
-    for fields in ({"subfolder": "a"}, {"variant": "fp16"}):
+    others: list[dict[str, Any]] = [{"subfolder": "a"}, {"variant": "fp16"}]
+    for fields in others:
         request = Request(Location(str(bert), **fields))
         assert deciding.why_not_run(_examined(), request) == "--subfolder and --variant are not run"
     file = request_of(bert / "model.safetensors")
@@ -425,17 +426,30 @@ def test_a_run_that_was_wanted_and_is_not_is_unknown() -> None:
 
     subject: Any = Subject.__new__(Subject)
     seen: list[dict[str, Any]] = []
-    trial = RunTrial(RunScope(1, 1, 1, "cpu"))
+    trial, failed = RunTrial(RunScope(1, 1, 1, "cpu")), RunTrial(RunScope(0, 0, 0, "cpu"))
+    fit = Gap(GapTopic.ADAPTER_FIT, "without numbers")
+
+    def change(given: Any, **fields: Any) -> Any:
+        if given is subject:
+            seen.append(fields)
+            return None
+        return SimpleNamespace(**vars(given) | fields)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deciding, "replace", lambda subject, **fields: seen.append(fields))
+        patch.setattr(deciding, "replace", change)
         object.__setattr__(subject, "unknown", (OTHER_GAP,))
         object.__setattr__(subject, "inapplicable", (PATH_GAP,))
-        deciding.with_run(subject, trial, is_wanted=True)
+        for gaps, ran in (((OTHER_GAP,), trial), ((OTHER_GAP, fit), trial), ((fit,), failed)):
+            object.__setattr__(subject, "report", SimpleNamespace(not_determined=gaps))
+            deciding.with_run(subject, ran, is_wanted=True)
         deciding.with_run(subject, "why", is_wanted=True)
         deciding.with_run(subject, "why", is_wanted=False)
     gap = Gap("run", "the model was not run: why")
+    left = SimpleNamespace(not_determined=(OTHER_GAP,))
     assert seen == [
-        {"run": trial},
+        {"run": trial, "report": left},
+        {"run": trial, "report": left},
+        {"run": failed, "report": SimpleNamespace(not_determined=(fit,))},
         {"run_reason": "why", "unknown": (OTHER_GAP, gap)},
         {"run_reason": "why", "inapplicable": (PATH_GAP, gap)},
     ]
@@ -459,7 +473,7 @@ def test_a_chain_is_called_through_its_library(bert: Path, monkeypatch: pytest.M
         return "checked"
 
     monkeypatch.setattr(opening, "check_library", check)
-    found = opening._with_library(replace(subject), choice, Location(str(bert)))
+    found: Any = opening._with_library(replace(subject), choice, Location(str(bert)))
     assert found.library == "CrossEncoder" and found.pipeline() == "checked"
     ((reference, name, texts, score),) = seen
     assert (reference, name, texts) == (str(bert), "CrossEncoder", [(SENTENCES[0],), (SENTENCES[1],)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +41,8 @@ def _allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 def bert(**config: Any) -> Any:
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 37}
     torch.manual_seed(0)
-    settings = transformers.BertConfig(num_labels=3, initializer_range=0.3, **{"vocab_size": 99} | sizes | config)
+    config_class: Any = transformers.BertConfig
+    settings = config_class(num_labels=3, initializer_range=0.3, **{"vocab_size": 99} | sizes | config)
     return transformers.BertForSequenceClassification(settings)
 
 
@@ -205,19 +207,20 @@ def test_why_scores_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_fresh_load_is_called_in_the_format_of_the_other(tmp_path: Path) -> None:
-    model = trained("bert").model
+    model: Any = trained("bert").model
     model.save_pretrained(tmp_path)
     request = Request(Location(str(tmp_path)))
     rows = live_trial.random_rows(model, TASK)
     found = score_checkpoint(request, None, rows, "")
     assert isinstance(found, tuple) and len(found) == 16
     with torch.no_grad():
-        assert torch.allclose(found[0], model.eval()(**rows[0]).logits)  # type: ignore[arg-type]
+        assert torch.equal(torch.as_tensor(found[0]), model.eval()(**rows[0]).logits)
         half = score_checkpoint(request, None, rows[:1], "bfloat16")
-        expected = trained("bert").model.eval().bfloat16()(**rows[0]).logits.float()
-    assert isinstance(half, tuple) and torch.equal(half[0], expected) and not torch.equal(half[0], found[0])  # type: ignore[arg-type]
-    (failed,) = score_checkpoint(request, None, [{"input_ids": torch.tensor([[9999]])}], "")
-    assert isinstance(failed, str) and failed.startswith("IndexError")
+        expected = deepcopy(model).bfloat16()(**rows[0]).logits.float()
+    assert isinstance(half, tuple) and isinstance(half[0], torch.Tensor)
+    assert torch.equal(half[0], expected) and not torch.equal(half[0], torch.as_tensor(found[0]))
+    failed = score_checkpoint(request, None, [{"input_ids": torch.tensor([[9999]])}], "")
+    assert isinstance(failed, tuple) and str(failed[0]).startswith("IndexError")
     (tmp_path / "model.safetensors").write_bytes(b"no")
     assert isinstance(score_checkpoint(request, None, rows, ""), str | Exception)
 
@@ -227,7 +230,7 @@ ONE = torch.tensor([[1.0, -2.0]])
 
 def compared(own: Any, fresh: Any, again: Any = None, **fields: Any) -> ScoreComparison:
     first = own[0] if again is None else again
-    options = {"dtype": "float32", "is_elsewhere": False, "in_train_mode": False} | fields
+    options: dict[str, Any] = {"dtype": "float32", "is_elsewhere": False, "in_train_mode": False} | fields
     return compared_scores(ScoredModel((), tuple(own), first, **options), fresh)
 
 
@@ -252,7 +255,7 @@ def test_how_far_scores_may_be_apart(fields: dict[str, Any], bound: float, share
 def test_comparisons_that_have_no_number() -> None:
     nan = torch.tensor([[float("nan"), -2.0]])
     both = compared([nan, ONE * 1e-3], [nan, ONE * 1e-3])
-    assert (both.differing, both.largest, both.bound) == (0, 0.0, pytest.approx(2e-4))
+    assert (both.differing, both.largest) == (0, 0.0) and both.bound == pytest.approx(2e-4)
     assert compared([ONE * 1e-3], [ONE * 1e-3]).bound == pytest.approx(1e-5)
     one = compared([ONE, ONE], [ONE, nan])
     assert (one.differing, one.largest) == (1, None)
@@ -272,7 +275,9 @@ class Process:
     """A worker that answers at once, or ends."""
 
     def __init__(self, answer: Any = "answer") -> None:
-        self.answer, self.seen, self.is_ended = answer, (), False
+        self.answer: Any = answer
+        self.seen: Any = ()
+        self.is_ended = False
 
     def call(self, function: Any, *arguments: Any, seconds: float | None = None) -> Any:
         self.seen = (function, arguments, seconds)
@@ -338,7 +343,7 @@ def test_a_run_is_asked_of_the_process_and_kept(
             return runner.run(examined, request, told.append)
 
     assert ran() == process.answer and told == ["loading the model and calling it"] and process.is_ended
-    _, (given, device), _ = process.seen  # type: ignore[misc]
+    _, (given, device), _ = process.seen
     assert (given.cache, given.prove, given.location.hub.offline, device) == (False, False, True, "cpu")
     assert ran() == process.answer and told == []
     assert ran(replace(request, cache=False)) == process.answer and told
@@ -357,9 +362,9 @@ def test_a_run_is_asked_of_the_process_and_kept(
 def test_the_process_starts_once_and_without_a_run_not_at_all(process: Process) -> None:
     with TrialProcess() as runner:
         runner.begin()
-        first = runner._worker
+        first: Any = runner._worker
         runner.begin()
-        assert runner._worker is first is process
+        assert runner._worker is first and first is process
     assert process.is_ended and process.seen[0] is trial_process.import_libraries
     process.is_ended = False
     with TrialProcess():

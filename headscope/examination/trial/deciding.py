@@ -66,8 +66,9 @@ def _incomplete(examined: Examined, request: Request) -> str:
     report = examined.report
     missing = find_missing(report)
     # A model that can't be traced with an adapter's virtual tokens may be one that PEFT can't call: the run shows it.
-    is_adapted = report.adapter is not None and report.adapter.virtual_tokens > 0
-    gaps = [gap for gap in report.not_determined if not (is_adapted and gap.topic is GapTopic.HEAD_PATH)]
+    has_prompt = report.adapter is not None and report.adapter.virtual_tokens > 0
+    shown = {GapTopic.ADAPTER_FIT, *([GapTopic.HEAD_PATH] if has_prompt else [])}
+    gaps = [gap for gap in report.not_determined if gap.topic not in shown]
     if examined.manifest.gaps or gaps or report.unknown:
         return "headscope could not read all of it"
     if report.checkpoint.states:
@@ -102,7 +103,11 @@ def too_large(size: int) -> str:
 def with_run(subject: Subject, found: RunTrial | str, *, is_wanted: bool) -> Subject:
     """The subject with what its model did when it was called, or why it wasn't: a gap if somebody wanted the run."""
     if isinstance(found, RunTrial):
-        return replace(subject, run=found)
+        report = subject.report
+        left = tuple(gap for gap in report.not_determined if gap.topic != GapTopic.ADAPTER_FIT)
+        if found.scope.inputs and left != report.not_determined:  # PEFT loaded each tensor, with numbers
+            report = replace(report, not_determined=left)
+        return replace(subject, run=found, report=report)
     gap = Gap("run", f"the model was not run: {found}")
     if is_wanted:
         return replace(subject, run_reason=found, unknown=(*subject.unknown, gap))

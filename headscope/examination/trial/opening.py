@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.checkpoints.checkpoint_files import holds_tokenizer
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.base.reading import base_of_adapter, in_local_folder, loadable, read_checkpoint
-from headscope.examination.checkpoint.loading import choose_class
+from headscope.examination.checkpoint.loading import choose_class, load_checkpoint
 from headscope.examination.trial.inputs import (
     TASKS_OF_PAIRS,
     TextInput,
@@ -26,7 +26,7 @@ from headscope.examination.trial.inputs import (
     with_other_middle,
 )
 from headscope.examination.trial.observing import RunSubject, call_model, error_words, observe
-from headscope.facts import Task
+from headscope.facts import GapTopic, Task
 from headscope.facts.stored.location import Location
 from headscope.facts.trial import RaisedError, RunScope, RunTrial
 from headscope.model.loading.inference import (
@@ -76,6 +76,8 @@ def open_checkpoint(request: Request, device: str) -> RunSubject:
     """
     import torch
 
+    from headscope.upstream.peft import check_filled
+
     manifest = read_checkpoint(request, None)
     choice = choose_class(request, manifest)
     if choice.chain is not None and choice.chain.unknown:
@@ -86,7 +88,10 @@ def open_checkpoint(request: Request, device: str) -> RunSubject:
         model: Any = load_model(choice, place, torch.device(device))
         subject = subject_of_model(model, choice, place)
         return _with_library(subject, choice, place) if choice.chain is not None and request.run else subject
-    model, place = load_adapted(request, manifest, with_classes_of_adapter(choice, request, manifest), device)
+    choice, loaded = load_checkpoint(request, manifest, lambda sentence: None)
+    model, place = load_adapted(request, manifest, choice, device)
+    if any(gap.topic == GapTopic.ADAPTER_FIT for gap in loaded.diff.gaps):
+        check_filled(model, [item.key for item in manifest.adapter.tensors])
     return subject_of_model(model, choice, place)
 
 
@@ -154,13 +159,6 @@ def adapter_folder(request: Request, manifest: CheckpointManifest) -> Path:
     if not folder.is_dir():
         raise Unsupported(f"the adapter {manifest.reference} is not a folder on this machine", "download it")
     return folder
-
-
-def with_classes_of_adapter(choice: Choice, request: Request, manifest: CheckpointManifest) -> Choice:
-    """The choice with as many classes as the tensors of the adapter have."""
-    from headscope.examination.checkpoint.loading import load_checkpoint
-
-    return load_checkpoint(request, manifest, lambda sentence: None)[0]
 
 
 def _check_config(place: Location, *, trusts: bool) -> None:

@@ -54,6 +54,7 @@ class GapTopic(StrEnum):
     LONG_TEXTS = "pooling of long texts"
     TOKEN_ROWS = "token rows"
     CHECKPOINT = "checkpoint"
+    ADAPTER_FIT = "adapter fit"
 
 
 @dataclass(frozen=True, slots=True, order=True)

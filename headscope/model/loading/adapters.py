@@ -19,6 +19,7 @@ from headscope.facts import (
     Carried,
     CheckpointManifest,
     Gap,
+    GapTopic,
     Head,
     Mismatch,
     ParameterOrigin,
@@ -113,12 +114,12 @@ def with_adapter(
     headscope chose the class, the adapter is held against a model of the adapter's class.
     """
     load = AdapterLoad(unknown="not asked") if by_names or adapter.gaps else _load_headers(loaded.model, adapter)
-    joined = _joined(loaded, adapter, load)
+    joined = _joined(loaded, adapter, load, by_names=by_names)
     if by_names:
         return joined
     if own is not None and not adapter.gaps:
         load = _load_on_own_class(*own)
-    gaps = (Gap("adapter fit", load.unknown),) if load.unknown and not adapter.gaps else ()
+    gaps = (Gap(GapTopic.ADAPTER_FIT, load.unknown),) if load.unknown and not adapter.gaps else ()
     faults = tuple(_faults(load, adapter, {item.name: item for item in loaded.diff.parameters}))
     return replace(joined, faults=faults, diff=replace(joined.diff, gaps=(*joined.diff.gaps, *adapter.gaps, *gaps)))
 
@@ -200,8 +201,11 @@ def _size(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "a scalar"
 
 
-def _joined(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad) -> Loaded:
-    """The diff with the tensors of the adapter where PEFT put them, or else where their names say."""
+def _joined(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad, *, by_names: bool) -> Loaded:
+    """The diff with the tensors of the adapter where PEFT put them, or else where their names say.
+
+    A name without a place counts as unused where only names were wanted, not where PEFT couldn't be asked.
+    """
     diff = loaded.diff
     names = {item.name: item for item in diff.parameters}
     places = _places(loaded, adapter, load)
@@ -216,6 +220,7 @@ def _joined(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad) -> L
     mismatched = [item for item in diff.mismatched if item.parameter not in saved]
     mismatched += [item for item in reshaped if item is not None]
     used = _used_keys(load, adapter) if load.state else {place.header.key for place in places}
+    unused = () if load.unknown and not by_names else [item.key for item in adapter.tensors if item.key not in used]
     return replace(
         loaded,
         diff=replace(
@@ -223,7 +228,7 @@ def _joined(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad) -> L
             loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
             new=tuple(name for name in diff.new if name not in saved),
             mismatched=tuple(sorted(mismatched)),
-            unused=tuple(sorted((*diff.unused, *(item.key for item in adapter.tensors if item.key not in used)))),
+            unused=tuple(sorted((*diff.unused, *unused))),
             renamed=tuple(sorted(item for item in renames_of(parameters) if item.parameter not in saved)),
             parameters=parameters,
         ),
