@@ -19,11 +19,16 @@ def _position(subject: Subject) -> PoolingKind:
 def pad_token_missing(this: Rule, subject: Subject) -> Findings:
     """A head that finds the last token by its padding, without a pad token: batches fail."""
     if _position(subject) is PoolingKind.LAST_NON_PAD_TOKEN and subject.built.pad_token_id is None:
+        has_token = subject.tokenizer is not None and subject.tokenizer.pad_token is not None
+        is_asked = "" if subject.tokenizer is not None else " if it has none"
         yield this.find(
             Severity.ERROR,
             "The head reads the last token that is not padding, and pad_token_id is not set: a batch of more than "
             "one text raises an error, or reads padding.",
-            "Set model.config.pad_token_id = tokenizer.pad_token_id (for example the eos token's).",
+            "Set model.config.pad_token_id = tokenizer.pad_token_id, and save the model."
+            if has_token
+            else f"Set tokenizer.pad_token = tokenizer.eos_token{is_asked} and model.config.pad_token_id = "
+            "tokenizer.pad_token_id, and save both.",
         )
 
 
@@ -45,6 +50,8 @@ def padding_side(this: Rule, subject: Subject) -> Findings:
     kind = _position(subject)
     reads = {PoolingKind.FIRST_TOKEN: "left", PoolingKind.LAST_TOKEN: "right"}.get(kind)
     tokenizer, virtual = subject.tokenizer, head_of(subject).virtual_tokens
+    if subject.built.pad_token_id is not None and not _has_pad(subject):
+        return  # no input can hold that token, so the trace doesn't tell what the head does with it
     if tokenizer is not None and tokenizer.padding_side == reads and not (virtual and reads == "left"):
         end = "first" if reads == "left" else "last"
         why = ", because PEFT passes embeddings in which the class can't see padding" if virtual else ""
@@ -203,6 +210,10 @@ def text_length(this: Rule, subject: Subject) -> Findings:
     )
 
 
+_OF_PADDING = ("pad_token", "padding_side")
+"""What tokenizer.json keeps of the last padded batch, until it is told to forget it."""
+
+
 @rule("HS309", "tokenizer-files", "The tokenizer's files differ", needs=("tokenizer",))
 def tokenizer_files(this: Rule, subject: Subject) -> Findings:
     """A fact that two files of the tokenizer hold differently: programs differ in the one that they read."""
@@ -210,7 +221,8 @@ def tokenizer_files(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             Severity.NOTE,
             f"{item.what} is {item.used}, which Transformers uses, and {item.other}, which other programs may use.",
-            "Save the tokenizer again with tokenizer.save_pretrained(folder).",
+            "Save the tokenizer again with tokenizer.save_pretrained(folder)"
+            + (", after tokenizer.backend_tokenizer.no_padding()." if item.what in _OF_PADDING else "."),
         )
 
 

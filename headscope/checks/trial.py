@@ -49,6 +49,8 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
             f" The tokenizer gives {few_of(trial.not_taken)}, which the model doesn't take." if trial.not_taken else ""
         )
         first = max(single, key=lambda item: item.count)
+        if is_pairs_only and _kind_of(first.error) == _kind_of(trial.length_error):
+            return  # HS528 tells it: two sentences are the longest of these texts
         what = "pairs of texts raise, and single texts don't" if is_pairs_only else _what_raises(trial, first)
         yield this.find(
             Severity.WARNING if is_pairs_only else Severity.ERROR,
@@ -70,7 +72,7 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
             yield this.find(
                 Severity.ERROR,
                 f"The model runs, but Transformers' pipeline raises with it: {item.error}.",
-                "Compare config.json with that of the base model: `return_dict`, `architectures`, `id2label`.",
+                _REMEDY_OF_PIPELINE,
             )
 
 
@@ -82,7 +84,13 @@ def _what_raises(trial: RunTrial, error: RaisedError) -> str:
     )
 
 
+def _kind_of(error: str) -> str:
+    """The class of an error; "" for none."""
+    return error.partition(":")[0]
+
+
 _REMEDY = "Use the configuration, and the tokenizer or processor, that the model was trained with."
+_REMEDY_OF_PIPELINE = "Compare config.json with that of the base model: `return_dict`, `architectures`, `id2label`."
 _REMEDY_OF_LOADING = "Load it with Transformers to see the whole error, and save the files that it names again."
 
 
@@ -106,15 +114,21 @@ def run_not_finite(this: Rule, subject: Subject) -> Findings:
 def run_all_alike(this: Rule, subject: Subject) -> Findings:
     """Scores that no input changes by more than rounding."""
     trial = _run_of(subject)
-    is_causal = subject.config.is_decoder and head_of(subject).pooling.kind is PoolingKind.FIRST_TOKEN
-    why = " is_decoder is true, so the first token, which the head reads, sees no other." if is_causal else ""
-    remedy = "Set is_decoder to false in config.json." if is_causal else _REMEDY_OF_ALIKE
+    why, remedy = _of_causal(subject) or ("", _REMEDY_OF_ALIKE)
     if trial.all_alike:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"{counted(trial.scope.inputs, trial.noun)}, called as a user calls the model, get the same scores.{why}",
             remedy,
         )
+
+
+def _of_causal(subject: Subject) -> tuple[str, str] | None:
+    """The cause and the cure where the head reads a first token that sees no other; None elsewhere."""
+    if not subject.config.is_decoder or head_of(subject).pooling.kind is not PoolingKind.FIRST_TOKEN:
+        return None
+    why = " is_decoder is true, so the first token, which the head reads, sees no other."
+    return why, "Set is_decoder to false in config.json."
 
 
 _REMEDY_OF_ALIKE = (
@@ -127,16 +141,21 @@ def run_ignores_middle(this: Rule, subject: Subject) -> Findings:
     """Scores that stay when all tokens between the first and the last are replaced."""
     trial = _run_of(subject)
     if trial.ignores_middle and not trial.all_alike:
+        is_of_words = trial.noun in ("text", "pair", "input")
+        why, remedy = (_of_causal(subject) if is_of_words else None) or ("", _REMEDY_OF_MIDDLE)
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
-            "Other words between the first and the last token don't change the scores."
-            if trial.noun in ("text", "pair", "input")
+            f"Other words between the first and the last token don't change the scores.{why}"
+            if is_of_words
             else f"Replacing {trial.noun}s with noise of the same size doesn't change the scores.",
-            "Compare weights and configuration with those of the training: embeddings, attention, masks.",
+            remedy,
         )
 
 
-@rule("HS525", "run-batch-differs", "A text has other scores in a batch than alone", needs=("run",))
+_REMEDY_OF_MIDDLE = "Compare weights and configuration with those of the training: embeddings, attention, masks."
+
+
+@rule("HS525", "run-batch-differs", "An input has other scores in a batch than alone", needs=("run",))
 def run_batch_differs(this: Rule, subject: Subject) -> Findings:
     """Padding that changes scores, by more than rounding explains."""
     trial = _run_of(subject)
@@ -210,16 +229,20 @@ def run_unknown_tokens(this: Rule, subject: Subject) -> Findings:
 def run_length_fails(this: Rule, subject: Subject) -> Findings:
     """A text as long as the tokenizer allows, on which the model fails."""
     trial = _run_of(subject)
-    adapter = subject.report.adapter
-    less = f" less the adapter's {adapter.virtual_tokens}" if adapter is not None and adapter.virtual_tokens else ""
+    adapter, positions = subject.report.adapter, subject.built.positions
+    virtual = adapter.virtual_tokens if adapter is not None else 0
     if trial.fails_at_length is not None and not trial.always_fails and not trial.not_finite:
         is_unlimited = subject.tokenizer is not None and subject.tokenizer.max_length is None
+        is_within = positions is not None and trial.fails_at_length <= positions - virtual
+        limit = "to the number of positions of the model" if positions is None else f"= {positions - virtual}"
+        allowed = "sets no limit" if is_unlimited else "allows it"
         yield this.find(
             # Who knows of it gives a max_length with each call; a limit that is too large misleads everybody.
-            Severity.WARNING if is_unlimited else Severity.ERROR,
-            f"A text of {trial.fails_at_length:,} tokens fails, and the tokenizer "
-            f"{'sets no limit' if is_unlimited else 'allows it'}: {trial.length_error}.",
-            f"Set tokenizer.model_max_length to the number of positions of the model{less}, and save the tokenizer.",
+            Severity.WARNING if is_unlimited and not is_within else Severity.ERROR,
+            f"A text of {trial.fails_at_length:,} tokens fails, "
+            f"{'which are no more than the model takes' if is_within else f'and the tokenizer {allowed}'}: "
+            f"{trial.length_error}.",
+            _REMEDY if is_within else f"Set tokenizer.model_max_length {limit}, and save the tokenizer.",
         )
 
 
@@ -243,7 +266,7 @@ _CAUSES = {
     "HS523": ("HS501", "HS504", "HS527"),
     "HS524": ("HS504", "HS527"),
     "HS525": ("HS303", "HS304", "HS305", "HS306"),
-    "HS528": ("HS308",),
+    "HS528": ("HS307", "HS308"),
 }
 """The rules on files and values that explain an effect."""
 
@@ -258,12 +281,21 @@ def with_causes(findings: Iterable[Finding]) -> list[Finding]:
     found = list(findings)
     ids = {item.id for item in found if item.severity is not Severity.NOTE}
     named = {effect: [cause for cause in causes if cause in ids] for effect, causes in _CAUSES.items()}
+    cures = {item.id: item.remedy for item in found}
     return [
-        replace(item, message=f"{item.message} Likely cause: {' and '.join(named[item.id])}.")
+        replace(
+            item,
+            message=f"{item.message} Likely cause: {' and '.join(named[item.id])}.",
+            remedy=cures[named[item.id][0]] if item.remedy in _GENERAL else item.remedy,
+        )
         if named.get(item.id)
         else item
         for item in found
     ]
+
+
+_GENERAL = (_REMEDY, _REMEDY_OF_PIPELINE, _REMEDY_OF_ALIKE, _REMEDY_OF_MIDDLE, _CURES[BatchCure.NONE][1])
+"""What is advised where no cause is known; otherwise the advice is that of the cause."""
 
 
 _FORESEES = {

@@ -121,7 +121,8 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
             numbers.zeros,
         )
     elif numbers.zeros and subject.run is None:
-        raise NotKnown(f"{few_of(numbers.zeros)} hold only zeros, and the model was not run to see what it answers")
+        held = f"{few_of(numbers.zeros)} {verb(len(numbers.zeros), 'holds', 'hold')} only zeros"
+        raise NotKnown(f"{held}, and the model was not run to see what it answers")
 
 
 def _effect_of_zeros(run: RunTrial) -> str:

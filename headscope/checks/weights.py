@@ -1,5 +1,6 @@
 """Rules on which weights the checkpoint gives."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from headscope.checks.rule import (
@@ -104,8 +105,8 @@ def head_new(this: Rule, subject: Subject) -> Findings:
         yield from _new_at_load(this, subject, lost)
         return
     yield this.find(
-        severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR),
-        _random_at_every_load(lost),
+        severity_at(subject, training=_at_training(subject), inference=Severity.ERROR),
+        f"{_random_at_every_load(lost)}{_what_was_saved(subject)}",
         unless_repaired(
             subject,
             [item.name for item in lost],
@@ -119,12 +120,26 @@ def head_new(this: Rule, subject: Subject) -> Findings:
     )
 
 
+def _at_training(subject: Subject) -> Severity:
+    """How grave a new head is before a training: who saved a classifier had one, and lost it."""
+    return Severity.WARNING if _what_was_saved(subject) else Severity.NOTE
+
+
+def _what_was_saved(subject: Subject) -> str:
+    """A sentence on the classifier that config.json names, for a checkpoint that lacks it; "" for another class."""
+    name = subject.report.model.class_name
+    is_named = name in subject.report.checkpoint.architectures and not is_live_subject(subject)
+    return f" config.json says that a {name} was saved, so its classifier was lost." if is_named else ""
+
+
 def _first_step(subject: Subject) -> str:
     """What to do about a head that is new: it may be another one that the checkpoint was trained with."""
     if subject.report.shows_chain:
         return "Restore the files of these modules: sentence-transformers loads the chain only with them."
     if holds_other_head(subject.report):
         return "Load the checkpoint with the library or the code that saved its own head."
+    if _what_was_saved(subject):
+        return "Use the save that holds it, or train it again."
     return "Train it first."
 
 
@@ -200,13 +215,13 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
         what = f"The checkpoint gives the classifier {last.name}, but {how} newly initialized weights"
         remedy = "Use a checkpoint that also holds them: a classifier only works with the layers it was trained on."
     else:
-        severity = severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR)
+        severity = severity_at(subject, training=_at_training(subject), inference=Severity.ERROR)
         what = "The checkpoint gives the weights before the classifier; the others are random at every load"
         remedy = for_profile(subject, training="This is what training starts from.", inference=_first_step(subject))
     beside = f" At their default values: {_names(buffers)} (buffers)." if weights and buffers else ""
     names = [item.name for item in lost]
     remedy = unless_repaired(subject, names, remedy)
-    yield this.find(severity, f"{what}: {_names(weights or buffers)}.{beside}", remedy, names)
+    yield this.find(severity, f"{what}: {_names(weights or buffers)}.{beside}{_what_was_saved(subject)}", remedy, names)
 
 
 def _from_classifier_on(subject: Subject, last: HeadParameter) -> set[str]:
@@ -364,10 +379,29 @@ def adapter_misfit(this: Rule, subject: Subject) -> Findings:
     yield this.find(
         Severity.ERROR,
         f"{what}: {_described(faults)}.",
-        "Use the adapter_config.json and the base model that the adapter was trained with, or save it again with "
+        _remedy_of_words(faults)
+        or "Use the adapter_config.json and the base model that the adapter was trained with, or save it again with "
         "PeftModel.save_pretrained.",
         [item.name for item in faults],
     )
+
+
+def _remedy_of_words(faults: list[AdapterFault]) -> str:
+    """What to do about word embeddings of other rows than the base model's; "" for other faults."""
+    found = _WORD_TABLE.search(_described(faults)) if len(faults) == 1 else None
+    if found is None or found["own"] == found["other"] or found["width"] != found["other_width"]:
+        return ""
+    return (
+        f"Call model.resize_token_embeddings({found['own']}) before PeftModel.from_pretrained, or save the tokenizer "
+        "of the training beside the adapter and load it with PEFT's AutoPeftModel, which does it."
+    )
+
+
+_WORD_TABLE = re.compile(
+    r"(embed_tokens|word_embeddings|wte|lm_head)\.weight: .*?\[(?P<own>\d+), (?P<width>\d+)\]"
+    r".*\[(?P<other>\d+), (?P<other_width>\d+)\]"
+)
+"""What PEFT says of a table of words with other rows; it compares those that it saves unasked too."""
 
 
 def _described(faults: list[AdapterFault]) -> str:

@@ -459,7 +459,10 @@ def encoded_rows(*rows: list[int]) -> list[Mapping[str, Any]]:
     ],
 )
 def test_which_token_begins_the_texts(given: list[Any], cls: int | None, expected: bool | None) -> None:
-    assert begins_with_cls(Words(cls_token_id=cls), given) is expected
+    assert begins_with_cls(Words(cls_token_id=cls), ["text"] * len(given), given) is expected
+    pairs = [*given, {"input_ids": torch.tensor([[9, 8]])}]
+    assert begins_with_cls(Words(cls_token_id=cls), [*["text"] * len(given), "pair"], pairs) is expected
+    assert begins_with_cls(Words(cls_token_id=cls), ["pair"] * len(given), given) is expected
 
 
 @pytest.mark.parametrize(

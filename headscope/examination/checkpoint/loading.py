@@ -9,6 +9,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from headscope.checkpoints.checkpoint_files import may_hold_tokenizer
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.assembly import checkpoint_facts
 from headscope.examination.base.reading import chain_of, decision_of, score_head_of, trusted_code
@@ -46,7 +47,8 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
         loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
     if manifest.adapter is None:
         return choice, loaded
-    words = _words_in_adapter(manifest.adapter, loaded.model)
+    # PEFT's AutoModel gives the base model the adapter's words where a tokenizer is beside the adapter.
+    words = _words_in_adapter(manifest.adapter, loaded.model) if may_hold_tokenizer(manifest.adapter) else None
     if words is not None:
         choice = replace(choice, config=with_vocabulary(choice.config, words))
         loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)

@@ -16,6 +16,7 @@ from headscope.examination.evidence.stored_tensors import StoredFiles, open_stor
 from headscope.facts import Gap, ParameterStatus, Report
 from headscope.facts.results.check import BaseNumbers
 from headscope.facts.stored.unplaced import of_any_layer
+from headscope.upstream.peft import layer_of
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +82,10 @@ def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:
     from headscope.model.classes.model_request import Choice
 
     choice = Choice(type(module), report.model.task, module.config) if isinstance(module, PreTrainedModel) else None
-    return _judged(found, dtypes, wanted, partial(_silences, choice))
+    judged = _judged(found, dtypes, wanted, partial(_silences, choice))
+    # An adapter begins with zeros, which change nothing.
+    zeros = tuple(name for name in judged.zeros if ".base_layer." in name or not layer_of(module, name))
+    return replace(judged, zeros=zeros)
 
 
 def _judged(

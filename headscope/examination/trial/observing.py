@@ -115,7 +115,7 @@ class _Caller:
 
 def error_words(err: Exception) -> str:
     """An error by its class and the first line of its message. Raises Unsupported where memory was lacking."""
-    words = f"{type(err).__name__}: {first_line(err)}".rstrip(": ")
+    words = f"{type(err).__name__}: {first_line(err)}".rstrip(": .")
     if lacked_memory(err):
         raise Unsupported(f"there was too little memory to call it: {words}", "free some, or name a device") from err
     return words
@@ -166,7 +166,7 @@ def observe(subject: RunSubject) -> RunTrial:
         facts |= _of_scores(caller, single, encoded, scored)
     if subject.tokenizer is not None:
         facts["unknown_tokens"] = unknown
-        facts["begins_with_cls"] = begins_with_cls(subject.tokenizer, encoded)
+        facts["begins_with_cls"] = begins_with_cls(subject.tokenizer, subject.names, encoded)
     if subject.pipeline is not None and scored:
         caller.calls += 1
         try:

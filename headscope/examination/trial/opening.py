@@ -115,7 +115,8 @@ def load_adapted(request: Request, manifest: CheckpointManifest, choice: Choice,
             raise
         raise Unsupported(f"its base model could not be had: {err.message}", "download it") from None
     fill_head(model, choice, Location(str(folder)))
-    model = model_with_adapter(model, folder, manifest.adapter.config).to(device)
+    with quiet():
+        model = model_with_adapter(model, folder, manifest.adapter.config).to(device)
     if (caller := caller_of(model)) is not None:
         caller.set_first_task()
     has_own = any((folder / name).is_file() for name in ("tokenizer_config.json", "tokenizer.json"))

@@ -33,11 +33,11 @@ class Severities:
 
 _OTHERS = {
     "error note | error": "HS101",
-    "note | error warning": "HS102 HS502 HS526",
+    "note | error warning": "HS502 HS526",
     "note | error warning note": "HS401",
     "warning | error warning": "HS203",
     "warning | error": "HS111 HS112 HS523 HS524 HS529 HS901 HS903",
-    "warning note | error warning": "HS103",
+    "warning note | error warning": "HS102 HS103",
     "error note | error note": "HS104 HS304 HS715",
     "note | note": "HS007 HS011 HS105 HS110 HS309",
     "warning | warning": "HS005 HS106 HS108 HS305 HS403 HS716",

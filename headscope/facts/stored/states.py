@@ -154,8 +154,9 @@ class CheckpointState:
 
     def seen(self) -> str:
         """The evidence as a sentence; "" for none."""
-        several = f"it may mean {' or '.join(item.in_words() for item in self.candidates)}" if self.is_ambiguous else ""
-        evidence = [*self.evidence, several] if several else self.evidence
+        named = [item.in_words() for item in self.candidates[:_MOST_NAMED]]
+        named += [f"{len(self.candidates) - _MOST_NAMED:,} more"] if len(self.candidates) > _MOST_NAMED else []
+        evidence = [*self.evidence, f"it may mean {' or '.join(named)}"] if self.is_ambiguous else self.evidence
         return f"Seen: {'; '.join(evidence)}." if evidence else ""
 
     def taking(self, names: Iterable[str]) -> "CheckpointState":
@@ -186,6 +187,7 @@ class CheckpointState:
             is_inside = self.kind is StateKind.TRAINER_OUTPUT
             named = f"`headscope inspect MODEL --subfolder {folder}` or " if is_inside else ""
             remedy = f"Name the one that you mean, as in {named}`headscope repair MODEL -o DIR {first}` (or {others})."
+            remedy += " All of them: `headscope scan --folder DIR`." if is_inside else ""
             object.__setattr__(self, "remedy", remedy)
 
 

@@ -159,7 +159,7 @@ def _faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, 
             yield AdapterFault(AdapterFaultKind.SHAPE, item.key, _size(item.shape), _size(shape), is_empty)
         if not reshaped:
             error, text = load.refusal
-            yield AdapterFault(AdapterFaultKind.REFUSED, error, f"PEFT raises {error}: {text}", "")
+            yield AdapterFault(AdapterFaultKind.REFUSED, error, f"PEFT raises {error}: {text.rstrip('.')}", "")
     if not load.state:
         return
     used = _used_keys(load, adapter)

@@ -192,6 +192,7 @@ def test_a_tokenizer_that_pads_where_the_head_reads() -> None:
     last = head(kind=PoolingKind.LAST_TOKEN)
     assert severities("HS303", head=last, tokenizer=RIGHT) == ([ERROR], [ERROR])
     assert severities("HS303", head=last, tokenizer=LEFT) == SILENT
+    assert severities("HS303", head=last, tokenizer=RIGHT, built=BuiltFacts(3, 100, 100)) == SILENT  # HS302 tells it
     assert severities("HS303", head=head(kind=PoolingKind.MEAN), tokenizer=LEFT) == SILENT
 
 

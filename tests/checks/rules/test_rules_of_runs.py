@@ -76,6 +76,45 @@ def test_an_effect_is_a_finding(
     assert severities(identifier, run=replace(RAN, **run)) == (training, inference)
 
 
+@pytest.mark.parametrize(
+    ("positions", "fails", "severity", "cure"),
+    [
+        (512, 513, ERROR, "model_max_length = 512"),
+        (512, 512, ERROR, "the model was trained with"),
+        (None, 513, ERROR, "the number of positions"),
+    ],
+)
+def test_a_length_that_fails_has_its_number(positions: int | None, fails: int, severity: Severity, cure: str) -> None:
+    built = replace(subject().built, positions=positions)
+    run = replace(RAN, fails_at_length=fails, length_error=INDEX_ERROR)
+    (found,) = findings("HS528", subject(INFERENCE, built=built, run=run))
+    assert found.severity is severity and cure in found.remedy
+    assert ("no more than the model takes" in found.message) == (fails == positions)
+
+
+@pytest.mark.parametrize(("length_error", "is_told"), [(INDEX_ERROR, False), ("ValueError: x", True), ("", True)])
+def test_pairs_that_are_too_long_are_told_once(length_error: str, is_told: bool) -> None:
+    run = replace(RAN, raised=(RaisedError("pair", INDEX_ERROR, 2),), failed=2, length_error=length_error)
+    assert bool(findings("HS521", subject(INFERENCE, run=run))) == is_told
+
+
+def test_a_general_cure_gives_way_to_that_of_the_cause() -> None:
+    effect, cause = foreseen("HS525"), replace(foreseen("HS306"), remedy="the cause's")
+    general = replace(effect, remedy="Classify inputs one at a time, or in batches of equal length.")
+    assert [item.remedy for item in with_causes([general, cause])] == ["the cause's", "the cause's"]
+    own = replace(effect, remedy="its own")
+    assert [item.remedy for item in with_causes([own, cause])] == ["its own", "the cause's"]
+
+
+def test_a_causal_mask_explains_an_ignored_middle() -> None:
+    config = ConfigFacts(3, NAMED, INVERSE, is_decoder=True)
+    for pooled, is_named in ((FIRST, True), (LAST, False)):
+        (found,) = findings(
+            "HS524", subject(INFERENCE, head=pooled, config=config, run=replace(RAN, ignores_middle=True))
+        )
+        assert ("is_decoder" in found.message) == is_named == ("is_decoder" in found.remedy)
+
+
 def test_a_head_on_the_first_token_wants_it_to_be_cls() -> None:
     assert severities("HS529", head=FIRST, run=replace(RAN, begins_with_cls=False)) == ([WARNING], [ERROR])
     assert severities("HS529", head=LAST, run=replace(RAN, begins_with_cls=False)) == SILENT

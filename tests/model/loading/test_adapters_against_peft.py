@@ -76,6 +76,24 @@ def test_an_adapter_with_words_more_than_its_base(tmp_path: Path, *, is_trained:
     result = headscope.check(adapter, "inference", run=True, ignore=["HS502"])
     assert [item.id for item in result.findings if item.severity.value == "error"] == []
     assert result.trial is not None and result.trial.failed == 0
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (adapter / name).unlink()
+    for load in (peft.AutoPeftModelForSequenceClassification.from_pretrained, lambda place: _on_base(base, place)):
+        with pytest.raises(RuntimeError, match="size mismatch"):
+            load(adapter)
+    result = headscope.check(adapter, "inference", run=True, ignore=["HS502"])
+    (misfit,) = (item for item in result.findings if item.id == "HS109")
+    if not is_trained:
+        assert f"resize_token_embeddings({len(tokenizer)})" in misfit.remedy
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(base)
+    model.resize_token_embeddings(len(tokenizer))
+    peft.PeftModel.from_pretrained(model, adapter)
+
+
+def _on_base(base: Path, adapter: Path) -> Any:
+    return peft.PeftModel.from_pretrained(
+        transformers.AutoModelForSequenceClassification.from_pretrained(base), adapter
+    )
 
 
 def _random_after_load(saved: Saved) -> set[str]:
