@@ -1,4 +1,6 @@
-"""Rules on what the checkpoint is: its kind, its state, its number format, its code."""
+"""Rules on what the checkpoint is: its kind, its state, its number format, its code, its adapter."""
+
+import re
 
 from headscope.checks.rule import (
     HOW_TO_GIVE_CODE,
@@ -11,9 +13,10 @@ from headscope.checks.rule import (
     rule,
     severity_at,
 )
-from headscope.facts import ParameterStatus, Profile, Severity, StateKind, WeightsFormat
+from headscope.facts import AdapterFault, ParameterStatus, Profile, Severity, StateKind, WeightsFormat
 from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import Subject
+from headscope.facts.stored.adapter import describe_fault
 from headscope.facts.stored.checkpoint import DECISION_CLASS
 from headscope.facts.stored.states import STATE_RULES
 from headscope.facts.stored.weights import NEW_AT_LOAD
@@ -251,3 +254,81 @@ def pickled_weights(this: Rule, subject: Subject) -> Findings:
             "Save them again with save_pretrained, which writes safetensors.",
             subject.report.checkpoint.files,
         )
+
+
+@rule("HS107", "adapter-without-head", "The adapter does not carry the head")
+def adapter_without_head(this: Rule, subject: Subject) -> Findings:
+    """Weights of the head that neither the base model nor the adapter gives."""
+    adapter = subject.report.adapter
+    if adapter is None:
+        return
+    if adapter.promised:
+        yield this.find(
+            Severity.ERROR,
+            f"PEFT looks for {few_of(adapter.promised)} in the adapter's file and raises a KeyError, because it isn't "
+            f"there.",
+            "Save the adapter again with PeftModel.save_pretrained, which writes modules_to_save.",
+            adapter.promised,
+        )
+    if adapter.not_carried:
+        setting = f"modules_to_save={list(adapter.modules_to_save)}"
+        whose = f"This is an adapter of {adapter.own_model}, and it holds no classifier: "
+        lost = f"{few_of(adapter.not_carried)}: random at every load."
+        cls = subject.report.model.class_name
+        merged = "" if adapter.virtual_tokens else ", after merge_and_unload with this adapter,"
+        yield this.find(
+            Severity.ERROR,
+            f"{whose}nothing gives {lost}"
+            if adapter.own_class
+            else f"Neither the base model nor the adapter gives {lost}",
+            f"To use it as it is, load it on {adapter.own_class}. To train a classifier, load the base model{merged} "
+            f"with {cls}, and train an adapter of task_type SEQ_CLS (TOKEN_CLS for tokens)."
+            if adapter.own_class
+            else f"Train again with {setting} in the LoraConfig.",
+            adapter.not_carried,
+        )
+
+
+_LISTED = 3
+
+
+@rule("HS109", "adapter-misfit", "The adapter does not fit")
+def adapter_misfit(this: Rule, subject: Subject) -> Findings:
+    """Settings or tensors of an adapter that contradict its configuration or the base model."""
+    adapter = subject.report.adapter
+    faults = list(adapter.faults) if adapter is not None else []
+    if not faults:
+        return
+    refused = any(item.kind.is_refused for item in faults)
+    what = "PeftModel.from_pretrained fails" if refused else "The loaded adapter is not the one that was trained"
+    yield this.find(
+        Severity.ERROR,
+        f"{what}: {_described(faults)}.",
+        _remedy_of_words(faults)
+        or "Use the adapter_config.json and the base model that the adapter was trained with, or save it again with "
+        "PeftModel.save_pretrained.",
+        [item.name for item in faults],
+    )
+
+
+def _remedy_of_words(faults: list[AdapterFault]) -> str:
+    """What to do about word embeddings of other rows than the base model's; "" for other faults."""
+    found = _WORD_TABLE.search(_described(faults)) if len(faults) == 1 else None
+    if found is None or found["own"] == found["other"] or found["width"] != found["other_width"]:
+        return ""
+    return (
+        f"Call model.resize_token_embeddings({found['own']}) before PeftModel.from_pretrained, or save the tokenizer "
+        "of the training beside the adapter and load it with PEFT's AutoPeftModel, which does it."
+    )
+
+
+_WORD_TABLE = re.compile(
+    r"(embed_tokens|word_embeddings|wte|lm_head)\.weight: .*?\[(?P<own>\d+), (?P<width>\d+)\]"
+    r".*\[(?P<other>\d+), (?P<other_width>\d+)\]"
+)
+"""What PEFT says of a table of words with other rows; it compares those that it saves unasked too."""
+
+
+def _described(faults: list[AdapterFault]) -> str:
+    shown = "; ".join(describe_fault(item) for item in faults[:_LISTED])
+    return shown if len(faults) <= _LISTED else f"{shown}; and {len(faults) - _LISTED:,} more"

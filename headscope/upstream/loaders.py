@@ -119,7 +119,8 @@ def _peft(wanted: LoadRequest) -> Any:
 
 def _sentence_transformers(wanted: LoadRequest) -> Any:
     name = wanted.sentence_class or "SentenceTransformer"
-    return getattr(importlib.import_module("sentence_transformers"), name)(wanted.reference)
+    counted = _counted(wanted) if name == "CrossEncoder" else {}
+    return getattr(importlib.import_module("sentence_transformers"), name)(wanted.reference, **counted)
 
 
 def _trl(wanted: LoadRequest) -> Any:

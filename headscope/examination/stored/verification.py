@@ -318,6 +318,7 @@ def load_model_with(request: Request, named: str | None) -> tuple[nn.Module, str
         )
     place = loadable(request, manifest)
     adapter = manifest.adapter
+    sentence = manifest.sentence or (adapter.sentence if adapter else None)
     loader = named or ("peft" if adapter else "transformers")
     if named is None and chain_of(request, manifest) is not None:
         loader = _loader_of_chain(manifest)
@@ -332,7 +333,7 @@ def load_model_with(request: Request, named: str | None) -> tuple[nn.Module, str
             config=manifest.config,
             adapter=request.adapter,
             adapter_config=adapter.config if adapter else None,
-            sentence_class=manifest.sentence.library_class if manifest.sentence else "",
+            sentence_class=sentence.library_class if sentence else "",
             num_labels=_class_count(request, manifest),
             model_class=class_by_name(request.model_class) if request.model_class else None,
         ),

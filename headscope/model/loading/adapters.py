@@ -202,10 +202,7 @@ def _size(shape: tuple[int, ...]) -> str:
 
 
 def _joined(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad, *, by_names: bool) -> Loaded:
-    """The diff with the tensors of the adapter where PEFT put them, or else where their names say.
-
-    A name without a place counts as unused where only names were wanted, not where PEFT couldn't be asked.
-    """
+    """The diff with the tensors of the adapter where PEFT put them, or else where their names say."""
     diff = loaded.diff
     names = {item.name: item for item in diff.parameters}
     places = _places(loaded, adapter, load)
@@ -220,6 +217,7 @@ def _joined(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad, *, b
     mismatched = [item for item in diff.mismatched if item.parameter not in saved]
     mismatched += [item for item in reshaped if item is not None]
     used = _used_keys(load, adapter) if load.state else {place.header.key for place in places}
+    # Where PEFT couldn't be asked, a name without a place may have one.
     unused = () if load.unknown and not by_names else [item.key for item in adapter.tensors if item.key not in used]
     return replace(
         loaded,

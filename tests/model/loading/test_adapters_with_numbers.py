@@ -72,4 +72,4 @@ def test_a_tensor_too_few_or_too_many_is_not_green(change: str, tmp_path: Path) 
     found = headscope.check(tmp_path / "adapter", "inference", ignore=["HS502", "HS202"])
     assert found.verdict.value == "not_determined" and found.trial is None
     named = name if change == "lost" else "bert.lstm.weight"
-    assert named in found.not_run
+    assert named in found.scope.run_reason
