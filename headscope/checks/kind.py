@@ -16,6 +16,7 @@ from headscope.checks.rule import (
 from headscope.facts import AdapterFault, ParameterStatus, Profile, Severity, StateKind, WeightsFormat
 from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import Subject
+from headscope.facts.results.report import find_missing
 from headscope.facts.stored.adapter import describe_fault
 from headscope.facts.stored.checkpoint import DECISION_CLASS
 from headscope.facts.stored.states import STATE_RULES
@@ -270,10 +271,12 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
             "Save the adapter again with PeftModel.save_pretrained, which writes modules_to_save.",
             adapter.promised,
         )
-    if adapter.not_carried:
+    is_untraced = bool(adapter.own_class) and subject.report.head is None
+    names = find_missing(subject.report).elsewhere if is_untraced else adapter.not_carried
+    if names:
         setting = f"modules_to_save={list(adapter.modules_to_save)}"
         whose = f"This is an adapter of {adapter.own_model}, and it holds no classifier: "
-        lost = f"{few_of(adapter.not_carried)}: random at every load."
+        lost = f"{few_of(names)}: random at every load."
         cls = subject.report.model.class_name
         merged = "" if adapter.virtual_tokens else ", after merge_and_unload with this adapter,"
         yield this.find(
@@ -285,7 +288,7 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
             f"with {cls}, and train an adapter of task_type SEQ_CLS (TOKEN_CLS for tokens)."
             if adapter.own_class
             else f"Train again with {setting} in the LoraConfig.",
-            adapter.not_carried,
+            names,
         )
 
 

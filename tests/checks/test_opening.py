@@ -353,7 +353,7 @@ def _examined(**fields: Any) -> Any:
     return SimpleNamespace(manifest=manifest, report=report)
 
 
-PATH_GAP, OTHER_GAP = Gap(GapTopic.HEAD_PATH, "why"), Gap(GapTopic.POOLING, "why")
+PATH_GAP, OTHER_GAP = Gap(GapTopic.HEAD_PATH, "why"), Gap(GapTopic.CHECKPOINT, "why")
 REASONS: list[tuple[dict[str, Any], str]] = [
     ({}, ""),
     ({"kind_in_manifest": CheckpointKind.SNAPSHOT}, "it is a snapshot"),
@@ -362,11 +362,9 @@ REASONS: list[tuple[dict[str, Any], str]] = [
     ({"kind_in_checkpoint": CheckpointKind.HUB}, "it is on the Hub, and --run would download it"),
     ({"gaps_in_manifest": ("one",)}, "headscope could not read all of it"),
     ({"not_determined": (OTHER_GAP,)}, "headscope could not read all of it"),
-    ({"not_determined": (PATH_GAP,)}, "headscope could not read all of it"),
+    *(({"not_determined": (Gap(topic, "why"),)}, "") for topic in deciding._OF_A_TRACE),
     ({"unknown": ("one",)}, "headscope could not read all of it"),
-    ({"not_determined": (PATH_GAP,), "adapter": SimpleNamespace(virtual_tokens=0)}, "headscope could not read"),
-    ({"not_determined": (PATH_GAP,), "adapter": SimpleNamespace(virtual_tokens=5)}, ""),
-    ({"not_determined": (OTHER_GAP,), "adapter": SimpleNamespace(virtual_tokens=5)}, "headscope could not read"),
+    ({"not_determined": (PATH_GAP, OTHER_GAP)}, "headscope could not read all of it"),
     ({"states_in_checkpoint": ("one",)}, "it needs `headscope repair` first"),
     ({"quantization_in_model": "int8"}, "its weights are quantized"),
     ({"bytes_total_in_manifest": 10**15}, "its weights take 1000000.0 GB, more than half"),

@@ -153,6 +153,33 @@ def test_a_model_in_memory_is_called_and_left_as_it_was(monkeypatch: pytest.Monk
     assert "HS526" in {item.id for item in found.findings}
 
 
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("family", ["Bart", "MBart", "T5"])
+def test_padding_that_is_the_end_of_a_text_fails_in_a_batch(family: str, tmp_path: Path) -> None:
+    import transformers
+
+    config = {"pad_token_id": 3} | ({"decoder_start_token_id": 3} if family == "T5" else {})
+    folder = runs.RunCase("end", family, config=config, tokenizer={"pad_token": "[SEP]"}).write(tmp_path)
+    model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model(**tokenizer(["w1 w2"], return_tensors="pt"))
+    with pytest.raises(ValueError, match="same number of <eos> tokens"):
+        model(**tokenizer(["w1 w2", "w3"], padding=True, return_tensors="pt"))
+    report = headscope.inspect(folder)
+    assert report.head is not None and report.head.pooling.kind.value == "eos_token"
+    assert any("seen without padding" in note for note in report.notes)
+    found = {item.id: item for item in headscope.check(folder, "inference", run=True).findings}
+    assert "Likely cause: HS304" in found["HS521"].message
+    assert found["HS521"].remedy == "Give the tokenizer a separate pad token."
+
+
+@pytest.mark.usefixtures("here")
+def test_a_model_that_no_trace_can_follow_is_run(tmp_path: Path) -> None:
+    folder = runs.RunCase("t5", "T5").write(tmp_path)  # its configuration names no token to start with
+    found = headscope.check(folder, "inference", run=True)
+    assert found.verdict.value == "failed" and "decoder_start_token_id" in str(found.findings)
+
+
 @pytest.mark.parametrize("is_fused", [False, True])
 def test_a_dropout_that_is_always_on_is_seen_in_memory(monkeypatch: pytest.MonkeyPatch, is_fused: bool) -> None:
     import torch

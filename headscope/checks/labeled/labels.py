@@ -50,7 +50,7 @@ def class_count(this: Rule, subject: Subject) -> Findings:
         )
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.WARNING if live else Severity.ERROR),
-            f"The checkpoint's classifier has {stored} classes and the model {model}{told}",
+            f"The checkpoint's classifier has {counted(stored, 'class', 'classes')} and the model {model}{told}",
             f"Use num_labels={stored} to keep the classifier; any other number makes a new one.",
         )
     elif wanted is not None and configured is not None and wanted != configured and subject.config.id2label:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError
 from headscope.examination.base.request import Request
 from headscope.facts import CheckpointManifest, Gap, GapTopic, HeadTrace, Pooling, Stage, TokenRow, TokenRows
 
@@ -172,12 +172,22 @@ def _texts(request: Request, manifest: CheckpointManifest) -> dict[int, str]:
 
 
 def _vocabulary(request: Request, manifest: CheckpointManifest) -> dict[str, int]:
-    """Every token with its id. Raises UsageError for a snapshot, which has none."""
-    from dataclasses import replace
+    """Every token with its id, of the base model where an adapter has no tokenizer. Raises as `_vocabulary_at`."""
+    from headscope.examination.base.reading import base_of_adapter
 
+    try:
+        return _vocabulary_at(request, manifest.commit)
+    except NotFound:
+        if manifest.adapter is None or request.adapter is not None:
+            raise
+    return _vocabulary_at(base_of_adapter(request, manifest), manifest.base_commit)
+
+
+def _vocabulary_at(request: Request, commit: str | None) -> dict[str, int]:
+    """The tokens that a tokenizer's files list, with their ids. Raises UsageError for a snapshot, which has none."""
     from headscope.checkpoints import open_sidecar, read_vocabulary
 
-    sidecar = open_sidecar(replace(request.location, commit=manifest.commit))
+    sidecar = open_sidecar(replace(request.location, commit=commit))
     if sidecar is None:
         raise UsageError(
             f"{request.reference} holds no tokenizer to look tokens up in",

@@ -114,7 +114,8 @@ def with_adapter(
     headscope chose the class, the adapter is held against a model of the adapter's class.
     """
     load = AdapterLoad(unknown="not asked") if by_names or adapter.gaps else _load_headers(loaded.model, adapter)
-    joined = _joined(loaded, adapter, load, by_names=by_names)
+    # Where PEFT couldn't be asked, or was asked about another class, a name without a place may have one.
+    joined = _joined(loaded, adapter, load, knows_unused=by_names or not (load.unknown or own))
     if by_names:
         return joined
     if own is not None and not adapter.gaps:
@@ -201,7 +202,7 @@ def _size(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "a scalar"
 
 
-def _joined(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad, *, by_names: bool) -> Loaded:
+def _joined(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad, *, knows_unused: bool) -> Loaded:
     """The diff with the tensors of the adapter where PEFT put them, or else where their names say."""
     diff = loaded.diff
     names = {item.name: item for item in diff.parameters}
@@ -217,8 +218,7 @@ def _joined(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad, *, b
     mismatched = [item for item in diff.mismatched if item.parameter not in saved]
     mismatched += [item for item in reshaped if item is not None]
     used = _used_keys(load, adapter) if load.state else {place.header.key for place in places}
-    # Where PEFT couldn't be asked, a name without a place may have one.
-    unused = () if load.unknown and not by_names else [item.key for item in adapter.tensors if item.key not in used]
+    unused = [item.key for item in adapter.tensors if item.key not in used] if knows_unused else ()
     return replace(
         loaded,
         diff=replace(

@@ -83,7 +83,12 @@ class ProbeBatch:
         return named
 
     def resized(self, batch: int, length: int, rows: tuple[ProbeRow, ...]) -> "ProbeBatch":
-        """The inputs repeated or cut to `batch` and `length`, with the padding of `rows` (none: no texts)."""
+        """The inputs repeated or cut to `batch` and `length`, with the padding of `rows` (none: no texts).
+
+        Of inputs without any padding, none is made.
+        """
+        if all(row.last - row.first == self.length - 1 for row in self.rows):
+            rows = tuple(ProbeRow(0, length - 1, row.eos) for row in rows)
 
         def repeated(value: Any) -> Any:
             if not self._has_rows(value):
@@ -104,7 +109,9 @@ class ProbeBatch:
     def _with_special_tokens(self, ids: torch.Tensor, kept: torch.Tensor, rows: tuple[ProbeRow, ...]) -> torch.Tensor:
         """Token ids with pad tokens where nothing is kept and one end token in each row, as this probe has them."""
         own = self.inputs["input_ids"]
-        at, padded = next((at, row) for at, row in enumerate(self.rows) if row.last - row.first < self.length - 1)
+        widths = [row.last - row.first for row in self.rows]
+        at = widths.index(min(widths))
+        padded = self.rows[at]
         pad, end = own[at, 0 if padded.first else -1], own[at, padded.eos]
         ids = torch.where((ids == end) | (ids == pad), own[at, padded.first], ids)
         for number, row in enumerate(rows):

@@ -96,6 +96,9 @@ def run_forward(
         # lacks.
         padded = _run_padded(model, attempt, output, _sentence(failure))
         if padded is None:
+            unpadded = _run_unpadded(model, attempt, output, _sentence(failure))
+            if unpadded is not None:
+                return unpadded
             continue
         if not lend:
             hint = "set pad_token_id in config.json to the tokenizer's pad token, or give one input at a time"
@@ -181,6 +184,19 @@ def _run_padded(model: nn.Module, probe: ProbeBatch, output: str | None, failure
     if not isinstance(execution, Execution):
         return None
     return replace(execution, notes=(f"{_NO_PAD_TOKEN} ({failure}); {_lent(model)}",), fails_without_pad=failure)
+
+
+def _run_unpadded(model: nn.Module, probe: ProbeBatch, output: str | None, failure: str) -> Execution | None:
+    """The run without padding, where padding is the end of a text; None where that is not what failed."""
+    config = getattr(model, "config", None)
+    pad, end = getattr(config, "pad_token_id", None), getattr(config, "eos_token_id", None)
+    if pad is None or pad not in (end if isinstance(end, list) else [end]) or not probe.rows:
+        return None
+    execution = _attempt(model, probe.without_padding(), output)
+    if not isinstance(execution, Execution):
+        return None
+    note = f"padding is the end-of-text token {pad}, and a batch of texts of several lengths fails ({failure}); "
+    return replace(execution, notes=(f"{note}what is shown was seen without padding",))
 
 
 def lacks_pad_token(model: nn.Module) -> bool:

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 import headscope
 from headscope.errors import HeadscopeError
 from headscope.facts import PoolingKind, Where
+from tests.scorers import save_language_model, save_tokenizer
 
 _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(60))]
 _VIRTUAL, _LENGTH, _REAL = 5, 9, 6
@@ -271,6 +272,33 @@ def test_an_adapter_of_a_language_model_has_one_finding_that_says_so(name: str, 
     found = [item for item in report.findings if item.severity == "error"]
     assert [item.id for item in found] == ["HS107"] and "holds no classifier" in found[0].message
     assert report.adapter.own_class and not report.adapter.faults
+
+
+@pytest.mark.parametrize("has_own", [True, False])
+def test_tokens_of_an_adapter_are_those_of_its_tokenizer_or_of_its_base(has_own: bool, tmp_path: Path) -> None:
+    model = save_language_model("Llama", tmp_path / "base")
+    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False))
+    adapted.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
+    adapted.save_pretrained(str(tmp_path / "adapter"))
+    if has_own:
+        save_tokenizer(tmp_path / "adapter")
+    report = headscope.inspect(tmp_path / "adapter", tokens="no,yes")
+    assert report.head is not None and report.head.formula == "logits = lm_head[[no, yes]](h[-1])"
+    with torch.no_grad():
+        logits = adapted.eval()(input_ids=torch.tensor([[10, 11]])).logits[0, -1, [4, 5]]
+    shown = headscope.forward(tmp_path / "adapter", tokens="no,yes", device="cpu", text="w4 w5").logits
+    torch.testing.assert_close(torch.tensor(shown).flatten(), logits)
+
+
+def test_a_prompt_of_a_method_for_language_models_alone(tmp_path: Path) -> None:
+    model = save_language_model("Llama", tmp_path / "base")
+    masks = {"cpt_mask": [1, 1, 1], "cpt_tokens_type_mask": [1, 2, 3]}
+    adapted = peft.get_peft_model(model, peft.CPTConfig(task_type="CAUSAL_LM", cpt_token_ids=[5, 6, 7], **masks))
+    adapted.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
+    adapted.save_pretrained(str(tmp_path / "adapter"))
+    found = headscope.check(tmp_path / "adapter", "inference").findings
+    assert [item.id for item in found if item.severity == "error"] == ["HS107"]
+    assert "score.weight" in found[0].message
 
 
 def test_a_classifier_asked_for_has_the_layers_of_a_language_models_adapter(tmp_path: Path) -> None:
