@@ -16,7 +16,7 @@ from headscope.checkpoints.formats.torch_file import torch_places
 from headscope.checkpoints.local import Folder
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.errors import NotFound
-from headscope.facts import CheckpointManifest, TensorHeader
+from headscope.facts import TensorHeader
 from headscope.facts.stored.checkpoint import WEIGHT_SUFFIXES
 from headscope.facts.stored.location import Location
 
@@ -26,12 +26,6 @@ _TOKENIZER_FILES = (
     TOKENIZER_CONFIG, _SPECIAL_TOKENS, "added_tokens.json", "tokenizer.json", "vocab.txt", "vocab.json", "spiece.model",
     "tokenizer.model",
 )  # fmt: skip
-
-
-def may_hold_tokenizer(manifest: CheckpointManifest) -> bool:
-    """Whether a checkpoint may have a tokenizer's settings beside it: only of a local folder is it known."""
-    folder = Path(manifest.reference)
-    return not folder.is_dir() or (folder / TOKENIZER_CONFIG).is_file()
 
 
 @dataclass(frozen=True, slots=True)

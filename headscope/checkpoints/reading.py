@@ -2,9 +2,11 @@
 
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from headscope.checkpoints.checkpoint_files import TOKENIZER_CONFIG
 from headscope.checkpoints.contents.adapter import base_of, is_adapter, joined_manifest, without_base
 from headscope.checkpoints.formats.bytes import LocalBytes
 from headscope.checkpoints.formats.torch_file import refusing_once
@@ -70,7 +72,9 @@ def _read_place(location: Location, progress: Callable[[str], None]) -> Checkpoi
             )
         return read_hub(access_to(found, location), progress)
     path = found / location.subfolder if location.subfolder else found
-    return _read_path(path, location.reference, location.variant)
+    manifest = _read_path(path, location.reference, location.variant)
+    is_without = is_adapter(manifest) and path.is_dir() and not (path / TOKENIZER_CONFIG).is_file()
+    return replace(manifest, lacks_tokenizer=True) if is_without else manifest
 
 
 def _read_path(path: Path, reference: str, variant: str | None) -> CheckpointManifest:

@@ -142,7 +142,9 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
                 _add_gap(gathered, rule, str(gap), (gap.hides,) if gap.hides else _gravest(rule, subject), selection)
             except NotApplicable as gap:
                 gathered.inapplicable.append(rule.gap(str(gap)))
-    gathered.findings = with_causes(without_unseen(gathered.findings, subject.run, subject.built.positions))
+    gathered.findings = with_causes(
+        without_unseen(gathered.findings, subject.run, subject.built.positions), subject.run
+    )
     return gathered
 
 

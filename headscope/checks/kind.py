@@ -1,7 +1,5 @@
 """Rules on what the checkpoint is: its kind, its state, its number format, its code, its adapter."""
 
-import re
-
 from headscope.checks.rule import (
     HOW_TO_GIVE_CODE,
     Findings,
@@ -17,7 +15,7 @@ from headscope.facts import AdapterFault, ParameterStatus, Profile, Severity, St
 from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import Subject
 from headscope.facts.results.report import find_missing
-from headscope.facts.stored.adapter import describe_fault
+from headscope.facts.stored.adapter import AdapterFaultKind, describe_fault
 from headscope.facts.stored.checkpoint import DECISION_CLASS
 from headscope.facts.stored.states import STATE_RULES
 from headscope.facts.stored.weights import NEW_AT_LOAD
@@ -306,7 +304,7 @@ def adapter_misfit(this: Rule, subject: Subject) -> Findings:
     what = "PeftModel.from_pretrained fails" if refused else "The loaded adapter is not the one that was trained"
     yield this.find(
         Severity.ERROR,
-        f"{what}: {_described(faults)}.",
+        f"{what}: {_describe_faults(faults)}.",
         _remedy_of_words(faults)
         or "Use the adapter_config.json and the base model that the adapter was trained with, or save it again with "
         "PeftModel.save_pretrained.",
@@ -315,23 +313,14 @@ def adapter_misfit(this: Rule, subject: Subject) -> Findings:
 
 
 def _remedy_of_words(faults: list[AdapterFault]) -> str:
-    """What to do about word embeddings of other rows than the base model's; "" for other faults."""
-    found = _WORD_TABLE.search(_described(faults)) if len(faults) == 1 else None
-    if found is None or found["own"] == found["other"] or found["width"] != found["other_width"]:
-        return ""
-    return (
-        f"Call model.resize_token_embeddings({found['own']}) before PeftModel.from_pretrained, or save the tokenizer "
-        "of the training beside the adapter and load it with PEFT's AutoPeftModel, which does it."
+    """What to do about word embeddings of another number of tokens than the base model's; "" for other faults."""
+    tokens = next((item.found for item in faults if item.kind is AdapterFaultKind.WORD_ROWS), "")
+    return tokens and (
+        f"Call model.resize_token_embeddings({tokens}) before PeftModel.from_pretrained, or save the tokenizer of the "
+        "training beside the adapter and load it with PEFT's AutoPeftModel, which does it."
     )
 
 
-_WORD_TABLE = re.compile(
-    r"(embed_tokens|word_embeddings|wte|lm_head)\.weight: .*?\[(?P<own>\d+), (?P<width>\d+)\]"
-    r".*\[(?P<other>\d+), (?P<other_width>\d+)\]"
-)
-"""What PEFT says of a table of words with other rows; it compares those that it saves unasked too."""
-
-
-def _described(faults: list[AdapterFault]) -> str:
+def _describe_faults(faults: list[AdapterFault]) -> str:
     shown = "; ".join(describe_fault(item) for item in faults[:_LISTED])
     return shown if len(faults) <= _LISTED else f"{shown}; and {len(faults) - _LISTED:,} more"

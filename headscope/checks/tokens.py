@@ -82,8 +82,8 @@ def pad_is_eos(this: Rule, subject: Subject) -> Findings:
     else:
         yield this.find(
             Severity.NOTE,
-            "The pad token is the end-of-text token: a text that ends with it is read one token earlier. That is "
-            "right as long as training and inference do the same.",
+            "A text that ends with it is read one token earlier. That is right as long as training and inference do "
+            "the same.",
             "Nothing to do if the tokenizer is the same in both.",
         )
 
@@ -211,7 +211,7 @@ def text_length(this: Rule, subject: Subject) -> Findings:
 
 
 _OF_PADDING = ("pad_token", "padding_side")
-"""What tokenizer.json keeps of the last padded batch, until it is told to forget it."""
+"""What tokenizer.json keeps of the last padded batch, until padding is switched off."""
 
 
 @rule("HS309", "tokenizer-files", "The tokenizer's files differ", needs=("tokenizer",))

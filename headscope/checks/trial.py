@@ -4,7 +4,7 @@ An effect is the finding. Rules on files name its cause; where a run saw no effe
 out (`without_unseen`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headscope.checks.rule import Findings, Rule, head_of, rule, severity_at
@@ -49,13 +49,16 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
             f" The tokenizer gives {few_of(trial.not_taken)}, which the model doesn't take." if trial.not_taken else ""
         )
         first = max(single, key=lambda item: item.count)
-        if is_pairs_only and _kind_of(first.error) == _kind_of(trial.length_error):
-            return  # HS528 tells it: two sentences are the longest of these texts
+        is_of_length = trial.fails_at_length is not None and _class_of(first.error) == _class_of(trial.length_error)
         what = "pairs of texts raise, and single texts don't" if is_pairs_only else _what_raises(trial, first)
         yield this.find(
             Severity.WARNING if is_pairs_only else Severity.ERROR,
             f"Called as a user calls it, {what}: {first.error}.{extra}",
-            _REMEDY_OF_LOADING if first.step is RunStep.LOADING else _REMEDY,
+            _REMEDY_OF_LOADING
+            if first.step is RunStep.LOADING
+            else _REMEDY_OF_LONG_PAIRS
+            if is_pairs_only and is_of_length
+            else _REMEDY,
         )
     for item in trial.raised:
         if item.step in _OF_MORE and not single:
@@ -84,11 +87,12 @@ def _what_raises(trial: RunTrial, error: RaisedError) -> str:
     )
 
 
-def _kind_of(error: str) -> str:
+def _class_of(error: str) -> str:
     """The class of an error; "" for none."""
     return error.partition(":")[0]
 
 
+_REMEDY_OF_LONG_PAIRS = "Long texts raise it too (HS528): pairs may just be longer."
 _REMEDY = "Use the configuration, and the tokenizer or processor, that the model was trained with."
 _REMEDY_OF_PIPELINE = "Compare config.json with that of the base model: `return_dict`, `architectures`, `id2label`."
 _REMEDY_OF_LOADING = "Load it with Transformers to see the whole error, and save the files that it names again."
@@ -114,7 +118,7 @@ def run_not_finite(this: Rule, subject: Subject) -> Findings:
 def run_all_alike(this: Rule, subject: Subject) -> Findings:
     """Scores that no input changes by more than rounding."""
     trial = _run_of(subject)
-    why, remedy = _of_causal(subject) or ("", _REMEDY_OF_ALIKE)
+    why, remedy = _cause_in_causal_mask(subject) or ("", _REMEDY_OF_ALIKE)
     if trial.all_alike:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
@@ -123,9 +127,10 @@ def run_all_alike(this: Rule, subject: Subject) -> Findings:
         )
 
 
-def _of_causal(subject: Subject) -> tuple[str, str] | None:
+def _cause_in_causal_mask(subject: Subject) -> tuple[str, str] | None:
     """The cause and the cure where the head reads a first token that sees no other; None elsewhere."""
-    if not subject.config.is_decoder or head_of(subject).pooling.kind is not PoolingKind.FIRST_TOKEN:
+    head = subject.report.head
+    if not subject.config.is_decoder or head is None or head.pooling.kind is not PoolingKind.FIRST_TOKEN:
         return None
     why = " is_decoder is true, so the first token, which the head reads, sees no other."
     return why, "Set is_decoder to false in config.json."
@@ -142,7 +147,7 @@ def run_ignores_middle(this: Rule, subject: Subject) -> Findings:
     trial = _run_of(subject)
     if trial.ignores_middle and not trial.all_alike:
         is_of_words = trial.noun in ("text", "pair", "input")
-        why, remedy = (_of_causal(subject) if is_of_words else None) or ("", _REMEDY_OF_MIDDLE)
+        why, remedy = (_cause_in_causal_mask(subject) if is_of_words else None) or ("", _REMEDY_OF_MIDDLE)
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"Other words between the first and the last token don't change the scores.{why}"
@@ -234,14 +239,14 @@ def run_length_fails(this: Rule, subject: Subject) -> Findings:
     if trial.fails_at_length is not None and not trial.always_fails and not trial.not_finite:
         is_unlimited = subject.tokenizer is not None and subject.tokenizer.max_length is None
         is_within = positions is not None and trial.fails_at_length <= positions - virtual
-        limit = "to the number of positions of the model" if positions is None else f"= {positions - virtual}"
-        allowed = "sets no limit" if is_unlimited else "allows it"
+        less = f" less the adapter's {virtual}" if virtual else ""
+        limit = f"to the number of positions of the model{less}" if positions is None else f"= {positions - virtual}"
+        allowed = "and the tokenizer sets no limit" if is_unlimited else "and the tokenizer allows it"
         yield this.find(
             # Who knows of it gives a max_length with each call; a limit that is too large misleads everybody.
             Severity.WARNING if is_unlimited and not is_within else Severity.ERROR,
             f"A text of {trial.fails_at_length:,} tokens fails, "
-            f"{'which are no more than the model takes' if is_within else f'and the tokenizer {allowed}'}: "
-            f"{trial.length_error}.",
+            f"{'although the model has as many positions' if is_within else allowed}: {trial.length_error}.",
             _REMEDY if is_within else f"Set tokenizer.model_max_length {limit}, and save the tokenizer.",
         )
 
@@ -276,26 +281,18 @@ def looks_at_run(rules: Iterable[Rule]) -> bool:
     return any("run" in item.needs or item.id in {*_FORESEES, "HS504"} for item in rules)
 
 
-def with_causes(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings; an effect of a run names the findings that explain it."""
+def with_causes(findings: Iterable[Finding], trial: RunTrial | None) -> list[Finding]:
+    """The findings; an effect of a run names the findings that explain it, and has their cures where it has no own."""
     found = list(findings)
-    ids = {item.id for item in found if item.severity is not Severity.NOTE}
-    named = {effect: [cause for cause in causes if cause in ids] for effect, causes in _CAUSES.items()}
-    cures = {item.id: item.remedy for item in found}
-    return [
-        replace(
-            item,
-            message=f"{item.message} Likely cause: {' and '.join(named[item.id])}.",
-            remedy=cures[named[item.id][0]] if item.remedy in _GENERAL else item.remedy,
-        )
-        if named.get(item.id)
-        else item
-        for item in found
-    ]
+    cures = {item.id: item.remedy for item in found if item.severity is not Severity.NOTE}
+    named = {effect: [cause for cause in causes if cause in cures] for effect, causes in _CAUSES.items()}
+    return [_with_cause(item, named[item.id], cures, trial) if named.get(item.id) else item for item in found]
 
 
-_GENERAL = (_REMEDY, _REMEDY_OF_PIPELINE, _REMEDY_OF_ALIKE, _REMEDY_OF_MIDDLE, _CURES[BatchCure.NONE][1])
-"""What is advised where no cause is known; otherwise the advice is that of the cause."""
+def _with_cause(effect: Finding, causes: list[str], cures: Mapping[str, str], trial: RunTrial | None) -> Finding:
+    has_own_cure = effect.id == "HS525" and trial is not None and trial.batch_cure is not BatchCure.NONE
+    remedy = effect.remedy if has_own_cure else " ".join(dict.fromkeys(cures[cause] for cause in causes))
+    return replace(effect, message=f"{effect.message} Likely cause: {' and '.join(causes)}.", remedy=remedy)
 
 
 _FORESEES = {

@@ -103,22 +103,25 @@ def head_new(this: Rule, subject: Subject) -> Findings:
         yield from _new_at_load(this, subject, lost)
         return
     yield this.find(
-        severity_at(subject, training=_at_training(subject), inference=Severity.ERROR),
+        severity_at(subject, training=_severity_before_training(subject), inference=Severity.ERROR),
         f"{_random_at_every_load(lost)}{_what_was_saved(subject)}",
         unless_repaired(
             subject,
             [item.name for item in lost],
-            for_profile(
-                subject,
-                training="This is what training starts from.",
-                inference=_first_step(subject),
-            ),
+            _remedy_of_new_head(subject),
         ),
         [item.name for item in lost],
     )
 
 
-def _at_training(subject: Subject) -> Severity:
+def _remedy_of_new_head(subject: Subject) -> str:
+    """What to do about a head that is new: nothing before a training, if no classifier was lost."""
+    is_lost = bool(_what_was_saved(subject))
+    training = _first_step(subject) if is_lost else "This is what training starts from."
+    return for_profile(subject, training=training, inference=_first_step(subject))
+
+
+def _severity_before_training(subject: Subject) -> Severity:
     """How grave a new head is before a training: who saved a classifier had one, and lost it."""
     return Severity.WARNING if _what_was_saved(subject) else Severity.NOTE
 
@@ -197,7 +200,7 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
     lost = [item for item in live if item.status in (_LOST if is_live_subject(subject) else _NEW)]
     if not lost or len(lost) == len(live) or subject.report.adapter is not None:
         return
-    last = classifier_of(subject)
+    last, lost_one = classifier_of(subject), ""
     weights, buffers = _by_kind(lost)
     if weights and is_live_subject(subject):
         yield from _new_at_load(this, subject, lost)
@@ -213,13 +216,14 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
         what = f"The checkpoint gives the classifier {last.name}, but {how} newly initialized weights"
         remedy = "Use a checkpoint that also holds them: a classifier only works with the layers it was trained on."
     else:
-        severity = severity_at(subject, training=_at_training(subject), inference=Severity.ERROR)
+        severity = severity_at(subject, training=_severity_before_training(subject), inference=Severity.ERROR)
+        lost_one = _what_was_saved(subject)
         what = "The checkpoint gives the weights before the classifier; the others are random at every load"
-        remedy = for_profile(subject, training="This is what training starts from.", inference=_first_step(subject))
+        remedy = _remedy_of_new_head(subject)
     beside = f" At their default values: {_names(buffers)} (buffers)." if weights and buffers else ""
     names = [item.name for item in lost]
     remedy = unless_repaired(subject, names, remedy)
-    yield this.find(severity, f"{what}: {_names(weights or buffers)}.{beside}{_what_was_saved(subject)}", remedy, names)
+    yield this.find(severity, f"{what}: {_names(weights or buffers)}.{beside}{lost_one}", remedy, names)
 
 
 def _from_classifier_on(subject: Subject, last: HeadParameter) -> set[str]:

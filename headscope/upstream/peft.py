@@ -44,6 +44,11 @@ def plain_name(name: str) -> str:
     return _WRAPPING.sub("", f".{name}").removeprefix(".")
 
 
+def begins_as_zero(name: str) -> bool:
+    """Whether PEFT begins with a tensor of zeros, with which the adapter changes nothing before its training."""
+    return not {"lora_B", "lora_embedding_A"}.isdisjoint(name.split("."))
+
+
 _OF_ADAPTER = re.compile(r"\.modules_to_save\.[^.]+(?=\.)|(?<=[AB])\.[^.]+(?=\.weight$|\.bias$|$)|(?<=ia3_l)\.[^.]+$")
 PROMPTS = "prompt_encoder"
 """The child of a PeftModel that makes virtual tokens."""
@@ -166,10 +171,10 @@ def in_any_order(value: Any) -> Any:
     return sorted(value, key=str) if isinstance(value, list) else value
 
 
-def state_of_adapter(module: Any, adapter: str) -> dict[str, Any]:
+def state_of_adapter(module: Any, adapter: str, *, embeddings: bool = False) -> dict[str, Any]:
     """The tensors of a live adapter under the keys of its file, as PEFT saves them; {} for a module without it.
 
-    Raises Unsupported where PEFT can't tell.
+    With `embeddings`, the word embeddings among them. Raises Unsupported where PEFT can't tell.
     """
     holder = _holder_of(module, adapter)
     if holder is None:
@@ -177,7 +182,7 @@ def state_of_adapter(module: Any, adapter: str) -> dict[str, Any]:
     from peft import get_peft_model_state_dict
 
     try:
-        return dict(get_peft_model_state_dict(holder, adapter_name=adapter, save_embedding_layers=False))
+        return dict(get_peft_model_state_dict(holder, adapter_name=adapter, save_embedding_layers=embeddings))
     except Exception as err:  # whatever a method of PEFT raises
         raise Unsupported(f"PEFT can't tell what it saves ({type(err).__name__})", "") from err
 
@@ -356,15 +361,27 @@ def model_with_adapter(model: Any, folder: Path, config: Mapping[str, Any]) -> A
 
 
 def check_filled(wrapped: Any, keys: Iterable[str]) -> None:
-    """Raises Unsupported where a model that PEFT loaded has tensors that the keys of its adapter's file don't name.
+    """Holds the keys of an adapter's file against the tensors of the model that PEFT made of it.
 
-    The same for keys that name no tensor of it.
+    Word embeddings may be saved or not. Raises Unsupported for a tensor that the file lacks, for a key that PEFT
+    doesn't take, and where PEFT can't tell what it saves.
     """
-    expected, given = set(_shapes_saved(wrapped)), set(keys)
-    lacking, idle = sorted(expected - given), sorted(given - expected)
+    expected, given = set(state_of_adapter(wrapped, _NAME)), set(keys)
+    free = set(state_of_adapter(wrapped, _NAME, embeddings=True))
+    lacking = sorted(expected - given)
+    idle = sorted(key for key in given - expected - free if without_copies(key) not in expected | free)
     if lacking or idle:
         what = f"lacks {lacking[0]}" if lacking else f"holds {idle[0]}, which PEFT doesn't take"
         raise Unsupported(f"the file of the adapter {what}", "save it again with the PEFT that loads it")
+
+
+COPIES = r"modules_to_save(?:\.default)?|original_module"
+"""What PEFT calls the two copies of a module that it trains whole; word embeddings are saved under these names too."""
+
+
+def without_copies(key: str) -> str:
+    """A key of an adapter's file without the name of a copy, under which PEFT may save a tensor once more."""
+    return re.sub(rf"\.(?:{COPIES})\.", ".", key)
 
 
 GENERATING = ("CAUSAL_LM", "SEQ_2_SEQ_LM")

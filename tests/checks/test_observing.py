@@ -432,9 +432,9 @@ def finding(identifier: str, severity: Severity = Severity.ERROR) -> Finding:
 
 @pytest.mark.parametrize(("effect", "cause"), [(effect, cause) for effect, some in EFFECTS.items() for cause in some])
 def test_an_effect_names_each_of_its_causes(effect: str, cause: str) -> None:
-    told, other = with_causes([finding(effect), finding(cause)])
+    told, other = with_causes([finding(effect), finding(cause)], None)
     assert told.message == f"Seen. Likely cause: {cause}." and other == finding(cause)
-    (alone,) = with_causes([finding(effect)])
+    (alone,) = with_causes([finding(effect)], None)
     assert alone == finding(effect)
 
 

@@ -25,6 +25,7 @@ from headscope.examination.trial.inputs import SENTENCES, TextInput
 from headscope.facts import CheckpointKind, Gap, GapTopic, Task
 from headscope.facts.stored.location import Location
 from headscope.facts.trial import RunScope, RunStep, RunTrial
+from tests.checks.rules.subjects import subject as a_subject
 from tests.edits import edit_json
 from tests.verdicts.runs import RunCase, make_tokenizer
 
@@ -354,6 +355,9 @@ def _examined(**fields: Any) -> Any:
 
 
 PATH_GAP, OTHER_GAP = Gap(GapTopic.HEAD_PATH, "why"), Gap(GapTopic.CHECKPOINT, "why")
+OPEN_TRACES = ("head path", "head path without padding", "head path of a single token", "head path on other inputs",
+               "pooling", "pooling of long texts", "adapter fit")  # fmt: skip
+UNREAD = ("head", "token rows", "checkpoint", "quantized weights")
 REASONS: list[tuple[dict[str, Any], str]] = [
     ({}, ""),
     ({"kind_in_manifest": CheckpointKind.SNAPSHOT}, "it is a snapshot"),
@@ -362,7 +366,8 @@ REASONS: list[tuple[dict[str, Any], str]] = [
     ({"kind_in_checkpoint": CheckpointKind.HUB}, "it is on the Hub, and --run would download it"),
     ({"gaps_in_manifest": ("one",)}, "headscope could not read all of it"),
     ({"not_determined": (OTHER_GAP,)}, "headscope could not read all of it"),
-    *(({"not_determined": (Gap(topic, "why"),)}, "") for topic in deciding._OF_A_TRACE),
+    *(({"not_determined": (Gap(topic, "why"),)}, "") for topic in OPEN_TRACES),
+    *(({"not_determined": (Gap(topic, "why"),)}, "headscope could not read all of it") for topic in UNREAD),
     ({"unknown": ("one",)}, "headscope could not read all of it"),
     ({"not_determined": (PATH_GAP, OTHER_GAP)}, "headscope could not read all of it"),
     ({"states_in_checkpoint": ("one",)}, "it needs `headscope repair` first"),
@@ -420,37 +425,23 @@ def test_half_of_the_free_memory(size: int, fits: bool, monkeypatch: pytest.Monk
 
 
 def test_a_run_that_was_wanted_and_is_not_is_unknown() -> None:
-    from headscope.facts.results.check import Subject
-
-    subject: Any = Subject.__new__(Subject)
-    seen: list[dict[str, Any]] = []
-    trial, failed = RunTrial(RunScope(1, 1, 1, "cpu")), RunTrial(RunScope(0, 0, 0, "cpu"))
-    fit = Gap(GapTopic.ADAPTER_FIT, "without numbers")
-
-    def change(given: Any, **fields: Any) -> Any:
-        if given is subject:
-            seen.append(fields)
-            return None
-        return SimpleNamespace(**vars(given) | fields)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deciding, "replace", change)
-        object.__setattr__(subject, "unknown", (OTHER_GAP,))
-        object.__setattr__(subject, "inapplicable", (PATH_GAP,))
-        for gaps, ran in (((OTHER_GAP,), trial), ((OTHER_GAP, fit), trial), ((fit,), failed)):
-            object.__setattr__(subject, "report", SimpleNamespace(not_determined=gaps))
-            deciding.with_run(subject, ran, is_wanted=True)
-        deciding.with_run(subject, "why", is_wanted=True)
-        deciding.with_run(subject, "why", is_wanted=False)
+    about = a_subject(run=None)
     gap = Gap("run", "the model was not run: why")
-    left = SimpleNamespace(not_determined=(OTHER_GAP,))
-    assert seen == [
-        {"run": trial, "report": left},
-        {"run": trial, "report": left},
-        {"run": failed, "report": SimpleNamespace(not_determined=(fit,))},
-        {"run_reason": "why", "unknown": (OTHER_GAP, gap)},
-        {"run_reason": "why", "inapplicable": (PATH_GAP, gap)},
-    ]
+    wanted, other = (deciding.with_run(about, "why", is_wanted=is_wanted) for is_wanted in (True, False))
+    assert wanted.run_reason == other.run_reason == "why"
+    assert (wanted.unknown, wanted.inapplicable) == ((*about.unknown, gap), about.inapplicable)
+    assert (other.unknown, other.inapplicable) == (about.unknown, (*about.inapplicable, gap))
+
+
+def test_a_run_shows_what_peft_does_with_numbers() -> None:
+    fit = Gap(GapTopic.ADAPTER_FIT, "without numbers")
+    trial, failed = RunTrial(RunScope(1, 1, 1, "cpu")), RunTrial(RunScope(0, 0, 0, "cpu"))
+    about = a_subject(not_determined=(OTHER_GAP, fit), run=None)
+    found = deciding.with_run(about, trial, is_wanted=True)
+    assert found.run is trial and found.report.not_determined == (OTHER_GAP,)
+    assert deciding.with_run(about, failed, is_wanted=True).report.not_determined == (OTHER_GAP, fit)
+    plain = a_subject(not_determined=(OTHER_GAP,), run=None)
+    assert deciding.with_run(plain, trial, is_wanted=True).report is plain.report
 
 
 # ---- chains of sentence-transformers

@@ -182,7 +182,7 @@ def test_scores_of_a_model_in_memory() -> None:
     mixed = scored(model)
     assert isinstance(mixed, ScoredModel) and mixed.dtype == "" and isinstance(mixed.scores[0], str)
     assert isinstance(half := scored(bert().bfloat16()), ScoredModel) and half.dtype == "bfloat16"
-    assert not half.in_train_mode or model.training is False
+    assert half.in_train_mode
 
 
 def test_why_scores_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +222,7 @@ def test_a_fresh_load_is_called_in_the_format_of_the_other(tmp_path: Path) -> No
     failed = score_checkpoint(request, None, [{"input_ids": torch.tensor([[9999]])}], "")
     assert isinstance(failed, tuple) and str(failed[0]).startswith("IndexError")
     (tmp_path / "model.safetensors").write_bytes(b"no")
-    assert isinstance(score_checkpoint(request, None, rows, ""), str | Exception)
+    assert "model.safetensors" in str(score_checkpoint(request, None, rows, ""))
 
 
 ONE = torch.tensor([[1.0, -2.0]])

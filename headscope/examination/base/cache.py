@@ -239,12 +239,11 @@ def remove_stored(folder: int | Path, file: StoredFile) -> None:
 def key_of(manifest: CheckpointManifest, *parts: object) -> str:
     """The digest of a manifest, of everything else that is named, and of the versions that take part."""
     from headscope.checkpoints import snapshot_text
-    from headscope.checkpoints.checkpoint_files import may_hold_tokenizer
 
     repaired = manifest.repaired.tensors if manifest.repaired is not None else ()
     rest = (manifest.kind.value, manifest.notices, repr(manifest.states), repr(repaired))
     given = manifest.adapter
-    adapter = () if given is None else (given.notices, package_version("peft"), may_hold_tokenizer(given))
+    adapter = () if given is None else (given.notices, package_version("peft"), given.lacks_tokenizer)
     text = json.dumps([versions_key(manifest.config), rest, adapter, [repr(part) for part in parts]], default=list)
     # Names in a checkpoint may hold half a surrogate pair, which UTF-8 refuses.
     return hashlib.sha256(f"{text}\n{snapshot_text(manifest)}".encode("utf-8", "surrogatepass")).hexdigest()[:40]

@@ -160,31 +160,29 @@ def _id(token: str) -> int:
 
 def _texts(request: Request, manifest: CheckpointManifest) -> dict[int, str]:
     """The texts of ids, where reading them costs no request; empty where it does, and where no file lists them."""
-    from headscope.checkpoints import open_sidecar
-
     try:
-        sidecar = open_sidecar(request.location)
-        if sidecar is None or not sidecar.reads_cheaply:
-            return {}
-        return {number: token for token, number in _vocabulary(request, manifest).items()}
+        return {number: token for token, number in _vocabulary(request, manifest, is_free=True).items()}
     except HeadscopeError:  # the ids stand without their texts
         return {}
 
 
-def _vocabulary(request: Request, manifest: CheckpointManifest) -> dict[str, int]:
+def _vocabulary(request: Request, manifest: CheckpointManifest, *, is_free: bool = False) -> dict[str, int]:
     """Every token with its id, of the base model where an adapter has no tokenizer. Raises as `_vocabulary_at`."""
     from headscope.examination.base.reading import base_of_adapter
 
     try:
-        return _vocabulary_at(request, manifest.commit)
+        return _vocabulary_at(request, manifest.commit, is_free=is_free)
     except NotFound:
         if manifest.adapter is None or request.adapter is not None:
             raise
-    return _vocabulary_at(base_of_adapter(request, manifest), manifest.base_commit)
+    return _vocabulary_at(base_of_adapter(request, manifest), manifest.base_commit, is_free=is_free)
 
 
-def _vocabulary_at(request: Request, commit: str | None) -> dict[str, int]:
-    """The tokens that a tokenizer's files list, with their ids. Raises UsageError for a snapshot, which has none."""
+def _vocabulary_at(request: Request, commit: str | None, *, is_free: bool) -> dict[str, int]:
+    """The tokens that a tokenizer's files list, with their ids; {} with `is_free` where reading them costs a request.
+
+    Raises UsageError for a snapshot, which has none, and NotFound where no file lists them.
+    """
     from headscope.checkpoints import open_sidecar, read_vocabulary
 
     sidecar = open_sidecar(replace(request.location, commit=commit))
@@ -193,5 +191,7 @@ def _vocabulary_at(request: Request, commit: str | None) -> dict[str, int]:
             f"{request.reference} holds no tokenizer to look tokens up in",
             "give the ids of the tokens, such as --tokens id:2152,id:9693",
         )
+    if is_free and not sidecar.reads_cheaply:
+        return {}
     with sidecar.reaching():
         return read_vocabulary(sidecar.storage)

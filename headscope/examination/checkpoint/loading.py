@@ -9,14 +9,13 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from headscope.checkpoints.checkpoint_files import may_hold_tokenizer
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.assembly import checkpoint_facts
 from headscope.examination.base.reading import chain_of, decision_of, score_head_of, trusted_code
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.token_rows import tokens_of
 from headscope.examination.base.unseen_settings import without_idle_tensors
-from headscope.facts import CheckpointKind, CheckpointManifest
+from headscope.facts import AdapterFault, AdapterFaultKind, CheckpointKind, CheckpointManifest
 from headscope.facts.exports.export import Inventoried, WeightInventory, contents_of
 
 if TYPE_CHECKING:
@@ -33,13 +32,8 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
     many tokens.
     """
     from headscope.model.classes.reduced_config import with_vocabulary
-    from headscope.model.loading.adapters import (
-        classes_in_adapter,
-        holds_head,
-        own_class_in,
-        with_adapter,
-    )
     from headscope.model.loading.loader import load_skeleton
+    from headscope.upstream.transformers import word_table
 
     choice = choose_class(request, manifest)
     tell(f"building {choice.cls.__name__} and diffing {len(manifest.tensors)} checkpoint keys")
@@ -47,12 +41,28 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
         loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
     if manifest.adapter is None:
         return choice, loaded
+    words = _words_in_adapter(manifest.adapter, loaded.model)
     # PEFT's AutoModel gives the base model the adapter's words where a tokenizer is beside the adapter.
-    words = _words_in_adapter(manifest.adapter, loaded.model) if may_hold_tokenizer(manifest.adapter) else None
+    if words is not None and manifest.adapter.lacks_tokenizer:
+        table = word_table(loaded.model)
+        rows = "" if table is None else str(table.weight.shape[0])
+        fault = AdapterFault(AdapterFaultKind.WORD_ROWS, "the word embeddings", str(words), rows)
+        choice, loaded = _with_adapter(request, manifest, tell, choice, loaded)
+        return choice, replace(loaded, faults=(*loaded.faults, fault))
     if words is not None:
         choice = replace(choice, config=with_vocabulary(choice.config, words))
         loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
         loaded = replace(loaded, notes=(*loaded.notes, _sentence_on_words(words)))
+    return _with_adapter(request, manifest, tell, choice, loaded)
+
+
+def _with_adapter(
+    request: Request, manifest: CheckpointManifest, tell: Progress, choice: Choice, loaded: Loaded
+) -> tuple[Choice, Loaded]:
+    """The skeleton of a base model with its adapter, whose head says how many classes there are."""
+    from headscope.model.loading.adapters import classes_in_adapter, holds_head, own_class_in, with_adapter
+
+    assert manifest.adapter is not None
     adapter, given = manifest.adapter, request.num_labels is not None or request.labels
     own = own_class_in(adapter.config)
     named = None if given and not own else with_adapter(loaded, adapter, by_names=True)
@@ -77,7 +87,7 @@ def _sentence_on_adapter(count: int) -> str:
 
 def _words_in_adapter(adapter: CheckpointManifest, model: PreTrainedModel) -> int | None:
     """The rows of the word embeddings that an adapter holds whole, if they are more or fewer than the model's."""
-    from headscope.model.loading.adapters import COPIES
+    from headscope.upstream.peft import COPIES
     from headscope.upstream.transformers import word_table
 
     table = word_table(model)

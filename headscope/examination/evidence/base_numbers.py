@@ -16,7 +16,7 @@ from headscope.examination.evidence.stored_tensors import StoredFiles, open_stor
 from headscope.facts import Gap, ParameterStatus, Report
 from headscope.facts.results.check import BaseNumbers
 from headscope.facts.stored.unplaced import of_any_layer
-from headscope.upstream.peft import layer_of
+from headscope.upstream.peft import begins_as_zero
 
 if TYPE_CHECKING:
     import torch
@@ -83,9 +83,7 @@ def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:
 
     choice = Choice(type(module), report.model.task, module.config) if isinstance(module, PreTrainedModel) else None
     judged = _judged(found, dtypes, wanted, partial(_silences, choice))
-    # An adapter begins with zeros, which change nothing.
-    zeros = tuple(name for name in judged.zeros if ".base_layer." in name or not layer_of(module, name))
-    return replace(judged, zeros=zeros)
+    return replace(judged, zeros=tuple(name for name in judged.zeros if not begins_as_zero(name)))
 
 
 def _judged(

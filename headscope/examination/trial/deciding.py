@@ -65,7 +65,7 @@ def _without_base(examined: Examined, request: Request) -> str:
 def _incomplete(examined: Examined, request: Request) -> str:
     report = examined.report
     missing = find_missing(report)
-    gaps = [gap for gap in report.not_determined if gap.topic not in _OF_A_TRACE]
+    gaps = [gap for gap in report.not_determined if gap.topic not in _ANSWERED_BY_A_RUN]
     if examined.manifest.gaps or gaps or report.unknown:
         return "headscope could not read all of it"
     if report.checkpoint.states:
@@ -74,7 +74,7 @@ def _incomplete(examined: Examined, request: Request) -> str:
     return f"the checkpoint doesn't give {few_of(random)}" if random else ""
 
 
-_OF_A_TRACE = (
+_ANSWERED_BY_A_RUN = (
     GapTopic.HEAD_PATH, GapTopic.WITHOUT_PADDING, GapTopic.SINGLE_TOKEN, GapTopic.OTHER_INPUTS, GapTopic.POOLING,
     GapTopic.LONG_TEXTS, GapTopic.ADAPTER_FIT,
 )  # fmt: skip

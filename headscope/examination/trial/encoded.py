@@ -26,11 +26,11 @@ def not_taken(model: nn.Module, encoded: Sequence[Mapping[str, Any] | None]) -> 
 
 
 def begins_with_cls(tokenizer: Any, names: Sequence[str], encoded: Sequence[Mapping[str, Any] | None]) -> bool | None:
-    """Whether all texts begin with the token that the tokenizer names for classifiers; pairs, where there is no text.
+    """Whether all texts begin with the token that the tokenizer names for classifiers; of pairs, if all are.
 
     None without one, and where other special tokens begin them: a family may have two for one purpose.
     """
-    if not {"pair"}.issuperset(names):  # a tokenizer for single texts may have no template for two
+    if any(name != "pair" for name in names):  # a tokenizer for single texts may have no template for two
         encoded = [item for name, item in zip(names, encoded, strict=True) if name != "pair"]
     cls, special = getattr(tokenizer, "cls_token_id", None), set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     ids = [item["input_ids"].flatten().tolist() for item in encoded if item is not None and "input_ids" in item]

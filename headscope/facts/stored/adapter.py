@@ -14,13 +14,15 @@ class Carried(StrEnum):
 class AdapterFaultKind(StrEnum):
     """What is wrong in an adapter, by what it leads to.
 
-    `refused` and `shape`: PEFT raises an error; `scaling`: what the adapter adds is not a finite number;
+    `refused`, `shape` and `word_rows` (word embeddings of another number of tokens): PEFT raises an error;
+    `scaling`: what the adapter adds is not a finite number;
     `whole_numbers`: PEFT loads integers, without a scale, as weights; `missing`: PEFT initializes the tensor;
     `unexpected`: PEFT ignores the tensor.
     """
 
     REFUSED = "refused"
     SHAPE = "shape"
+    WORD_ROWS = "word_rows"
     SCALING = "scaling"
     WHOLE_NUMBERS = "whole_numbers"
     MISSING = "missing"
@@ -29,7 +31,7 @@ class AdapterFaultKind(StrEnum):
     @property
     def is_refused(self) -> bool:
         """Whether `PeftModel.from_pretrained` raises an error."""
-        return self in (AdapterFaultKind.REFUSED, AdapterFaultKind.SHAPE)
+        return self in (AdapterFaultKind.REFUSED, AdapterFaultKind.SHAPE, AdapterFaultKind.WORD_ROWS)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -107,6 +109,7 @@ class AdapterFacts:
 _WORDS = {
     AdapterFaultKind.REFUSED: "{found}",
     AdapterFaultKind.SHAPE: "{name} is {found}, but PEFT expects {expected}",
+    AdapterFaultKind.WORD_ROWS: "{name} of the adapter are those of {found} tokens, the base model has {expected}",
     AdapterFaultKind.SCALING: "{name} is {found}, so what the adapter adds is not a finite number",
     AdapterFaultKind.WHOLE_NUMBERS: "{name} is stored as {found} without a scale, where the model has {expected}",
     AdapterFaultKind.MISSING: "the file doesn't fill {name} ({expected}), so PEFT initializes it",

@@ -163,7 +163,8 @@ class CheckpointManifest:
     `sentence` is what sentence-transformers puts after the model, None for other checkpoints; `decision` is the head
     of a decision model. `requests` counts those to the Hub, redirects and repetitions among them. `states` are those
     in which its files were found; `repaired` is the manifest that their repair would give, None where there is nothing
-    to repair or its keys cannot be read.
+    to repair or its keys cannot be read. `lacks_tokenizer` says that a folder on this machine holds an adapter and no
+    tokenizer's settings; it is false where that isn't known.
     """
 
     reference: str
@@ -187,6 +188,7 @@ class CheckpointManifest:
     states: tuple[CheckpointState, ...] = ()
     repaired: "CheckpointManifest | None" = None
     decision: DecisionHead | None = None
+    lacks_tokenizer: bool = False
 
     @property
     def config(self) -> dict[str, Any]:

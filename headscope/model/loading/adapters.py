@@ -48,6 +48,7 @@ from headscope.upstream.peft import (
     name_in_base,
     own_class_of,
     virtual_tokens_in,
+    without_copies,
 )
 from headscope.upstream.torch import on_meta
 from headscope.upstream.transformers import model_of_named_class
@@ -114,7 +115,7 @@ def with_adapter(
     headscope chose the class, the adapter is held against a model of the adapter's class.
     """
     load = AdapterLoad(unknown="not asked") if by_names or adapter.gaps else _load_headers(loaded.model, adapter)
-    # Where PEFT couldn't be asked, or was asked about another class, a name without a place may have one.
+    # Where PEFT couldn't load it, or loaded it on another class, a name without a place may have one.
     joined = _joined(loaded, adapter, load, knows_unused=by_names or not (load.unknown or own))
     if by_names:
         return joined
@@ -178,14 +179,10 @@ def _faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, 
             yield AdapterFault(AdapterFaultKind.UNEXPECTED, item.key, _size(item.shape), "nothing")
 
 
-COPIES = r"modules_to_save(?:\.default)?|original_module"
-"""What PEFT calls the two copies of a module that it trains whole; word embeddings are saved under these names too."""
-
-
 def _used_keys(load: AdapterLoad, adapter: CheckpointManifest) -> frozenset[str]:
     """The keys that PEFT loads, and those under which it saves a tensor once more (a bias of a module saved whole)."""
     used = frozenset(load.expected).union(*(origin_of(tensor) for tensor in load.state.values()))
-    copies = (item.key for item in adapter.tensors if re.sub(rf"\.(?:{COPIES})\.", ".", item.key) in used)
+    copies = (item.key for item in adapter.tensors if without_copies(item.key) in used)
     return used.union(copies)
 
 

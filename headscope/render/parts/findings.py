@@ -52,8 +52,7 @@ def note_line(notes: Iterable[Finding], margin: int = ID_COLUMN, *, remark: str 
 
 def _fact_of(finding: Finding, *, whole: bool) -> Text:
     """`HS202 The classes have no names. The 3 classes ...`."""
-    repeats = finding.message.startswith(finding.title)
-    title = label(finding.id if repeats else f"{finding.id} {finding.title}.", STRONG)
+    title = label(f"{finding.id} {finding.title}.", STRONG)
     message = label(finding.message if whole else _beginning_of(finding.message))
     return Text.assemble(title, " " if message else "", message, overflow="fold")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.facts import Profile, Severity
+from headscope.facts import Profile
 from headscope.facts.counting import counted
 from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.verification import TensorCheck, TensorStatus, VerifyResult
@@ -42,8 +42,6 @@ _STYLE = {
 }
 _ORDER = list(reversed(TensorStatus))
 _PLAIN = (TensorStatus.EQUAL, TensorStatus.TIED, TensorStatus.COMPUTED)
-_AS_STORED, _OF_PLACEHOLDERS = {*_PLAIN, TensorStatus.PLACEHOLDER}, {"HS704", "HS705"}
-"""What a tensor may be that was loaded as it is stored, and the rules on numbers that none are."""
 _WORDS_OF_TRAININGS = {
     Verdict.PASSED: "Training changed the head",
     Verdict.FAILED: "Training left the head as it was",
@@ -61,9 +59,9 @@ def _words_on(result: VerifyResult) -> str:
         return _WORDS_OF_TRAININGS[result.verdict]
     if result.verdict is Verdict.NOT_DETERMINED and {gap.topic for gap in result.not_determined} == {"class"}:
         return f"Not determined: {safe(result.saved_class or '')}, the class that was saved, is not one of Transformers"
-    errors = {item.id for item in result.findings if item.severity is Severity.ERROR}
-    if errors and errors <= _OF_PLACEHOLDERS and {item.status for item in result.tensors} <= _AS_STORED:
-        return f"The {'save' if result.command == SAVES else 'checkpoint'} itself holds no usable numbers"
+    found = {item.status for item in result.tensors if item.status not in _PLAIN}
+    if result.verdict is Verdict.FAILED and found == {TensorStatus.PLACEHOLDER}:
+        return f"The {'saved' if result.command == SAVES else 'loaded'} model has tensors without usable numbers"
     words = (_WORDS_OF_SAVES if result.command == SAVES else _WORDS)[result.verdict]
     part = "head" if result.scope.head_only else "adapter" if result.scope.adapter_only else "model"
     return words.format(part)

@@ -85,7 +85,7 @@ class ProbeBatch:
     def resized(self, batch: int, length: int, rows: tuple[ProbeRow, ...]) -> "ProbeBatch":
         """The inputs repeated or cut to `batch` and `length`, with the padding of `rows` (none: no texts).
 
-        Of inputs without any padding, none is made.
+        A probe without padding stays without it.
         """
         if all(row.last - row.first == self.length - 1 for row in self.rows):
             rows = tuple(ProbeRow(0, length - 1, row.eos) for row in rows)

@@ -96,9 +96,6 @@ def run_forward(
         # lacks.
         padded = _run_padded(model, attempt, output, _sentence(failure))
         if padded is None:
-            unpadded = _run_unpadded(model, attempt, output, _sentence(failure))
-            if unpadded is not None:
-                return unpadded
             continue
         if not lend:
             hint = "set pad_token_id in config.json to the tokenizer's pad token, or give one input at a time"
@@ -107,6 +104,9 @@ def run_forward(
     assert failure is not None
     if isinstance(failure, HeadscopeError):
         raise failure
+    unpadded = _run_unpadded(model, probe, output, _sentence(failure)) if lend else None
+    if unpadded is not None:
+        return unpadded
     tried = f"{_shapes_tried(probe)}{_left_out(model, probe)}{_without_start(model)}"
     raise Unsupported(f"the forward of {type(model).__name__} fails ({_sentence(failure)}); {tried}", hint) from failure
 
@@ -190,7 +190,8 @@ def _run_unpadded(model: nn.Module, probe: ProbeBatch, output: str | None, failu
     """The run without padding, where padding is the end of a text; None where that is not what failed."""
     config = getattr(model, "config", None)
     pad, end = getattr(config, "pad_token_id", None), getattr(config, "eos_token_id", None)
-    if pad is None or pad not in (end if isinstance(end, list) else [end]) or not probe.rows:
+    is_end = pad is not None and pad in (end if isinstance(end, list) else [end])
+    if not is_end or not probe.rows or "attention_mask" not in probe.inputs:
         return None
     execution = _attempt(model, probe.without_padding(), output)
     if not isinstance(execution, Execution):

@@ -12,7 +12,7 @@ from headscope.checks.rule import RULES
 from headscope.checks.trial import looks_at_run, with_causes, without_unseen
 from headscope.facts import Finding, Pooling, PoolingKind, Severity
 from headscope.facts.results.check import ConfigFacts, Verdict
-from headscope.facts.trial import RaisedError, RunStep
+from headscope.facts.trial import BatchCure, RaisedError, RunStep
 from tests.checks.rules.subjects import (
     ERROR,
     INFERENCE,
@@ -89,21 +89,33 @@ def test_a_length_that_fails_has_its_number(positions: int | None, fails: int, s
     run = replace(RAN, fails_at_length=fails, length_error=INDEX_ERROR)
     (found,) = findings("HS528", subject(INFERENCE, built=built, run=run))
     assert found.severity is severity and cure in found.remedy
-    assert ("no more than the model takes" in found.message) == (fails == positions)
+    assert ("although the model has as many positions" in found.message) == (fails == positions)
 
 
-@pytest.mark.parametrize(("length_error", "is_told"), [(INDEX_ERROR, False), ("ValueError: x", True), ("", True)])
-def test_pairs_that_are_too_long_are_told_once(length_error: str, is_told: bool) -> None:
-    run = replace(RAN, raised=(RaisedError("pair", INDEX_ERROR, 2),), failed=2, length_error=length_error)
-    assert bool(findings("HS521", subject(INFERENCE, run=run))) == is_told
+@pytest.mark.parametrize(
+    ("run", "is_named"),
+    [
+        ({"fails_at_length": 513, "length_error": INDEX_ERROR}, True),
+        ({"fails_at_length": 513, "length_error": "ValueError: x"}, False),
+        ({"length_error": INDEX_ERROR}, False),
+    ],
+)
+def test_pairs_may_just_be_too_long(run: dict[str, Any], is_named: bool) -> None:
+    raised = (RaisedError("pair", INDEX_ERROR, 2), RaisedError("pipeline", "OSError: x", step=RunStep.PIPELINE))
+    pairs, pipeline = findings("HS521", subject(INFERENCE, run=replace(RAN, raised=raised, failed=2, **run)))
+    assert pairs.severity is WARNING and ("HS528" in pairs.remedy) == is_named
+    assert "pipeline" in pipeline.message
 
 
-def test_a_general_cure_gives_way_to_that_of_the_cause() -> None:
-    effect, cause = foreseen("HS525"), replace(foreseen("HS306"), remedy="the cause's")
-    general = replace(effect, remedy="Classify inputs one at a time, or in batches of equal length.")
-    assert [item.remedy for item in with_causes([general, cause])] == ["the cause's", "the cause's"]
-    own = replace(effect, remedy="its own")
-    assert [item.remedy for item in with_causes([own, cause])] == ["its own", "the cause's"]
+def test_an_effect_has_the_cures_of_its_causes() -> None:
+    effect = foreseen("HS525")
+    first, second = (replace(foreseen(item), remedy=f"cure of {item}.") for item in ("HS303", "HS306"))
+    found = with_causes([effect, first, second, replace(foreseen("HS305", NOTE), remedy="none")], RAN)[0]
+    assert found.remedy == "cure of HS303. cure of HS306." and found.message.endswith("Likely cause: HS303 and HS306.")
+    assert with_causes([effect, first], None)[0].remedy == "cure of HS303."
+    own = replace(RAN, batch_difference=0.5, batch_cure=BatchCure.ATTENTION_MASK)
+    assert with_causes([effect, first], own)[0].remedy == "remedy"
+    assert with_causes([effect, replace(first, severity=NOTE)], RAN)[0] == effect
 
 
 def test_a_causal_mask_explains_an_ignored_middle() -> None:
@@ -180,15 +192,15 @@ def test_a_run_that_tried_no_text_beyond_the_positions_says_nothing_about_length
 
 
 def test_a_note_is_no_cause_and_a_rule_that_no_run_concerns_needs_none() -> None:
-    assert with_causes([foreseen("HS525"), foreseen("HS306", NOTE)])[0].message == "message"
+    assert with_causes([foreseen("HS525"), foreseen("HS306", NOTE)], RAN)[0].message == "message"
     assert not looks_at_run([RULES["HS102"]])
     assert looks_at_run([RULES["HS102"], RULES["HS308"]]) and looks_at_run([RULES["HS523"]])
 
 
 def test_an_effect_names_its_causes() -> None:
     effect, cause = foreseen("HS525"), foreseen("HS303")
-    assert with_causes([effect, cause])[0].message == "message Likely cause: HS303."
-    assert with_causes([effect])[0].message == "message"
+    assert with_causes([effect, cause], RAN)[0].message == "message Likely cause: HS303."
+    assert with_causes([effect], RAN)[0].message == "message"
 
 
 def test_a_run_that_was_wanted_and_is_lacking_is_not_determined() -> None:

@@ -142,6 +142,7 @@ def test_a_new_head_is_a_note_before_training_and_an_error_before_use() -> None:
     assert severities("HS103", head=ALL_NEW) == SILENT
     assert severities("HS102", head=ALL_NEW, adapter=adapter()) == SILENT
     assert findings("HS102", subject(head=ALL_NEW))[0].parameters == (CLASSIFIER, BIAS)
+    assert severities("HS102", head=head(parameter(CLASSIFIER, live=False))) == SILENT
 
 
 @pytest.mark.parametrize(("identifier", "made"), [("HS102", ALL_NEW), ("HS103", NEW_CLASSIFIER)])
@@ -150,12 +151,14 @@ def test_a_classifier_that_was_saved_and_is_gone_was_lost(identifier: str, made:
     saved = replace(about.report.checkpoint, architectures=(about.report.model.class_name,))
     (found,) = findings(identifier, subject(head=made, checkpoint=saved))
     assert found.severity is WARNING and "its classifier was lost" in found.message
+    assert found.remedy.startswith("Use the save that holds it")
     (found,) = findings(identifier, subject(INFERENCE, head=made, checkpoint=saved))
     assert found.severity is ERROR and found.remedy.startswith("Use the save that holds it")
+    (found,) = findings("HS103", subject(head=NEW_DENSE, checkpoint=saved))
+    assert "was lost" not in found.message
     memory = replace(MEMORY, architectures=saved.architectures)
     for found in findings(identifier, subject(head=made, checkpoint=memory)):
         assert "was lost" not in found.message
-    assert severities("HS102", head=head(parameter(CLASSIFIER, live=False))) == SILENT
 
 
 def test_a_head_that_is_new_in_parts() -> None:

@@ -83,8 +83,9 @@ def test_an_adapter_with_words_more_than_its_base(tmp_path: Path, *, is_trained:
             load(adapter)
     result = headscope.check(adapter, "inference", run=True, ignore=["HS502"])
     (misfit,) = (item for item in result.findings if item.id == "HS109")
-    if not is_trained:
-        assert f"resize_token_embeddings({len(tokenizer)})" in misfit.remedy
+    assert f"resize_token_embeddings({len(tokenizer)})" in misfit.remedy and "read" not in misfit.message
+    kinds = {item.kind.value for item in headscope.inspect(adapter).adapter.faults}
+    assert kinds == {"shape" if is_trained else "refused", "word_rows"}
     model = transformers.AutoModelForSequenceClassification.from_pretrained(base)
     model.resize_token_embeddings(len(tokenizer))
     peft.PeftModel.from_pretrained(model, adapter)

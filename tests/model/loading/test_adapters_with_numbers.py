@@ -73,3 +73,40 @@ def test_a_tensor_too_few_or_too_many_is_not_green(change: str, tmp_path: Path) 
     assert found.verdict.value == "not_determined" and found.trial is None
     named = name if change == "lost" else "bert.lstm.weight"
     assert named in found.scope.run_reason
+
+
+@pytest.mark.parametrize("embeddings", [True, False])
+def test_word_embeddings_may_be_saved_with_an_adapter(embeddings: bool, tmp_path: Path) -> None:
+    model = _saved("BOFT", tmp_path)
+    model.save_pretrained(str(tmp_path / "adapter"), save_embedding_layers=embeddings)
+    found = headscope.check(tmp_path / "adapter", "inference", ignore=["HS502", "HS202"])
+    assert found.verdict.value == "passed" and found.trial is not None, str(found)
+
+
+@pytest.mark.parametrize(("kind", "is_told"), [("lora", False), ("copy", True)])
+def test_zeros_of_an_adapter_in_memory(
+    kind: str, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(OFF, "1")
+    base = RunCase(kind, "Bert").write(tmp_path / "base")
+    model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(base)
+    more = {"modules_to_save": ["intermediate"]} if kind == "copy" else {}
+    model = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], **more))
+    if kind == "copy":
+        for layer in model.base_model.model.bert.encoder.layer:
+            layer.intermediate.modules_to_save["default"].dense.weight.data.zero_()
+    gaps = {gap.topic for gap in headscope.check(model, "inference").not_determined}
+    assert ("HS504 base-values-broken" in gaps) == is_told
+
+
+def test_a_tokenizer_beside_an_adapter_in_a_subfolder_is_seen(tmp_path: Path) -> None:
+    from headscope.checkpoints.reading import read_manifest
+    from headscope.facts.stored.location import Location
+
+    _saved("VERA", tmp_path)
+    place = Location(str(tmp_path), subfolder="adapter")
+    read = read_manifest(place)
+    assert read.adapter is not None and not read.adapter.lacks_tokenizer
+    (tmp_path / "adapter" / "tokenizer_config.json").unlink()
+    read = read_manifest(place)
+    assert read.adapter is not None and read.adapter.lacks_tokenizer
