@@ -59,6 +59,17 @@ def _missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> 
         was = verb(len(missing), "was", "were")
         message = f"{outside} {was} not loaded from the checkpoint: {few_of(missing)}."
     remedy = "Use the checkpoint that holds them, or the class it was saved from (--model-class)."
+    reshaped = {item.parameter: item for item in weights.mismatched}
+    if not is_live_subject(subject) and reshaped.keys() >= set(missing):
+        shown = {
+            name: (reshaped[name].checkpoint_shape, reshaped[name].model_shape) for name in missing[:_LISTED_SHAPES]
+        }
+        more = f" and {len(missing) - len(shown):,} more" if len(missing) > len(shown) else ""
+        message = (
+            f"{outside} {verb(len(missing), 'has', 'have')} another shape in the model than in the checkpoint, so "
+            f"from_pretrained raises: {_changes(shown)}{more}."
+        )
+        remedy = "Use the config.json that the checkpoint was saved with: its sizes are those of the tensors."
     if weights.unused and names_mismatch(subject.report):
         message += (
             f" At the same time {len(weights.unused):,} checkpoint tensors find no place, the first is "
@@ -66,6 +77,9 @@ def _missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> 
         )
         remedy = "Load it into the class it was saved from (--model-class), or rename its keys."
     yield this.find(Severity.ERROR, message, unless_repaired(subject, missing, remedy), missing)
+
+
+_LISTED_SHAPES = 3
 
 
 def _placeholders(subject: Subject) -> list[str]:

@@ -254,7 +254,7 @@ class AdapterLoad:
     """What PEFT does with the tensors of an adapter.
 
     `state` are the tensors of the model with the adapter, by their names there; `missing` those that the file doesn't
-    fill; `expected` the shapes of the keys that PEFT would save; `scalings` the factors that are not finite numbers.
+    fill; `expected` the shapes of the keys that PEFT would save; `scalings` the factors that are zero or not finite.
     `refusal` is what PEFT raised, by the class of the error and its text; `unknown` why PEFT could not be asked.
     """
 
@@ -286,7 +286,7 @@ def load_adapter(model: Any, config: Mapping[str, Any], tensors: Mapping[str, An
             return AdapterLoad(unknown=f"PEFT could not load it without numbers: {type(err).__name__}: {text}")
         return AdapterLoad(expected=expected, refusal=(type(err).__name__, text))
     state = dict(wrapped.named_parameters(remove_duplicate=False)) | dict(wrapped.named_buffers(remove_duplicate=False))
-    return AdapterLoad(state, tuple(_missing(wrapped, result.missing_keys)), expected, tuple(_not_finite(wrapped)))
+    return AdapterLoad(state, tuple(_missing(wrapped, result.missing_keys)), expected, tuple(_idle_factors(wrapped)))
 
 
 def wrapped_empty(model: Any, config: Mapping[str, Any]) -> Any:
@@ -436,11 +436,11 @@ def _missing(wrapped: Any, names: Iterable[str]) -> Iterable[str]:
     return (name for name in own if not any(part in name for part in _SHARED_AT_LOAD))
 
 
-def _not_finite(wrapped: Any) -> Iterable[tuple[str, float]]:
+def _idle_factors(wrapped: Any) -> Iterable[tuple[str, float]]:
     for path, part in wrapped.named_modules():
         factors = getattr(part, "scaling", None)
         factor = factors.get(_NAME) if isinstance(factors, dict) else None
-        if isinstance(factor, float) and not math.isfinite(factor):
+        if isinstance(factor, int | float) and (factor == 0 or not math.isfinite(factor)):
             yield name_in_base(path), factor
 
 

@@ -173,7 +173,7 @@ def test_a_load_that_fails_is_what_the_run_saw(copied: Path) -> None:
     (error,) = found.raised
     with pytest.raises(ValueError, match="multiple of") as caught:
         transformers.AutoModelForSequenceClassification.from_pretrained(copied)
-    assert (error.input, error.step) == ("loading", RunStep.SINGLE) and str(caught.value)[:40] in error.error
+    assert (error.input, error.step) == ("loading", RunStep.LOADING) and str(caught.value)[:40] in error.error
 
 
 def test_a_run_of_a_healthy_folder(bert: Path) -> None:

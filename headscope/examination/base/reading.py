@@ -18,6 +18,8 @@ from headscope.facts import (
     CheckpointKind,
     CheckpointManifest,
     DecisionHead,
+    Gap,
+    GapTopic,
     ScoreHead,
     SentencePipeline,
     Task,
@@ -105,14 +107,27 @@ def _with_chain(request: Request, manifest: CheckpointManifest) -> CheckpointMan
 
 
 def _with_notices(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
-    """The manifest of a folder with notices: headscope edited it, or another file names its classes."""
+    """The manifest of a folder with notices: headscope edited it, or another file names its classes.
+
+    An adapter beside whole weights is a gap: Transformers puts it on them, and a merge would be in the scores twice.
+    """
     if manifest.kind is not CheckpointKind.LOCAL or not Path(request.reference).is_dir():
         return manifest
     from headscope.checkpoints import edit_notice, labels_notice, open_sidecar
 
     files = open_sidecar(request.location)
     found = (edit_notice(files, manifest), labels_notice(files, manifest.config)) if files is not None else ()
-    return replace(manifest, notices=(*manifest.notices, *filter(None, found)))
+    gaps = [_ADAPTER_BESIDE] if files is not None and files.has("adapter_config.json") and manifest.tensors else []
+    notices = (*manifest.notices, *filter(None, found))
+    return replace(manifest, notices=notices, gaps=(*manifest.gaps, *gaps))
+
+
+_ADAPTER_BESIDE = Gap(
+    GapTopic.CHECKPOINT,
+    "an adapter (adapter_config.json) is beside the model's own weights. Transformers puts it on them, and headscope "
+    "doesn't know whether they are merged with it already: if they are, take it out of the folder; if not, keep both "
+    "in separate folders",
+)
 
 
 def _with_extra_files(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:

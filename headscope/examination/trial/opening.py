@@ -28,7 +28,7 @@ from headscope.examination.trial.inputs import (
 from headscope.examination.trial.observing import RunSubject, call_model, error_words, observe
 from headscope.facts import GapTopic, Task
 from headscope.facts.stored.location import Location
-from headscope.facts.trial import RaisedError, RunScope, RunTrial
+from headscope.facts.trial import RaisedError, RunScope, RunStep, RunTrial
 from headscope.model.loading.inference import (
     NO_LIMIT,
     fault_of_checkpoint,
@@ -151,7 +151,9 @@ def run_checkpoint(request: Request, device: str) -> RunTrial | str:
         fault = fault_of_checkpoint(err)
         if fault is None:
             return err.message
-        return RunTrial(RunScope(0, 0, 0, device), raised=(RaisedError("loading", error_words(fault)),))
+        return RunTrial(
+            RunScope(0, 0, 0, device), raised=(RaisedError("loading", error_words(fault), step=RunStep.LOADING),)
+        )
 
 
 def adapter_folder(request: Request, manifest: CheckpointManifest) -> Path:

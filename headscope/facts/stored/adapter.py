@@ -15,7 +15,7 @@ class AdapterFaultKind(StrEnum):
     """What is wrong in an adapter, by what it leads to.
 
     `refused`, `shape` and `word_rows` (word embeddings of another number of tokens): PEFT raises an error;
-    `scaling`: what the adapter adds is not a finite number;
+    `scaling`: what the adapter adds is multiplied by 0, or by no finite number;
     `whole_numbers`: PEFT loads integers, without a scale, as weights; `missing`: PEFT initializes the tensor;
     `unexpected`: PEFT ignores the tensor.
     """
@@ -110,7 +110,7 @@ _WORDS = {
     AdapterFaultKind.REFUSED: "{found}",
     AdapterFaultKind.SHAPE: "{name} is {found}, but PEFT expects {expected}",
     AdapterFaultKind.WORD_ROWS: "{name} of the adapter are those of {found} tokens, the base model has {expected}",
-    AdapterFaultKind.SCALING: "{name} is {found}, so what the adapter adds is not a finite number",
+    AdapterFaultKind.SCALING: "{name} is {found}, so what the adapter adds is not what was trained",
     AdapterFaultKind.WHOLE_NUMBERS: "{name} is stored as {found} without a scale, where the model has {expected}",
     AdapterFaultKind.MISSING: "the file doesn't fill {name} ({expected}), so PEFT initializes it",
     AdapterFaultKind.UNEXPECTED: "PEFT ignores {name} ({found}): with this configuration, it expects no such tensor",

@@ -13,7 +13,7 @@ import headscope
 from headscope.api.loaded.trial_process import TrialProcess
 from headscope.examination.trial.deciding import OFF
 from headscope.examination.trial.opening import run_checkpoint
-from tests.verdicts.runs import RunCase, make_tokenizer
+from tests.verdicts.runs import RunCase, edit_json, make_tokenizer
 
 KINDS: dict[str, dict[str, Any]] = {
     "BOFT": {"boft_block_size": 4}, "ADAMSS": {}, "FROD": {}, "UNILORA": {}, "SHIRA": {"r": 4}, "VERA": {},
@@ -110,3 +110,42 @@ def test_a_tokenizer_beside_an_adapter_in_a_subfolder_is_seen(tmp_path: Path) ->
     (tmp_path / "adapter" / "tokenizer_config.json").unlink()
     read = read_manifest(place)
     assert read.adapter is not None and read.adapter.lacks_tokenizer
+
+
+def test_a_merged_model_beside_its_adapter_is_not_green(tmp_path: Path) -> None:
+    base = RunCase("merged", "Bert").write(tmp_path / "base")
+    model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(base)
+    settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], init_lora_weights=False)
+    model = peft.get_peft_model(model, settings)
+    model.save_pretrained(str(tmp_path / "adapter"))
+    merged = model.merge_and_unload().eval()
+    merged.save_pretrained(tmp_path / "adapter")
+    tokenizer = make_tokenizer("english", "Bert")
+    tokenizer.save_pretrained(tmp_path / "adapter")
+    encoded = tokenizer("w1 w2 w3", return_tensors="pt")
+    loaded: Any = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "adapter").eval()
+    assert not torch.allclose(loaded(**encoded).logits, merged(**encoded).logits, atol=1e-3)
+    found = headscope.check(tmp_path / "adapter", "inference")
+    assert found.verdict.value == "not_determined"
+    assert any("beside the model's own weights" in gap.reason for gap in found.not_determined)
+
+
+def test_a_scaling_of_zero_is_a_fault(tmp_path: Path) -> None:
+    base = RunCase("alpha", "Bert").write(tmp_path / "base")
+    model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(base)
+    settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], init_lora_weights=False)
+    peft.get_peft_model(model, settings).save_pretrained(str(tmp_path / "adapter"))
+    assert not headscope.inspect(tmp_path / "adapter").adapter.faults  # type: ignore[union-attr]
+    edit_json(tmp_path / "adapter" / "adapter_config.json", lora_alpha=0)
+    found = {item.id: item.message for item in headscope.check(tmp_path / "adapter", "inference").findings}
+    assert "is 0.0, so what the adapter adds is not what was trained" in found["HS109"]
+
+
+def test_tensors_of_another_size_are_no_new_ones(tmp_path: Path) -> None:
+    folder = RunCase("sizes", "Bert").write(tmp_path / "model")
+    edit_json(folder / "config.json", intermediate_size=48)
+    with pytest.raises(RuntimeError, match="mismatch"):
+        transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    found = {item.id: item for item in headscope.check(folder, "inference").findings}
+    assert "intermediate.dense.weight [40, 32] -> [48, 32]" in found["HS101"].message
+    assert "config.json" in found["HS101"].remedy
