@@ -259,7 +259,7 @@ BESIDE: dict[str, dict[str, bytes]] = {
         "adapter_model.safetensors": weights(base_model__model__classifier__weight=(2, 32)),
     },
 }
-OF_ITS_PLACE = {"reference", "kind", "commit", "requests", "bytes_read", "notices"}
+OF_ITS_PLACE = {"lacks_tokenizer", "reference", "kind", "commit", "requests", "bytes_read", "notices"}
 
 
 @pytest.fixture(scope="module")
