@@ -282,7 +282,7 @@ def looks_at_run(rules: Iterable[Rule]) -> bool:
 
 
 def with_causes(findings: Iterable[Finding], trial: RunTrial | None) -> list[Finding]:
-    """The findings; an effect of a run names the findings that explain it, and has their cures where it has no own."""
+    """The findings; an effect of a run names its causes and has their cures, but for a batch with its own."""
     found = list(findings)
     cures = {item.id: item.remedy for item in found if item.severity is not Severity.NOTE}
     named = {effect: [cause for cause in causes if cause in cures] for effect, causes in _CAUSES.items()}

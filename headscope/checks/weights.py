@@ -130,9 +130,9 @@ def head_new(this: Rule, subject: Subject) -> Findings:
 
 def _remedy_of_new_head(subject: Subject) -> str:
     """What to do about a head that is new: nothing before a training, if no classifier was lost."""
-    is_lost = bool(_what_was_saved(subject))
-    training = _first_step(subject) if is_lost else "This is what training starts from."
-    return for_profile(subject, training=training, inference=_first_step(subject))
+    if _what_was_saved(subject):
+        return _first_step(subject)
+    return for_profile(subject, training="This is what training starts from.", inference=_first_step(subject))
 
 
 def _severity_before_training(subject: Subject) -> Severity:

@@ -369,7 +369,7 @@ def check_filled(wrapped: Any, keys: Iterable[str]) -> None:
     expected, given = set(state_of_adapter(wrapped, _NAME)), set(keys)
     free = set(state_of_adapter(wrapped, _NAME, embeddings=True))
     lacking = sorted(expected - given)
-    idle = sorted(key for key in given - expected - free if without_copies(key) not in expected | free)
+    idle = sorted(key for key in given - free if without_copies(key) not in free)
     if lacking or idle:
         what = f"lacks {lacking[0]}" if lacking else f"holds {idle[0]}, which PEFT doesn't take"
         raise Unsupported(f"the file of the adapter {what}", "save it again with the PEFT that loads it")

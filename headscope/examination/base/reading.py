@@ -114,10 +114,11 @@ def _with_notices(request: Request, manifest: CheckpointManifest) -> CheckpointM
     if manifest.kind is not CheckpointKind.LOCAL or not Path(request.reference).is_dir():
         return manifest
     from headscope.checkpoints import edit_notice, labels_notice, open_sidecar
+    from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
 
     files = open_sidecar(request.location)
     found = (edit_notice(files, manifest), labels_notice(files, manifest.config)) if files is not None else ()
-    gaps = [_ADAPTER_BESIDE] if files is not None and files.has("adapter_config.json") and manifest.tensors else []
+    gaps = [_ADAPTER_BESIDE] if files is not None and files.has(ADAPTER_CONFIG) and manifest.tensors else []
     notices = (*manifest.notices, *filter(None, found))
     return replace(manifest, notices=notices, gaps=(*manifest.gaps, *gaps))
 
@@ -159,6 +160,7 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest) -> Checkpo
 def _with_decision(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
     """The manifest of a folder with the head of a decision model, if its files say that it is one."""
     from headscope.checkpoints import open_sidecar, read_decision_head, refuse_decision_files
+    from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
 
     if manifest.kind is not CheckpointKind.LOCAL or not Path(request.reference).is_dir():
         return manifest
@@ -168,7 +170,7 @@ def _with_decision(request: Request, manifest: CheckpointManifest) -> Checkpoint
         refuse_decision_files(files, manifest.config)
     if found is None:
         return manifest
-    adapter = Path(request.reference) / (request.location.subfolder or "") / _ADAPTER / "adapter_config.json"
+    adapter = Path(request.reference) / (request.location.subfolder or "") / _ADAPTER / ADAPTER_CONFIG
     return replace(manifest, decision=replace(found, adapter=_ADAPTER if adapter.is_file() else ""))
 
 
@@ -227,6 +229,7 @@ def loadable(request: Request, manifest: CheckpointManifest) -> Location:
 
 def in_local_folder(request: Request) -> Request:
     """The same request for the folder in the Hub's cache, where it names what is there; otherwise as it is."""
+    from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
     from headscope.checkpoints.reference import HubReference, parse_reference
     from headscope.upstream.hub import cached_file
 
@@ -235,7 +238,7 @@ def in_local_folder(request: Request) -> Request:
         return request
     revision = found.revision or request.location.revision
     cache = request.location.hub.cache_dir
-    files = (cached_file(found.repo, name, revision, cache) for name in ("config.json", "adapter_config.json"))
+    files = (cached_file(found.repo, name, revision, cache) for name in ("config.json", ADAPTER_CONFIG))
     folder = next((file.parent for file in files if file is not None), None)
     return request if folder is None else replace(request, location=replace(request.location, reference=str(folder)))
 

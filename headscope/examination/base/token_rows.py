@@ -143,7 +143,7 @@ def _requested_rows(request: Request, manifest: CheckpointManifest) -> tuple[Tok
         return tuple(TokenRow(number, texts.get(number, "")) for number in map(_id, request.tokens))
     from headscope.model.classes.token_rows import id_of
 
-    vocabulary = _vocabulary(request, manifest)
+    vocabulary = _read_tokens(request, manifest)
     return tuple(
         TokenRow(_id(token)) if _is_id(token) else TokenRow(id_of(token, vocabulary), token) for token in request.tokens
     )
@@ -161,24 +161,24 @@ def _id(token: str) -> int:
 def _texts(request: Request, manifest: CheckpointManifest) -> dict[int, str]:
     """The texts of ids, where reading them costs no request; empty where it does, and where no file lists them."""
     try:
-        return {number: token for token, number in _vocabulary(request, manifest, is_free=True).items()}
+        return {number: token for token, number in _read_tokens(request, manifest, is_free=True).items()}
     except HeadscopeError:  # the ids stand without their texts
         return {}
 
 
-def _vocabulary(request: Request, manifest: CheckpointManifest, *, is_free: bool = False) -> dict[str, int]:
-    """Every token with its id, of the base model where an adapter has no tokenizer. Raises as `_vocabulary_at`."""
+def _read_tokens(request: Request, manifest: CheckpointManifest, *, is_free: bool = False) -> dict[str, int]:
+    """Every token with its id, of the base model where an adapter has no tokenizer. Raises as `_read_tokens_at`."""
     from headscope.examination.base.reading import base_of_adapter
 
     try:
-        return _vocabulary_at(request, manifest.commit, is_free=is_free)
+        return _read_tokens_at(request, manifest.commit, is_free=is_free)
     except NotFound:
         if manifest.adapter is None or request.adapter is not None:
             raise
-    return _vocabulary_at(base_of_adapter(request, manifest), manifest.base_commit, is_free=is_free)
+    return _read_tokens_at(base_of_adapter(request, manifest), manifest.base_commit, is_free=is_free)
 
 
-def _vocabulary_at(request: Request, commit: str | None, *, is_free: bool) -> dict[str, int]:
+def _read_tokens_at(request: Request, commit: str | None, *, is_free: bool) -> dict[str, int]:
     """The tokens that a tokenizer's files list, with their ids; {} with `is_free` where reading them costs a request.
 
     Raises UsageError for a snapshot, which has none, and NotFound where no file lists them.

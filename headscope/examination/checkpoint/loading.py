@@ -47,9 +47,8 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
         table = word_table(loaded.model)
         rows = "" if table is None else str(table.weight.shape[0])
         fault = AdapterFault(AdapterFaultKind.WORD_ROWS, "the word embeddings", str(words), rows)
-        choice, loaded = _with_adapter(request, manifest, tell, choice, loaded)
-        return choice, replace(loaded, faults=(*loaded.faults, fault))
-    if words is not None:
+        loaded = replace(loaded, faults=(fault,))
+    elif words is not None:
         choice = replace(choice, config=with_vocabulary(choice.config, words))
         loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
         loaded = replace(loaded, notes=(*loaded.notes, _sentence_on_words(words)))

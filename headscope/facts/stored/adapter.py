@@ -39,9 +39,9 @@ class AdapterFault:
     """One setting or tensor of an adapter that does not fit: its name, what was found, what PEFT expects."""
 
     kind: AdapterFaultKind
-    """`refused` and `shape` make PEFT raise an error, `scaling` makes the adapter's output infinite or NaN,
-    `whole_numbers` are integers loaded as weights without a scale, PEFT initializes what is `missing` and ignores what
-    is `unexpected`."""
+    """`refused`, `shape` and `word_rows` make PEFT raise an error, `scaling` makes the adapter's output 0, infinite or
+    NaN, `whole_numbers` are integers loaded as weights without a scale, PEFT initializes what is `missing` and ignores
+    what is `unexpected`."""
     name: str
     """The tensor's key, or the class of PEFT's error."""
     found: str

@@ -116,14 +116,15 @@ def with_adapter(
     """
     load = AdapterLoad(unknown="not asked") if by_names or adapter.gaps else _load_headers(loaded.model, adapter)
     # Where PEFT couldn't load it, or loaded it on another class, a name without a place may have one.
-    joined = _joined(loaded, adapter, load, knows_unused=by_names or not (load.unknown or own))
+    joined = _join_diff(loaded, adapter, load, knows_unused=by_names or not (load.unknown or own))
     if by_names:
         return joined
     if own is not None and not adapter.gaps:
         load = _load_on_own_class(*own)
     gaps = (Gap(GapTopic.ADAPTER_FIT, load.unknown),) if load.unknown and not adapter.gaps else ()
     faults = tuple(_faults(load, adapter, {item.name: item for item in loaded.diff.parameters}))
-    return replace(joined, faults=faults, diff=replace(joined.diff, gaps=(*joined.diff.gaps, *adapter.gaps, *gaps)))
+    diff = replace(joined.diff, gaps=(*joined.diff.gaps, *adapter.gaps, *gaps))
+    return replace(joined, faults=(*faults, *loaded.faults), diff=diff)
 
 
 def _load_on_own_class(adapter: CheckpointManifest, config: Any) -> AdapterLoad:
@@ -199,7 +200,7 @@ def _size(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "a scalar"
 
 
-def _joined(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad, *, knows_unused: bool) -> Loaded:
+def _join_diff(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad, *, knows_unused: bool) -> Loaded:
     """The diff with the tensors of the adapter where PEFT put them, or else where their names say."""
     diff = loaded.diff
     names = {item.name: item for item in diff.parameters}

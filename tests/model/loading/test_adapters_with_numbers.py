@@ -149,3 +149,14 @@ def test_tensors_of_another_size_are_no_new_ones(tmp_path: Path) -> None:
     found = {item.id: item for item in headscope.check(folder, "inference").findings}
     assert "intermediate.dense.weight [40, 32] -> [48, 32]" in found["HS101"].message
     assert "config.json" in found["HS101"].remedy
+
+
+def test_a_table_of_other_words_is_one_fault_whatever_the_classes(tmp_path: Path) -> None:
+    base = RunCase("words", "Bert", classes=2).write(tmp_path / "base")
+    auto: Any = transformers.AutoModelForSequenceClassification
+    model = auto.from_pretrained(base, num_labels=5, ignore_mismatched_sizes=True)
+    model.resize_token_embeddings(140)
+    settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"])
+    peft.get_peft_model(model, settings).save_pretrained(str(tmp_path / "adapter"), save_embedding_layers=True)
+    adapter = headscope.inspect(tmp_path / "adapter").adapter
+    assert adapter is not None and [item.kind.value for item in adapter.faults] == ["refused", "word_rows"]
