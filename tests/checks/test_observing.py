@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from headscope.checks.trial import with_causes
+from headscope.examination.trial import observing
 from headscope.examination.trial.encoded import begins_with_cls, is_empty, not_taken, unknown_share
 from headscope.examination.trial.inputs import with_other_content
 from headscope.examination.trial.observing import RunSubject, logits_of, observe
@@ -113,7 +114,7 @@ def test_a_model_that_answers() -> None:
     assert (found.longest, found.fails_at_length, found.length_error) == (20, None, "")
     assert (found.unknown_tokens, found.begins_with_cls, found.not_taken) == (0.0, True, ())
     assert (found.scope.inputs, found.scope.batches, found.scope.device) == (5, 1, "cpu")
-    assert found.scope.calls == 5 + 1 + 2 + 1 + 1 + 1  # single, again, other middles, batch, long, pipeline
+    assert found.scope.calls == 5 + 1 + 1 + 1 + 1 + 1  # single, again, another middle, batch, long, pipeline
     assert (found.dtype, found.side, found.in_train_mode) == ("float32", "right", None)
 
 
@@ -309,10 +310,18 @@ def test_scores_of_a_batch_that_can_not_be_compared(kind: str) -> None:
     assert words in found.batch_error and found.batch_difference is None and found.batch_cure == ""
 
 
-def test_only_a_few_inputs_are_called_with_another_middle() -> None:
+def test_inputs_are_called_with_another_middle_until_one_differs() -> None:
     long = [[CLS, *range(5 + at, 12 + at)] for at in range(8)]
     found = ran(inputs=long, names=["text"] * 8)
-    assert found.scope.calls == 8 + 1 + 4 + 1  # alone, again, four with other middles, a batch
+    assert found.scope.calls == 8 + 1 + 1 + 1 and found.ignores_middle is False  # alone, again, one, a batch
+
+
+def test_only_a_few_inputs_are_called_with_another_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observing, "_MORE_TURNS", 1)
+    found = ran(
+        Classifier(reads="first"), inputs=[[CLS, *range(5 + at, 12 + at)] for at in range(8)], names=["text"] * 8
+    )
+    assert found.scope.calls == 8 + 1 + 4 + 1 and found.ignores_middle is True  # four with other middles
 
 
 def test_the_bound_of_half_precision_is_in_its_roundings() -> None:

@@ -280,16 +280,16 @@ def _of_middle(
     change = caller.subject.changed
     if change is None:
         return {}
-    looked_at, same = 0, 0
+    equal = 0
     for own, given in zip(single, encoded, strict=True):
-        other = change(given) if own is not None and given is not None and looked_at < _IN_BATCH else None
+        other = change(given) if own is not None and given is not None and equal < _IN_BATCH else None
         if other is None or own is None:
             continue
         found = caller.tried(RunStep.CHANGED, f"{caller.subject.noun} with other contents", other)
-        if found is not None:
-            looked_at += 1
-            same += _are_same(caller, found[0], own, single)
-    return {"ignores_middle": same == looked_at} if looked_at > 1 else {}
+        if found is not None and not _are_same(caller, found[0], own, single):
+            return {"ignores_middle": False}  # one that differs is enough
+        equal += found is not None
+    return {"ignores_middle": True} if equal > 1 else {}
 
 
 def _some_words_matter(
