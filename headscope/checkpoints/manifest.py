@@ -58,6 +58,7 @@ def manifest_of_weights(
         shared=weights.shared,
         notices=weights.notices,
         gaps=weights.gaps,
+        unread=weights.unread,
     )
 
 

@@ -307,7 +307,18 @@ def unused_weights_new(this: Rule, subject: Subject) -> Findings:
 
 @rule("HS106", "classifier-unused", "A trained classifier in the checkpoint is not loaded", needs=("checkpoint",))
 def classifier_unused(this: Rule, subject: Subject) -> Findings:
-    """The classifier is new while an unused checkpoint tensor of no known other head has just its shape."""
+    """The classifier is new while an unused checkpoint tensor of no known other head has just its shape, or shards
+    are beside the single file that is read.
+    """
+    shards, read = subject.report.checkpoint.unread, subject.report.checkpoint.files[:1]
+    if shards:
+        yield this.find(
+            Severity.WARNING,
+            f"from_pretrained reads {few_of(read)} and not the {counted(len(shards), 'shard')} beside it "
+            f"({few_of(shards)}): save_pretrained leaves an older single file there.",
+            f"If the shards are the later save, delete {few_of(read)}; if not, delete the shards and their index.",
+            shards,
+        )
     last = classifier_of(subject)
     same = _same_as_classifier(subject)
     if last is not None and same:

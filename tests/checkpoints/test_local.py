@@ -42,6 +42,25 @@ def test_safetensors_come_before_pytorch_files(folder: Path) -> None:
     assert [item.key for item in read_manifest(Location(str(folder))).tensors] == ["x"]
 
 
+def test_shards_beside_an_older_single_file_are_not_read_and_are_reported(tmp_path: Path) -> None:
+    old, new = (FAMILIES["bert"].build("BertForSequenceClassification") for _ in range(2))
+    old.save_pretrained(tmp_path)
+    torch.nn.init.ones_(new.classifier.weight)
+    new.save_pretrained(tmp_path, max_shard_size="20KB")
+    loaded = type(new).from_pretrained(tmp_path)
+    assert torch.equal(loaded.classifier.weight, old.classifier.weight)
+    found = headscope.check(str(tmp_path), "inference", run=False, cache=False)
+    (finding,) = [item for item in found.findings if item.id == "HS106"]
+    shards = sorted(path.name for path in tmp_path.glob("model-*"))
+    assert len(shards) > 1 and list(finding.parameters) == shards and "delete model.safetensors" in finding.remedy
+    new.save_pretrained(tmp_path)  # removes the shards and leaves their index, which nothing reads
+    assert (tmp_path / "model.safetensors.index.json").is_file()
+    assert read_manifest(Location(str(tmp_path))).unread == ()
+    (tmp_path / "model.safetensors").unlink()
+    new.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert read_manifest(Location(str(tmp_path))).unread == ()
+
+
 def test_a_single_weight_file_is_read_with_the_configuration_beside_it(folder: Path) -> None:
     torch.save({"y": torch.zeros(1)}, folder / "epoch3.bin")
     assert [item.key for item in read_manifest(Location(str(folder / "epoch3.bin"))).tensors] == ["y"]

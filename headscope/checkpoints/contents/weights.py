@@ -74,6 +74,7 @@ class StoredWeights:
     gaps: tuple[Gap, ...] = ()
     notices: tuple[str, ...] = ()
     bytes_read: int = 0
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +110,10 @@ def read_weights(storage: FileStorage, config: Mapping[str, Any], variant: str |
             weights = (
                 _read_index(storage, layout) if layout.is_index else _read_files(storage, layout.format, [layout.name])
             )
-            others = _other_weights(storage.names_at_hand() or (), layout.format)
-            return replace(weights, notices=(*weights.notices, *others))
+            names_there = storage.names_at_hand() or ()
+            others = _other_weights(names_there, layout.format)
+            unread = _unread_shards(names_there, layout.name)
+            return replace(weights, notices=(*weights.notices, *others), unread=unread)
     names = set(storage.names())
     if variant is not None:
         raise _no_variant(variant, names)
@@ -152,6 +155,13 @@ def _other_weights(names: Iterable[str], taken: WeightsFormat) -> tuple[str, ...
     there = set(names)
     others = [layout.name for layout in _LAYOUTS if layout.format is not taken and layout.name in there]
     return (f"{others[0]} is there too; Transformers takes {taken.value}, and so it was not read",) if others else ()
+
+
+def _unread_shards(names: Iterable[str], taken: str) -> tuple[str, ...]:
+    """The shards beside a single file that is taken: `save_pretrained` writes them and leaves an older file there."""
+    stem, _, ending = taken.rpartition(".")
+    shard = re.compile(rf"{re.escape(stem)}-\d{{5}}-of-\d{{5}}\.{ending}")
+    return tuple(sorted(filter(shard.fullmatch, names)))
 
 
 def read_weight_file(storage: FileStorage, name: str) -> StoredWeights:

@@ -146,6 +146,7 @@ def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
         sentence_transformers=manifest.sentence,
         score_heads=score_heads_of(manifest.tensors, config),
         decision=manifest.decision,
+        unread=manifest.unread,
     )
 
 

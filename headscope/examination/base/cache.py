@@ -241,7 +241,7 @@ def key_of(manifest: CheckpointManifest, *parts: object) -> str:
     from headscope.checkpoints import snapshot_text
 
     repaired = manifest.repaired.tensors if manifest.repaired is not None else ()
-    rest = (manifest.kind.value, manifest.notices, repr(manifest.states), repr(repaired))
+    rest = (manifest.kind.value, manifest.notices, manifest.unread, repr(manifest.states), repr(repaired))
     given = manifest.adapter
     adapter = () if given is None else (given.notices, package_version("peft"), given.lacks_tokenizer)
     text = json.dumps([versions_key(manifest.config), rest, adapter, [repr(part) for part in parts]], default=list)

@@ -68,7 +68,7 @@ def structure_of(manifest: CheckpointManifest, request: Request, *parts: object)
     own = (request.reference, key_of(manifest)) if manifest.adapter is not None else ()
     repaired = manifest.repaired.tensors if manifest.repaired is not None else ()
     heads = (manifest.sentence, manifest.decision)
-    rest = (manifest.shared, manifest.gaps, manifest.notices, *heads, manifest.states, repaired)
+    rest = (manifest.shared, manifest.gaps, manifest.notices, manifest.unread, *heads, manifest.states, repaired)
     text = json.dumps(
         [
             versions_key(config),

@@ -164,7 +164,7 @@ class CheckpointManifest:
     of a decision model. `requests` counts those to the Hub, redirects and repetitions among them. `states` are those
     in which its files were found; `repaired` is the manifest that their repair would give, None where there is nothing
     to repair or its keys cannot be read. `lacks_tokenizer` says that a folder on this machine holds an adapter and no
-    tokenizer's settings; it is false where that isn't known.
+    tokenizer's settings; it is false where that isn't known. `unread` are shards beside a single file that is read.
     """
 
     reference: str
@@ -189,6 +189,7 @@ class CheckpointManifest:
     repaired: "CheckpointManifest | None" = None
     decision: DecisionHead | None = None
     lacks_tokenizer: bool = False
+    unread: tuple[str, ...] = ()
 
     @property
     def config(self) -> dict[str, Any]:
@@ -239,6 +240,8 @@ class CheckpointFacts:
     """Heads that other libraries saved beside the model, such as TRL's `v_head`."""
     decision: DecisionHead | None = None
     """The head of a decision model; null for other checkpoints."""
+    unread: tuple[str, ...] = ()
+    """Shards that `from_pretrained` leaves out, because a single weight file is beside them."""
 
 
 def architectures_in(config: Mapping[str, Any]) -> tuple[str, ...]:

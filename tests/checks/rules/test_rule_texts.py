@@ -86,6 +86,7 @@ SAID: tuple[tuple[str, Subject], ...] = (
     ("HS104", subject(**IDLE, checkpoint=MEMORY)),
     ("HS105", subject(head=head(not_live=("idle.weight",)), weights=weights(new=("idle.weight",)))),
     ("HS106", subject(head=NEW_CLASSIFIER, weights=leftovers(FOUND))),
+    ("HS106", subject(checkpoint=checkpoint(unread=("model-00001-of-00001.safetensors",)))),
     ("HS107", subject(adapter=adapter(not_carried=(CLASSIFIER,), modules_to_save=("classifier",)))),
     ("HS107", subject(adapter=adapter(promised=("score",)))),
     ("HS108", subject(checkpoint=checkpoint(format=WeightsFormat.TORCH))),

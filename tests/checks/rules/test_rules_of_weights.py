@@ -249,6 +249,8 @@ def test_a_classifier_of_another_name_is_a_warning() -> None:
     vector = TensorHeader("head.bias", "float32", (3,))
     assert severities("HS106", head=flat, weights=leftovers(vector)) == SILENT
     assert severities("HS106", head=head(stages=()), weights=leftovers(FOUND)) == SILENT
+    two_saves = checkpoint(unread=("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"))
+    assert severities("HS106", checkpoint=two_saves) == ([WARNING], [WARNING])
 
 
 def test_an_adapter_that_does_not_carry_the_head() -> None:
