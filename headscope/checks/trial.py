@@ -58,13 +58,18 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
             if first.step is RunStep.LOADING
             else _REMEDY_OF_LONG_PAIRS
             if is_pairs_only and is_of_length
-            else _REMEDY,
+            else _remedy_of(trial),
         )
     for item in trial.raised:
         if item.step in _OF_MORE and not single:
             yield this.find(
-                Severity.ERROR, f"Single {trial.noun}s run, but {_OF_MORE[item.step]}: {item.error}.", _REMEDY
+                # Nothing pads images: who calls them one by one, as a pipeline does, sees no error.
+                Severity.WARNING if trial.keeps_sizes and item.step is RunStep.BATCH else Severity.ERROR,
+                f"Single {trial.noun}s run, but {_OF_MORE[item.step]}: {item.error}.",
+                _remedy_of(trial),
             )
+        if any(item.error == other.error for other in single):
+            continue  # one fault, one finding
         if item.step is RunStep.PIPELINE and trial.library:
             yield this.find(
                 Severity.ERROR,
@@ -92,6 +97,14 @@ def _class_of(error: str) -> str:
     return error.partition(":")[0]
 
 
+def _remedy_of(trial: RunTrial) -> str:
+    return _REMEDY_OF_SIZES if trial.keeps_sizes else _REMEDY
+
+
+_REMEDY_OF_SIZES = (
+    "The processor keeps the shape of an image: set size in preprocessor_config.json to a height and a width, or "
+    "do_center_crop to true with a crop_size, as in the training."
+)
 _REMEDY_OF_LONG_PAIRS = "Long texts raise it too (HS528): pairs may just be longer."
 _REMEDY = "Use the configuration, and the tokenizer or processor, that the model was trained with."
 _REMEDY_OF_PIPELINE = "Compare config.json with that of the base model: `return_dict`, `architectures`, `id2label`."

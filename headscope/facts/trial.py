@@ -105,6 +105,8 @@ class RunTrial:
     """Whether a model in memory was in train mode when it came; null for a checkpoint."""
     not_taken: tuple[str, ...] = ()
     """Inputs that the tokenizer gives and the model doesn't take."""
+    keeps_sizes: bool = False
+    """Whether the processor gives images of several sizes tensors of several shapes, which no batch can hold."""
     library: str = ""
     """The class of another library that was called as well, such as `CrossEncoder`; empty for none."""
     left_out: str = ""

@@ -247,8 +247,8 @@ def test_images_are_of_several_kinds_and_sizes() -> None:
 class Processor:
     """Makes pixels of one size, or of the image's own; raises where it is `broken`."""
 
-    def __init__(self, size: int | None = None, broken: bool = False) -> None:
-        self.size, self.broken = size, broken
+    def __init__(self, size: int | None = None, broken: bool = False, do_resize: bool = False) -> None:
+        self.size, self.broken, self.do_resize = size, broken, do_resize
 
     def __call__(self, images: Any, return_tensors: str) -> dict[str, Any]:
         if self.broken:
@@ -267,6 +267,7 @@ class Processor:
         (Processor(), {"image_size": (20, 40), "num_channels": 4}, {(20, 40, 3)}),
         (Processor(), {"image_size": [20, 40, 60]}, {(224, 224, 3)}),
         (Processor(), {"num_channels": 1}, {(224, 224, 1)}),
+        (Processor(do_resize=True), {"image_size": 30}, {(96, 320, 3), (320, 152, 3)}),
         (Processor(broken=True), {"image_size": 30}, {(96, 320, 3), (320, 152, 3)}),
     ],
 )

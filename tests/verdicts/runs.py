@@ -227,6 +227,7 @@ def broken() -> Iterator[RunCase]:
         yield RunCase(f"first matrix 1e38 {family}", family, "ImageClassification", weights=_first_matrix(1e38))
         yield RunCase(f"first matrix zero {family}", family, "ImageClassification", weights=_first_matrix(0.0))
         yield RunCase(f"other size {family}", family, "ImageClassification", files=_image_size)
+        yield RunCase(f"no crop {family}", family, "ImageClassification", files=_image_shape_kept)
     for family in _SOUNDS:
         yield RunCase(f"first matrix nan {family}", family, weights=_nan_in_first_matrix)
         yield RunCase(f"first matrix zero {family}", family, weights=_first_matrix(0.0))
@@ -298,6 +299,11 @@ def _image_std_zero(case: RunCase, folder: Path) -> None:
 
 def _image_size(case: RunCase, folder: Path) -> None:
     edit_json(folder / "preprocessor_config.json", size={"height": 48, "width": 40})
+
+
+def _image_shape_kept(case: RunCase, folder: Path) -> None:
+    """Images of any shape reach the model: one of convolutions takes them, one of fixed positions raises."""
+    edit_json(folder / "preprocessor_config.json", size={"shortest_edge": 32})
 
 
 def healthy() -> Iterator[RunCase]:
@@ -414,8 +420,9 @@ def _own_inputs(case: RunCase, folder: Path) -> Iterator[dict[str, Any]]:
     draw = np.random.default_rng(7)
     if case.kind == "image":
         processor = transformers.AutoImageProcessor.from_pretrained(folder)
-        for _ in range(5):
-            yield dict(processor(images=draw.integers(0, 256, (32, 32, 3), dtype=np.uint8), return_tensors="pt"))
+        for at in range(5):
+            sides = (32, 32 + 9 * at) if processor.do_resize else (32, 32)
+            yield dict(processor(images=draw.integers(0, 256, (*sides, 3), dtype=np.uint8), return_tensors="pt"))
         return
     if case.kind == "sound":
         extractor = transformers.AutoFeatureExtractor.from_pretrained(folder)

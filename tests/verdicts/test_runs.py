@@ -174,6 +174,16 @@ def test_padding_that_is_the_end_of_a_text_fails_in_a_batch(family: str, tmp_pat
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(("family", "verdict"), [("ViT", "failed"), ("ResNet", "passed")])
+def test_a_processor_that_keeps_the_shape_is_tried_with_several(family: str, verdict: str, tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.name == f"no crop {family}")
+    ran = runs.run_case(case, tmp_path)
+    assert (ran.verdict, ran.truth.startswith("raises ValueError: Input image size")) == (verdict, family == "ViT")
+    (found,) = [item for item in headscope.check(tmp_path, "inference", run=True).findings if item.id == "HS521"]
+    assert ("7 of 8 images raise" in found.message) == (family == "ViT") and "do_center_crop" in found.remedy
+
+
+@pytest.mark.usefixtures("here")
 def test_a_model_that_no_trace_can_follow_is_run(tmp_path: Path) -> None:
     folder = runs.RunCase("t5", "T5").write(tmp_path)  # its configuration names no token to start with
     found = headscope.check(folder, "inference", run=True)

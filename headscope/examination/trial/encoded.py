@@ -68,6 +68,12 @@ _ALMOST_ALL, _FEW = 0.9, 6
 """The share of one token in a kind of texts from which their words are lost, and the tokens that show it."""
 
 
+def keeps_sizes(encoded: Sequence[Mapping[str, Any] | None]) -> bool:
+    """Whether the tensors of some images, one by one, have other shapes than those of others."""
+    items = (item.values() for item in encoded if item is not None)
+    return len({tuple(value.shape for value in item if torch.is_tensor(value)) for item in items}) > 1
+
+
 def is_empty(encoded: Mapping[str, Any] | None) -> bool:
     """Whether an input was encoded to no token at all."""
     ids = None if encoded is None else encoded.get("input_ids")

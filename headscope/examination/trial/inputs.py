@@ -176,9 +176,14 @@ def image_inputs(size: tuple[int, int] | None = None, channels: int = 3) -> list
 
 
 def _images_for(processor: Any, config: Any) -> list[Any]:
-    """Images as a model takes them: gray ones for one channel, and of one size where the processor changes none."""
+    """Images as a model takes them: gray ones for one channel, and of one size where the processor changes none.
+
+    A processor that resizes gets images of several sizes, as its user has them, whatever becomes of them.
+    """
     channels = 1 if getattr(config, "num_channels", 3) == 1 else 3
     images = image_inputs(channels=channels)
+    if getattr(processor, "do_resize", False):
+        return images
     try:
         shapes = {np.shape(processor(images=image, return_tensors="np")["pixel_values"]) for image in images[:2]}
     except Exception:  # whatever a processor raises: the run shows it

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from headscope.errors import Unsupported, first_line
-from headscope.examination.trial.encoded import begins_with_cls, is_empty, not_taken, unknown_share
+from headscope.examination.trial.encoded import begins_with_cls, is_empty, keeps_sizes, not_taken, unknown_share
 from headscope.facts import Task
 from headscope.facts.trial import BatchCure, RaisedError, RunScope, RunStep, RunTrial
 from headscope.model.loading.inference import lacked_memory
@@ -164,6 +164,8 @@ def observe(subject: RunSubject) -> RunTrial:
     facts: dict[str, Any] = {"failed": len(single) - len(scored), "not_taken": not_taken(subject.model, encoded)}
     if scored:
         facts |= _of_scores(caller, single, encoded, scored)
+    if subject.task is Task.IMAGE_CLASSIFICATION:
+        facts["keeps_sizes"] = keeps_sizes(encoded)
     if subject.tokenizer is not None:
         facts["unknown_tokens"] = unknown
         facts["begins_with_cls"] = begins_with_cls(subject.tokenizer, subject.names, encoded)

@@ -53,6 +53,22 @@ FIRST = head(pooling=Pooling(PoolingKind.FIRST_TOKEN, (), "the first token", ())
             [ERROR],
             [ERROR],
         ),
+        (
+            "HS521",
+            {"raised": (RaisedError("batch", "ValueError: x", step=RunStep.BATCH),), "keeps_sizes": True},
+            [WARNING],
+            [WARNING],
+        ),
+        (
+            "HS521",
+            {
+                "raised": (RaisedError("image", "E: x", 9), RaisedError("pipeline", "E: x", step=RunStep.PIPELINE)),
+                "failed": 9,
+                "keeps_sizes": True,
+            },
+            [ERROR],
+            [ERROR],
+        ),
         ("HS522", {"not_finite": 1}, [ERROR], [ERROR]),
         ("HS522", {"not_finite": 14, "dtype": "float16"}, [ERROR], [ERROR]),
         ("HS523", {"all_alike": True}, [WARNING], [ERROR]),
