@@ -16,6 +16,9 @@ from headscope.facts.trial import BatchCure, RaisedError, RunStep, RunTrial
 _MOST_UNKNOWN = 0.9
 """The share of unknown tokens from which a text holds next to no information: a vocabulary of another language or an
 empty one has all, a text in a script that is rare in the vocabulary about half."""
+_LITTLE_OF_IMAGE = 0.1
+"""How far apart the values of a channel are, in relation to their size, for an image to be there: ordinary processors
+give 1 or more; one that divides by 255 twice, or takes a mean of 127.5 from values up to 1, at most 0.02."""
 _OF_MORE = {
     RunStep.BATCH: "a padded batch fails",
     RunStep.AGAIN: "the same input again raises",
@@ -156,8 +159,16 @@ _REMEDY_OF_ALIKE = (
 
 @rule("HS524", "run-ignores-middle", "The scores ignore most of the input", needs=("run",))
 def run_ignores_middle(this: Rule, subject: Subject) -> Findings:
-    """Scores that stay when all tokens between the first and the last are replaced."""
+    """Scores that stay when all tokens between the first and the last are replaced; images that are almost empty."""
     trial = _run_of(subject)
+    if trial.image_spread is not None and trial.image_spread < _LITTLE_OF_IMAGE:
+        yield this.find(
+            Severity.WARNING,
+            "The processor leaves next to nothing of an image: within a channel, its values differ by at most "
+            f"{trial.image_spread:.2g} of their size (ordinary: 1 or more), so all images look almost the same.",
+            "Correct preprocessor_config.json: while do_rescale is true, rescale_factor is 1/255, and image_mean and "
+            "image_std are for values between 0 and 1.",
+        )
     if trial.ignores_middle and not trial.all_alike:
         is_of_words = trial.noun in ("text", "pair", "input")
         why, remedy = (_cause_in_causal_mask(subject) if is_of_words else None) or ("", _REMEDY_OF_MIDDLE)
@@ -281,7 +292,7 @@ def run_without_cls(this: Rule, subject: Subject) -> Findings:
 _CAUSES = {
     "HS521": ("HS301", "HS302", "HS304", "HS306", "HS307", "HS310", "HS529"),
     "HS522": ("HS501", "HS504"),
-    "HS523": ("HS501", "HS504", "HS527"),
+    "HS523": ("HS501", "HS504", "HS524", "HS527"),
     "HS524": ("HS504", "HS527"),
     "HS525": ("HS303", "HS304", "HS305", "HS306"),
     "HS528": ("HS307", "HS308"),

@@ -107,6 +107,9 @@ class RunTrial:
     """Inputs that the tokenizer gives and the model doesn't take."""
     keeps_sizes: bool = False
     """Whether the processor gives images of several sizes tensors of several shapes, which no batch can hold."""
+    image_spread: float | None = None
+    """How far apart the values of a channel are after the processor, in relation to the largest of the image (at least
+    1), in the image where that is most; null for other inputs."""
     library: str = ""
     """The class of another library that was called as well, such as `CrossEncoder`; empty for none."""
     left_out: str = ""

@@ -329,6 +329,8 @@ def healthy() -> Iterator[RunCase]:
             yield RunCase(f"{family} {classes}", family, "ImageClassification", classes=classes)
         yield RunCase(f"{family} of one size", family, "ImageClassification", files=lambda case, folder: edit_json(
             folder / "preprocessor_config.json", do_resize=False))  # fmt: skip
+        yield RunCase(f"{family} of 8 bits", family, "ImageClassification", files=lambda case, folder: edit_json(
+            folder / "preprocessor_config.json", do_rescale=False, do_normalize=False))  # fmt: skip
     for family in _SOUNDS:
         yield RunCase(f"{family} float16", family, dtype="float16")
         for classes in (2, 5):

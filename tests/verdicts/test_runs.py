@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import headscope
@@ -52,7 +53,7 @@ def test_the_json_says_what_was_run_and_seen(tmp_path: Path, capsys: pytest.Capt
     folder = made(tmp_path / "model")
     main(["check", str(folder), "--for", "inference", "--run", "--json"])
     found = json.loads(capsys.readouterr().out)["results"][0]
-    assert found["scope"]["run"] == {"inputs": 14, "batches": 1, "calls": 22, "device": "cpu"}
+    assert found["scope"]["run"] == {"inputs": 14, "batches": 1, "calls": 19, "device": "cpu"}
     assert found["scope"]["run_reason"] == "" and found["scope"]["values"] == ["head", "base"]
     seen = found["trial"]
     assert seen["raised"] == [] and seen["not_finite"] == 0 and seen["all_alike"] is False
@@ -181,6 +182,40 @@ def test_a_processor_that_keeps_the_shape_is_tried_with_several(family: str, ver
     assert (ran.verdict, ran.truth.startswith("raises ValueError: Input image size")) == (verdict, family == "ViT")
     (found,) = [item for item in headscope.check(tmp_path, "inference", run=True).findings if item.id == "HS521"]
     assert ("7 of 8 images raise" in found.message) == (family == "ViT") and "do_center_crop" in found.remedy
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("changes", "spread"),
+    [
+        ({"rescale_factor": 1 / 255**2}, 0.0078),
+        ({"image_mean": [127.5] * 3, "image_std": [127.5] * 3}, 0.0078),
+        ({"image_mean": [123.7, 116.3, 103.5], "image_std": [58.4, 57.1, 57.4]}, 0.0083),
+        ({"image_mean": [127.5] * 3}, 0.0078),
+        ({"image_mean": [127.5] * 3, "image_std": [127.5] * 3, "do_rescale": False}, None),
+        ({"do_normalize": False}, None),
+        ({"do_rescale": False, "do_normalize": False}, None),
+    ],
+)
+def test_a_processor_that_leaves_nothing_of_an_image_is_named(
+    changes: dict[str, Any], spread: float | None, tmp_path: Path
+) -> None:
+    import torch
+    import transformers
+
+    folder = runs.RunCase("pixels", "ViT", "ImageClassification").write(tmp_path)
+    runs.edit_json(folder / "preprocessor_config.json", **changes)
+    processor = transformers.AutoImageProcessor.from_pretrained(folder)
+    model = transformers.AutoModelForImageClassification.from_pretrained(folder).eval()
+    images = [np.full((32, 32, 3), color, np.uint8) for color in (0, 255)]
+    with torch.no_grad():
+        black, white = (model(**processor(images=image, return_tensors="pt")).logits for image in images)
+    assert (float((black - white).abs().max()) < 0.02) == (spread is not None)
+    result = headscope.check(folder, "inference", run=True)
+    assert result.trial is not None and result.trial.image_spread is not None
+    found = [item.severity.value for item in result.findings if item.id == "HS524"]
+    assert found == (["warning"] if spread else [])
+    assert result.trial.image_spread == pytest.approx(spread, rel=0.05) if spread else result.trial.image_spread > 0.5
 
 
 @pytest.mark.usefixtures("here")

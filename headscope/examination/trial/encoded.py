@@ -74,6 +74,23 @@ def keeps_sizes(encoded: Sequence[Mapping[str, Any] | None]) -> bool:
     return len({tuple(value.shape for value in item if torch.is_tensor(value)) for item in items}) > 1
 
 
+def is_content(value: Any) -> bool:
+    """Whether something of an encoded image or sound is its numbers, and no mask: 8-bit ones where nothing scales."""
+    return torch.is_tensor(value) and (value.is_floating_point() or value.dtype is torch.uint8)
+
+
+def image_spread(encoded: Sequence[Mapping[str, Any] | None]) -> float | None:
+    """How far apart the values of a channel are, in relation to the largest (at least 1), in the image with the most.
+
+    None where an image has values that are not finite, or no tensor of channels.
+    """
+    values = [value for item in encoded if item is not None for value in item.values() if is_content(value)]
+    pixels = [value.float() for value in values if value.dim() > 2]
+    spans = [(item.amax((-2, -1)) - item.amin((-2, -1))).max() / item.abs().max().clamp(min=1) for item in pixels]
+    found = torch.stack(spans) if spans else torch.tensor([torch.nan])
+    return float(found.max()) if bool(found.isfinite().all()) else None
+
+
 def is_empty(encoded: Mapping[str, Any] | None) -> bool:
     """Whether an input was encoded to no token at all."""
     ids = None if encoded is None else encoded.get("input_ids")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from headscope.errors import Unsupported
+from headscope.examination.trial.encoded import is_content
 from headscope.facts import Task
 from headscope.model.loading.inference import NO_LIMIT
 
@@ -130,12 +131,12 @@ def with_other_content(encoded: Encoded, turn: int = 0) -> dict[str, Any]:
     import torch
 
     generator = torch.Generator().manual_seed(_SEED + turn)
-    return {
-        name: torch.randn(value.shape, generator=generator) * value.float().std() + value.float().mean()
-        if torch.is_tensor(value) and value.is_floating_point()
-        else value
-        for name, value in encoded.items()
-    }
+
+    def make_noise(value: torch.Tensor) -> torch.Tensor:
+        noise = torch.randn(value.shape, generator=generator) * value.float().std() + value.float().mean()
+        return noise if value.is_floating_point() else noise.clamp(0, 255).to(value.dtype)
+
+    return {name: make_noise(value) if is_content(value) else value for name, value in encoded.items()}
 
 
 def encode_text(tokenizer: Any, inputs: Sequence[TextInput], task: Task, *, truncates: bool = True) -> dict[str, Any]:

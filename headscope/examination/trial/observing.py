@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from headscope.errors import Unsupported, first_line
-from headscope.examination.trial.encoded import begins_with_cls, is_empty, keeps_sizes, not_taken, unknown_share
+from headscope.examination.trial.encoded import (
+    begins_with_cls,
+    image_spread,
+    is_empty,
+    keeps_sizes,
+    not_taken,
+    unknown_share,
+)
 from headscope.facts import Task
 from headscope.facts.trial import BatchCure, RaisedError, RunScope, RunStep, RunTrial
 from headscope.model.loading.inference import lacked_memory
@@ -165,7 +172,7 @@ def observe(subject: RunSubject) -> RunTrial:
     if scored:
         facts |= _of_scores(caller, single, encoded, scored)
     if subject.task is Task.IMAGE_CLASSIFICATION:
-        facts["keeps_sizes"] = keeps_sizes(encoded)
+        facts |= {"keeps_sizes": keeps_sizes(encoded), "image_spread": image_spread(encoded)}
     if subject.tokenizer is not None:
         facts["unknown_tokens"] = unknown
         facts["begins_with_cls"] = begins_with_cls(subject.tokenizer, subject.names, encoded)

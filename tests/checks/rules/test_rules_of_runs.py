@@ -74,6 +74,8 @@ FIRST = head(pooling=Pooling(PoolingKind.FIRST_TOKEN, (), "the first token", ())
         ("HS523", {"all_alike": True}, [WARNING], [ERROR]),
         ("HS524", {"ignores_middle": True}, [WARNING], [ERROR]),
         ("HS524", {"ignores_middle": True, "all_alike": True}, [], []),
+        ("HS524", {"image_spread": 0.099, "all_alike": True}, [WARNING], [WARNING]),
+        ("HS524", {"image_spread": 0.1}, [], []),
         ("HS525", {"batch_difference": 0.5}, [WARNING], [WARNING]),
         ("HS525", {"batch_difference": 0.5, "batch_cure": "attention_mask"}, [ERROR], [ERROR]),
         ("HS525", {"batch_difference": 0.5, "batch_cure": "padding_side=left"}, [ERROR], [ERROR]),
