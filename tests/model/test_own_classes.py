@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+import headscope
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import Task
-from headscope.model.classes.catalog import saved_class_of, task_of_own_class
+from headscope.model.classes.catalog import gives_other_scores, saved_class_of, task_of_own_class
 from headscope.model.classes.model_request import Choice, ModelRequest, choose
 
 TOKENS, TEXTS, ANSWERS = Task.TOKEN_CLASSIFICATION, Task.SEQUENCE_CLASSIFICATION, Task.QUESTION_ANSWERING
@@ -80,6 +81,32 @@ def test_scores_of_a_task_that_headscope_does_not_know_are_no_random_head(name: 
     with pytest.raises(Unsupported, match=f"{name} .* scores classes for a task that headscope doesn't know"):
         chosen(name, model_type)
     assert chosen(name, model_type, task="image-classification").task is Task.IMAGE_CLASSIFICATION
+
+
+@pytest.mark.parametrize(
+    ("name", "model_type"),
+    [
+        ("XLMForQuestionAnswering", "xlm"),
+        ("TapasForQuestionAnswering", "tapas"),
+        ("LayoutLMForQuestionAnswering", "layoutlm"),
+        ("VisualBertForMultipleChoice", "visual_bert"),
+        ("ViltForImagesAndTextClassification", "vilt"),
+        ("PatchTSTForClassification", "patchtst"),
+        ("PatchTSMixerForRegression", "patchtsmixer"),
+    ],
+)
+def test_a_class_that_returns_scores_is_never_one_without_a_head(name: str, model_type: str) -> None:
+    for call in (lambda: chosen(name, model_type), lambda: headscope.inspect(name)):
+        with pytest.raises((Unsupported, UsageError), match="gives scores for a task that headscope doesn't know"):
+            call()
+    assert chosen(name, model_type, model_class=name, task="sequence-classification").cls.__name__ == name
+
+
+@pytest.mark.parametrize("name", ["BertForSequenceClassification", "BertForMaskedLM", "GPT2LMHeadModel", "BertModel",
+                                  "DetrForObjectDetection", "SegformerForSemanticSegmentation", "Wav2Vec2ForCTC",
+                                  "BlipForQuestionAnswering", "PatchTSTForPrediction", "Nothing"])  # fmt: skip
+def test_what_detects_fills_or_continues_gives_no_scores_of_another_task(name: str) -> None:
+    assert not gives_other_scores(name)
 
 
 @pytest.mark.parametrize(

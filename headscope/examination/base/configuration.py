@@ -43,7 +43,7 @@ def _kind_of(manifest: CheckpointManifest) -> str | None:
 
     A class that Transformers does not have can be anything, also a classifier.
     """
-    from headscope.model.classes.catalog import is_known_class, other_mappings, task_of_class
+    from headscope.model.classes.catalog import gives_other_scores, is_known_class, other_mappings, task_of_class
 
     name = _first_architecture(manifest)
     if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
@@ -58,7 +58,7 @@ def _kind_of(manifest: CheckpointManifest) -> str | None:
     if sentence is not None:
         return "sentence embedder"
     known = "base model" if is_known_class(name) else None
-    is_other = name in other_mappings(str(manifest.config.get("model_type")))
+    is_other = gives_other_scores(name) or name in other_mappings(str(manifest.config.get("model_type")))
     return "model for a task that headscope doesn't know" if is_other else known
 
 

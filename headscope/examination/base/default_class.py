@@ -44,11 +44,14 @@ def read_default_class(request: Request) -> CheckpointManifest:
     known = _shipped(request)
     if known is not None:
         return _manifest(name, known["config"] | known["rest"], known["notices"])
-    from headscope.model.classes.catalog import family_of_class, task_of_class
+    from headscope.model.classes.catalog import family_of_class, gives_other_scores, task_of_class
     from headscope.model.classes.defaults import default_values
+    from headscope.model.classes.model_request import describe_other_scores
 
     family = family_of_class(name)
     if family is None or not (task_of_class(name) or request.task or request.tokens):
+        if gives_other_scores(name):
+            raise UsageError(*describe_other_scores(name))
         raise UsageError(f"{name} has no head that scores classes", _with_head(family, name))
     values, filled = default_values(family)
     notices = (f"the default configuration leaves {few_of(filled)} open; set here to run the class",) if filled else ()

@@ -176,6 +176,19 @@ def other_mappings(model_type: str) -> dict[str, str]:
     }
 
 
+_OUTPUT_OF_SCORES = re.compile(r"\.\w*(Classifi|QuestionAnswering|MultipleChoice|Regression)\w*Output")
+
+
+def gives_other_scores(name: str) -> bool:
+    """Whether a class returns scores of classes, answers or numbers, for a task that headscope doesn't know.
+
+    The type that its forward returns shows it: what detects, segments, fills or continues returns another.
+    """
+    forward = getattr(getattr(transformers, name, None), "forward", None)
+    returned = str(getattr(forward, "__annotations__", {}).get("return"))
+    return task_of_class(name) is None and _OUTPUT_OF_SCORES.search(returned) is not None
+
+
 def every_other_class() -> dict[str, str]:
     """What `other_classes` gives for every family: its model type by the text on the class."""
     return {item: kind for kind in config_classes() for item in other_classes(kind)}
