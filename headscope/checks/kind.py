@@ -15,7 +15,7 @@ from headscope.facts import AdapterFault, ParameterStatus, Profile, Severity, St
 from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import Subject
 from headscope.facts.results.report import find_missing
-from headscope.facts.stored.adapter import AdapterFaultKind, describe_fault
+from headscope.facts.stored.adapter import AdapterFacts, AdapterFaultKind, describe_fault
 from headscope.facts.stored.checkpoint import DECISION_CLASS
 from headscope.facts.stored.states import STATE_RULES
 from headscope.facts.stored.weights import NEW_AT_LOAD
@@ -295,9 +295,18 @@ _LISTED = 3
 
 @rule("HS109", "adapter-misfit", "The adapter does not fit")
 def adapter_misfit(this: Rule, subject: Subject) -> Findings:
-    """Settings or tensors of an adapter that contradict its configuration or the base model."""
+    """Settings or tensors of an adapter that contradict its configuration or the base model, or need another load."""
     adapter = subject.report.adapter
     faults = list(adapter.faults) if adapter is not None else []
+    if adapter is not None and not faults and (adapter.load_options or adapter.word_rows):
+        sizes = [*adapter.load_options[:1], *([f"{adapter.word_rows:,} tokens"] if adapter.word_rows else [])]
+        yield this.find(
+            Severity.WARNING,
+            f"Its tensors are for a base model with {' and '.join(sizes)}, which {adapter.base} isn't as it is stored: "
+            "a plain PeftModel.from_pretrained raises an error.",
+            "Give the base model these sizes before the adapter:",
+            code=_code_of_load(adapter, subject.report.model.class_name),
+        )
     if not faults:
         return
     refused = any(item.kind.is_refused for item in faults)
@@ -312,12 +321,23 @@ def adapter_misfit(this: Rule, subject: Subject) -> Findings:
     )
 
 
+def _code_of_load(adapter: AdapterFacts, class_name: str) -> str:
+    """The code that loads an adapter on its base model, which it gives the sizes of the adapter's tensors."""
+    options = ", ".join((repr(adapter.base), *adapter.load_options))
+    resize = f"model.resize_token_embeddings({adapter.word_rows})\n" if adapter.word_rows else ""
+    return (
+        f"from peft import PeftModel\nfrom transformers import {class_name}\n\n"
+        f"model = {class_name}.from_pretrained({options})\n{resize}"
+        f"model = PeftModel.from_pretrained(model, {adapter.reference!r})"
+    )
+
+
 def _remedy_of_words(faults: list[AdapterFault]) -> str:
     """What to do about word embeddings of another number of tokens than the base model's; "" for other faults."""
     tokens = next((item.found for item in faults if item.kind is AdapterFaultKind.WORD_ROWS), "")
     return tokens and (
-        f"Call model.resize_token_embeddings({tokens}) before PeftModel.from_pretrained, or save the tokenizer of the "
-        "training beside the adapter and load it with PEFT's AutoPeftModel, which does it."
+        f"Call model.resize_token_embeddings({tokens}) before PeftModel.from_pretrained; for more tokens than the base "
+        "model has, PEFT's AutoPeftModel does it where the tokenizer of the training is beside the adapter."
     )
 
 

@@ -15,7 +15,7 @@ from headscope.examination.base.reading import chain_of, decision_of, score_head
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.token_rows import tokens_of
 from headscope.examination.base.unseen_settings import without_idle_tensors
-from headscope.facts import AdapterFault, AdapterFaultKind, CheckpointKind, CheckpointManifest
+from headscope.facts import AdapterFault, AdapterFaultKind, CheckpointKind, CheckpointManifest, ParameterStatus
 from headscope.facts.exports.export import Inventoried, WeightInventory, contents_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
     elif words is not None:
         choice = replace(choice, config=with_vocabulary(choice.config, words))
         loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
-        loaded = replace(loaded, notes=(*loaded.notes, _sentence_on_words(words)))
+        loaded = replace(loaded, notes=(*loaded.notes, _sentence_on_words(words)), word_rows=words)
     return _with_adapter(request, manifest, tell, choice, loaded)
 
 
@@ -73,8 +73,11 @@ def _with_adapter(
         is_other = bool(own) and choice.adapter.get("task_type") != adapter.config.get("task_type")
         plain = replace(adapter, parsed_config={**adapter.config, "task_type": None}) if is_other else adapter
         return choice, with_adapter(loaded, plain, own=(adapter, choice.config) if own and is_free else None)
+    reshaped = {item.parameter for item in named.diff.mismatched} if named is not None else set[str]()
+    is_stored = any(item.status is ParameterStatus.LOADED and item.name in reshaped for item in loaded.diff.parameters)
+    options = (f"num_labels={count}", *(["ignore_mismatched_sizes=True"] if is_stored else []))
     choice, loaded = load_checkpoint(replace(request, num_labels=count), manifest, tell)
-    return choice, replace(loaded, notes=(*loaded.notes, _sentence_on_adapter(count)))
+    return choice, replace(loaded, notes=(*loaded.notes, _sentence_on_adapter(count)), load_options=options)
 
 
 def _sentence_on_adapter(count: int) -> str:
@@ -102,8 +105,8 @@ def _words_in_adapter(adapter: CheckpointManifest, model: PreTrainedModel) -> in
 def _sentence_on_words(count: int) -> str:
     return (
         f"the adapter holds word embeddings of {count:,} tokens, and its base model has another number: call "
-        f"resize_token_embeddings({count}) before PeftModel.from_pretrained (AutoPeftModel does, where the tokenizer "
-        "is beside the adapter)"
+        f"resize_token_embeddings({count}) before PeftModel.from_pretrained (AutoPeftModel adds tokens where the "
+        "tokenizer is beside the adapter)"
     )
 
 

@@ -88,6 +88,11 @@ class AdapterFacts:
     virtual_tokens: int = 0
     """How many virtual tokens PEFT puts before each text, as inputs or as keys and values of each layer: they count
     against the length of a text."""
+    load_options: tuple[str, ...] = ()
+    """What the load of the base model needs for the adapter's whole tensors, such as `num_labels=5`; empty where its
+    own sizes are theirs."""
+    word_rows: int | None = None
+    """The tokens whose word embeddings the adapter holds, where the base model has others; null otherwise."""
 
     @property
     def own_model(self) -> str:

@@ -360,6 +360,8 @@ def adapter_facts(
         faults=tuple(item for item in loaded.faults if not promised or item not in key_error),
         own_class="" if holds_head(loaded.diff) else own_class_in(config),
         virtual_tokens=virtual_tokens_in(config),
+        load_options=loaded.load_options,
+        word_rows=loaded.word_rows,
     )
 
 

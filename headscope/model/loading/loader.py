@@ -39,7 +39,7 @@ class Loaded:
     """A skeleton on the meta device and what loading the checkpoint did to it.
 
     `notes` are sentences on the loading, `quantization` the settings of a quantized checkpoint, `faults` what does not
-    fit in its adapter.
+    fit in its adapter. `load_options` and `word_rows` are those of `AdapterFacts`.
     """
 
     model: PreTrainedModel
@@ -47,6 +47,8 @@ class Loaded:
     notes: tuple[str, ...] = ()
     quantization: Mapping[str, Any] = field(default_factory=dict)
     faults: tuple[AdapterFault, ...] = ()
+    load_options: tuple[str, ...] = ()
+    word_rows: int | None = None
 
 
 def load_skeleton(choice: Choice, manifest: CheckpointManifest) -> Loaded:

@@ -91,6 +91,8 @@ SAID: tuple[tuple[str, Subject], ...] = (
     ("HS107", subject(adapter=adapter(promised=("score",)))),
     ("HS108", subject(checkpoint=checkpoint(format=WeightsFormat.TORCH))),
     *(("HS109", of_adapter(kind)) for kind in AdapterFaultKind),
+    ("HS109", subject(adapter=adapter(load_options=("num_labels=5", "ignore_mismatched_sizes=True")))),
+    ("HS109", subject(adapter=adapter(word_rows=140))),
     ("HS109", of_adapter(*[MISSING_IN_FILE] * 3)),
     ("HS109", of_adapter(*[MISSING_IN_FILE] * 4)),
     ("HS110", TRAINED_SINCE),
