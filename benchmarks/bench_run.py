@@ -78,8 +78,7 @@ def measure_goals(rounds: int) -> list[Goal]:
             "files": (*check, "--no-run"),
             "run": (*check, "--run"),
         }
-        found = {name: min((_cost(command) for _ in range(rounds)), key=lambda cost: cost.seconds)
-                 for name, command in commands.items()}  # fmt: skip
+        found = {name: _cost(command, rounds) for name, command in commands.items()}
         for name, cost in found.items():
             print(f"{kind:<8} {name:<6} {cost.seconds:7.1f} s  {cost.peak / MIB:8.0f} MiB")
         in_time = found["run"].seconds / (found["load"].seconds + _SECONDS)
@@ -104,14 +103,27 @@ def _checkpoint(kind: str) -> str:
     return str(folder)
 
 
-def _cost(command: tuple[str, ...]) -> Cost:
-    """A command's seconds, and the peak of the memory of its processes, looked at fifty times a second."""
-    begun, peak = time.perf_counter(), 0
-    process = psutil.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def _cost(command: tuple[str, ...], rounds: int) -> Cost:
+    """The fewest seconds of some runs of a command, and the largest memory in one more."""
+    seconds = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        _start(command).wait()
+        seconds.append(time.perf_counter() - begun)
+    return Cost(min(seconds), _peak(_start(command)))
+
+
+def _start(command: tuple[str, ...]) -> psutil.Popen:
+    return psutil.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _peak(process: psutil.Popen) -> int:
+    """The largest memory of a process and those that it started, looked at fifty times a second, which slows it."""
+    peak = 0
     while process.poll() is None:
         peak = max(peak, _memory(process))
         time.sleep(0.02)
-    return Cost(time.perf_counter() - begun, peak)
+    return peak
 
 
 def _memory(process: psutil.Process) -> int:
