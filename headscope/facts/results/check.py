@@ -41,7 +41,7 @@ _OTHERS = {
     "error note | error note": "HS104 HS304 HS715",
     "note | note": "HS007 HS011 HS105 HS110 HS309",
     "warning | warning": "HS005 HS106 HS108 HS305 HS403 HS716",
-    "error warning | error warning": "HS004 HS006 HS204 HS307 HS501 HS521 HS525 HS528 HS706 HS713 HS718 HS719 HS109",
+    "error warning | error warning": "HS004 HS006 HS109 HS204 HS307 HS501 HS521 HS525 HS528 HS706 HS713 HS718 HS719",
     "error warning note | error warning": "HS201",
     "error warning note | error warning note": "HS306",
     "note | warning": "HS010 HS202 HS406 HS902 HS904 HS905",

@@ -308,7 +308,9 @@ def _class_of(config: dict[str, Any], model_type: str, task: Task | None, keys: 
             )
         return mapped
     family = classes_of_family(model_type)
-    _refuse_other_scores(config, model_type, only_by_output=not family)
+    name, is_own = saved_class_of(config, "")
+    if name is not None and gives_other_scores(name):
+        raise Unsupported(*describe_other_scores(name))
     if not family:
         others = few_of(other_classes(model_type))
         unknown = f"; it has {others}, for a task that headscope doesn't know" if others else ""
@@ -317,22 +319,17 @@ def _class_of(config: dict[str, Any], model_type: str, task: Task | None, keys: 
             + unknown,
             "name a class with --model-class if one fits",
         )
-    name, is_own = saved_class_of(config, "")
+    _refuse_other_head(name, config, model_type)
     meant = task_of_own_class(name, keys) if name is not None and is_own else None
     return next((item for item in family if item.task is meant), family[0])
 
 
-def _refuse_other_scores(config: dict[str, Any], model_type: str, *, only_by_output: bool) -> None:
-    """Raises Unsupported where a checkpoint names a class with scores that headscope has no task for.
+def _refuse_other_head(name: str | None, config: dict[str, Any], model_type: str) -> None:
+    """Raises Unsupported where the class that a checkpoint names has scores that headscope has no task for.
 
-    The head of another class of the family would be new, and nobody's. Its output shows it, or its tensors depend on
-    the class count, unlike those of a class for pretraining.
+    The head of another class of the family would be new, and nobody's. Its tensors depend on the class count, unlike
+    those of a class for pretraining.
     """
-    name, _ = saved_class_of(config, "")
-    if name is not None and gives_other_scores(name):
-        raise Unsupported(*describe_other_scores(name))
-    if only_by_output:
-        return
     auto = other_mappings(model_type).get(name or "")
     if name is not None and auto is not None and _has_own_classes(_class_object(name), model_type, config):
         raise Unsupported(
