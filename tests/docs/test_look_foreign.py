@@ -139,6 +139,13 @@ def test_an_usual_revision_is_taken(modules: Modules, revision: str) -> None:
     assert modules.value("hub", "referenceOf", f"o/m@{revision}", HUB) == {"reference": "o/m", "revision": revision}
 
 
+@pytest.mark.parametrize(
+    "typed", ["hf:o/m", "hf://o/m", "o/m/", "huggingface.co/o/m", "hf.co/o/m/", "https://huggingface.co/o/m/tree/main/"]
+)
+def test_what_people_paste_is_taken(modules: Modules, typed: str) -> None:
+    assert modules.value("hub", "referenceOf", typed, HUB)["reference"] == "o/m"
+
+
 def test_an_id_is_no_longer_than_the_hub_allows(modules: Modules) -> None:
     assert modules.value("hub", "referenceOf", f"o/{'m' * 94}", HUB)["revision"] is None
     assert modules.answer(module="hub", call="referenceOf", **{"with": [f"o/{'m' * 95}", HUB]})["kind"] == "reference"

@@ -13,7 +13,7 @@ export async function answerOn(read, wanted, words, load) {
   const member = memberOf(read.config, read.tensors, words);
   if (!member) throw new NotKnown("structure", "The structure of this checkpoint is not among those that this page knows.");
   const entries = parse(await load(`index/${member}.json.gz`));
-  const { id, key } = await structureIn(entries, read.config, read.tensors, classes, words.silent);
+  const { id, key } = await structureIn(entries, read.config, read.tensors, classes, words.reserved);
   const { base, answers } = JSON.parse(await load(`structures/${id}.json.gz`));
   const face = filled(changed(base, answers[key]), classes.number ?? 0, words.an);
   const labels = labelsOf(face, classes);
@@ -52,7 +52,7 @@ function documentOf(face, read, labels, words) {
   const own = { reference: modelName(read), kind: read.kind, revision: read.revision, commit: read.commit, bytes_total: read.size };
   return {
     ...face.report,
-    environment: { torch: words.torch, transformers: words.transformers },
+    environment: { transformers: words.transformers },
     checkpoint: { ...own, ...face.report.checkpoint },
     model: { ...face.report.model, labels },
   };

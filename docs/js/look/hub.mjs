@@ -1,4 +1,4 @@
-// Reads the configuration and the header of a checkpoint: from the Hub, in at most five requests, or from dropped files.
+// Reads the configuration and the header of a checkpoint: from the Hub, in at most four requests, each of which may be led on, or from dropped files.
 "use strict";
 
 import { BadHeader, LARGEST, PREFIX, headerLength, tensorsOf } from "./header.mjs";
@@ -22,6 +22,8 @@ const LONGEST_ID = 96;
 const REVISION = /^(?![-/.])(?!.*(?:\.\.|\/[/.]))[\w.,+=%#/-]{1,255}(?<![/.])$/;
 const COMMIT = /^[0-9a-f]{7,64}$/;
 const RANGE = /^bytes (\d{1,15})-(\d{1,15})\/(\d{1,15}|\*)$/;
+// What a browser puts into the name of a file that it downloads again: "model (1).safetensors".
+const COPY = / \(\d{1,3}\)(?=\.(?:json|safetensors)$)/;
 const HOSTS = ["huggingface.co", "www.huggingface.co", "hf.co"];
 const REVISION_WORDS = ["tree", "blob", "resolve", "raw", "commit", "edit"];
 
@@ -35,8 +37,9 @@ export class Unread extends Error {
 
 // The repository and the revision that a text names.
 export function referenceOf(text, hub) {
-  const whole = text.trim();
-  const found = /^https?:/i.test(whole) ? fromUrl(whole, hub) : /^hf:/.test(whole) ? fromParts(whole.slice(5).split("/")) : ID.exec(whole);
+  const typed = text.trim();
+  const whole = [...HOSTS, new URL(hub).host].some((host) => typed.toLowerCase().startsWith(`${host}/`)) ? `https://${typed}` : typed;
+  const found = /^https?:/i.test(whole) ? fromUrl(whole, hub) : /^hf:/.test(whole) ? fromParts(whole.replace(/^hf:(?:\/\/)?/, "").split("/")) : ID.exec(whole.replace(/^([^@]*)\/$/, "$1"));
   if (!found || found[1].length > LONGEST_ID)
     throw new Unread("reference", "This is not a Hub ID: one looks like bert-base-uncased or owner/name, with @revision if needed.");
   const [, reference, revision = null] = found;
@@ -75,8 +78,9 @@ function fromParts(every) {
 // ---- the Hub
 
 // The configuration and the tensors of a repository, with what was asked for it.
-export async function readRepository({ reference, revision }, hub, dtypes) {
-  const asked = { requests: 0, bytes: 0, deadline: AbortSignal.timeout(SECONDS * 1000), host: new URL(hub).host };
+export async function readRepository({ reference, revision }, hub, dtypes, ended = new AbortController().signal) {
+  const deadline = AbortSignal.any([AbortSignal.timeout(SECONDS * 1000), ended]);
+  const asked = { requests: 0, bytes: 0, deadline, host: new URL(hub).host };
   const at = encodeURIComponent(revision ?? "main");
   const [listing, config] = await Promise.all([
     ask(asked, `${hub}/api/models/${reference}/revision/${at}?expand[]=siblings&expand[]=sha`, { name: "the list of files", limit: LARGEST_JSON }),
@@ -119,6 +123,7 @@ async function ask(asked, url, { name, limit, from = null, mayLack = false }) {
   } catch (error) {
     throw unreached(error, asked.host);
   }
+  if (response.redirected) asked.requests += 1;
   if (mayLack && response.status === 404 && response.headers.get("X-Error-Code") === "EntryNotFound") return null;
   try {
     if (from !== null && response.status === 200)
@@ -202,7 +207,7 @@ function refused(response, name) {
 
 // The same of files from the disk, of whose weights only the header is read.
 export async function readFiles(files, dtypes) {
-  const byName = new Map(files.map((file) => [file.name, file]));
+  const byName = new Map(files.map((file) => [file.name.replace(COPY, ""), file]));
   refuseUnusual([...byName.keys()], byName.has(CONFIG));
   const config = byName.get(CONFIG);
   if (config.size > LARGEST_JSON) throw new Unread("too large", `${CONFIG} has more than ${withCommas(LARGEST_JSON)} bytes, which is more than this page reads.`);

@@ -17,10 +17,15 @@ const texts = new Map();
 const LONGEST_ASKED = 1_000;
 let words;
 let turn = 0;
+let asking = new AbortController();
+let shownSearch = null;
 
 // A file that the site's build made, once for a visit.
 function load(name) {
-  if (!texts.has(name)) texts.set(name, fetched(`${root.dataset.store}/${name}`));
+  if (!texts.has(name)) {
+    texts.set(name, fetched(`${root.dataset.store}/${name}`));
+    texts.get(name).catch(() => texts.delete(name));
+  }
   return texts.get(name);
 }
 
@@ -45,24 +50,31 @@ function say(...sentences) {
 async function run(sources, wanted) {
   turn += 1;
   const own = turn;
+  asking.abort();
+  asking = new AbortController();
   root.dataset.state = "busy";
-  say("Looking ...");
-  const parts = await Promise.all(sources.map((source) => partOf(source, wanted, sources.length > 1)));
+  say(sources.length ? "Looking ..." : "");
+  const { signal } = asking;
+  const parts = await Promise.all(sources.map((source) => partOf(source, wanted, sources.length > 1, signal)));
   if (own !== turn) return;
-  for (const picture of output.querySelectorAll("img, source")) URL.revokeObjectURL(picture.src || picture.srcset);
-  output.replaceChildren(...parts.map((part) => part.shown));
+  show(parts.map((part) => part.shown));
   output.classList.toggle("look-two", parts.length > 1);
   say(...parts.map((part) => part.told));
   root.dataset.state = "done";
   root.answers = parts.map((part) => part.answer);
 }
 
+function show(sections) {
+  for (const picture of output.querySelectorAll("img, source")) URL.revokeObjectURL(picture.src || picture.srcset);
+  output.replaceChildren(...sections);
+}
+
 // The section on one model, and what a screen reader says of it. Of two, the number of classes is for those without labels.
-async function partOf(source, asked, isOfTwo) {
+async function partOf(source, asked, isOfTwo, signal) {
   let wanted = asked;
   try {
     words ??= JSON.parse(await load("words.json.gz"));
-    const read = await source.read(words);
+    const read = await source.read(words, signal);
     if (isOfTwo && plainLabels(read.config)) wanted = null;
     const answer = await answerOn(read, wanted, words, load);
     const shown = element("section", {}, element("h2", {}, brief(source.name)), copyButtons(answer), ...answerElements(answer, read, words));
@@ -98,11 +110,17 @@ function copyButtons(answer) {
 function fromHub(text, wanted) {
   try {
     const reference = referenceOf(text, hub);
-    return { name: modelName(reference), command: inspectCommand(reference, wanted), read: (known) => readRepository(reference, hub, known.dtypes) };
+    return { name: modelName(reference), command: inspectCommand(reference, wanted), read: (known, signal) => readRepository(reference, hub, known.dtypes, signal) };
   } catch (error) {
     if (!(error instanceof Unread)) throw error;
     return { name: text, read: () => Promise.reject(error) };
   }
+}
+
+// Whether what the form asks for is what the address says.
+function isShown() {
+  const state = new URLSearchParams(location.search);
+  return ["model", "num-labels", "with"].every((name) => form.elements[name].value.trim() === (state.get(name) ?? ""));
 }
 
 function look({ remember }) {
@@ -121,6 +139,7 @@ function look({ remember }) {
     const [model, other] = wish.models;
     const state = { model, ...(wish.wanted === null ? {} : { "num-labels": wish.wanted }), ...(other ? { with: other } : {}) };
     history.pushState(null, "", `?${new URLSearchParams(state)}`);
+    shownSearch = location.search;
   }
   run(wish.models.map((text) => fromHub(text, wish.wanted)), wish.wanted);
 }
@@ -134,27 +153,42 @@ function lookAtFiles(files) {
     return;
   }
   history.pushState(null, "", location.pathname);
+  shownSearch = location.search;
   run([{ name: "Files from your disk", command: inspectCommand({ reference: FOLDER }, wish.wanted), read: (known) => readFiles(files, known.dtypes) }], wish.wanted);
 }
 
-// The state that a link carries.
+// The state that a link carries. A link to a heading changes none of it.
 function restore() {
+  if (location.search === shownSearch) return;
+  shownSearch = location.search;
   const state = new URLSearchParams(location.search);
   for (const name of ["model", "num-labels", "with"]) form.elements[name].value = safe((state.get(name) ?? "").slice(0, LONGEST_ASKED));
   form.querySelector("details").open ||= Boolean(state.get("with"));
   if (state.get("model")) look({ remember: false });
+  else if (output.children.length || root.dataset.state === "busy") run([], null);
 }
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
+  if (root.dataset.state === "busy" && isShown()) return; // a double click
   look({ remember: true });
 });
 form.elements.files.addEventListener("change", () => form.elements.files.files.length && lookAtFiles([...form.elements.files.files]));
 for (const name of ["dragover", "drop"])
   root.addEventListener(name, (event) => {
     event.preventDefault();
-    if (name === "drop" && event.dataTransfer.files.length) lookAtFiles([...event.dataTransfer.files]);
+    if (name === "drop" && event.dataTransfer.files.length) droppedFiles(event.dataTransfer).then(lookAtFiles);
   });
+
+// The files that were dropped, and those in folders among them.
+async function droppedFiles(transfer) {
+  const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+  const folders = entries.filter((entry) => entry.isDirectory);
+  const files = [...transfer.files].filter((file) => !folders.some((folder) => folder.name === file.name));
+  const listed = await Promise.all(folders.map((folder) => new Promise((done) => folder.createReader().readEntries(done, () => done([])))));
+  const inside = listed.flat().filter((entry) => entry.isFile);
+  return [...files, ...await Promise.all(inside.map((entry) => new Promise((done, failed) => entry.file(done, failed))))];
+}
 addEventListener("popstate", restore);
 root.dataset.state = "ready";
 restore();

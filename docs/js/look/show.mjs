@@ -42,7 +42,7 @@ function scopeOf(read, words) {
   const asked = read.requests ? ` in ${count(read.requests, "request")}` : "";
   const commit = read.commit ? ` Commit ${read.commit.slice(0, 12)}.` : "";
   return `Read: ${count(read.bytes, "byte")}${asked}, the configuration and the header of model.safetensors${weights} bytes. The numbers, the tokenizer ` +
-    `and other files were not looked at.${commit} True of Transformers ${words.transformers} and PyTorch ${words.torch}; made by headscope ${words.headscope}.`;
+    `and other files were not looked at.${commit} True of Transformers ${words.transformers}; made by headscope ${words.headscope}.`;
 }
 
 function factList(lines) {

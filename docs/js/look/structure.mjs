@@ -4,6 +4,7 @@
 import { same } from "./json.mjs";
 
 const LABELS = ["id2label", "label2id"];
+const ABSENT = new Map([["absent", true]]);
 const PLACEHOLDER = /^LABEL_\p{Decimal_Number}+$/u;
 
 // Why nothing can be said: `kind` is one word for it.
@@ -38,6 +39,7 @@ export function classesOf(config, wanted, most) {
   const stated = plainLabels(config);
   if (stated === null && LABELS.some((name) => config.has(name)))
     throw new NotKnown("labels", "config.json numbers its classes in an unusual way, or its label maps contradict each other.");
+  if (stated !== null && wanted === stated.length) wanted = null;
   if (stated !== null && wanted !== null)
     throw new NotKnown("other count", `config.json names ${stated.length} classes; what happens with another number is not known here.`);
   const number = wanted ?? (stated ? stated.length : null);
@@ -55,35 +57,40 @@ function namingOf(labels) {
 }
 
 // The entry of a part of the index that is this checkpoint's structure, and the key of what is said of it.
-export async function structureIn(entries, config, tensors, classes, silent) {
-  const key = `${classes.form} ${classes.kind} ${classes.naming}`;
+export async function structureIn(entries, config, tensors, classes, reserved) {
+  const problem = config.get("problem_type") ?? null;
+  const key = `${classes.form} ${classes.kind} ${classes.naming}${problem === null ? "" : ` ${problem}`}`;
   const present = LABELS.map((name) => config.has(name));
-  const own = comparedFields(config, silent);
-  for (const entry of entries) {
+  const isPlain = ![...config.keys()].some((name) => name.startsWith("__") || reserved.includes(name));
+  const sorted = [...tensors].sort((one, other) => (one.key < other.key ? -1 : 1));
+  for (const entry of isPlain ? entries : []) {
     if (!entry.get("answers").includes(key)) continue;
-    if (!present.every((is) => is === entry.get("labels"))) continue;
-    if (!isSameConfig(entry, own)) continue;
-    if (await areSameTensors(entry, tensors, classes)) return { id: entry.get("id"), key };
+    const isLabelled = (form) => form.every((is, at) => is === present[at]);
+    if (present.some(Boolean) && !entry.get("labels").some(isLabelled)) continue;
+    if (!fits(entry, config)) continue;
+    if (await areSameTensors(entry, sorted, classes)) return { id: entry.get("id"), key };
   }
   throw new NotKnown("structure", "The structure of this checkpoint is not among those that this page knows.");
 }
 
-// The fields of a configuration that matter, under the names of today.
-function comparedFields(config, silent) {
-  const left = new Set([...LABELS, ...silent]);
-  const own = new Map([...config].filter(([name]) => !left.has(name)));
-  if (own.has("torch_dtype") && !own.has("dtype")) {
-    own.set("dtype", own.get("torch_dtype"));
-    own.delete("torch_dtype");
-  }
-  return own;
+// Whether a configuration fits the rules of an entry: what no rule names can't matter.
+function fits(entry, config) {
+  if (entry.get("absent").some((name) => config.has(name))) return false;
+  const dtype = config.get("dtype") ?? config.get("torch_dtype") ?? entry.get("dtype");
+  if (dtype !== entry.get("dtype")) return false;
+  const defaults = entry.get("defaults");
+  return [...entry.get("config")].every(([name, allowed]) => {
+    const value = config.has(name) ? config.get(name) : defaults.has(name) ? defaults.get(name) : ABSENT;
+    return allowed.some((item) => isAllowed(value, item));
+  });
 }
 
-function isSameConfig(entry, own) {
-  const whole = entry.get("config");
-  for (const [name, value] of own)
-    if (whole.has(name) ? !same(whole.get(name), value) : !entry.get("quiet").includes(name)) return false;
-  return [...whole.keys()].every((name) => own.has(name) || entry.get("free").includes(name));
+// Whether a value is that of a rule, in which {"?": "f"} is any number, and {"?": "ids"} a list of whole numbers.
+function isAllowed(value, rule) {
+  if (!(rule instanceof Map)) return same(rule, value);
+  if (rule.get("?") === "f") return typeof value === "number" || typeof value === "bigint";
+  if (rule.has("?")) return Array.isArray(value) && value.length > 0 && value.every((item) => typeof item === "bigint");
+  return value instanceof Map && value.size === rule.size && [...rule].every(([name, item]) => value.has(name) && isAllowed(value.get(name), item));
 }
 
 async function areSameTensors(entry, tensors, classes) {
