@@ -16,6 +16,9 @@ from headscope.facts.results.environment import package_version
 
 _PIN = re.compile(r"(?P<package>[\w.-]+)\s*\(?==\s*(?P<version>[\d.]+)\)?\s*(;.*)?")
 _OURS = "headscope"
+_TRACING = frozenset({"torch", "transformers", "accelerate"})
+"""What a light installation leaves out."""
+_EXTRAS = {"scipy": '"headscope[data]"'}
 _SLOW = frozenset({"torch", "transformers"})
 Around = Callable[[str], AbstractContextManager[None]]
 
@@ -85,7 +88,13 @@ def fault_of_import(err: BaseException) -> HeadscopeError | None:
     if broken is not None:
         return _broken(broken, next(one for one in reversed(chain) if _package_importing(one) == broken))
     missing = err.name.partition(".")[0] if isinstance(err, ModuleNotFoundError) and err.name else _OURS
-    return None if missing == _OURS else Unsupported(f"{missing} is not installed", f"run `pip install {missing}`")
+    if missing in _TRACING:
+        return Unsupported(
+            f"{missing} is not installed, and headscope doesn't know this without it",
+            "run `pip install torch transformers accelerate`, or the command as `uvx --with torch headscope ...`",
+        )
+    wanted = _EXTRAS.get(missing, missing)
+    return None if missing == _OURS else Unsupported(f"{missing} is not installed", f"run `pip install {wanted}`")
 
 
 def _chain(err: BaseException | None) -> Iterator[BaseException]:
