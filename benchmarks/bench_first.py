@@ -1,5 +1,6 @@
-"""The first look at checkpoints whose structure headscope ships, with an empty cache, against the bare import."""
+"""The first look at published checkpoints and fine-tunes of them, with an empty cache, against the bare import."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,18 +9,29 @@ from pathlib import Path
 from benchmarks.checkpoints import bert_base
 from benchmarks.goals import Goal, print_results, run_alone, slowdown
 from benchmarks.timing import PYTHON, WORK, Command, measure, module, python
+from headscope.checkpoints import read_manifest
+from headscope.facts.stored.location import HubOptions, Location
 
 ROUNDS = 5
 _BARE = "bare import"
 _IMPORT = "import torch; from transformers import AutoModelForSequenceClassification, BertForSequenceClassification"
-_SAVE = (
-    "import sys; from transformers import {0}Config, {0}ForSequenceClassification as C; "
-    "C({0}Config(num_labels=int(sys.argv[2]))).save_pretrained(sys.argv[1])"
-)
+_FINE_TUNE = """
+import json, sys
+from transformers import AutoConfig, AutoModelForSequenceClassification
+folder, published, count = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+labels = {number: f"class {number}" for number in range(count)}
+config = AutoConfig.for_model(published.pop("model_type"), **published | {
+    "id2label": labels, "label2id": {name: number for number, name in labels.items()},
+})
+AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
+"""
 BUNDLED = (
     "bert-base-uncased", "distilbert-base-uncased", "distilbert-base-uncased-finetuned-sst-2-english", "gpt2",
     "roberta-base", "xlnet-base-cased",
 )  # fmt: skip
+
+
+FINE_TUNES = (("bert-base-uncased", 5), ("distilbert-base-uncased", 3), ("roberta-base", 28), ("gpt2", 2))
 
 
 def measure_goals(rounds: int) -> list[Goal]:
@@ -28,8 +40,10 @@ def measure_goals(rounds: int) -> list[Goal]:
     commands = [
         *(_named(f"inspect {name}", "inspect", name, "--offline") for name in BUNDLED),
         _named("inspect BERT, saved", "inspect", bert),
-        _named("inspect BERT classifier, saved", "inspect", str(_saved("Bert", 5))),
-        _named("inspect DistilBERT classifier, saved", "inspect", str(_saved("DistilBert", 3))),
+        *(
+            _named(f"inspect {name}, fine-tuned, {count} labels", "inspect", str(_fine_tuned(name, count)))
+            for name, count in FINE_TUNES
+        ),
         _named("diff-weights BERT, saved", "diff-weights", bert),
         _named("diagram BERT, saved", "diagram", bert),
         _named("compare gpt2 roberta-base", "compare", "gpt2", "roberta-base", "--offline"),
@@ -42,7 +56,7 @@ def measure_goals(rounds: int) -> list[Goal]:
         bare, *looks = measure([python(_BARE, _IMPORT), *commands], rounds)
     finally:
         del os.environ["HEADSCOPE_CACHE"]
-    goals = [Goal(f"{look.name}, over the bare import", slowdown(look, bare), 0.25) for look in looks]
+    goals = [Goal(f"{look.name}, over the bare import", slowdown(look, bare), 0.15) for look in looks]
     print_results("First look", (bare, *looks), goals)
     return goals
 
@@ -51,10 +65,13 @@ def _named(name: str, *arguments: str) -> Command:
     return module(name, "headscope", *arguments)
 
 
-def _saved(family: str, labels: int) -> Path:
-    folder = WORK / f"{family.lower()}-{labels}"
+def _fine_tuned(name: str, labels: int) -> Path:
+    """A classifier of a published configuration, as Transformers saves it."""
+    folder = WORK / f"fine-tuned-{name}-{labels}"
     if not (folder / "model.safetensors").exists():
-        subprocess.run((PYTHON, "-c", _SAVE.format(family), str(folder), str(labels)), check=True, capture_output=True)
+        config = json.dumps(read_manifest(Location(name, hub=HubOptions(offline=True))).config)
+        command = (PYTHON, "-c", _FINE_TUNE, str(folder), config, str(labels))
+        subprocess.run(command, check=True, capture_output=True)
     return folder
 
 

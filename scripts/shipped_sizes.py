@@ -1,21 +1,179 @@
-"""The sizes of published checkpoints whose structures headscope ships: what differs from the family's default."""
+"""The configurations whose structures headscope ships, for any sizes: what differs from the family's default.
+
+Fields are as published checkpoints have them, where these choose another way through the code than the default.
+"""
 
 from typing import Any
 
-_BERT = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 _ROBERTA = {
     "vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5,
     "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
-_XLM_R = {**_ROBERTA, "vocab_size": 250002}
-_MINI = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
 _DEBERTA = {
     "relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,
     "pos_att_type": ["p2c", "c2p"], "layer_norm_eps": 1e-7, "max_relative_positions": -1,
     "position_biased_input": False, "type_vocab_size": 0, "pooler_dropout": 0, "pooler_hidden_act": "gelu",
 }  # fmt: skip
+_BERT = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+_XLM_R = {**_ROBERTA, "vocab_size": 250002}
+_MINI = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
+_QWEN = {"vocab_size": 151936, "bos_token_id": 151643, "eos_token_id": 151643, "tie_word_embeddings": True}
+
+_T5 = {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "decoder_start_token_id": 0}
+_GATED = {"d_ff": 2048, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
 SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("bert", {}),
+    ("bert", {"classifier_dropout": 0.2}),
+    ("distilbert", {}),
+    ("roberta", dict(_ROBERTA)),
+    ("roberta", {**_ROBERTA, "classifier_dropout": 0.2}),
+    ("xlm-roberta", dict(_ROBERTA)),
+    ("camembert", {**_ROBERTA, "vocab_size": 32005, "bos_token_id": 5, "eos_token_id": 6}),
+    ("albert", {
+        "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0, "classifier_dropout_prob": 0.1,
+    }),
+    ("electra", {}),
+    ("electra", {"embedding_size": 768, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}),
+    ("deberta", {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": -1,
+                 "position_biased_input": False, "type_vocab_size": 0, "pooler_dropout": 0,
+                 "pooler_hidden_act": "gelu"}),
+    ("deberta-v2", {**_DEBERTA, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+                    "intermediate_size": 3072, "vocab_size": 128100}),
+    ("mpnet", {"vocab_size": 30527, "max_position_embeddings": 514, "layer_norm_eps": 1e-5}),
+    ("modernbert", {}),
+    ("modernbert", {"classifier_pooling": "mean"}),
+    ("mobilebert", {}),
+    ("squeezebert", {}),
+    ("longformer", {**_ROBERTA, "max_position_embeddings": 4098, "attention_window": 512}),
+    ("big_bird", {}),
+    ("xlnet", {}),
+    ("ernie", {"vocab_size": 18000, "max_position_embeddings": 513, "type_vocab_size": 2}),
+    ("roformer", {}),
+    ("nystromformer", {}),
+    ("fnet", {}),
+    ("esm", {"vocab_size": 33, "mask_token_id": 32, "pad_token_id": 1, "hidden_size": 320, "num_hidden_layers": 6,
+             "num_attention_heads": 20, "intermediate_size": 1280, "position_embedding_type": "rotary"}),
+    ("gpt2", {}),
+    ("gpt2", {"pad_token_id": 50256}),
+    ("gpt_neo", {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "attention_types": [[["global", "local"],
+    6]]}),
+    ("opt", {}),
+    ("bloom", {"hidden_size": 1024, "n_layer": 24, "n_head": 16, "vocab_size": 250880}),
+    ("llama", {"num_key_value_heads": 4}),
+    ("llama", {"num_key_value_heads": 4, "pad_token_id": 2}),
+    ("llama", {"num_key_value_heads": 4, "tie_word_embeddings": True}),
+    ("mistral", {}),
+    ("mistral", {"pad_token_id": 2}),
+    ("gemma", {}),
+    ("gemma3_text", {}),
+    ("qwen2", {**_QWEN, "num_key_value_heads": 2, "num_attention_heads": 16}),
+    ("qwen2", {**_QWEN, "num_key_value_heads": 2, "num_attention_heads": 16, "pad_token_id": 151643}),
+    ("qwen2", {**_QWEN, "num_key_value_heads": 2, "num_attention_heads": 16, "tie_word_embeddings": False}),
+    ("qwen3", {**_QWEN, "num_key_value_heads": 8, "head_dim": 128}),
+    ("qwen3", {**_QWEN, "num_key_value_heads": 8, "head_dim": 128, "pad_token_id": 151643}),
+    ("phi", {}),
+    ("phi3", {}),
+    ("t5", dict(_T5)),
+    ("t5", {**_T5, "n_positions": 512}),
+    ("t5", {**_T5, **_GATED}),
+    ("t5", {**_T5, **_GATED, "n_positions": 512}),
+    ("mbart", {}),
+    ("bart", {}),
+    ("vit", {}),
+    ("deit", {}),
+    ("beit", {}),
+    ("swin", {}),
+    ("convnext", {}),
+    ("convnextv2", {}),
+    ("resnet", {}),
+    ("resnet", {"depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512], "layer_type": "basic"}),
+    ("dinov2", {}),
+    ("segformer", {}),
+    ("mobilevit", {}),
+    ("efficientnet", {}),
+    ("mobilenet_v2", {}),
+    ("wav2vec2", {}),
+    ("hubert", {}),
+    ("wavlm", {}),
+    ("audio-spectrogram-transformer", {}),
+    ("whisper", {}),
+    ("layoutlm", {}),
+    ("data2vec-text", {}),
+    ("ibert", {}),
+    ("canine", {}),
+    ("funnel", {}),
+    ("rembert", {}),
+    ("megatron-bert", {}),
+)  # fmt: skip
+
+_FALSE_OR_TRUE = (False, True)
+_LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192}  # fmt: skip
+_IDS = (None, 1, 101, [1, 2], [1, 2, 3])
+
+LEFTOVERS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys((
+        "gradient_checkpointing", "output_past", "use_cache", "tie_word_embeddings", "normalize_before",
+        "use_mask_token",
+        "add_final_layer_norm", "use_weighted_layer_sum", "force_bos_token_to_be_generated", "apply_spec_augment",
+        "is_gated_act",
+    ), _FALSE_OR_TRUE),
+    **dict.fromkeys((
+        "is_decoder", "is_encoder_decoder", "add_cross_attention", "output_attentions", "output_hidden_states",
+        "use_bfloat16", "attention_bias", "mlp_bias", "scale_embedding", "add_bias_logits", "bi_data", "same_length",
+        "use_mems_train", "sinusoidal_pos_embds", "use_sliding_window", "use_mrope", "static_position_embeddings",
+        "ctc_zero_infinity", "no_mask_channel_overlap", "no_mask_time_overlap", "auxiliary_concat_input",
+        "sparse_prediction", "deterministic_flash_attn", "repad_logits_with_grad", "rope_interleaved", "torchscript",
+        "ignore_attention_mask", "downsample_in_bottleneck", "use_absolute_embeddings", "do_blenderbot_90_layernorm",
+    ), (False,)),
+    **dict.fromkeys((
+        "normalize_embedding", "use_mems_eval", "freeze_feat_extract_train", "use_mean_pooling",
+        "reshape_hidden_states",
+        "use_auxiliary_head", "predict_special_tokens", "use_flash_attn", "is_llama_config", "summary_use_proj",
+        "summary_proj_to_labels", "untie_r", "tie_weights_", "return_dict",
+    ), (True,)),
+    **dict.fromkeys(("bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "mask_token_id",
+                     "unk_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"), _IDS),
+    "pad_token_id": (None,), "n_ctx": (512, 1024, 2048), "pruned_heads": ({},),
+    "finetuning_task": (None, "mnli"),
+    "rope_scaling": (None, _LLAMA_3, {"type": "linear", "factor": 2.0}, {"rope_type": "dynamic", "factor": 2.0}),
+    "rope_parameters": ({**_LLAMA_3, "rope_theta": 500000.0}, {"rope_theta": 10000.0, "rope_type": "default"}),
+    "rope_theta": (10000.0, 500000.0, 1000000.0), "rope_local_base_freq": (10000.0, 20000.0, 5000.0),
+    "global_rope_theta": (160000.0, 10000.0, 20000.0), "local_rope_theta": (10000.0, 160000.0, 20000.0),
+    "position_embedding_type": ("absolute",), "head_dim": (None,), "sliding_window": (None, 4096, 2048, 512),
+    "max_window_layers": (1, 21, 24, 28), "partial_rotary_factor": (0.4, 0.5, 1.0),
+    "hidden_act": ("gelu", "relu", "gelu_new", "silu"), "activation_function": ("gelu", "relu", "gelu_new"),
+    "activation": ("gelu", "relu"), "hidden_activation": ("gelu", "gelu_pytorch_tanh", None),
+    "ff_activation": ("gelu", "relu"),
+    "classifier_activation": ("gelu",), "classifier_dropout": (0.0, 0.15, None),
+    "summary_activation": (None, "tanh"), "summary_first_dropout": (0.1, 0.0, 0.2), "summary_type": ("last",
+    "cls_index"),
+    "pooler_type": ("first_token_transform",), "pooler_act": ("tanh",), "mem_len": (None, 512), "reuse_len": (None,
+    128),
+    "attn_type": ("bi",), "start_n_top": (5, 4, 3), "end_n_top": (5, 4, 3), "clamp_len": (-1, 5),
+    "feed_forward_proj": ("relu", "gated-gelu"), "dense_act_fn": ("relu", "gelu_new"),
+    "dropout_rate": (0.1, 0.0, 0.05), "initializer_factor": (1.0, 0.5, 2.0), "n_positions": (512, 1024, 2048),
+    "relative_attention_max_distance": (128, 64, 256),
+    "reference_compile": (None, *_FALSE_OR_TRUE), "drop_path_rate": (0.0, 0.1, 0.2), "encoder_stride": (16, 32, 8),
+    "encoder_layerdrop": (0.0, 0.1, 0.05), "decoder_layerdrop": (0.0, 0.1, 0.05), "layerdrop": (0.0, 0.1, 0.05),
+    "initializer_range": (0.02, 0.01, 0.03), "init_std": (0.02, 0.01, 0.03),
+    "attention_window": (512, [512] * 4),
+    "pooler_fc_size": (768, 384, 1024), "pooler_num_attention_heads": (12, 6, 16),
+    "pooler_num_fc_layers": (3, 2, 4), "pooler_size_per_head": (128, 64, 256),
+    "max_source_positions": (1500, 750, 3000), "max_target_positions": (448, 224, 512),
+    "query_pre_attn_scalar": (256, 128, 168), "final_logit_softcapping": (None, 30.0),
+    "attn_logit_softcapping": (None, 50.0), "use_bidirectional_attention": (False, None),
+    "global_attn_every_n_layers": (3,),
+    "cache_implementation": ("hybrid", None), "sliding_window_pattern": (6, 3), "_sliding_window_pattern": (6, 3),
+    "original_max_position_embeddings": (4096, 2048, 8192), "resid_pdrop": (0.1, 0.0, 0.2), "embd_pdrop": (0.1,
+    0.0, 0.2),
+}  # fmt: skip
+"""Values of fields that published configurations hold beside those of today's classes: those that change nothing
+are allowed."""
+
+PUBLISHED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("bert", {}),
     ("bert", {"vocab_size": 28996}),
     ("bert", {"vocab_size": 119547}),
@@ -60,18 +218,20 @@ SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gpt2", {}),
     ("gpt2", {"n_layer": 6}),
     ("gpt2", {"n_embd": 1024, "n_layer": 24, "n_head": 16}),
-    ("gpt_neo", {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "attention_types": [[["global", "local"], 6]]}),
+    ("gpt_neo", {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "attention_types": [[["global", "local"],
+    6]]}),
     ("opt", {}),
     ("bloom", {"hidden_size": 1024, "n_layer": 24, "n_head": 16, "vocab_size": 250880, "dtype": "float16"}),
     ("llama", {"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
                "num_attention_heads": 32, "num_key_value_heads": 4, "max_position_embeddings": 2048,
                "rms_norm_eps": 1e-5, "dtype": "bfloat16"}),
     ("qwen2", {"vocab_size": 151936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
-               "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True, "dtype": "bfloat16"}),
+               "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True,
+               "dtype": "bfloat16"}),
     ("qwen3", {"vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
                "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960,
                "tie_word_embeddings": True, "dtype": "bfloat16"}),
-    ("t5", {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12}),
+    ("t5", {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "decoder_start_token_id": 0}),
     ("bart", {"d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "encoder_ffn_dim": 3072,
               "decoder_ffn_dim": 3072, "encoder_attention_heads": 12, "decoder_attention_heads": 12}),
     ("bart", {}),
@@ -102,4 +262,4 @@ SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("rembert", {}),
     ("megatron-bert", {}),
 )  # fmt: skip
-"""Model type and fields; `dtype` is what the weights are stored in (default: float32)."""
+"""The sizes of which the page "Look at a checkpoint" has answers; `dtype` is what the weights are stored in."""

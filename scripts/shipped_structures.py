@@ -1,89 +1,286 @@
-"""The structures of `write_shipped.py`: the checkpoints that people use most, examined for any number of classes."""
+"""The structures of `write_shipped.py`: checkpoints that people use, examined for any sizes and numbers of classes."""
 
+import itertools
 import json
-import re
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-import torch
-import transformers
-from safetensors.torch import save
+from examined_documents import TRACES, code_of, document_of, examined, proof_of, variant
+from recording import Record, recorded
+from saved_manifests import model_on_meta, saved_manifest, tensor_forms
+from shipped_families import NUMBERED, Family
+from shipped_rules import Tried, loosened, relations_of
+from shipped_sizes import LEFTOVERS
+from template_fitting import Unfit, fitted
 from transformers import AutoConfig
-from write_shipped import folders_of_model, folders_of_type
 
-from headscope.checkpoints import read_manifest
 from headscope.checkpoints.contents.tokenizer_file import FirstToken
-from headscope.checkpoints.formats.dtypes import SAFETENSORS
-from headscope.examination.base import tracing
 from headscope.examination.base.default_class import read_default_class
 from headscope.examination.base.request import Request
-from headscope.examination.base.tracing import Traced, padding_effects, trace_checkpoint
-from headscope.examination.checkpoint.examining import examine_manifest
 from headscope.examination.checkpoint.shipped_structures import (
+    ABSENT,
     LABEL_FIELDS,
     SILENT_FIELDS,
     ClassCount,
-    filled,
-    member_of,
-    stored_as,
+    by_layer,
 )
 from headscope.examination.checkpoint.structure import Remembered
-from headscope.facts import CheckpointKind, CheckpointManifest, PaddingEffect, TensorHeader, WeightFile, WeightsFormat
-from headscope.facts.plain import store
-from headscope.facts.stored.location import HubOptions, Location
-from headscope.model.classes.labels import placeholders
-from headscope.model.classes.model_request import Choice
-from headscope.model.quiet import quiet
+from headscope.examination.checkpoint.templates import Symbols
+from headscope.facts import CheckpointManifest
+from headscope.facts.stored.location import Location
 from headscope.model.tokenizers import special_tokens_of
-from headscope.upstream.torch import on_meta
 
-MANY = (3, 5, 12)
-"""The class counts that the rule of any number is made from: a straight line through the first two has to hold."""
-_HEADS = ("sequence_classification", "token_classification", "image_classification", "audio_classification")
-_FILE = "model.safetensors"
-_LANGUAGE_MODELS = ("pretraining", "masked_lm", "causal_lm", "seq_to_seq_causal_lm")
-_MOST_LANGUAGE_MODELS = 2
-Answer = tuple[list[Any], Any]
+_PROBLEMS = (None, "single_label_classification", "multi_label_classification", "regression")
+_DTYPES = ("float32", "bfloat16", "float16")
+_COUNTS = (3, 5, 203, 12)
+"""The class counts of the configurations that a template is made from."""
 
 
-class Unfit(Exception):
-    """What depends on the number of classes in a way that no rule tells."""
+class Layout:
+    """How a class saves checkpoints of some configuration, whatever its sizes."""
+
+    def __init__(self, cls: Any, family: Family, *, has_labels: bool) -> None:
+        self.cls, self.family, self.has_labels = cls, family, has_labels
+        self.config = family.config
+
+    def entry(self) -> dict[str, Any]:
+        """The entry of the layout, for its own sizes where no template tells others. Raises Unfit where none does."""
+        TRACES.clear()
+        first = self._manifest(self.config, _COUNTS[0], _DTYPES[0])
+        with recorded() as record:
+            found = examined(first, self._request(_COUNTS[0]), None)
+        names = [name for name in self.family.names if name in record.fields]
+        same: list[Any] = [({}, self.family.whole())] * len(_COUNTS)
+        reason = Unfit()
+        for fields, legal, dtypes in (
+            (names, None, _DTYPES), (names, None, _DTYPES[:2]), (names, None, _DTYPES[:1]), ([], same, _DTYPES[:2]),
+            ([], same, _DTYPES[:1]),
+        ):  # fmt: skip
+            try:
+                found_entry = self._entry(record, found, fields, legal or self._legal(), dtypes)
+                return found_entry if fields else found_entry | {"fixed": {}}
+            except Unfit as err:
+                reason = err
+                print(f"{self.cls.__name__}: {len(fields)} symbols, {dtypes}: {str(err)[:300]}", flush=True)
+        raise reason
+
+    def _entry(
+        self,
+        record: Record,
+        found: Remembered,
+        names: Sequence[str],
+        legal: Sequence[Any],
+        dtypes: Sequence[str],
+    ) -> dict[str, Any]:
+        drawn = [
+            (self._symbols(config, names, count, dtype), self._manifest(config, count, dtype), config)
+            for (_, config), count, dtype in zip(legal, _COUNTS, itertools.cycle(dtypes), strict=False)
+        ]
+        forms = self._forms(drawn)
+        label_forms = self._label_forms(drawn[0][1], document_of(found, is_plain=True))
+        both = [Tried(manifest, self._request(int(env["classes"]))) for env, manifest, _ in drawn[:2]]
+        rules = self._rules(record, names, both, legal)
+        return {
+            "labels": label_forms,
+            **rules,
+            "relations": self.family.needed(relations_of([self._symbols(config, names, 0, "") for _, config in legal])),
+            "dtypes": list(dtypes),
+            "default_classes": self.config.num_labels,
+            "sizes": {name: getattr(self.config, name) for name in names},
+            **code_of(record, found),
+            **proof_of(drawn[0][1], self._request(_COUNTS[0])),
+            "forms": forms,
+        }
+
+    def _legal(self) -> list[Any]:
+        """The drawn configurations with which this class has the same parameters, but for their numbers."""
+        own = {NUMBERED.sub(".#", key) for key in model_on_meta(self.cls, self.config).state_dict()}
+        found = []
+        for values, config in self.family.drawn:
+            try:
+                model = model_on_meta(self.cls, config)
+            except Exception:  # whatever a constructor raises for sizes that don't fit
+                continue
+            keys = {NUMBERED.sub(".#", key) for key in model.state_dict()}
+            if keys == own:
+                found.append((values, config))
+        if len(found) < len(_COUNTS):
+            raise Unfit(self.cls.__name__, "no other sizes can be built")
+        return found
+
+    def _forms(self, drawn: Sequence[Any]) -> list[dict[str, Any]]:
+        """What is known of each form in which a checkpoint of the class was saved: today, and by older libraries."""
+        each = [tensor_forms(self.cls, self.family, config, manifest) for _, manifest, config in drawn]
+        found: list[dict[str, Any]] = []
+        for name in each[0]:
+            made = [
+                (env, replace(manifest, tensors=forms[name]), config)
+                for (env, manifest, config), forms in zip(drawn, each, strict=True)
+            ]
+            documents = [
+                (env, document_of(examined(item, self._request(int(env["classes"])), None), is_plain=True))
+                for env, item, _ in made
+            ]
+            base = fitted(documents)
+            found.append({
+                "tensors": fitted([(env, _rows(item.tensors)) for env, item, _ in made]),
+                "base": base,
+                "answers": [self._answers(made, base, name, found), self._answers_by_token(made, base)],
+            })  # fmt: skip
+        return found
+
+    def _request(self, count: int | None, *, is_stated: bool = False) -> Request:
+        asked = None if self.has_labels or is_stated else count
+        return Request(Location("shipped"), num_labels=asked)
+
+    def _manifest(
+        self, config: Any, count: int | None, dtype: str, problem: str | None = None, *, is_stated: bool = False
+    ) -> CheckpointManifest:
+        return saved_manifest(self.cls, config, dtype, count if self.has_labels or is_stated else None, problem)
+
+    def _symbols(self, config: Any, names: Sequence[str], count: int, dtype: str) -> Symbols:
+        return {**{name: getattr(config, name) for name in names}, "classes": count, "dtype": dtype}
+
+    def _label_forms(self, first: CheckpointManifest, expected: Any) -> list[list[bool]]:
+        """Which of the two maps of labels may be there."""
+        if not self.has_labels:
+            return [[False, False], [True, True]]
+        plain = replace(
+            first, parsed_config={name: value for name, value in first.config.items() if name != "label2id"}
+        )
+        found = document_of(examined(plain, self._request(None), None), is_plain=True)
+        return [[True, True], *([[True, False]] if found == expected else [])]
+
+    def _rules(
+        self, record: Record, names: Sequence[str], both: Sequence[Tried], legal: Sequence[Any]
+    ) -> dict[str, Any]:
+        """The rules of the fields that are read, and what a field means that is left out."""
+        first = both[0].manifest
+        plain = json.loads(json.dumps(type(self.config)().to_dict(), default=str))
+        written = [json.loads(json.dumps(config.to_dict(), default=str)) for _, config in legal]
+        aliases = getattr(self.config, "attribute_map", {})
+        wanted = record.fields | record.words() | set(aliases) | {"model_type", "architectures"}
+        wanted -= {*LABEL_FIELDS, *SILENT_FIELDS}
+        rules: dict[str, Any] = {}
+        defaults = {}
+        symbols = [self._symbols(config, names, 0, "") for _, config in legal]
+        for name in sorted(wanted):
+            if name in names:
+                rules[name] = ["f" if type(getattr(self.config, name)) is float else "n"]
+                with suppress(Unfit):
+                    defaults[name] = fitted(
+                        [(env, self._left_out(name, values)) for env, (values, _) in zip(symbols, legal, strict=True)]
+                    )
+            elif name == "problem_type":
+                rules[name] = ["=", *_PROBLEMS, ABSENT]
+                defaults[name] = None
+            elif aliases.get(name) in names:  # another name of a size
+                rules[name] = ["=", ABSENT, {"+": [[1, aliases[name]]]}]
+            elif name in first.config or name in plain:
+                made = [config.get(name) for config in written]
+                if all(item == made[0] for item in made):
+                    rules[name] = ["=", first.config.get(name, made[0])]
+                    if name in plain and name not in {"model_type", "architectures"}:
+                        defaults[name] = self._derived(name)
+                else:  # derived from others
+                    defaults[name] = fitted(list(zip(symbols, made, strict=True)))
+                    rules[name] = ["=", defaults[name]]
+            elif name in LEFTOVERS:
+                rules[name] = ["=", ABSENT]
+        rules = loosened(rules, both, self.family)
+        return {"config": rules, "absent": sorted(wanted - rules.keys()), "defaults": defaults}
+
+    def _derived(self, name: str) -> Any:
+        """What a field is that is left out of the family's configuration, as JSON."""
+        fields = {key: value for key, value in self.family.fields.items() if key != name}
+        config = AutoConfig.for_model(self.family.model_type, **fields).to_dict()
+        return json.loads(json.dumps(config.get(name), default=str))
+
+    def _left_out(self, name: str, values: dict[str, Any]) -> Any:
+        """What a field is where it is left out of a configuration. Raises Unfit where it has to be there."""
+        own = {key: getattr(self.config, key) for key in self.family.names} | values
+        try:
+            config = AutoConfig.for_model(self.family.model_type, **{
+                key: value for key, value in {**self.family.fields, **own}.items() if key != name
+            })  # fmt: skip
+        except Exception as err:  # whatever a configuration raises that needs the field
+            raise Unfit(name, err) from err
+        value = getattr(config, name, None)
+        if type(value) not in (int, float):
+            raise Unfit(name, value)
+        return value
+
+    def _answers(self, made: Sequence[Any], base: Any, form: str, others: Sequence[Any]) -> list[dict[str, Any]]:
+        """The changes for other kinds of counts, and for each problem type; those of another form where they hold."""
+        env, _, config = made[0]
+        own = "stated" if self.has_labels else "asked"
+        found = [{"for": [own, "many", None], "changes": []}]
+        wanted: list[tuple[str, int | None, str | None]] = [
+            (own, count, problem)
+            for count in (1, 2, _COUNTS[0])
+            for problem in (_PROBLEMS if self.has_labels else (None,))
+        ]
+        wanted += [("stated", None, problem) for problem in _PROBLEMS]
+        if not self.has_labels:
+            wanted += [("stated", count, None) for count in (1, 2, _COUNTS[0])]
+        for kind_of, count, problem in wanted:
+            kind = ClassCount(kind_of, count).kind
+            if (kind_of, kind, problem) == (own, "many", None):
+                continue
+            known = [
+                item for other in others for item in other["answers"][0] if item["for"] == [kind_of, kind, problem]
+            ]
+            if known and len(found) > 2:  # what changes doesn't hang on the form, as the first two have shown
+                found.append(known[0])
+                continue
+            is_stated = kind_of == "stated" and count is not None
+            item = self._manifest(config, count, env["dtype"], problem, is_stated=is_stated)
+            item = replace(item, tensors=tensor_forms(self.cls, self.family, config, item).get(form, ()))
+            classes = config.num_labels if count is None else count
+            own_answer = self._answer([kind_of, kind, problem], item, count, {**env, "classes": classes}, base)
+            others = others if not known or own_answer == known[:1] else ()
+            found += own_answer
+        return found
+
+    def _answer(
+        self, key: list[Any], manifest: CheckpointManifest, count: int | None, env: Symbols, base: Any
+    ) -> list[dict[str, Any]]:
+        try:
+            document = document_of(
+                examined(manifest, self._request(count, is_stated=key[0] == "stated"), None), is_plain=True
+            )
+            return [{"for": key, "changes": variant(base, env, document)}]
+        except Exception:  # a class that doesn't take this count or problem type, or an answer that holds sizes
+            return []
+
+    def _answers_by_token(self, made: Sequence[Any], base: Any) -> list[dict[str, Any]]:
+        """The changes where the first token is the family's own."""
+        env, manifest, _ = made[0]
+        own = FirstToken(special_tokens_of(str(manifest.config["model_type"])).first)
+        document = document_of(examined(manifest, self._request(int(env["classes"])), own), is_plain=True)
+        return [{"for": None, "changes": []}, {"for": [own.token], "changes": variant(base, env, document)}]
+
+
+def _rows(tensors: Sequence[Any]) -> list[Any]:
+    """Key, dtype and shape of tensors, as templates know them."""
+    return [[item.key, item.dtype, list(item.shape)] for item in by_layer(tensors)]
 
 
 def structures_of(size: tuple[str, dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """The parts and entries of one configuration: its base model, its language models, and its classifiers."""
-    model_type, fields = size[0], dict(size[1])
-    dtype = getattr(torch, fields.pop("dtype", "float32"))
-    make = partial(AutoConfig.for_model, model_type, **fields)
-    found: list[tuple[str, dict[str, Any]]] = []
-    _TRACES.clear()
-    _EFFECTS.clear()
-    language_models = _classes(make(), _LANGUAGE_MODELS)[:_MOST_LANGUAGE_MODELS]
-    for cls in dict.fromkeys((*_classes(make(), ("model",)), *language_models)):
-        found += _entries([partial(_manifest, cls, make, dtype)], asked=True)
-    for cls in _classes(make(), _HEADS):
-        found += _entries([partial(_manifest, cls, make, dtype)])
-        for problem in (None, "single_label_classification"):
-            if problem is None or "TokenClassification" not in cls.__name__:
-                saved = partial(_manifest, cls, make, dtype, problem=problem)
-                counts = [count for count in (1, 2, *MANY) if problem is None or count > 1]
-                found += _entries([partial(saved, count=count) for count in counts])
+    """The family and the entries of one configuration: its base model, its language models, and its classifiers."""
+    family = Family(size[0], dict(size[1]))
+    family.find_legal()
+    layouts = [Layout(cls, family, has_labels=False) for cls in dict.fromkeys((*family.bases, *family.language_models))]
+    layouts += [Layout(cls, family, has_labels=True) for cls in family.heads]
+    found = []
+    for layout in layouts:
+        try:
+            found.append((family.model_type, layout.entry()))
+        except Unfit as err:
+            print(f"{layout.cls.__name__}: no template: {str(err)[:300]}", flush=True)
     return found
-
-
-def structures_of_snapshot(reference: str) -> list[tuple[str, dict[str, Any]]]:
-    """The part and the entry of a bundled snapshot."""
-    manifest = replace(read_manifest(Location(reference, hub=HubOptions(offline=True))), notices=())
-    config = AutoConfig.for_model(str(manifest.config["model_type"]))
-    with quiet(), on_meta():
-        folders = folders_of_model(_classes(config, ("model",))[0](config)) | folders_of_type(config.model_type)
-    _TRACES.clear()
-    return list(_entries([lambda: (manifest, folders)], asked="id2label" not in manifest.config))
 
 
 def classes_of_family(names: Sequence[str]) -> dict[str, Any]:
@@ -91,281 +288,29 @@ def classes_of_family(names: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
         try:
-            request = Request(Location(name), prove=True)
+            request = Request(Location(name))
             manifest = read_default_class(request)
-            answers = list(_answers("stated", {_stated_count(manifest): _examined(manifest, request, None)}, None))
-            model_type = str(manifest.config["model_type"])
-            with quiet(), on_meta():
-                model = getattr(transformers, name)(AutoConfig.for_model(model_type))
+            with recorded() as record:
+                told = examined(manifest, request, None)
         except Exception:  # whatever a class raises that can't be made by default
             continue
-        own = {field: value for field, value in manifest.config.items() if field not in (*LABEL_FIELDS, *SILENT_FIELDS)}
+        config = manifest.config
+        kind = ClassCount("stated", len(config["id2label"]) if "id2label" in config else None).kind
+        own = {field: value for field, value in config.items() if field not in (*LABEL_FIELDS, *SILENT_FIELDS)}
         found[name] = {
-            "labels": [field in manifest.config for field in LABEL_FIELDS],
             "config": own,
-            "rest": {field: value for field, value in manifest.config.items() if field not in own},
-            "by_default": [],
+            "rest": {field: value for field, value in config.items() if field not in own},
             "notices": manifest.notices,
-            "stored": stored_as(manifest),
-            "tensors": [],
-            "folders": sorted(folders_of_model(model) | folders_of_type(model_type)),
-            "base": answers[0][1],
-            "answers": [{"for": key, "changes": []} for key, _ in answers],
+            **code_of(record, told),
+            "default_classes": told.report.model.num_labels,
+            "forms": [
+                {
+                    "base": document_of(told),
+                    "answers": [
+                        [{"for": ["stated", kind, config.get("problem_type")], "changes": []}],
+                        [{"for": None, "changes": []}],
+                    ],
+                }
+            ],
         }
     return found
-
-
-def _stated_count(manifest: CheckpointManifest) -> int | None:
-    return len(manifest.config["id2label"]) if "id2label" in manifest.config else None
-
-
-def _classes(config: Any, mappings: Sequence[str]) -> list[Any]:
-    """The class of each of Transformers' mappings for a configuration, each once."""
-    found: dict[Any, None] = {}
-    for name in mappings:
-        mapping = getattr(transformers, "MODEL_MAPPING" if name == "model" else f"MODEL_FOR_{name.upper()}_MAPPING")
-        item = mapping.get(type(config), None)
-        for cls in item if isinstance(item, tuple) else (item,):
-            if cls is not None:
-                found[cls] = None
-    return list(found)
-
-
-def _manifest(
-    cls: Any, make: Callable[[], Any], dtype: torch.dtype, count: int | None = None, problem: str | None = None
-) -> tuple[CheckpointManifest, set[str]]:
-    """What `save_pretrained` writes of a class, without numbers, and the folders of its sources."""
-    import transformers.modeling_utils as saving
-
-    config = make()
-    if count is not None:
-        # the default names of the default count would not be written
-        names = placeholders(count) if count != config.num_labels else map("class {}".format, range(count))
-        config.id2label = dict(enumerate(names))
-        config.label2id = {name: number for number, name in config.id2label.items()}
-    if problem is not None:
-        config.problem_type = problem
-    written: dict[str, torch.Tensor] = {}
-
-    def keep(tensors: dict[str, torch.Tensor], filename: str, metadata: Any = None) -> None:
-        if written or Path(filename).name != _FILE:
-            raise ValueError("more than one file")
-        written.update(tensors)
-
-    with quiet(), on_meta():
-        model = cls(config).to(dtype)
-    with quiet(), tempfile.TemporaryDirectory() as folder, patch.object(saving, "safe_save_file", keep):
-        model.save_pretrained(folder)
-        parsed = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-    header = _header_in_order(written)
-    return CheckpointManifest(
-        reference="shipped",
-        kind=CheckpointKind.LOCAL,
-        format=WeightsFormat.SAFETENSORS,
-        parsed_config=parsed,
-        tensors=tuple(TensorHeader(key, kind, shape, _FILE) for key, kind, shape in header),
-        files=(WeightFile(_FILE, 1),),
-    ), folders_of_model(model) | folders_of_type(config.model_type)
-
-
-def _header_in_order(tensors: dict[str, torch.Tensor]) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Key, dtype and shape of tensors in the order in which safetensors writes them, asked with empty ones."""
-    blob = save({key: torch.empty(0, dtype=value.dtype) for key, value in tensors.items()})
-    names = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")])
-    return [
-        (key, SAFETENSORS[names[key]["dtype"]][0], tuple(tensors[key].shape)) for key in names if key != "__metadata__"
-    ]
-
-
-def _entries(makers: Sequence[Any], *, asked: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The entry of one saved checkpoint, or of its saves with several class counts; none where nothing can be said."""
-    made = [make() for make in makers]
-    manifests = [manifest for manifest, _ in made]
-    first, folders = made[0]
-    counts = list(map(_stated_count, manifests))
-    own = FirstToken(special_tokens_of(str(first.config["model_type"])).first)
-    answers: list[Answer] = []
-    for token in (None, own):
-        few = (1, 2, *(MANY if token is None else MANY[:2]))
-        stated = [_examined(item, Request(Location("shipped"), prove=True), token) for item in manifests]
-        answers += _answers("stated", dict(zip(counts, stated, strict=True)), token)
-        if asked and counts == [None]:
-            asked_for = {
-                count: _examined(first, Request(Location("shipped"), prove=True, num_labels=count), token)
-                for count in few
-            }
-            answers += _answers("asked", asked_for, token)
-    try:
-        tensors = _fitted(
-            {
-                count or 0: [[tensor.key, tensor.dtype, list(tensor.shape)] for tensor in item.tensors]
-                for count, item in zip(counts, manifests, strict=True)
-            }
-        )
-    except Unfit:
-        return
-    usual = [key[:2] for key, _ in answers if key[2] is None]
-    answers = [item for item in answers if item[0][:2] in usual]  # two counts alone prove no rule
-    if not answers:
-        return
-    base = answers[0][1]
-    yield (
-        member_of(str(first.config["model_type"]), len(first.tensors)),
-        {
-            "labels": [name in first.config for name in LABEL_FIELDS],
-            **_config_entry(first),
-            "stored": stored_as(first),
-            "folders": sorted(folders),
-            "tensors": tensors,
-            "base": base,
-            "answers": [{"for": key, "changes": list(_changes(base, answer))} for key, answer in answers],
-        },
-    )
-
-
-def _examined(manifest: CheckpointManifest, request: Request, first: FirstToken | None) -> Remembered:
-    found = examine_manifest("inspect", request, manifest, partial(_traced, first), None)
-    return Remembered(found.report, found.built, verified=True)
-
-
-_TRACES: dict[str, Traced] = {}
-_EFFECTS: dict[str, tuple[PaddingEffect, ...]] = {}
-
-
-def _traced(first: FirstToken | None, skeleton: Any, choice: Choice) -> Traced:
-    """The trace of a class, once for a configuration: it is the same for the base model and the language model."""
-    fields = {name: value for name, value in choice.config.to_dict().items() if name != "architectures"}
-    key = json.dumps([choice.cls.__name__, fields, first and [first.token]], sort_keys=True, default=str)
-    if key not in _TRACES:
-        measured = partial(_padding_effects, json.dumps([choice.cls.__name__, fields], sort_keys=True, default=str))
-        with patch.object(tracing, "padding_effects", measured):
-            _TRACES[key] = trace_checkpoint(skeleton, choice, first, prove=True)
-    return _TRACES[key]
-
-
-def _padding_effects(key: str, choice: Choice) -> tuple[PaddingEffect, ...]:
-    """The effect of padding, measured once for a configuration: what the first token is called doesn't matter."""
-    if key not in _EFFECTS:
-        _EFFECTS[key] = padding_effects(choice)
-    return _EFFECTS[key]
-
-
-def _answers(form: str, found: dict[int | None, Remembered], first: FirstToken | None) -> Iterator[Answer]:
-    """The answers by kind of count, as templates."""
-    groups: dict[str, dict[int, Any]] = {}
-    for count, item in found.items():
-        groups.setdefault(ClassCount(form, count).kind, {})[count or 0] = _document(item, is_default=count is None)
-    for kind, documents in groups.items():
-        if kind == "many" and len(documents) < len(MANY[:2] if first else MANY):
-            continue
-        for is_verified in (True, False):
-            wanted = documents if is_verified else {count: _unverified(item) for count, item in documents.items()}
-            try:
-                yield [form, kind, None if first is None else [first.token]], _fitted(wanted)
-                break
-            except Unfit:
-                continue
-
-
-_REPORT, _VERIFIED, _HEAD, _MODEL, _LABELS, _PROOF, _PADDING = 0, 2, 6, 4, 3, 7, "padding"
-
-
-def _document(found: Remembered, *, is_default: bool) -> list[Any]:
-    """What is stored of an examination, without what is each checkpoint's own: no labels but those of the class."""
-    document: list[Any] = store(found)
-    document[_REPORT][:4] = [None] * 4
-    if found.report.model.labels_are_placeholders or not is_default:
-        document[_REPORT][_MODEL][_LABELS] = []
-    return document
-
-
-def _unverified(document: list[Any]) -> list[Any]:
-    """The document without its proof, which holds what was measured with random numbers."""
-    document = json.loads(json.dumps(document))
-    document[_VERIFIED] = False
-    if document[_REPORT][_HEAD] is not None:
-        document[_REPORT][_HEAD][_PROOF] = None
-    return document
-
-
-def _config_entry(manifest: CheckpointManifest) -> dict[str, Any]:
-    """The configuration, and which of its fields may be left out: what is built from the rest must be the same."""
-    config = manifest.config
-    cls = type(AutoConfig.for_model(config["model_type"]))
-    own = {name: value for name, value in config.items() if name not in (*LABEL_FIELDS, *SILENT_FIELDS)}
-    labels = {name: config[name] for name in LABEL_FIELDS if name in config}
-    built = cls.from_dict({**own, **labels})
-    every = {
-        name: value
-        for name, value in json.loads(json.dumps(built.to_dict(), default=str)).items()
-        if name not in (*LABEL_FIELDS, *SILENT_FIELDS)
-    }
-    whole = {**every, **own}
-    wanted = _built(cls, {**whole, **labels})
-    free = [
-        name
-        for name in whole
-        if name not in ("model_type", "architectures", "dtype")
-        and _built(cls, {**{key: value for key, value in whole.items() if key != name}, **labels}) == wanted
-    ]
-    if _built(cls, {**{key: value for key, value in whole.items() if key not in free}, **labels}) != wanted:
-        free = []
-    request = Request(Location("shipped"))
-    without = {name: value for name, value in config.items() if name != "dtype"}
-    reports = [
-        examine_manifest("inspect", request, replace(manifest, parsed_config=item), trace_checkpoint, None).report
-        for item in (config, without)
-    ]
-    return {"config": whole, "by_default": [*free, *(["dtype"] if reports[0] == reports[1] else [])]}
-
-
-def _built(cls: Any, fields: dict[str, Any]) -> str:
-    """What a configuration class makes of fields; "" where it refuses them."""
-    try:
-        return json.dumps(cls.from_dict(fields).to_dict(), sort_keys=True, default=str)
-    except Exception:  # a class checks what fits what in its own way
-        return ""
-
-
-def _fitted(documents: dict[int, Any]) -> Any:
-    """One template for documents by class count. Raises Unfit where there is none."""
-    template = _common(list(documents), list(documents.values()))
-    if any(filled(template, count) != document for count, document in documents.items()):
-        raise Unfit
-    return template
-
-
-def _common(counts: list[int], values: list[Any]) -> Any:
-    first = values[0]
-    if all(value == first and type(value) is type(first) for value in values):
-        return first
-    if all(type(value) is int for value in values):
-        return _line(counts, values)
-    if all(isinstance(value, str) for value in values):
-        parts = [re.split(r"(\d+)", value) for value in values]
-        if len({tuple(item[::2]) for item in parts}) > 1:
-            raise Unfit
-        rows = [[int(text) if at % 2 else text for at, text in enumerate(item)] for item in parts]
-        return {"": [_common(counts, [row[at] for row in rows]) for at in range(len(rows[0]))]}
-    if all(isinstance(value, list) for value in values) and len({len(value) for value in values}) == 1:
-        return [_common(counts, [value[at] for value in values]) for at in range(len(first))]
-    raise Unfit
-
-
-def _line(counts: list[int], values: list[int]) -> dict[str, list[int]]:
-    each, rest = divmod(values[1] - values[0], counts[1] - counts[0])
-    more = values[0] - each * counts[0]
-    if rest or any(each * count + more != value for count, value in zip(counts, values, strict=True)):
-        raise Unfit
-    return {"+": [each, more]}
-
-
-def _changes(base: Any, other: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[list[int], Any]]:
-    """The places where a nested list differs from another, with what is there."""
-    if base == other and type(base) is type(other):
-        return
-    if isinstance(base, list) and isinstance(other, list) and len(base) == len(other):
-        for at, (one, two) in enumerate(zip(base, other, strict=True)):
-            yield from _changes(one, two, (*path, at))
-        return
-    yield [*path], other

@@ -27,6 +27,8 @@ from typing import Any
 from zipfile import ZipFile
 
 from look_templates import MORE_SAMPLES, MOST, SAMPLES, Unfit, proven_template, with_an
+from shipped_sizes import PUBLISHED
+from transformers import AutoConfig
 
 from headscope.checkpoints import bundled_snapshots, read_manifest
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
@@ -34,13 +36,16 @@ from headscope.examination.base.request import Request
 from headscope.examination.base.shipped import PLACE, SOURCES
 from headscope.examination.checkpoint.findings import findings_of, likely_profile
 from headscope.examination.checkpoint.shipped_structures import (
+    ABSENT,
     LABEL_FIELDS,
-    SILENT_FIELDS,
     ClassCount,
     examination_in,
-    filled,
+    hold,
+    member_of,
+    symbols_of_config,
 )
 from headscope.examination.checkpoint.structure import Remembered, Structure, renewed
+from headscope.examination.checkpoint.templates import filled
 from headscope.facts import CheckpointKind, CheckpointManifest, Report, TensorHeader, WeightFile, WeightsFormat
 from headscope.facts.results.environment import package_version, tool_version
 from headscope.facts.stored.location import HubOptions, Location
@@ -61,7 +66,6 @@ from headscope.render.parts.verdict import tell_verdict
 from headscope.render.screens.inspect import inspect_document, inspect_markdown
 from headscope.render.text.plain_words import plain_words
 from headscope.render.text.tokens import legend_of, token_rows
-from headscope.upstream.sources import EVERYWHERE, folder_of_package
 
 ROOT = Path(__file__).resolve().parent.parent
 IS_SAMPLE = bool(os.environ.get("HEADSCOPE_LOOK_SAMPLE"))
@@ -72,15 +76,8 @@ _NAME = "zq{}qz"
 _FILE = "model.safetensors"
 _OWN = ("reference", "kind", "revision", "commit", "bytes_read", "bytes_total", "requests")
 """What the page itself knows of a checkpoint."""
-_OLD_FIELDS = (
-    "bad_words_ids", "classifier_bias", "directionality", "finetuning_task", "force_bos_token_to_be_generated",
-    "length_penalty", "min_length", "no_repeat_ngram_size", "normalize_before", "num_return_sequences", "output_past",
-    "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
-    "position_embedding_type", "predict_special_tokens", "pruned_heads", "reference_compile", "remove_invalid_values",
-    "repetition_penalty", "sinusoidal_pos_embds", "static_position_embeddings", "task_specific_params",
-    "unsloth_version", "use_bfloat16",
-)  # fmt: skip
-"""Fields that published configurations hold beside those of today's classes: others make a structure unknown."""
+PROBLEMS = (None, "single_label_classification")
+"""The problem types of which the page has answers."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -125,17 +122,15 @@ def _write(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     with ZipFile(PLACE) as whole:
         sources = json.loads(whole.read(SOURCES))
-        members = dict(_members(whole))
-    quiet = _quiet_fields(sources)
+        members = _members(whole)
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        jobs = [pool.submit(_write_member, folder, name, entries, sources, quiet) for name, entries in members.items()]
+        jobs = [pool.submit(_write_member, folder, name, entries, sources) for name, entries in members.items()]
         counts = [job.result() for job in jobs]
     light, dark = color_variables()
     words = {
         "headscope": tool_version(),
-        "torch": sources["torch"],
         "transformers": sources["transformers"],
-        "silent": SILENT_FIELDS,
+        "reserved": sources["reserved"],
         "most": MOST,
         "an": _ranges(sorted(with_an())),
         "dtypes": SAFETENSORS,
@@ -154,48 +149,86 @@ def sample_key(entry: Mapping[str, Any]) -> str:
 
     It has all of those whose family and number of tensors a checkpoint has to which the page links.
     """
-    config = entry["config"]
-    is_linked = (config.get("model_type"), len(entry["tensors"])) in _linked_members()
-    answers = [item["for"][:2] for item in entry["answers"]]
-    return json.dumps([config["architectures"], answers, [config, entry["tensors"]] if is_linked else []])
+    is_linked = _place_of(entry) in _linked_places()
+    answers = [item["for"][:2] for item in entry["forms"][0]["answers"][0]]
+    return json.dumps([entry["config"]["architectures"], answers, entry["fixed"] if is_linked else {}])
+
+
+def _place_of(entry: Mapping[str, Any]) -> tuple[str, int]:
+    """The family of a structure, and how many tensors it has."""
+    return entry["config"]["model_type"][1], len(_tensors_of(entry, 3))
 
 
 @cache
-def _linked_members() -> frozenset[tuple[Any, int]]:
+def _linked_places() -> frozenset[tuple[Any, int]]:
     bundled = (read_manifest(Location(name, hub=HubOptions(offline=True))) for name in bundled_snapshots())
     return frozenset((manifest.config["model_type"], len(manifest.tensors)) for manifest in bundled)
 
 
-def _members(whole: ZipFile) -> Iterator[tuple[str, list[Any]]]:
-    """The structures in one file of safetensors, by their family and number of tensors."""
+def of_published_sizes(whole: ZipFile) -> Iterator[dict[str, Any]]:
+    """The shipped structures at the sizes that are published: every rule then names values."""
+    for family, fields in PUBLISHED:
+        member = member_of(family)
+        config = json.loads(json.dumps(AutoConfig.for_model(family, **fields).to_dict(), default=str))
+        for entry in json.loads(whole.read(member)) if member in whole.namelist() else ():
+            own = {name: value for name, value in config.items() if name in entry["config"]}
+            own["architectures"] = entry["config"]["architectures"][1]
+            symbols = symbols_of_config(entry, own)
+            if symbols is not None and hold(entry["relations"], symbols | {"classes": 3}):
+                yield from _of_sizes(entry, symbols, fields.get("dtype", "float32"))
+
+
+def _of_sizes(entry: Mapping[str, Any], symbols: Mapping[str, Any], dtype: str) -> Iterator[dict[str, Any]]:
+    """A structure at some sizes in the form in which it is saved today, and in older ones that the page links to."""
+    rules = {
+        name: ["=", *([symbols[name]] if name in symbols else ()), *(filled(item, symbols) for item in allowed)]
+        for name, (_, *allowed) in entry["config"].items()
+    }
+    one = {
+        **entry, "config": rules, "defaults": filled(entry["defaults"], symbols), "fixed": symbols, "relations": [],
+        "dtypes": [dtype],
+    }  # fmt: skip
+    for number, form in enumerate(entry["forms"]):
+        found = {**one, "forms": [form]}
+        if number == 0 or _place_of(found) in _linked_places():
+            yield found
+
+
+def _members(whole: ZipFile) -> dict[str, list[Any]]:
+    """The structures by their family and number of tensors; for a sample, the first of each kind."""
     firsts: dict[str, Any] = {}
-    for name in sorted(whole.namelist()):
-        if not name.startswith("structures/"):
-            continue
-        entries = json.loads(whole.read(name))
-        kept = [entry for entry in entries if entry["stored"] == [WeightsFormat.SAFETENSORS.value, [_FILE], []]]
-        if IS_SAMPLE:
-            kept = [entry for entry in kept if firsts.setdefault(sample_key(entry), entry) is entry]
-        if kept:
-            yield Path(name).stem, kept
+    found: dict[str, list[Any]] = {}
+    for entry in of_published_sizes(whole):
+        if not IS_SAMPLE or firsts.setdefault(sample_key(entry), entry) is entry:
+            family, count = _place_of(entry)
+            found.setdefault(f"{family}-{count}", []).append(entry)
+    return found
 
 
-def _write_member(
-    folder: Path, name: str, entries: Sequence[Any], sources: Any, quiet: Mapping[str, list[str]]
-) -> tuple[int, int]:
+def _tensors_of(entry: Mapping[str, Any], classes: int) -> list[Any]:
+    """Key, dtype and shape of the tensors of a structure, in the order of their keys."""
+    return sorted(
+        filled(entry["forms"][0]["tensors"], {**entry["fixed"], "classes": classes, "dtype": entry["dtypes"][0]})
+    )
+
+
+def _write_member(folder: Path, name: str, entries: Sequence[Any], sources: Any) -> tuple[int, int]:
     """Writes the files of the structures of a member; how many answers are there, and how many have no template."""
     listed, answers, without = [], 0, 0
     for number, entry in enumerate(entries):
         found: dict[str, Any] = {}
         said = _Said(entry, sources)
-        for form, kind in (item["for"][:2] for item in entry["answers"] if item["for"][2] is None):
+        for form, kind, problem in (
+            item["for"] for item in entry["forms"][0]["answers"][0] if item["for"][2] in PROBLEMS
+        ):
+            said.problem = problem
             for naming in _namings(form, kind):
                 try:
-                    found[f"{form} {kind} {naming}"] = _template(said, form, kind, naming)
+                    found[f"{form} {kind} {naming} {problem or ''}".strip()] = _template(said, form, kind, naming)
                 except Unfit:
                     without += 1
         answers += len(found)
-        listed.append({"id": f"{name}-{number}", **_indexed(entry, list(found), quiet)})
+        listed.append({"id": f"{name}-{number}", **_indexed(entry, list(found))})
         _write_json(folder / "structures" / f"{listed[-1]['id']}.json.gz", _as_changes(found))
     _write_json(folder / "index" / f"{name}.json.gz", listed)
     return answers, without
@@ -220,46 +253,28 @@ def _ranges(numbers: Sequence[int]) -> list[list[int]]:
 # ---- the index
 
 
-def _indexed(entry: Mapping[str, Any], answers: list[str], quiet: Mapping[str, list[str]]) -> dict[str, Any]:
+def _indexed(entry: Mapping[str, Any], answers: list[str]) -> dict[str, Any]:
     """What a checkpoint is compared with, by the rules of `shipped_structures`."""
-    varying = [[at, shape] for at, (_, _, shape) in enumerate(entry["tensors"]) if not all(map(_is_int, shape))]
-    places = {at for at, _ in varying}
-    fixed = [[key, dtype, None if at in places else shape] for at, (key, dtype, shape) in enumerate(entry["tensors"])]
-    folders = [quiet[folder] for folder in entry["folders"] if folder in quiet]
+    few, more = _tensors_of(entry, 3), _tensors_of(entry, 4)
+    varying = [at for at, (one, other) in enumerate(zip(few, more, strict=True)) if one != other]
+    lines = [[[b - a, 4 * a - 3 * b] for a, b in zip(few[at][2], more[at][2], strict=True)] for at in varying]
+    fixed = [[key, dtype, None if at in varying else shape] for at, (key, dtype, shape) in enumerate(few)]
     return {
-        "labels": entry["labels"][0],
-        "config": entry["config"],
-        "free": entry["by_default"],
-        "quiet": sorted(set.intersection(*map(set, folders))) if folders else [],
+        "labels": entry["labels"],
+        "config": {name: allowed for name, (_, *allowed) in entry["config"].items()},
+        "absent": entry["absent"],
+        "defaults": entry["defaults"],
+        "dtype": entry["dtypes"][0],
         "tensors": digest_of(fixed),
-        "varying": [[at, [axis if _is_int(axis) else axis["+"] for axis in shape]] for at, shape in varying],
+        "varying": [[at, line] for at, line in zip(varying, lines, strict=True)],
         "answers": answers,
     }
-
-
-def _is_int(axis: Any) -> bool:
-    return type(axis) is int
 
 
 def digest_of(tensors: Sequence[Any]) -> str:
     """The digest of tensors as key, dtype and shape; None for a shape that depends on the number of classes."""
     text = json.dumps(tensors, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:20]
-
-
-def _quiet_fields(sources: Mapping[str, Any]) -> dict[str, list[str]]:
-    """For each folder, the fields that neither it nor a source for all models mentions; none of another version."""
-    root = folder_of_package("transformers")
-    if root is None or package_version("transformers") != sources["transformers"]:
-        return {}
-    paths = [path for name in EVERYWHERE for path in root.joinpath(name).glob("*.py")]
-    common = b"\0".join(path.read_bytes() for path in (*paths, *(ROOT / "headscope").rglob("*.py")))
-    fields = [name for name in _OLD_FIELDS if name.encode() not in common]
-    found = {}
-    for folder in sources["folders"]:
-        text = b"\0".join(path.read_bytes() for path in root.joinpath(folder).glob("*.py"))
-        found[folder] = [name for name in fields if name.encode() not in text]
-    return found
 
 
 # ---- the answers on a structure
@@ -339,35 +354,40 @@ class _Said:
     def __init__(self, entry: Mapping[str, Any], sources: Mapping[str, Any]) -> None:
         self._entry = entry
         self._sources = sources
-        self._known: dict[tuple[str, int | None], Remembered | None] = {}
+        self._known: dict[tuple[str, int | None, str | None], Remembered | None] = {}
+        self.problem: str | None = None
 
     def report(self, form: str, number: int | None, labels: tuple[str, ...]) -> Report:
         """The report as `inspect` makes it of a checkpoint on the Hub. Raises Unfit where it would trace."""
         manifest = self._manifest(number or 0 if form == "stated" else 0, labels)
-        if (form, number) not in self._known:
-            self._known[form, number] = examination_in(self._entry, manifest, ClassCount(form, number, labels))
-        known = self._known[form, number]
+        key = form, number, self.problem
+        if key not in self._known:
+            self._known[key] = examination_in(self._entry, manifest, ClassCount(form, number, labels))
+        known = self._known[key]
         if known is None:
             raise Unfit
         report = renewed(known, Structure("", labels or None), manifest, "inspect", verified=False)
-        versions = {name: self._sources[name] for name in ("torch", "transformers")}
-        report = replace(report, environment=replace(report.environment, **versions))
+        version = self._sources["transformers"]
+        report = replace(report, environment=replace(report.environment, transformers=version))
         request = Request(Location(REFERENCE), num_labels=number if form == "asked" else None)
         profile = likely_profile(report)
         found = findings_of(report, profile, manifest.config, known.built, request)
         return replace(report, findings=found, profile=profile)
 
     def _manifest(self, stated: int, labels: tuple[str, ...]) -> CheckpointManifest:
-        shaped = ((key, dtype, tuple(filled(shape, stated))) for key, dtype, shape in self._entry["tensors"])
+        classes = stated or self._entry["default_classes"]
+        config = {name: rule[1] for name, rule in self._entry["config"].items() if rule[1] != ABSENT}
         names = labels[:stated]
         maps = ({str(at): name for at, name in enumerate(names)}, {name: at for at, name in enumerate(names)})
-        named = dict(zip(LABEL_FIELDS, maps, strict=True)) if self._entry["labels"][0] else {}
+        named = dict(zip(LABEL_FIELDS, maps, strict=True)) if names else {}
         return CheckpointManifest(
             reference=REFERENCE,
             kind=CheckpointKind.HUB,
             format=WeightsFormat.SAFETENSORS,
-            parsed_config=self._entry["config"] | named,
-            tensors=tuple(TensorHeader(key, dtype, shape, _FILE) for key, dtype, shape in shaped),
+            parsed_config=config | named | ({"problem_type": self.problem} if self.problem else {}),
+            tensors=tuple(
+                TensorHeader(key, dtype, tuple(shape), _FILE) for key, dtype, shape in _tensors_of(self._entry, classes)
+            ),
             files=(WeightFile(_FILE, 1),),
         )
 

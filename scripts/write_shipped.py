@@ -1,36 +1,28 @@
 """Writes headscope/bundled/facts.zip, what headscope knows of the installed Transformers without importing it.
 
-`write_shipped.py` takes minutes; `--check` makes everything again and prints what differs. The atlas is docs/atlas.json
-without the effect of padding; it is made by `write_atlas.py`.
+`write_shipped.py` takes an hour, with names of families only their share; `--check` makes everything again and prints
+what differs. The atlas is docs/atlas.json without the effect of padding; it is made by `write_atlas.py`.
 """
 
-import ast
+import inspect
 import itertools
 import json
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import ZIP_LZMA, ZipFile, ZipInfo
 
 from write_atlas import read_atlas
 
-from headscope.checkpoints import bundled_snapshots
 from headscope.examination.base.environment import environment
 from headscope.examination.base.shipped import CLASSES, PLACE, SOURCES, classes_of
-from headscope.facts.heads.atlas import HeadEntry
+from headscope.examination.checkpoint.shipped_structures import member_of
 from headscope.facts.plain import to_dict
 from headscope.model.classes.catalog import every_other_class
-from headscope.model.classes.defaults import default_configs
-from headscope.model.quiet import quiet
-from headscope.upstream.imports import public_version
-from headscope.upstream.sources import EVERYWHERE, folder_digest, folder_of_package
-from headscope.upstream.torch import on_meta
-from headscope.upstream.transformers import folder_of_type, tokenizer_of_type
+from headscope.upstream.sources import file_digest
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -43,44 +35,75 @@ def main(arguments: list[str]) -> int:
     installed = [name for name in _OPTIONAL if find_spec(name)]
     if installed:
         sys.exit(f"the shipped atlas is made without {', '.join(installed)}: see _OPTIONAL")
-    members = shipped_members()
-    if "--check" not in arguments:
-        write(members)
-        return 0
+    only = [name for name in arguments if name != "--check"]
+    members = shipped_members(only)
     with ZipFile(PLACE) as whole:
         kept = {name: json.loads(whole.read(name)) for name in whole.namelist()}
+    if "--check" not in arguments:
+        write(_joined(kept, members) if only else members)
+        return 0
     made = json.loads(json.dumps(members))  # tuples are lists there
     differ = [name for name in sorted({*made, *kept}) if made.get(name) != kept.get(name)]
     print("\n".join(f"{name} differs" for name in differ))
     return int(bool(differ))
 
 
-def shipped_members() -> dict[str, Any]:
-    """Every part of the file by its name."""
+def shipped_members(only: Sequence[str] = ()) -> dict[str, Any]:
+    """Every part of the file by its name; with `only`, those of some families."""
     from shipped_sizes import SIZES
-    from shipped_structures import classes_of_family, structures_of, structures_of_snapshot
+    from shipped_structures import classes_of_family, structures_of
 
     atlas = shipped_atlas()
     structures: dict[str, list[dict[str, Any]]] = {}
     families: dict[str, list[str]] = {}
     for entry in atlas["heads"]:
-        families.setdefault(entry["model_type"], []).append(entry["class"])
+        if not only or entry["model_type"] in only:
+            families.setdefault(entry["model_type"], []).append(entry["class"])
+    sizes = [item for item in SIZES if not only or item[0] in only]
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        found = [*_told(pool, structures_of_snapshot, bundled_snapshots()), *_told(pool, structures_of, SIZES)]
-        for name, entry in itertools.chain(*found):
-            structures.setdefault(name, []).append(entry)
+        for family, entry in itertools.chain(*_told(pool, structures_of, sizes)):
+            structures.setdefault(member_of(family), []).append(entry)
         classes = dict(zip(families, _told(pool, classes_of_family, families.values()), strict=True))
-    print(f"{sum(len(part) for part in structures.values())} structures of {len(SIZES)} configurations")
+    print(f"{sum(len(part) for part in structures.values())} structures of {len(sizes)} configurations")
     print(f"{sum(len(found) for found in classes.values())} classes in their default configuration")
-    every = [*itertools.chain(*structures.values()), *itertools.chain(*(found.values() for found in classes.values()))]
-    folders = {name for found in atlas["folders"].values() for name in found}
-    members = {
+    atlas["code"] = {name: entry["code"] for found in classes.values() for name, entry in found.items()}
+    return {
+        SOURCES: {
+            "transformers": environment().transformers,
+            "reserved": reserved_names(),
+            "files": {path: file_digest(path) for path in sorted(_paths_in([atlas["code"], *structures.values()]))},
+        },
         "atlas.json": atlas,
         CLASSES: {name: family for family, found in classes.items() for name in found},
         **{classes_of(family): found for family, found in classes.items() if found},
         **structures,
     }
-    return with_sources(members, folders.union(*(entry["folders"] for entry in every)))
+
+
+def _paths_in(value: Any) -> set[str]:
+    """The files of Transformers that facts name, with the functions in them."""
+    if isinstance(value, dict):
+        return {path for item in value.values() for path in _paths_in(item)}
+    if isinstance(value, list) and len(value) == 3 and isinstance(value[0], str) and value[0].endswith(".py"):
+        return {value[0]}
+    return {path for item in value for path in _paths_in(item)} if isinstance(value, list) else set()
+
+
+def reserved_names() -> list[str]:
+    """What a configuration has beside fields: a field of such a name would take the place of a function."""
+    from transformers import PreTrainedConfig
+
+    kinds = {name: inspect.getattr_static(PreTrainedConfig, name) for name in dir(PreTrainedConfig)}
+    own = {name for name, kind in kinds.items() if callable(kind) or isinstance(kind, classmethod | staticmethod)}
+    return sorted(name for name in own if not name.startswith("__"))
+
+
+def _joined(kept: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
+    """The parts of some families instead of those that are kept."""
+    code = kept["atlas.json"].get("code", {}) | made["atlas.json"]["code"]
+    atlas = {**made["atlas.json"], "code": code}
+    sources = {**made[SOURCES], "files": kept[SOURCES]["files"] | made[SOURCES]["files"]}
+    return {**kept, **made, SOURCES: sources, "atlas.json": atlas, CLASSES: kept[CLASSES] | made[CLASSES]}
 
 
 def _told(pool: ProcessPoolExecutor, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
@@ -90,14 +113,6 @@ def _told(pool: ProcessPoolExecutor, function: Callable[[Item], Result], items: 
         future.result()
         print(f"{number} of {len(waiting)}: {waiting[future]}"[:100], flush=True)
     return [future.result() for future in waiting]
-
-
-def with_sources(members: dict[str, Any], folders: Iterable[str]) -> dict[str, Any]:
-    """The parts with the versions and the digests of the folders that they were traced from."""
-    here = environment()
-    digests = {folder: folder_digest(folder) for folder in sorted({*folders, *EVERYWHERE})}
-    versions = {"torch": public_version(here.torch), "transformers": here.transformers}
-    return {SOURCES: {**versions, "folders": digests}, **members}
 
 
 def write(members: dict[str, Any]) -> None:
@@ -117,7 +132,6 @@ def shipped_atlas() -> dict[str, Any]:
     entries = [without_padding(to_dict(entry)) for entry in kept.entries]
     return {
         "heads": entries,
-        "folders": {entry.class_name: sorted(folders_of_entry(entry)) for entry in kept.entries},
         "others": every_other_class(),
         "absent": _OPTIONAL,
     }
@@ -129,58 +143,6 @@ def without_padding(entry: dict[str, Any]) -> dict[str, Any]:
     if proof is not None:
         proof["padding"] = []
     return entry
-
-
-def folders_of_entry(entry: HeadEntry) -> set[str]:
-    """The folders of Transformers that hold the sources of a class at its default configuration."""
-    import transformers
-
-    found = folders_of_type(entry.model_type)
-    try:
-        cls = getattr(transformers, entry.class_name)
-        with quiet(), on_meta():
-            return found | folders_of_model(cls(next(default_configs(entry.model_type))[0]))
-    except Exception:  # a class that can't be traced has the folder of its family
-        return found
-
-
-def folders_of_model(model: Any) -> set[str]:
-    """The folders of every class in a model and of its configuration, and of what their modules import."""
-    held = [type(module) for module in model.modules()] + [type(model.config), *map(type, vars(model.config).values())]
-    modules = {base.__module__ for cls in held for base in cls.__mro__}
-    return {folder for name in modules for folder in _folders_behind(name)}
-
-
-def folders_of_type(model_type: str) -> set[str]:
-    """The folders of a family, and of its tokenizers."""
-    names = {name.removesuffix("Fast") for name in tokenizer_of_type().get(model_type, ())}
-    shared = [
-        kind for kind, items in tokenizer_of_type().items() if names & {name.removesuffix("Fast") for name in items}
-    ]
-    folders = {folder_of_type(kind) for kind in shared}
-    root = folder_of_package("transformers")
-    assert root is not None
-    with_tokenizer = {name for name in folders if (root / "models" / name / f"tokenization_{name}.py").is_file()}
-    return {f"models/{name}" for name in {folder_of_type(model_type), *with_tokenizer}}
-
-
-@cache
-def _folders_behind(module: str) -> frozenset[str]:
-    """The folder of a module of Transformers' models, and those of the families that it imports."""
-    if not module.startswith("transformers.models."):
-        return frozenset()
-    root = folder_of_package("transformers")
-    assert root is not None
-    path = root.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    imported = _imports(path) if path.is_file() else ()
-    return frozenset({"/".join(module.split(".")[1:-1]), *imported})
-
-
-def _imports(path: Path) -> Iterator[str]:
-    """The folders of other families that a source file imports from, directly."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level == 2 and node.module:
-            yield f"models/{node.module.split('.')[0]}"
 
 
 if __name__ == "__main__":

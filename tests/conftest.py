@@ -185,3 +185,14 @@ def same_as_golden(request: pytest.FixtureRequest) -> Callable[[Path, str], bool
         return path.read_text(encoding="utf-8") == text
 
     return compare
+
+
+@pytest.fixture
+def no_shipped_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is known without a trace: for tests of what a trace keeps."""
+    from headscope.examination.base import shipped
+
+    monkeypatch.setattr(shipped, "PLACE", tmp_path / "no facts")
+    shipped._read_member.cache_clear()
+    yield
+    shipped._read_member.cache_clear()

@@ -1,4 +1,4 @@
-"""Facts as JSON: by the names of their fields for readers, or in the order of the fields to be read back."""
+"""Facts as JSON: for readers, or to be read back."""
 
 import dataclasses
 from collections.abc import Callable
@@ -53,13 +53,13 @@ def to_json_value(value: Any, opened: Callable[[Any], Any] = to_dict) -> Any:
 
 
 def store(value: Any) -> Any:
-    """`value` so that `restore` can read it back: a dataclass as the list of its fields, in order."""
-    return to_json_value(value, _all_fields)
+    """`value` so that `restore` can read it back: a dataclass as a dict of its fields by their own names."""
+    return to_json_value(value, _by_field)
 
 
-def _all_fields(fact: Any) -> list[Any]:
+def _by_field(fact: Any) -> dict[str, Any]:
     kind: Any = type(fact)
-    return [store(getattr(fact, name)) for name in _hints(kind)]
+    return {name: store(getattr(fact, name)) for name in _hints(kind)}
 
 
 def from_dict(kind: type[_Fact], document: dict[str, Any]) -> _Fact:
@@ -109,27 +109,20 @@ def _plain(kinds: tuple[type, ...], stored: Any) -> Any:
 
 def _fact_of(kind: Any, stored: Any) -> Any:
     hints = _hints(kind)
-    if isinstance(stored, dict):
-        stored = _in_order(kind, stored)
-    if not isinstance(stored, list) or not len(hints) - _defaults_at_end(kind) <= len(stored) <= len(hints):
+    if not isinstance(stored, dict):
         raise TypeError(f"{kind.__name__} does not fit")
-    return kind(**{name: _restored(hint, item) for (name, hint), item in zip(hints.items(), stored, strict=False)})
+    if stored.keys() != hints.keys():
+        stored = _by_own_names(kind, stored)
+    return kind(**{name: _restored(hints[name], item) for name, item in stored.items()})
 
 
-@cache
-def _defaults_at_end(kind: Any) -> int:
-    """How many of the last fields have a default: what was stored before they were added lacks them."""
-    fields = [item for item in dataclasses.fields(kind) if item.name in _hints(kind)]
-    without = [item.default is item.default_factory is dataclasses.MISSING for item in reversed(fields)]
-    return (*without, True).index(True)
-
-
-def _in_order(kind: Any, named: dict[str, Any]) -> list[Any]:
-    """The values of a dict that `to_dict` made, in the order of the fields; only what it holds whole can be read."""
-    names = [json_name(field) for field in dataclasses.fields(kind) if field.metadata.get("stored", True)]
-    if set(names) != named.keys():
+def _by_own_names(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
+    """The values of a dict that `to_dict` made, by the names of the fields; only what it holds whole can be read."""
+    fields = [field for field in dataclasses.fields(kind) if field.metadata.get("stored", True)]
+    names = {json_name(field): field.name for field in fields}
+    if names.keys() != named.keys():
         raise TypeError(f"{kind.__name__} does not fit")
-    return [named[name] for name in names if name is not None]
+    return {name: named[key] for key, name in names.items() if key is not None}
 
 
 def _one_of(options: tuple[Any, ...], stored: Any) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -22,32 +23,173 @@ def folder_of_package(package: str) -> Path | None:
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
+class Unvouched(Exception):
+    """Sources of the installed Transformers that are not those from which something was learned."""
+
+
+_RENAMED = {"past_key_values": "cache"}
+"""Names of Transformers that only a deprecation changed (5.24): both read as the new one."""
+_SILENT_DECORATORS = frozenset({"auto_docstring", "deprecate_kwarg", "no_grad", "replace_return_docstrings"})
+"""What is written before functions and changes no result."""
+_SILENT_ATTRIBUTES = re.compile(
+    r"keys_to_ignore_at_inference|_skip_keys_\w+|_no_split_modules|base_model_\w+_plan|_supports_\w+"
+)
+"""Attributes of classes that only placing, saving memory and generating look at."""
+_OF_TYPES = frozenset({"annotation", "returns", "type_comment"})
+_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+class SourceFile:
+    """A source file of a package as a tree, whose functions and classes are found by their qualified names.
+
+    A function's digest leaves out what changes nothing: comments, docstrings, annotations, lines. A class's digest is
+    that of its bases and its attributes.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._tree = ast.parse(text)
+        self._found: dict[str, _Node] = {}
+        self._add("", self._tree.body)
+
+    def _add(self, before: str, body: Iterable[ast.AST]) -> None:
+        for node in body:
+            if isinstance(node, _NODES):
+                self._found.setdefault(before + node.name, node)
+            if isinstance(node, ast.ClassDef):
+                self._add(f"{before}{node.name}.", node.body)
+            elif isinstance(node, ast.If | ast.Try):
+                self._add(before, [*node.body, *node.orelse])
+
+    @cached_property
+    def _entries(self) -> dict[str, list[ast.AST]]:
+        """The values in dicts of the file by their keys, where these are texts."""
+        found: dict[str, list[ast.AST]] = {}
+        for node in ast.walk(self._tree):
+            for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    found.setdefault(key.value, []).append(value)
+        return found
+
+    def names(self) -> set[str]:
+        """The qualified names of its functions and classes."""
+        return set(self._found)
+
+    def digest(self, name: str) -> str:
+        """The digest of a function, or of a class without its functions; "" where there is none of that name.
+
+        `[name]` is what stands for a name in the file's dicts, which may be nothing.
+        """
+        if name.startswith("["):
+            words = [word for value in self._entries.get(name[1:-1], ()) for word in _words(value)]
+            return hashlib.sha256("".join(words).encode()).hexdigest()[:12]
+        node = self._found.get(name)
+        return "" if node is None else hashlib.sha256("".join(_words(node)).encode()).hexdigest()[:12]
+
+    def place_of(self, line: int) -> tuple[str, int] | None:
+        """The innermost function around a line, and which of its nodes it is; None for a line of none."""
+        around = [
+            (last - node.lineno, name)
+            for name, node in self._found.items()
+            if not isinstance(node, ast.ClassDef) and node.lineno <= line <= (last := node.end_lineno or 0)
+        ]
+        for _, name in sorted(around)[:1]:
+            lines = self._lines(name)
+            return (name, lines.index(line)) if line in lines else None
+        return None
+
+    def line_of(self, name: str, index: int) -> int:
+        """The line of a node that `place_of` named. Raises Unvouched where there is none."""
+        lines = self._lines(name)
+        if index >= len(lines):
+            raise Unvouched(name)
+        return lines[index]
+
+    def _lines(self, name: str) -> list[int]:
+        node = self._found.get(name)
+        return [] if node is None else [item.lineno for item in _nodes(node) if hasattr(item, "lineno")]
+
+
+def _words(node: ast.AST) -> Iterator[str]:
+    """What a digest is made of: the kinds of the nodes, and their values."""
+    for item in _nodes(node):
+        yield type(item).__name__
+        for field, value in ast.iter_fields(item):
+            if field in _OF_TYPES:
+                continue
+            if isinstance(value, str) and field in {"id", "attr", "arg", "name"}:
+                yield _modern(value)
+            elif not isinstance(value, ast.AST | list):
+                yield f"{field}={_modern(value) if isinstance(value, str) else value!r} "
+        yield ";"
+
+
+def _nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function, or of a class without its functions, that its result depends on."""
+    yield node
+    for child in _children(node):
+        if not (isinstance(node, ast.ClassDef) and isinstance(child, _NODES)):
+            yield from _nodes(child)
+
+
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    for field, value in ast.iter_fields(node):
+        items = value if isinstance(value, list) else [value]
+        if field in _OF_TYPES:
+            continue
+        if field == "decorator_list":
+            items = [item for item in items if _name_of(item) not in _SILENT_DECORATORS]
+        if field == "body" and isinstance(node, _NODES):
+            items = [
+                item for item in items if not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))
+            ]
+        if isinstance(node, ast.ClassDef):
+            items = [item for item in items if not _SILENT_ATTRIBUTES.fullmatch(_target_of(item))]
+        yield from (item for item in items if isinstance(item, ast.AST) and not isinstance(item, ast.expr_context))
+
+
+def _target_of(node: ast.AST) -> str:
+    """The name that an assignment gives a value; "" for anything else."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return targets[0].id if targets and isinstance(targets[0], ast.Name) else ""
+
+
+def _name_of(decorator: ast.AST) -> str:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return str(getattr(called, "attr", None) or getattr(called, "id", ""))
+
+
+def _modern(name: str) -> str:
+    for old, new in _RENAMED.items():
+        name = name.replace(old, new)
+    return name
+
+
 @cache
-def folder_digest(folder: str) -> str:
-    """The digest of the Python files in one folder of the installed Transformers; "" where they can't be read."""
-    found = hashlib.sha256()
-    try:
-        for name, text in _sources_in(folder):
-            found.update(name.encode() + b"\0" + text + b"\0")
-    except OSError:
-        return ""
-    return found.hexdigest()[:16]
-
-
-def folder_mentions(folder: str, words: Iterable[bytes]) -> bool:
-    """Whether a Python file in one folder of the installed Transformers holds one of some words."""
-    return any(word in text for _, text in _sources_in(folder) for word in words)
-
-
-def _sources_in(folder: str) -> Iterator[tuple[str, bytes]]:
+def source_file(path: str) -> SourceFile | None:
+    """A file of the installed Transformers (`models/bert/modeling_bert.py`); None where it can't be read."""
     root = folder_of_package("transformers")
-    for path in sorted(root.joinpath(folder).glob("*.py")) if root is not None else ():
-        yield path.name, path.read_bytes()
+    try:
+        return None if root is None else SourceFile((root / path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return None
 
 
-def are_unchanged(folders: Iterable[str], digests: Mapping[str, str]) -> bool:
-    """Whether folders of the installed Transformers, and those that every model uses, have these digests."""
-    return all(folder_digest(folder) == digests.get(folder) for folder in (*EVERYWHERE, *folders))
+@cache
+def file_digest(path: str) -> str:
+    """The digest of the bytes of a file of the installed Transformers; "-" where it can't be read."""
+    root = folder_of_package("transformers")
+    try:
+        return "-" if root is None else hashlib.sha256((root / path).read_bytes()).hexdigest()[:12]
+    except OSError:
+        return "-"
+
+
+def code_digest(path: str, names: Iterable[str]) -> str:
+    """The digest of some functions and classes in a file of the installed Transformers; "" where one is missing."""
+    file = source_file(path)
+    found = [] if file is None else [file.digest(name) for name in names]
+    return hashlib.sha256("".join(found).encode()).hexdigest()[:12] if found and all(found) else ""
 
 
 @lru_cache(256)

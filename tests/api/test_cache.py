@@ -31,6 +31,9 @@ from tests.saving import save_safetensors
 Show = Callable[..., str]
 
 
+pytestmark = pytest.mark.usefixtures("no_shipped_facts")
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("HEADSCOPE_NO_CACHE")
@@ -77,8 +80,9 @@ def in_process(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_second_look_imports_no_torch(place: Path, model: Path) -> None:
-    first = in_process("check", str(model), "--for", "inference")
+    first = in_process("inspect", str(model), "--prove")
     assert "torch" in first.stderr
+    in_process("check", str(model), "--for", "inference")
     for arguments in (
         ["check", str(model), "--for", "inference"],
         ["check", str(model), "--for", "training", "--format", "junit"],

@@ -6,14 +6,17 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from site_look import sample_key
+from site_look import of_published_sizes, sample_key
 
-from tests.api.lookup.test_shipped import checkpoint_of, counts_of, structures
+from headscope.examination.base.shipped import PLACE
+from tests.api.lookup.test_shipped import checkpoint_of, counts_of
 from tests.headers_only import Checkpoint
 
 IS_WHOLE = bool(os.environ.get("HEADSCOPE_EVERY_STRUCTURE"))
@@ -32,10 +35,17 @@ class Case:
     what: str
 
 
+@cache
+def published_structures() -> tuple[dict[str, Any], ...]:
+    """The shipped structures at published sizes, of which the page has answers."""
+    with ZipFile(PLACE) as whole:
+        return tuple(of_published_sizes(whole))
+
+
 def looked_at() -> list[dict[str, Any]]:
     """The structures in what the site's build makes for tests: a sample, or, if asked for, all."""
     firsts: dict[str, Any] = {}
-    found = [(entry, firsts.setdefault(sample_key(entry), entry)) for entry in structures()]
+    found = [(entry, firsts.setdefault(sample_key(entry), entry)) for entry in published_structures()]
     return [entry for entry, first in found if IS_WHOLE or entry is first]
 
 
@@ -48,11 +58,11 @@ def cases(draw: random.Random) -> Iterator[Case]:
             if "labels" not in options and count < 10_000
         ]
         for count, number in dict.fromkeys(asked):
-            yield Case(checkpoint_of(entry, count, draw), number, "exact")
+            yield Case(checkpoint_of(entry, count, draw, is_stated=number is None), number, "exact")
         count, number = asked[0]
-        few = draw.sample(CHANGES, 1 if len(entry["tensors"]) > LARGE else 3)
+        few = draw.sample(CHANGES, 1 if len(entry["forms"][0]["tensors"]) > LARGE else 3)
         for change in few:
-            checkpoint = checkpoint_of(entry, count, draw)
+            checkpoint = checkpoint_of(entry, count, draw, is_stated=number is None)
             changed = change(checkpoint, draw)
             yield Case(changed, number, change.__name__.strip("_"))
 
@@ -71,7 +81,7 @@ def _unheard_field(checkpoint: Checkpoint, _: random.Random) -> Checkpoint:
 
 
 def _read_field(checkpoint: Checkpoint, draw: random.Random) -> Checkpoint:
-    return _set(checkpoint, **{draw.choice(["num_labels", "auto_map", "quantization_config", "pruned_heads"]): {}})
+    return _set(checkpoint, **{draw.choice(["num_labels", "auto_map", "quantization_config", "rope_parameters"]): {}})
 
 
 def _old_dtype(checkpoint: Checkpoint, _: random.Random) -> Checkpoint:

@@ -13,7 +13,10 @@ from headscope.render.text.plain_words import plain_words
 from headscope.render.text.tokens import legend_of, token_rows
 from headscope.upstream.imports import public_version
 
-NOT_THE_PAGES = {"environment": ("python", "huggingface_hub", "safetensors"), "checkpoint": ("bytes_read", "requests")}
+NOT_THE_PAGES = {
+    "environment": ("python", "torch", "huggingface_hub", "safetensors"),
+    "checkpoint": ("bytes_read", "requests"),
+}
 """What a browser lacks, or needs other bytes and requests for."""
 
 

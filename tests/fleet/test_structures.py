@@ -74,6 +74,7 @@ def small_bert() -> Checkpoint:
     return found
 
 
+@pytest.mark.usefixtures("no_shipped_facts")
 def test_through_the_cache_of_another_process_as_well(tmp_path: Path) -> None:
     base = small_bert()
     folders = [

@@ -16,13 +16,14 @@ from headscope.api.results.shown import Shown
 from headscope.errors import UsageError, did_you_mean
 from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Progress
-from headscope.examination.base.shipped import is_current, shipped
+from headscope.examination.base.shipped import are_same_sources, shipped_atlas
 from headscope.facts import PoolingKind, Task
 from headscope.facts.counting import few_of
 from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.heads.head import parse_pooling
 from headscope.facts.heads.tasks import parse_task
 from headscope.facts.plain import from_dict
+from headscope.facts.results.environment import package_version
 from headscope.facts.stored.checkpoint import Shapes
 from headscope.upstream.imports import fault_of_import
 
@@ -98,7 +99,7 @@ def heads(
     tell = progress or (lambda sentence: None)
     kind = None if pooling is None else parse_pooling(pooling)
     task = None if task is None else parse_task(task).value
-    known = _Known(shipped("atlas.json") if cache and open_cache(wanted=True).is_open else None, tell)
+    known = _Known(shipped_atlas() if cache and open_cache(wanted=True).is_open else None, tell)
     if operation is not None and operation not in known.operations:
         _refuse_unknown_operation(operation, known.operations)
     targets = _targets(known, pattern, task)
@@ -154,7 +155,9 @@ class _Known:
     def entry(self, target: _Target) -> HeadEntry | None:
         """What is shipped of a class; None where it has to be traced."""
         item = self._entries.get(target)
-        if self._atlas is None or item is None or not is_current(self._atlas["folders"][target.name]):
+        code = None if self._atlas is None else self._atlas["code"].get(target.name)
+        is_same = not package_version("transformers") if code is None else are_same_sources(code)
+        if self._atlas is None or item is None or not is_same:
             return None
         if not item["traced"] and any(map(find_spec, self._atlas["absent"])):
             return None

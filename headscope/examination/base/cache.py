@@ -32,7 +32,7 @@ from headscope.facts.results.environment import package_version, tool_version
 from headscope.outputs import UNFINISHED, write_whole
 from headscope.upstream.sources import sources_stamp
 
-_FORMAT = 3
+_FORMAT = 4
 MOST_ENTRIES = 300
 MOST_CACHED_BYTES = 100_000_000
 _LARGEST_ENTRY = 20_000_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -82,19 +83,27 @@ def built_facts(config: Any) -> BuiltFacts:
     from headscope.upstream.transformers import text_config_of
 
     text = text_config_of(config)
-    eos = getattr(text, "eos_token_id", None)
+    eos, by_role = special_ids({f"{role}_token_id": getattr(text, f"{role}_token_id", None) for role in ROLES})
     spread = getattr(config, "initializer_range", None)
     return BuiltFacts(
         num_labels=int(getattr(config, "num_labels", 0) or 0),
         vocab_size=_whole(getattr(text, "vocab_size", None)),
         pad_token_id=_whole(getattr(text, "pad_token_id", None)),
-        eos_token_ids=tuple(item for item in (eos if isinstance(eos, list) else [eos]) if type(item) is int),
+        eos_token_ids=eos,
         initializer_range=float(spread) if isinstance(spread, int | float) else None,
         padding_side=padding_side_of(str(getattr(config, "model_type", ""))),
-        token_ids=tuple(
-            (role, number) for role in ROLES if (number := _first(getattr(text, f"{role}_token_id", None))) is not None
-        ),
+        token_ids=by_role,
         positions=most_positions(config),
+    )
+
+
+def special_ids(fields: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[tuple[str, int], ...]]:
+    """The ids of end tokens, and those of special tokens by their roles, in a configuration's fields."""
+    eos = fields.get("eos_token_id")
+    by_role = ((role, _first(fields.get(f"{role}_token_id"))) for role in ROLES)
+    return (
+        tuple(item for item in (eos if isinstance(eos, list) else [eos]) if type(item) is int),
+        tuple((role, number) for role, number in by_role if number is not None),
     )
 
 

@@ -1,6 +1,6 @@
 """Facts that were traced when this version of headscope was made, and are in the package.
 
-They are true of one version of PyTorch and of Transformers with the very sources that they were traced from. Anything
+They are true where the functions of Transformers that were run for them are the same, in whichever version. Anything
 else is traced.
 """
 
@@ -14,27 +14,29 @@ from typing import Any
 from zipfile import ZipFile
 
 from headscope.facts.results.environment import package_version
-from headscope.upstream.imports import public_version
-from headscope.upstream.sources import are_unchanged
+from headscope.upstream.sources import Unvouched, code_digest, file_digest, source_file
 
 PLACE = Path(__file__).parents[2] / "bundled" / "facts.zip"
-SOURCES, CLASSES = "sources.json", "classes.json"
+SOURCES, CLASSES, ATLAS = "sources.json", "classes.json", "atlas.json"
 
 
 def shipped(member: str) -> Any:
-    """The JSON of one part of the shipped facts; None where there is none for the installed versions."""
-    found = _read_member(SOURCES)
-    here = public_version(package_version("torch")), package_version("transformers")
-    if found is None or (found["torch"], found["transformers"]) != here:
-        return None
+    """The JSON of one part of the shipped facts; None where there is none."""
     return _read_member(member)
+
+
+def shipped_atlas() -> Any:
+    """The atlas; None where another version of Transformers is installed, which may have other classes."""
+    found = _read_member(SOURCES)
+    is_other = found is None or package_version("transformers") not in ("", found["transformers"])
+    return None if is_other else _read_member(ATLAS)
 
 
 def shipped_class(name: str) -> Any:
     """What is shipped of a class of Transformers in its default configuration; None where it has to be traced."""
     family = (shipped(CLASSES) or {}).get(name)
     entry = None if family is None else shipped(classes_of(family)).get(name)
-    return entry if entry is not None and is_current(entry["folders"]) else None
+    return entry if entry is not None and are_same_sources(entry["code"]) else None
 
 
 def classes_of(model_type: str) -> str:
@@ -51,10 +53,39 @@ def shipped_entries() -> int:
         return 0
 
 
-def is_current(folders: Iterable[str]) -> bool:
-    """Whether the sources in these folders of Transformers are still those that the shipped facts were traced from."""
-    found = _read_member(SOURCES)
-    return found is not None and are_unchanged(folders, found["folders"])
+def are_same_sources(code: Iterable[Any]) -> bool:
+    """Whether the functions that were run for some facts are the same in the installed Transformers.
+
+    `code` names a file, the functions in it, and their digest. Where Transformers is not installed, the facts are those
+    of the version that they were made with.
+    """
+    here, made = package_version("transformers"), (_read_member(SOURCES) or {}).get("transformers", "")
+    if not here:
+        return True
+    if here.partition(".")[0] != made.partition(".")[0]:  # what every model uses may be another
+        return False
+    return all(is_same_file(path) or code_digest(path, tuple(names)) == digest for path, names, digest in code)
+
+
+def is_same_file(path: str) -> bool:
+    """Whether a file of the installed Transformers is, byte for byte, that from which facts were learned."""
+    known: dict[str, str] = (_read_member(SOURCES) or {}).get("files", {})
+    return file_digest(path) == known.get(path)
+
+
+def reserved_words() -> frozenset[str]:
+    """The names that a configuration can't have for a field: they are its own functions."""
+    return frozenset((_read_member(SOURCES) or {}).get("reserved", ()))
+
+
+def line_of(path: str, function: str, node: int, line: int) -> int:
+    """The line of a node of a function in the installed Transformers; `line` is where it was. Raises Unvouched."""
+    if not package_version("transformers") or is_same_file(path):
+        return line
+    file = source_file(path)
+    if file is None:
+        raise Unvouched(path)
+    return file.line_of(function, node)
 
 
 @cache

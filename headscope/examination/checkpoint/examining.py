@@ -16,7 +16,7 @@ from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.token_rows import tokens_of
 from headscope.examination.base.tracing import Traced, trace_checkpoint
 from headscope.examination.checkpoint.loading import load_checkpoint
-from headscope.examination.checkpoint.shipped_structures import shipped_examination
+from headscope.examination.checkpoint.shipped_structures import shipped_examination, with_version
 from headscope.examination.checkpoint.structure import Remembered, ReportMemory, renewed, structure_of
 from headscope.facts import CheckpointManifest, Report
 from headscope.facts.heads.head import classifier_weight
@@ -53,28 +53,41 @@ def examine(
     # With code of the repository, a report also depends on files that no key names.
     if request.runs_code or not memory.is_open:
         on_build()
-        return examine_manifest(command, request, manifest, tracer, progress)
+        examined = examine_manifest(command, request, manifest, tracer, progress)
+        return replace(examined, report=_for_check(examined.report)) if command == "check" else examined
     rows = tokens_of(request, manifest)
     key = key_of(manifest, *_identity(request), first, rows) if memory.cache.is_open else ""
     structure = structure_of(manifest, request, first, rows)
-    known = memory.find(structure, manifest, verified=request.prove) or _shipped(request, manifest, memory, first)
+    is_known = not request.prove or command == "check"  # which needs what padding does, and shows no positions
+    known = memory.find(structure, manifest, verified=request.prove)
+    known = known or (_shipped(request, manifest, memory, first) if is_known else None)
     if known is not None:
-        report = renewed(known, structure, manifest, command, verified=request.prove)
+        report = with_version(renewed(known, structure, manifest, command, verified=request.prove))
+        report = _for_check(report) if command == "check" else report
         program = partial(memory.program, structure, partial(_program_again, request, manifest, tracer))
         return Examined(report, manifest, known.built, None, None, key, program)
     on_build()
     examined = examine_manifest(command, request, manifest, tracer, progress)
     memory.keep(structure, manifest, examined.report, examined.built, verified=request.prove)
     memory.program(structure, examined.program)
-    return replace(examined, key=key)
+    report = _for_check(examined.report) if command == "check" else examined.report
+    return replace(examined, report=report, key=key)
 
 
 def _shipped(
     request: Request, manifest: CheckpointManifest, memory: ReportMemory, first: FirstToken | None
 ) -> Remembered | None:
     """What headscope ships of the structure; None where it doesn't, or where the cache is not wanted."""
-    found = shipped_examination(request, manifest, first) if memory.cache.is_open else None
-    return None if found is None or (request.prove and not found.verified) else found
+    return shipped_examination(request, manifest, first) if memory.cache.is_open else None
+
+
+def _for_check(report: Report) -> Report:
+    """A report without what a check doesn't need of a proof: what depends on the sizes of the model that was run."""
+    proof = report.head.verification if report.head is not None else None
+    if report.head is None or proof is None:
+        return report
+    padding = tuple(replace(effect, difference=None) for effect in proof.padding)
+    return replace(report, head=replace(report.head, verification=replace(proof, positions=(), padding=padding)))
 
 
 def _program_again(request: Request, manifest: CheckpointManifest, tracer: Tracer) -> HeadProgram | None:
@@ -95,7 +108,7 @@ def examine_weights(request: Request, progress: Progress | None) -> Report:
     known = None if request.runs_code else _shipped(request, manifest, memory, None)
     if known is None or known.report.notes or known.report.not_determined:  # some may be those of the trace
         return examine_manifest("diff-weights", request, manifest, None, progress).report
-    return without_head(replace(known.report, command="diff-weights"))
+    return with_version(without_head(replace(known.report, command="diff-weights")))
 
 
 @dataclass(frozen=True, slots=True)

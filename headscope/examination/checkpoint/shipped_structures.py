@@ -1,36 +1,57 @@
-"""Examinations of the structures that people use most, made when headscope was made, for any number of classes.
+"""Examinations of the structures that people use, made when headscope was made, for any sizes and numbers of classes.
 
-An entry serves a checkpoint whose tensors and configuration are its own, value by value. Only what can't matter may
-differ: the names of the labels, a field that is left out and gets the same value by default, and a field that neither
-Transformers' sources nor headscope's know. What depends on the number of classes is kept as a rule of that number.
+An entry serves a checkpoint whose tensors and configuration fit it. Its rules name the fields of the configuration that
+building and running the class reads: what no rule names can't matter. Sizes are symbols, which have to stand to each
+other as they did in everything that the entry was made from (a width that the number of heads divides). Functions of
+Transformers that ran have to be the same in the installed version; otherwise the checkpoint is traced.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from headscope.examination.base.assembly import checkpoint_facts
+from headscope.examination.base.configuration import special_ids
 from headscope.examination.base.environment import environment
 from headscope.examination.base.request import Request
-from headscope.examination.base.shipped import is_current, shipped, shipped_class
+from headscope.examination.base.shipped import (
+    SOURCES,
+    are_same_sources,
+    line_of,
+    reserved_words,
+    shipped,
+    shipped_class,
+)
 from headscope.examination.checkpoint.structure import Remembered, plain_labels
-from headscope.facts import CheckpointKind, CheckpointManifest
+from headscope.examination.checkpoint.templates import Symbols, changed, filled
+from headscope.facts import CheckpointKind, CheckpointManifest, Head, Report, Verification, WeightsFormat
 from headscope.facts.plain import restore, store
-from headscope.facts.results.environment import tool_version
+from headscope.facts.results.environment import package_version, tool_version
+from headscope.facts.stored.weights import in_layer_order
 from headscope.model.classes.labels import are_placeholders, placeholders
-from headscope.upstream.sources import EVERYWHERE, folder_mentions
+from headscope.upstream.sources import Unvouched
 
 if TYPE_CHECKING:
     from headscope.checkpoints.contents.tokenizer_file import FirstToken
 
 LABEL_FIELDS = ("id2label", "label2id")
-SILENT_FIELDS = ("transformers_version", "_name_or_path")
+SILENT_FIELDS = ("transformers_version", "_name_or_path", "dtype", "torch_dtype", "auto_map")
+"""Fields that no rule is about: `dtype` has to be that of the tensors, and code that isn't trusted isn't run."""
+ABSENT = {"absent": True}
+"""What a rule has for a field that is left out."""
+_KINDS: dict[str, tuple[type, ...]] = {"n": (int,), "f": (int, float)}
+"""The types of the values that a rule leaves free: sizes and ids, shares and spreads."""
+_OTHERS = (KeyError, TypeError, ValueError, Unvouched)
+"""What facts of another shape raise, a size that is null where it is needed, or other sources."""
+MOST_MEASURED = 16_000_000
+"""Up to how many numbers of a parameter of a head are initialized to see what its class puts there."""
 MOST_CLASSES = 10_000
-"""Up to which the rules of the number of classes are tried."""
+"""Up to which number of classes entries are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,35 +74,40 @@ def shipped_examination(request: Request, manifest: CheckpointManifest, first: F
     if count is None or (count.number or 0) > MOST_CLASSES or not _is_plain(request, manifest):
         return None
     try:
-        for entry in _entries(manifest):
-            answer = _answer(entry, count, first)
-            if answer is not None and _holds(entry, manifest, count):
-                return _remembered(answer, manifest, count) if is_current(entry["folders"]) else None
-    except (KeyError, TypeError, ValueError):  # facts of another shape: the code has changed since they were written
+        entries = _entries(manifest)
+    except _OTHERS:
         return None
+    for entry in entries:
+        if manifest.sentence is not None and [False, False] in entry["labels"]:  # an embedder: reports tell more of it
+            continue
+        with suppress(*_OTHERS):
+            found = _found(entry, manifest, count, first)
+            if found is not None:
+                return _proven(entry, found) if request.prove else found
     return None
 
 
 def _entries(manifest: CheckpointManifest) -> Sequence[Any]:
-    """What is shipped of structures with as many tensors of the same family, or of the class that is meant."""
+    """What is shipped of the structures of a family, or of the class that is meant."""
     if manifest.kind is CheckpointKind.CLASS:
         entry = shipped_class(manifest.reference)
         return () if entry is None else (entry,)
     family = manifest.config.get("model_type")
     if not isinstance(family, str) or not family.replace("-", "_").isidentifier():
         return ()
-    return shipped(member_of(family, len(manifest.tensors))) or ()
+    return shipped(member_of(family)) or ()
 
 
-def member_of(model_type: str, tensors: int) -> str:
-    """The part of the shipped facts that holds the structures of a family with that many tensors."""
-    return f"structures/{model_type}-{tensors}.json"
+def member_of(model_type: str) -> str:
+    """The part of the shipped facts that holds the structures of a family."""
+    return f"structures/{model_type}.json"
 
 
 def _is_plain(request: Request, manifest: CheckpointManifest) -> bool:
     """Whether nothing but the number of classes is wanted, of a checkpoint without anything beside its tensors."""
     asked = (request.task, request.model_class, request.adapter, request.tokens, request.trust_remote_code)
-    beside = (manifest.adapter, manifest.sentence, manifest.decision, manifest.repaired, manifest.gaps, manifest.states)
+    chain = manifest.sentence is not None and (manifest.sentence.chain or manifest.sentence.token_ids)
+    beside = (manifest.adapter, chain, manifest.decision, manifest.repaired, manifest.gaps, manifest.states)
     is_one_count = not (request.labels and request.num_labels is not None)
     return is_one_count and manifest.kind is not CheckpointKind.ADAPTER and not any((*asked, *beside))
 
@@ -100,48 +126,99 @@ def _count(request: Request, config: Mapping[str, Any]) -> ClassCount | None:
     return ClassCount("stated", len(stated), stated) if stated is not None else ClassCount("stated", None)
 
 
-def _answer(entry: Mapping[str, Any], count: ClassCount, first: FirstToken | None) -> Any:
-    """What an entry says for this number of classes and this first token; None where it says nothing."""
-    own = None if first is None else [first.token]
-    found = [item["changes"] for item in entry["answers"] if item["for"] == [count.form, count.kind, own]]
-    return _changed(entry["base"], found[0]) if found else None
+def _found(
+    entry: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount, first: FirstToken | None
+) -> Remembered | None:
+    symbols = symbols_of(entry, manifest, count)
+    form = None if symbols is None else form_of(entry, manifest, symbols)
+    answer = None if form is None else _answer(form, manifest, count, first)
+    return None if symbols is None or answer is None else _remembered(entry, answer, symbols, manifest, count)
 
 
-def examination_in(entry: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount) -> Remembered | None:
-    """What an entry says of a checkpoint of its structure whose first token isn't known; None where it says nothing."""
-    answer = _answer(entry, count, None)
-    return None if answer is None else _remembered(answer, manifest, count)
+def form_of(entry: Mapping[str, Any], manifest: CheckpointManifest, symbols: Symbols) -> Any | None:
+    """The form in which a checkpoint of an entry was saved; None for tensors that no form has."""
+    if manifest.kind is CheckpointKind.CLASS:
+        return entry["forms"][0]
+    own = [[tensor.key, tensor.dtype, list(tensor.shape)] for tensor in by_layer(manifest.tensors)]
+    form = next((form for form in entry["forms"] if own == filled(form["tensors"], symbols)), None)
+    # A report names the files of unused tensors.
+    has_unused = form is not None and bool(form["base"]["report"]["weights"]["unused_tensors"])
+    return None if has_unused and len(manifest.files) > 1 else form
 
 
-def _holds(entry: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount) -> bool:
-    """Whether a checkpoint has the tensors and the configuration of an entry."""
-    if len(entry["tensors"]) != len(manifest.tensors) or entry["stored"] != stored_as(manifest):
-        return False
-    stated = count.number if count.form == "stated" else None
-    for (key, dtype, shape), tensor in zip(entry["tensors"], manifest.tensors, strict=True):
-        if (key, dtype) != (tensor.key, tensor.dtype) or tuple(filled(shape, stated or 0)) != tensor.shape:
-            return False
-    return _is_same_config(entry, manifest.config)
-
-
-def stored_as(manifest: CheckpointManifest) -> list[Any]:
-    """In which files the tensors are, in which format, and which of them use one storage."""
-    return [manifest.format.value, [file.name for file in manifest.files], list(map(list, manifest.shared))]
-
-
-def _is_same_config(entry: Mapping[str, Any], config: dict[str, Any]) -> bool:
+def symbols_of(entry: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount) -> Symbols | None:
+    """The sizes of a checkpoint whose configuration is of an entry; None for another one."""
+    classes = entry["default_classes"] if count.number is None else count.number
+    if manifest.kind is CheckpointKind.CLASS:
+        return {"classes": classes}
+    config = manifest.config
     present = [name in config for name in LABEL_FIELDS]
-    own = {name: value for name, value in config.items() if name not in (*LABEL_FIELDS, *SILENT_FIELDS)}
-    if "torch_dtype" in own and "dtype" not in own:
-        own["dtype"] = own.pop("torch_dtype")
-    whole = entry["config"]
-    known = {name: value for name, value in own.items() if name in whole}
-    if present != entry["labels"] or any(not _equal(value, whole[name]) for name, value in known.items()):
-        return False
-    if not set(whole) - set(known) <= set(entry["by_default"]):
-        return False
-    unknown = set(own) - set(known)
-    return not unknown or not _are_known(unknown, entry["folders"])
+    if any(present) and present not in entry["labels"]:
+        return None
+    if manifest.format is not WeightsFormat.SAFETENSORS or manifest.shared:
+        return None
+    found = symbols_of_config(entry, config)
+    if found is None or not hold(entry["relations"], found | {"classes": classes}):
+        return None
+    kinds = {tensor.dtype for tensor in manifest.tensors} - {"int64"}
+    stated = config.get("dtype", config.get("torch_dtype"))
+    if len(kinds) != 1 or stated not in (None, *kinds) or not kinds <= set(entry["dtypes"]):
+        return None
+    return found | {"classes": classes, "dtype": kinds.pop()}
+
+
+def by_layer(tensors: Iterable[Any]) -> list[Any]:
+    """Tensors in the order of their layers, as no file has them."""
+    return sorted(tensors, key=lambda item: in_layer_order(item.key))
+
+
+def symbols_of_config(entry: Mapping[str, Any], config: dict[str, Any]) -> dict[str, Any] | None:
+    """The numbers of a configuration that fits the rules of an entry; None for another."""
+    if any(name.startswith("__") or name in reserved_words() for name in config) or not config.keys().isdisjoint(
+        entry["absent"]
+    ):
+        return None
+    rules, defaults = entry["config"], entry["defaults"]
+    found = {
+        name: config[name]
+        for name, (kind, *_) in rules.items()
+        if kind in _KINDS and type(config.get(name)) in _KINDS[kind]
+    }
+    sizes = {**entry.get("fixed", {}), **found}
+    for name, (kind, *allowed) in rules.items():
+        if name in found:
+            continue
+        value = config[name] if name in config else filled(defaults.get(name, ABSENT), sizes)
+        if kind in _KINDS and name not in config and type(value) in _KINDS[kind]:
+            found[name] = value
+        elif not any(fits(value, filled(item, sizes)) for item in allowed):
+            return None
+    return {**sizes, **found}
+
+
+def hold(relations: Sequence[Any], symbols: Symbols) -> bool:
+    """Whether sizes stand to each other, and to numbers, as they did where the entry was made."""
+    for kind, one, two in relations:
+        left, right = (side if isinstance(side, int) else symbols.get(side) for side in (one, two))
+        if left is None or right is None:  # a field that may be null
+            continue
+        is_kept = {"%": lambda a, b: b > 0 and a % b == 0, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
+                   "=": lambda a, b: a == b}[kind](left, right)  # fmt: skip
+        if not is_kept:
+            return False
+    return True
+
+
+def fits(value: Any, rule: Any) -> bool:
+    """Whether a value of JSON is that of a rule: `{"?": "f"}` is any number, and `{"?": "ids"}` any list of ids."""
+    match rule:
+        case {"?": "f"}:
+            return type(value) in (int, float)
+        case {"?": _}:
+            return isinstance(value, list) and set(map(type, value)) == {int}
+        case dict() if isinstance(value, dict):
+            return value.keys() == rule.keys() and all(fits(item, rule[name]) for name, item in value.items())
+    return _equal(value, rule)
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -149,55 +226,102 @@ def _equal(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def _are_known(names: set[str], folders: Sequence[str]) -> bool:
-    """Whether a source of Transformers or of headscope holds one of these words, or Python gives one a meaning."""
-    if any(name.startswith("__") for name in names):
-        return True
-    words = [name.encode("utf-8", "surrogatepass") for name in names]
-    if any(folder_mentions(folder, words) for folder in (*EVERYWHERE, *folders)):
-        return True
-    package = Path(__file__).parents[2]
-    return any(word in text for path in package.rglob("*.py") for text in (path.read_bytes(),) for word in words)
-
-
-def _remembered(answer: list[Any], manifest: CheckpointManifest, count: ClassCount) -> Remembered:
-    """The examination with what is the checkpoint's own."""
-    report, *rest = answer
-    own = [tool_version(), "inspect", store(environment()), store(checkpoint_facts(manifest))]
-    found = restore(Remembered, filled([[*own, *report[len(own) :]], *rest], count.number or 0))
-    labels = count.labels or found.report.model.labels or placeholders(found.report.model.num_labels)
-    # A class of one's own has tensors or a name that no entry has: every name here is one of Transformers.
-    saved = next(iter(found.report.checkpoint.architectures), None)
-    model = replace(
-        found.report.model,
-        labels=labels,
-        labels_are_placeholders=are_placeholders(labels),
-        saved_class=None if saved == found.report.model.class_name else saved,
-    )
-    return replace(found, report=replace(found.report, model=model, is_shipped=True))
-
-
-def filled(template: Any, count: int) -> Any:
-    """A template for a number of classes: `{"+": [a, b]}` is a times the number plus b, `{"": [...]}` a joined text."""
-    match template:
-        case list():
-            return [filled(item, count) if isinstance(item, list | dict) else item for item in template]
-        case {"+": [int(each), int(more)]}:
-            return each * count + more
-        case {"": list(parts)}:
-            return "".join(str(filled(part, count)) for part in parts)
+def _answer(
+    form: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount, first: FirstToken | None
+) -> Any | None:
+    """What a form says for this number of classes and this first token; None where it says nothing."""
+    problem = manifest.config.get("problem_type")
+    wanted = ([count.form, count.kind, problem], None if first is None else [first.token])
+    template = form["base"]
+    for axis, own in zip(form["answers"], wanted, strict=True):
+        found = [item["changes"] for item in axis if item["for"] == own]
+        if not found:
+            return None
+        template = changed(template, found[0])
     return template
 
 
-def _changed(value: Any, changes: Sequence[Any]) -> Any:
-    """A nested list with other values at some places; each change is the indices that lead there, and the value."""
-    for path, new in changes:
-        value = _replaced(value, path, new)
-    return value
+def examination_in(entry: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount) -> Remembered | None:
+    """What an entry says of a checkpoint of its structure whose first token isn't known; None where it says nothing."""
+    try:
+        return _found(entry, manifest, count, None)
+    except _OTHERS:
+        return None
 
 
-def _replaced(value: Any, path: Sequence[int], new: Any) -> Any:
-    if not path:
-        return new
-    at, *rest = path
-    return [_replaced(item, rest, new) if number == at else item for number, item in enumerate(value)]
+def _remembered(
+    entry: Mapping[str, Any], answer: Any, symbols: Symbols, manifest: CheckpointManifest, count: ClassCount
+) -> Remembered | None:
+    """The examination with what is the checkpoint's own; None where other sources run here."""
+    if not are_same_sources(entry["code"]):
+        return None
+    document = filled(answer, symbols, line_of)
+    own = {"tool_version": tool_version(), "command": "inspect", "environment": store(environment()),
+           "checkpoint": store(checkpoint_facts(manifest))}  # fmt: skip
+    built = document["built"]
+    if built["token_ids"] is None:
+        ids = {
+            name: filled(entry["defaults"][name], symbols) for name in entry["defaults"] if name.endswith("_token_id")
+        }
+        eos, by_role = special_ids({**ids, **manifest.config})
+        built = {**built, "eos_token_ids": list(eos), "token_ids": list(map(list, by_role))}
+    found = restore(Remembered, {**document, "built": built, "report": {**document["report"], **own}})
+    report = with_counts(found.report)
+    largest = max((item.count for item in report.head.parameters), default=0) if report.head is not None else 0
+    if found.built.initial is not None and largest > MOST_MEASURED:
+        return None  # what a class puts into a head as large isn't measured
+    labels = count.labels or report.model.labels or placeholders(report.model.num_labels)
+    # A class of one's own has tensors or a name that no entry has: every name here is one of Transformers.
+    saved = next(iter(report.checkpoint.architectures), None)
+    model = replace(
+        report.model,
+        labels=labels,
+        labels_are_placeholders=are_placeholders(labels),
+        saved_class=None if saved == report.model.class_name else saved,
+    )
+    return replace(found, report=replace(report, model=model, is_shipped=True))
+
+
+def _proven(entry: Mapping[str, Any], found: Remembered) -> Remembered | None:
+    """An examination with its proof and what padding does; None where the base model is another than was measured."""
+    if found.report.head is None or entry.get("proof") is None or not are_same_sources(entry["code_of_base"]):
+        return None
+    head = replace(found.report.head, verification=restore(Verification, entry["proof"]))
+    return replace(found, verified=True, report=replace(found.report, head=head))
+
+
+def with_version(report: Report) -> Report:
+    """A report that says, where Transformers is not installed, of which version its facts are."""
+    if package_version("transformers"):
+        return report
+    made = shipped(SOURCES)["transformers"]
+    return replace(report, notes=(*report.notes, f"as of Transformers {made}: it is not installed here"))
+
+
+def with_counts(report: Report) -> Report:
+    """A report with the numbers of parameters that follow from shapes."""
+    weights = report.weights
+    parameters = tuple(replace(item, count=prod(item.shape)) for item in weights.parameters)
+    tied = {tie.parameter for tie in weights.tied}
+    total = sum(item.count for item in parameters if not item.is_buffer and item.name not in tied)
+    head = None if report.head is None else _head_with_counts(report.head)
+    outside = sum(item.count for item in parameters if not (item.in_base or item.is_buffer))
+    own = outside if head is None else sum(item.count for item in head.parameters)
+    live = 0 if head is None else sum(item.count for item in head.parameters if item.live)
+    others = report.model.parameters.other_heads
+    counts = replace(
+        report.model.parameters, total=total, base=total - own - others, head=own, live_head=live, other_heads=others
+    )
+    return replace(
+        report,
+        head=head,
+        model=replace(report.model, parameters=counts),
+        weights=replace(weights, parameters=parameters),
+    )
+
+
+def _head_with_counts(head: Head) -> Head:
+    own, buffers = (
+        tuple(replace(item, count=prod(item.shape)) for item in some) for some in (head.parameters, head.buffers)
+    )
+    return replace(head, parameters=own, buffers=buffers)

@@ -128,7 +128,7 @@ class PaddingEffect:
     changes: bool | None
     """Whether the scores of a short text change; null where that was not measured."""
     difference: float | None = None
-    """The largest change of a score over the largest score; null where it was not measured."""
+    """The largest change of a score over the largest score; null where it was not measured, as in shipped facts."""
     reason: str = ""
     """Why it was not measured; otherwise empty."""
 

@@ -18,6 +18,11 @@ def layer_numbers(key: str) -> tuple[int, ...]:
     return tuple(int(part) for part in key.split(".") if _NUMBER.fullmatch(part))
 
 
+def in_layer_order(key: str) -> list[tuple[bool, int, str]]:
+    """What sorts keys by the numbers of their layers, so that 2 comes before 10."""
+    return [(True, int(part), "") if _NUMBER.fullmatch(part) else (False, 0, part) for part in key.split(".")]
+
+
 class ParameterStatus(StrEnum):
     """What loading the checkpoint does to one parameter.
 

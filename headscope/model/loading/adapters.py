@@ -225,7 +225,7 @@ def _join_diff(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad, *
             new=tuple(name for name in diff.new if name not in saved),
             mismatched=tuple(sorted(mismatched)),
             unused=tuple(sorted((*diff.unused, *unused))),
-            renamed=tuple(sorted(item for item in renames_of(parameters) if item.parameter not in saved)),
+            renamed=tuple(item for item in renames_of(parameters) if item.parameter not in saved),
             parameters=parameters,
         ),
     )

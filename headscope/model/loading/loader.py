@@ -22,7 +22,7 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.stored.weights import modern_name
+from headscope.facts.stored.weights import in_layer_order, modern_name
 from headscope.model.classes.defaults import diagnose_by_building
 from headscope.model.classes.model_request import Choice
 from headscope.model.classes.unexpected_keys import describe_unused, find_dropped
@@ -115,7 +115,7 @@ def _needs_package(cls: type[PreTrainedModel], err: ImportError) -> Unsupported:
 
 
 def _read_diff(model: PreTrainedModel, info: LoadingInfo, manifest: CheckpointManifest) -> WeightDiff:
-    mismatched = tuple(sorted(Mismatch(*item) for item in info.mismatched))
+    mismatched = tuple(Mismatch(*item) for item in sorted(info.mismatched, key=lambda item: in_layer_order(item[0])))
     incomplete = manifest.format is WeightsFormat.NONE or bool(manifest.gaps)
     ties = tuple(sorted(_ties(model)))
     judge = _judge(info.missing, mismatched, ties, incomplete)
@@ -125,11 +125,11 @@ def _read_diff(model: PreTrainedModel, info: LoadingInfo, manifest: CheckpointMa
     return WeightDiff(
         loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
         # What is not there may be in the shard that could not be read: unknown is neither loaded nor new (ADR 5).
-        new=() if incomplete else tuple(sorted(info.missing)),
+        new=() if incomplete else tuple(sorted(info.missing, key=in_layer_order)),
         mismatched=mismatched,
         unused=info.unexpected,
         tied=ties,
-        renamed=tuple(sorted(renames_of(parameters))),
+        renamed=renames_of(parameters),
         unused_groups=groups,
         dropped=find_dropped(model, groups, headers),
         parameters=parameters,
@@ -205,13 +205,14 @@ def _ties(model: PreTrainedModel) -> list[Tie]:
     return ties
 
 
-def renames_of(parameters: tuple[ParameterOrigin, ...]) -> list[Rename]:
-    """The loaded parameters whose checkpoint keys bear other names."""
-    return [
+def renames_of(parameters: tuple[ParameterOrigin, ...]) -> tuple[Rename, ...]:
+    """The loaded parameters whose checkpoint keys bear other names, in the order of their layers."""
+    found = (
         Rename(item.name, item.checkpoint_keys)
         for item in parameters
         if item.status is ParameterStatus.LOADED and item.checkpoint_keys not in ((), (item.name,))
-    ]
+    )
+    return tuple(sorted(found, key=lambda item: in_layer_order(item.parameter)))
 
 
 def base_prefix(model: PreTrainedModel) -> str:

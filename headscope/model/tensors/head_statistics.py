@@ -109,10 +109,10 @@ def known_schemes(shape: tuple[int, ...], initial_spread: float | None) -> dict[
     schemes = {"the class's own initialization": initial_spread} if initial_spread else {}
     return schemes | {
         "normal(0.02)": 0.02,
-        "nn.Linear's default": 1 / math.sqrt(3 * features),
+        "nn.Linear's default": math.sqrt(1 / (3 * features)),
         "Xavier": math.sqrt(2 / (classes + features)),
         "Kaiming normal": math.sqrt(2 / features),
-        "orthogonal": 1 / math.sqrt(max(classes, features)),
+        "orthogonal": math.sqrt(1 / max(classes, features)),
     }
 
 

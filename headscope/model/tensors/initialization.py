@@ -17,7 +17,11 @@ from headscope.model.tensors.head_statistics import known_schemes, spread_z
 from headscope.upstream.torch import with_child
 from headscope.upstream.transformers import initialize
 
-_MOST = 4_000_000
+_MOST = 16_000_000
+CUT_AT_TWO = 0.879625661034240
+"""The spread of a normal distribution that is cut off at twice its spread, as ModernBERT draws its heads."""
+_SPREADS = ("init_std", "initializer_factor")
+"""The fields beside `initializer_range` that say how far the first weights spread, in BART's and T5's kind."""
 _ENOUGH = 100_000
 _DRAWS = 4
 _NEAR = 3
@@ -41,22 +45,34 @@ def initial_spread(model: nn.Module, weight: str, stated: float | None) -> Initi
         if sum(item.numel() for item in module.parameters()) > _MOST or len(shape) < 2:  # a matrix
             return None
         draws = list(_draws(skeleton, path, min(_DRAWS, max(1, _ENOUGH // math.prod(shape)))))
-        found = _spread(torch.cat([item[name] for item in draws]), shape, stated)
+        config = skeleton.config
+        others = [getattr(config, field, None) for field in _SPREADS]
+        found = _spread(torch.cat([item[name] for item in draws]), shape, [stated, *others])
         bias = torch.cat([item["bias"] for item in draws]) if "bias" in draws[0] else None
     except Exception:  # whatever a class's own initialization raises: then its spread is not known
         return None
     if not 0 < found < math.inf:
         return None
-    return InitialSpread(found, None if bias is None else float(bias.square().mean().sqrt()))
+    return InitialSpread(found, None if bias is None else _bias_spread(bias, math.prod(shape[1:])))
 
 
-def _spread(drawn: torch.Tensor, shape: tuple[int, ...], stated: float | None) -> float:
+def _spread(drawn: torch.Tensor, shape: tuple[int, ...], stated: list[float | None]) -> float:
     spread = float(drawn.square().mean().sqrt())
     if not 0 < spread < math.inf:
         return spread
     kurtosis = float(drawn.pow(4).mean()) / spread**4
-    known = known_schemes((shape[0], math.prod(shape[1:])), stated).values()
+    features = math.prod(shape[1:])
+    own = [item for item in stated if item]
+    by_features = [times * math.sqrt(1 / features) for times in (CUT_AT_TWO, *own[1:])]
+    known = (*own, *known_schemes((shape[0], features), None).values(), *by_features)
     return next((item for item in known if abs(spread_z(spread, item, drawn.numel(), kurtosis)) < _NEAR), spread)
+
+
+def _bias_spread(drawn: torch.Tensor, features: int) -> float:
+    """The spread of a bias, exact where it is drawn as `nn.Linear` draws it."""
+    spread, usual = float(drawn.square().mean().sqrt()), math.sqrt(1 / (3 * features))
+    is_usual = spread > 0 and abs(spread_z(spread, usual, drawn.numel(), 1.8)) < _NEAR  # 1.8: of a uniform distribution
+    return usual if is_usual else spread
 
 
 def _skeleton(model: PreTrainedModel) -> PreTrainedModel:

@@ -138,7 +138,8 @@ def _padding(effects: Sequence[PaddingEffect]) -> Text:
     words = {True: "changes the scores", False: "leaves the scores alone", None: "not determined"}
     sentence = []
     for effect in effects:
-        more = f" (by {effect.difference:.1%})" if effect.changes else f" ({effect.reason})" if effect.reason else ""
+        how_much = f"by {effect.difference:.1%}" if effect.changes and effect.difference is not None else effect.reason
+        more = f" ({how_much})" if how_much else ""
         sentence.append(f"{effect.side}: {words[effect.changes]}{more}")
     worst = any(effect.changes is not False for effect in effects)
     return label("; ".join(sentence), TONE[Tone.WARNING if worst else Tone.GOOD])
@@ -180,7 +181,8 @@ def source_facts(report: Report) -> FactLines:
     """Whether anything was traced for this report."""
     if report.is_shipped:
         version = report.environment.transformers
-        yield "traced", label(f"when headscope was made, with the same Transformers {version}; --no-cache traces again")
+        here = f"the functions that ran are the same in Transformers {version}; --no-cache traces again"
+        yield "traced", label(f"when headscope was made; {here if version else 'Transformers is not installed here'}")
 
 
 def _unnamed(model: ModelFacts) -> str:

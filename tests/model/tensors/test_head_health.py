@@ -135,6 +135,7 @@ def test_every_format_gives_the_same_verdict(save: Callable[[Any, Path], None], 
     assert (found.verdict, found.weight, found.bias) == (TRAINED, plain.weight, plain.bias)
 
 
+@pytest.mark.usefixtures("no_shipped_facts")
 def test_a_known_structure_is_not_initialized_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HEADSCOPE_NO_CACHE")
     monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))

@@ -1,0 +1,122 @@
+"""Examinations as documents to make templates of, and how two of them differ."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from recording import Record, recorded
+from template_fitting import Unfit, changes_between
+
+from headscope.checkpoints.contents.tokenizer_file import FirstToken
+from headscope.examination.base.request import Request
+from headscope.examination.base.tracing import Traced, trace_checkpoint
+from headscope.examination.checkpoint.examining import examine_manifest
+from headscope.examination.checkpoint.structure import Remembered
+from headscope.examination.checkpoint.templates import Symbols, changed, filled
+from headscope.facts import CheckpointManifest
+from headscope.facts.plain import store
+from headscope.model.classes.model_request import Choice
+from headscope.upstream.sources import code_digest, source_file
+
+
+def examined(manifest: CheckpointManifest, request: Request, first: FirstToken | None) -> Remembered:
+    tracer = partial(_traced, first)
+    found = examine_manifest("inspect", request, manifest, tracer, None)
+    return Remembered(found.report, found.built, verified=False)
+
+
+TRACES: dict[Any, Traced] = {}
+"""The traces of a layout: the form in which a checkpoint was saved is nothing to them."""
+
+
+def _traced(first: FirstToken | None, skeleton: Any, choice: Choice) -> Traced:
+    key = (choice.cls.__name__, skeleton.config.to_json_string(use_diff=False), first)
+    if key not in TRACES:
+        TRACES[key] = trace_checkpoint(skeleton, choice, first)
+    return TRACES[key]
+
+
+def document_of(found: Remembered, *, is_plain: bool = False) -> Any:
+    """What is stored of an examination: without what is each checkpoint's own, and without what follows from shapes."""
+    document = store(found)
+    if is_plain:  # the ids are those of the configuration
+        document["built"] |= {"eos_token_ids": None, "token_ids": None}
+    report = document["report"]
+    report |= dict.fromkeys(("tool_version", "command", "environment", "checkpoint"))
+    report["model"]["parameters"] |= {"total": 0, "base": 0, "head": 0, "live_head": 0}
+    head = report["head"] or {"parameters": [], "buffers": [], "stages": [], "verification": None}
+    for item in (*report["weights"]["parameters"], *head["parameters"], *head["buffers"]):
+        item["count"] = 0
+    for stage in head["stages"]:
+        place = _place(stage["file"], stage["line"])
+        stage["line"] = stage["line"] if place is None else {"@": [*place, stage["line"]]}
+    report["model"] |= {"labels": [], "labels_are_placeholders": False}
+    return document
+
+
+def _place(path: str, line: int) -> tuple[str, str, int] | None:
+    """A line of Transformers as the file, its function, and which of its nodes it is."""
+    name = path.removeprefix("transformers/")
+    file = source_file(name) if name != path else None
+    found = None if file is None else file.place_of(line)
+    return None if found is None else (name, *found)
+
+
+def code_of(record: Record, found: Remembered) -> dict[str, Any]:
+    """The functions that ran outside the base model's forward, and those on the path of the head, with digests."""
+    own = record.code()
+    for stage in found.report.head.stages if found.report.head is not None else ():
+        place = _place(stage.file, stage.line)
+        if place is not None:
+            own.setdefault(place[0], [])
+            own[place[0]] = sorted({*own[place[0]], place[1]})
+    family = found.report.checkpoint.model_type
+    own["conversion_mapping.py"] = [f"[{name}]" for name in (family, found.report.model.class_name)]
+    return {"code": [[path, names, code_digest(path, names)] for path, names in own.items() if names]}
+
+
+def variant(base: Any, env: Symbols, document: Any) -> list[Any]:
+    """The changes that make a template give another document. Raises Unfit where they hold sizes."""
+    changes = [[path, value] for path, value in changes_between(filled(base, env), document)]
+    sizes = {value for value in env.values() if type(value) is int and value > 2}
+    for path, value in changes:
+        if not _is_fixed(base, path) or sizes & set(_numbers_in(value)):
+            raise Unfit(path, value)
+    if filled(changed(base, changes), env) != document:
+        raise Unfit("a variant of", changes)
+    return changes
+
+
+def _is_fixed(template: Any, path: Sequence[Any]) -> bool:
+    """Whether a path leads to the same place in a template as in what it gives."""
+    for at in path:
+        if isinstance(template, list) and any(isinstance(item, dict) and "*" in item for item in template):
+            return False
+        if isinstance(template, dict) and at not in template:
+            return False
+        template = template[at]
+    return True
+
+
+def _numbers_in(value: Any) -> Iterator[int]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _numbers_in(item)
+    elif type(value) is int:
+        yield value
+
+
+def proof_of(manifest: CheckpointManifest, request: Request) -> dict[str, Any]:
+    """What is stored of a proof: without positions, which depend on the lengths of the texts, and how much changes."""
+    with recorded() as record:
+        report = examine_manifest("inspect", request, manifest, partial(trace_checkpoint, prove=True), None).report
+    proof = report.head.verification if report.head is not None else None
+    if proof is None:
+        return {"proof": None, "code_of_base": []}
+    padding = tuple(replace(effect, difference=None) for effect in proof.padding)
+    code = record.code(of_base=True)
+    return {
+        "proof": store(replace(proof, positions=(), padding=padding)),
+        "code_of_base": [[path, names, code_digest(path, names)] for path, names in code.items() if names],
+    }

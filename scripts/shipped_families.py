@@ -1,0 +1,162 @@
+"""Configurations of a family with other sizes, of which its classes can be built and traced."""
+
+import json
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import transformers
+from examined_documents import examined
+from saved_manifests import model_on_meta, saved_manifest
+from template_fitting import Unfit
+from transformers import AutoConfig
+
+from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.shipped_structures import hold
+from headscope.facts.stored.location import Location
+from headscope.model.classes.reduced_config import DEPTHS
+
+DRAWN = 4
+"""How many configurations a template is made from; the first are those of the family itself, and of few layers."""
+_HEADS = ("sequence_classification", "token_classification", "image_classification", "audio_classification")
+_LANGUAGE_MODELS = ("pretraining", "masked_lm", "causal_lm", "seq_to_seq_causal_lm")
+_MOST_LANGUAGE_MODELS = 2
+_TRIES, _LEGAL = 300, 18
+"""How many configurations are drawn for one that can be built, and how many of those tell what sizes have in common."""
+_SHARE = 0.3
+"""Fractions below it are dropouts, and spreads of initial weights; larger ones choose how something is computed."""
+_MOST_LAYERS = 48
+_DEPTHS_DRAWN = ((11, 14), (2, 6), (2, 6), (2, 48))
+"""How many layers the configurations have; names of two digits come first, which sort otherwise."""
+_ACCEPTED: dict[str, tuple[dict[str, list[Any]], set[str]]] = {}
+"""By family: values of fields that changed nothing in the classes so far, and the fields that were tried."""
+NUMBERED = re.compile(r"\.\d+(?=\.|$)")
+
+
+class Family:
+    """A configuration of a family and others with sizes drawn at random, of which classes can be built and run."""
+
+    def __init__(self, model_type: str, fields: Mapping[str, Any]) -> None:
+        self.model_type, self.fields = model_type, fields
+        self.config = self.make()
+        self.draw = random.Random(model_type)
+        self.bases = _classes(self.config, ("model",))
+        self.language_models = _classes(self.config, _LANGUAGE_MODELS)[:_MOST_LANGUAGE_MODELS]
+        self.heads = _classes(self.config, _HEADS)
+        self.accepted, self.tried = _ACCEPTED.setdefault(model_type, ({}, set()))
+        self._chance: set[str] = set()
+        self._tried_sizes: dict[tuple[str, int], bool] = {}
+        self.names = [
+            name for name, value in self.config.to_dict().items()
+            if (type(value) is float and value < _SHARE) or (type(value) is int and (value > 1 or is_id(name)))
+        ]  # fmt: skip
+        self.drawn: list[tuple[dict[str, Any], Any]] = [({}, self.config)]
+
+    def make(self, **values: Any) -> Any:
+        """The configuration with some values; what the family derives from them follows."""
+        fields = {**self.fields, **values}
+        config = AutoConfig.for_model(self.model_type, **fields)
+        for name in DEPTHS:
+            if name not in values and type(getattr(config, name, None)) is int and name in config.to_dict():
+                fields[name] = min(getattr(config, name), 4)
+        return AutoConfig.for_model(self.model_type, **fields)
+
+    def whole(self) -> Any:
+        """The configuration with as many layers as it says."""
+        return AutoConfig.for_model(self.model_type, **self.fields)
+
+    def find_legal(self) -> None:
+        """Draws configurations, of which the first few have few layers."""
+        self.traced = [*self.heads, *self.bases][0]
+        self.outcome = _outcome(self.traced, self.config)
+        for number in range(_TRIES):
+            # Sizes that are equal may have to be: but where they may differ, a template is made from such that do.
+            is_aligned = len(self.drawn) >= DRAWN or number > _TRIES // 5
+            values = self._values(is_aligned=is_aligned and self.draw.random() < 0.5)
+            try:
+                config = self.make(**values)
+                is_legal = _outcome(self.traced, config) == self.outcome
+            except Exception:  # whatever a configuration or a constructor raises for sizes that don't fit
+                is_legal = False
+            if is_legal:
+                self.drawn.append((values, config))
+            if len(self.drawn) > _LEGAL:
+                break
+        if len(self.drawn) < DRAWN:
+            raise Unfit(self.model_type, "no other sizes can be built")
+
+    def needed(self, relations: Iterable[list[Any]]) -> list[list[Any]]:
+        """The relations without those that drawn sizes have by chance: models of sizes that break them are tried."""
+        known = list(relations)
+        free = [item for item in known if item[1] != 0 and not any(map(is_id, item[1:]))]
+        own = {name: getattr(self.config, name) for name in self.names}
+        for name in dict.fromkeys(side for item in free for side in item[1:]):
+            for size in (own[name] + 1, own[name] + 2, 3 * own[name], 6, 12, 20, 24):
+                broken = [item for item in free if not hold([item], {**own, name: size})]
+                if any(json.dumps(item) not in self._chance for item in broken) and self._runs(name, size):
+                    self._chance.update(map(json.dumps, broken))
+        of_ids = [item for item in known if item not in free and (item[1] == 0 or "vocab_size" in item)]
+        return [*of_ids, *(item for item in free if json.dumps(item) not in self._chance)]
+
+    def _runs(self, name: str, size: int) -> bool:
+        """Whether a class with another size runs as with the family's own."""
+        if name in DEPTHS and size > _MOST_LAYERS:
+            return False
+        if (name, size) not in self._tried_sizes:
+            try:
+                own = {other: getattr(self.config, other) for other in self.names}
+                found = _outcome(self.traced, self.make(**{**own, name: size})) == self.outcome
+            except Exception:  # as in `find_legal`
+                found = False
+            self._tried_sizes[name, size] = bool(found)
+        return self._tried_sizes[name, size]
+
+    def _values(self, *, is_aligned: bool) -> dict[str, Any]:
+        """Sizes at random; with `is_aligned`, those that are equal stay so."""
+        at = self.draw.random()
+        found: dict[str, float] = {}
+        for name in self.names:
+            own = getattr(self.config, name)
+            if is_aligned:
+                self.draw.seed(f"{at} {own}")
+            if is_id(name):
+                found[name] = self.draw.randrange(0, max(getattr(self.config, "vocab_size", 900) - 200, 9))
+            elif name in DEPTHS:  # the first are traced, the others built alone
+                found[name] = self.draw.randrange(*_DEPTHS_DRAWN[min(len(self.drawn), len(_DEPTHS_DRAWN)) - 1])
+            else:
+                found[name] = self._size(own)
+        self.draw.seed(f"{at}")
+        return found
+
+    def _size(self, own: float) -> float:
+        if isinstance(own, float):
+            return own * self.draw.choice([0.5, 2, 3])
+        half = max(own // 2, 1) if own % 2 == 0 else own
+        return self.draw.choice(
+            [half, own, 2 * own, 3 * own, 4 * own] if own < 20_000 else [own + 7, own - 110, own + 1024]
+        )
+
+
+def _outcome(cls: Any, config: Any) -> Any:
+    """The names of a class's parameters without their numbers, and whether its head can be traced."""
+    keys = {NUMBERED.sub(".#", key) for key in model_on_meta(cls, config).state_dict()}
+    manifest = saved_manifest(cls, config, "float32")
+    report = examined(manifest, Request(Location("shipped"), num_labels=config.num_labels), None).report
+    return keys, report.model.loss, report.head is None
+
+
+def _classes(config: Any, mappings: Sequence[str]) -> list[Any]:
+    """The class of each of Transformers' mappings for a configuration, each once."""
+    found: dict[Any, None] = {}
+    for name in mappings:
+        mapping = getattr(transformers, "MODEL_MAPPING" if name == "model" else f"MODEL_FOR_{name.upper()}_MAPPING")
+        item = mapping.get(type(config), None)
+        for cls in item if isinstance(item, tuple) else (item,):
+            if cls is not None:
+                found[cls] = None
+    return list(found)
+
+
+def is_id(name: str) -> bool:
+    return name.endswith("_token_id")
