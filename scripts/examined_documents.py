@@ -48,11 +48,27 @@ def document_of(found: Remembered, *, is_plain: bool = False) -> Any:
     head = report["head"] or {"parameters": [], "buffers": [], "stages": [], "verification": None}
     for item in (*report["weights"]["parameters"], *head["parameters"], *head["buffers"]):
         item["count"] = 0
-    for stage in head["stages"]:
-        place = _place(stage["file"], stage["line"])
-        stage["line"] = stage["line"] if place is None else {"@": [*place, stage["line"]]}
+    _keep_places(head)
     report["model"] |= {"labels": [], "labels_are_placeholders": False}
     return document
+
+
+def _keep_places(value: Any) -> None:
+    """Puts, for each line of a file of Transformers, the node that is there."""
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _keep_places(item)
+    if isinstance(value, dict) and type(value.get("line")) is int:
+        place = _place(value["file"], value["line"])
+        value["line"] = value["line"] if place is None else {"@": [*place, value["line"]]}
+
+
+def _places_in(value: Any) -> Iterator[tuple[str, str]]:
+    """The files and functions of the lines of a document."""
+    if isinstance(value, dict) and "@" in value:
+        yield value["@"][0], value["@"][1]
+    else:
+        for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            yield from _places_in(item)
 
 
 def _place(path: str, line: int) -> tuple[str, str, int] | None:
@@ -66,11 +82,8 @@ def _place(path: str, line: int) -> tuple[str, str, int] | None:
 def code_of(record: Record, found: Remembered) -> dict[str, Any]:
     """The functions that ran outside the base model's forward, and those on the path of the head, with digests."""
     own = record.code()
-    for stage in found.report.head.stages if found.report.head is not None else ():
-        place = _place(stage.file, stage.line)
-        if place is not None:
-            own.setdefault(place[0], [])
-            own[place[0]] = sorted({*own[place[0]], place[1]})
+    for path, name in _places_in(document_of(found)["report"]["head"]):
+        own[path] = sorted({*own.get(path, ()), name})
     family = found.report.checkpoint.model_type
     own["conversion_mapping.py"] = [f"[{name}]" for name in (family, found.report.model.class_name)]
     return {"code": [[path, names, code_digest(path, names)] for path, names in own.items() if names]}
