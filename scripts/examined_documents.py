@@ -1,7 +1,6 @@
 """Examinations as documents to make templates of, and how two of them differ."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,7 @@ from template_fitting import Unfit, changes_between
 from headscope.checkpoints.contents.tokenizer_file import FirstToken
 from headscope.examination.base.request import Request
 from headscope.examination.base.tracing import Traced, trace_checkpoint
-from headscope.examination.checkpoint.examining import examine_manifest
+from headscope.examination.checkpoint.examining import examine_manifest, without_measures
 from headscope.examination.checkpoint.structure import Remembered
 from headscope.examination.checkpoint.templates import Symbols, changed, filled
 from headscope.facts import CheckpointManifest
@@ -86,7 +85,12 @@ def code_of(record: Record, found: Remembered) -> dict[str, Any]:
         own[path] = sorted({*own.get(path, ()), name})
     family = found.report.checkpoint.model_type
     own["conversion_mapping.py"] = [f"[{name}]" for name in (family, found.report.model.class_name)]
-    return {"code": [[path, names, code_digest(path, names)] for path, names in own.items() if names]}
+    return {"code": _digested(own)}
+
+
+def _digested(functions: Mapping[str, Sequence[str]]) -> list[Any]:
+    """Lists functions by file, with their digest."""
+    return [[path, names, code_digest(path, names)] for path, names in functions.items() if names]
 
 
 def variant(base: Any, env: Symbols, document: Any) -> list[Any]:
@@ -127,9 +131,4 @@ def proof_of(manifest: CheckpointManifest, request: Request) -> dict[str, Any]:
     proof = report.head.verification if report.head is not None else None
     if proof is None:
         return {"proof": None, "code_of_base": []}
-    padding = tuple(replace(effect, difference=None) for effect in proof.padding)
-    code = record.code(of_base=True)
-    return {
-        "proof": store(replace(proof, positions=(), padding=padding)),
-        "code_of_base": [[path, names, code_digest(path, names)] for path, names in code.items() if names],
-    }
+    return {"proof": store(without_measures(proof)), "code_of_base": _digested(record.code(of_base=True))}

@@ -1,6 +1,7 @@
 """What checkpoints of a class hold, as Transformers saves it today and as older libraries saved it."""
 
 import json
+import re
 import tempfile
 from contextlib import suppress
 from copy import deepcopy
@@ -19,6 +20,7 @@ from headscope.model.quiet import quiet
 from headscope.upstream.torch import on_meta
 
 _FILE = "model.safetensors"
+_LAYER = re.compile(r"\.\d+(?=\.|$)")
 _BARE = ("gpt2", "bloom")
 """Families whose published language models are saved without the name of the base model before their keys."""
 
@@ -69,6 +71,11 @@ def _header_in_order(tensors: dict[str, torch.Tensor]) -> list[tuple[str, str, t
     ]
 
 
+def parameter_names(cls: Any, config: Any) -> set[str]:
+    """Names the tensors of a class, of each layer alike. Raises whatever the constructor raises."""
+    return {_LAYER.sub(".#", key) for key in model_on_meta(cls, config).state_dict()}
+
+
 def model_on_meta(cls: Any, config: Any) -> Any:
     with quiet(), on_meta():
         return cls(deepcopy(config))
@@ -90,7 +97,7 @@ def tensor_forms(
         _causal_masks(cls, family, config, kind)
         if family.model_type == "gpt2"
         else tuple(
-            TensorHeader(name, "int64" if name.endswith("position_ids") else kind, tuple(buffer.shape), _FILE)
+            TensorHeader(name, "int64", tuple(buffer.shape), _FILE)
             for name, buffer in model.named_buffers()
             if name not in keys and name.endswith("position_ids")
         )

@@ -2,13 +2,12 @@
 
 import json
 import random
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import transformers
 from examined_documents import examined
-from saved_manifests import model_on_meta, saved_manifest
+from saved_manifests import parameter_names, saved_manifest
 from template_fitting import Unfit
 from transformers import AutoConfig
 
@@ -31,7 +30,6 @@ _DEPTHS_DRAWN = ((11, 14), (2, 6), (2, 6), (2, 48))
 """How many layers the configurations have; names of two digits come first, which sort otherwise."""
 _ACCEPTED: dict[str, tuple[dict[str, list[Any]], set[str]]] = {}
 """By family: values of fields that changed nothing in the classes so far, and the fields that were tried."""
-NUMBERED = re.compile(r"\.\d+(?=\.|$)")
 
 
 class Family:
@@ -140,7 +138,7 @@ class Family:
 
 def _outcome(cls: Any, config: Any) -> Any:
     """The names of a class's parameters without their numbers, and whether its head can be traced."""
-    keys = {NUMBERED.sub(".#", key) for key in model_on_meta(cls, config).state_dict()}
+    keys = parameter_names(cls, config)
     manifest = saved_manifest(cls, config, "float32")
     report = examined(manifest, Request(Location("shipped"), num_labels=config.num_labels), None).report
     return keys, report.model.loss, report.head is None

@@ -9,8 +9,8 @@ from typing import Any
 
 from examined_documents import TRACES, code_of, document_of, examined, proof_of, variant
 from recording import Record, recorded
-from saved_manifests import model_on_meta, saved_manifest, tensor_forms
-from shipped_families import NUMBERED, Family
+from saved_manifests import parameter_names, saved_manifest, tensor_forms
+from shipped_families import Family
 from shipped_rules import Tried, loosened, relations_of
 from shipped_sizes import LEFTOVERS
 from template_fitting import Unfit, fitted
@@ -96,16 +96,11 @@ class Layout:
 
     def _legal(self) -> list[Any]:
         """The drawn configurations with which this class has the same parameters, but for their numbers."""
-        own = {NUMBERED.sub(".#", key) for key in model_on_meta(self.cls, self.config).state_dict()}
-        found = []
+        own, found = parameter_names(self.cls, self.config), []
         for values, config in self.family.drawn:
-            try:
-                model = model_on_meta(self.cls, config)
-            except Exception:  # whatever a constructor raises for sizes that don't fit
-                continue
-            keys = {NUMBERED.sub(".#", key) for key in model.state_dict()}
-            if keys == own:
-                found.append((values, config))
+            with suppress(Exception):  # whatever a constructor raises for sizes that don't fit
+                if parameter_names(self.cls, config) == own:
+                    found.append((values, config))
         if len(found) < len(_COUNTS):
             raise Unfit(self.cls.__name__, "no other sizes can be built")
         return found

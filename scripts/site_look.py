@@ -28,6 +28,7 @@ from zipfile import ZipFile
 
 from look_templates import MORE_SAMPLES, MOST, SAMPLES, Unfit, proven_template, with_an
 from shipped_sizes import PUBLISHED
+from template_fitting import changes_between
 from transformers import AutoConfig
 
 from headscope.checkpoints import bundled_snapshots, read_manifest
@@ -420,20 +421,7 @@ def _drawing(picture: Picture, width: int) -> list[str]:
 
 def _as_changes(found: Mapping[str, Any]) -> dict[str, Any]:
     base = next(iter(found.values()), None)
-    return {"base": base, "answers": {key: list(_changes(base, value)) for key, value in found.items()}}
-
-
-def _changes(base: Any, other: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[list[Any], Any]]:
-    if base == other and type(base) is type(other):
-        return
-    if isinstance(base, dict) and isinstance(other, dict) and base.keys() == other.keys():
-        for name in base:
-            yield from _changes(base[name], other[name], (*path, name))
-    elif isinstance(base, list) and isinstance(other, list) and len(base) == len(other):
-        for at, (one, two) in enumerate(zip(base, other, strict=True)):
-            yield from _changes(one, two, (*path, at))
-    else:
-        yield [*path], other
+    return {"base": base, "answers": {key: list(changes_between(base, value)) for key, value in found.items()}}
 
 
 if __name__ == "__main__":

@@ -73,11 +73,8 @@ def _list(made: Made, path: tuple[Any, ...]) -> Any:
             return _cycle(made, path)
         except Unfit:
             return _numbered(made, path)
-    if len(lengths) == 1:
-        try:
-            return [fitted([(env, value[at]) for env, value in made], (*path, at)) for at in range(lengths.pop())]
-        except Unfit:
-            pass
+    with suppress(Unfit):
+        return _same_length(made, path)
     return _repeated(made, path)
 
 
@@ -103,15 +100,8 @@ def _cycle(made: Made, path: tuple[Any, ...]) -> list[Any]:
 
 def _layer_of(item: Any) -> tuple[str, int] | None:
     """The part of a name before the number of a layer, and that number; None for an item without one."""
-    text = (
-        item
-        if isinstance(item, str)
-        else next((part for part in item if isinstance(part, str)), "")
-        if isinstance(item, list)
-        else next((part for part in item.values() if isinstance(part, str)), "")
-        if isinstance(item, dict)
-        else ""
-    )
+    parts = item.values() if isinstance(item, dict) else item if isinstance(item, list) else [item]
+    text = next((part for part in parts if isinstance(part, str)), "")
     found = _LAYER.search(text)
     return (text[: found.start()], int(found.group())) if found else None
 
@@ -128,9 +118,7 @@ def _repeated(made: Made, path: tuple[Any, ...]) -> list[Any]:
     for at, (key, _) in enumerate(rows[0]):
         part = [(env, row[at][1]) for (env, _), row in zip(made, rows, strict=True)]
         if not key or len({len(value) for _, value in part}) == 1:
-            if len({len(value) for _, value in part}) > 1:
-                raise Unfit(path, "another length", [value for _, value in made])
-            found += [fitted([(env, value[n]) for env, value in part], (*path, at, n)) for n in range(len(part[0][1]))]
+            found += _same_length(part, (*path, at))
         else:
             found += _layers(part, (*path, key))
     return found
@@ -149,20 +137,20 @@ def _layers(made: Made, path: tuple[Any, ...]) -> list[Any]:
         if not later:
             break
         try:
-            repeated = fitted_same_length(later, path)
+            repeated = _same_length(later, path)
         except Unfit as err:
             reason = err
             continue
         own = [
             item
             for at in range(first)
-            for item in fitted_same_length([(env, value[at]) for env, value in blocks], (*path, at))
+            for item in _same_length([(env, value[at]) for env, value in blocks], (*path, at))
         ]
         return [*own, {"*": [terms, _COUNTER, first, repeated]}]
     raise Unfit(path, "layers of several kinds", reason)
 
 
-def fitted_same_length(made: Made, path: tuple[Any, ...]) -> list[Any]:
+def _same_length(made: Made, path: tuple[Any, ...]) -> list[Any]:
     if len({len(value) for _, value in made}) > 1:
         raise Unfit(path, "another length", [value for _, value in made])
     return [fitted([(env, value[at]) for env, value in made], (*path, at)) for at in range(len(made[0][1]))]
@@ -177,10 +165,8 @@ def _name_of(made: Made, path: tuple[Any, ...]) -> str:
 
 
 def _text(made: Made, path: tuple[Any, ...]) -> Any:
-    try:
+    with suppress(Unfit):
         return {"t": _name_of(made, path)}
-    except Unfit:
-        pass
     for name, value in made[0][0].items():
         if type(value) is float and all(f"={env[name]}" in text for env, text in made):
             parts = [text.split(f"={env[name]}") for env, text in made]

@@ -67,26 +67,19 @@ def shipped_members(only: Sequence[str] = ()) -> dict[str, Any]:
     print(f"{sum(len(part) for part in structures.values())} structures of {len(sizes)} configurations")
     print(f"{sum(len(found) for found in classes.values())} classes in their default configuration")
     atlas["code"] = {name: entry["code"] for found in classes.values() for name, entry in found.items()}
+    entries = [entry for part in structures.values() for entry in part]
+    code = [*atlas["code"].values(), *(entry[name] for entry in entries for name in ("code", "code_of_base"))]
     return {
         SOURCES: {
             "transformers": environment().transformers,
             "reserved": reserved_names(),
-            "files": {path: file_digest(path) for path in sorted(_paths_in([atlas["code"], *structures.values()]))},
+            "files": {path: file_digest(path) for path in sorted({path for part in code for path, *_ in part})},
         },
         "atlas.json": atlas,
         CLASSES: {name: family for family, found in classes.items() for name in found},
         **{classes_of(family): found for family, found in classes.items() if found},
         **structures,
     }
-
-
-def _paths_in(value: Any) -> set[str]:
-    """The files of Transformers that facts name, with the functions in them."""
-    if isinstance(value, dict):
-        return {path for item in value.values() for path in _paths_in(item)}
-    if isinstance(value, list) and len(value) == 3 and isinstance(value[0], str) and value[0].endswith(".py"):
-        return {value[0]}
-    return {path for item in value for path in _paths_in(item)} if isinstance(value, list) else set()
 
 
 def reserved_names() -> list[str]:

@@ -193,6 +193,6 @@ def no_shipped_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     from headscope.examination.base import shipped
 
     monkeypatch.setattr(shipped, "PLACE", tmp_path / "no facts")
-    shipped._read_member.cache_clear()
+    shipped.shipped.cache_clear()
     yield
-    shipped._read_member.cache_clear()
+    shipped.shipped.cache_clear()

@@ -81,10 +81,10 @@ class SourceFile:
         `[name]` is what stands for a name in the file's dicts, which may be nothing.
         """
         if name.startswith("["):
-            words = [word for value in self._entries.get(name[1:-1], ()) for word in _words(value)]
+            words = [word for value in self._entries.get(name[1:-1], ()) for word in _digest_words(value)]
             return hashlib.sha256("".join(words).encode()).hexdigest()[:12]
         node = self._found.get(name)
-        return "" if node is None else hashlib.sha256("".join(_words(node)).encode()).hexdigest()[:12]
+        return "" if node is None else hashlib.sha256("".join(_digest_words(node)).encode()).hexdigest()[:12]
 
     def place_of(self, line: int) -> tuple[str, int] | None:
         """The innermost function around a line, and which of its nodes it is; None for a line of none."""
@@ -107,32 +107,32 @@ class SourceFile:
 
     def _lines(self, name: str) -> list[int]:
         node = self._found.get(name)
-        return [] if node is None else [item.lineno for item in _nodes(node) if hasattr(item, "lineno")]
+        return [] if node is None else [item.lineno for item in _own_nodes(node) if hasattr(item, "lineno")]
 
 
-def _words(node: ast.AST) -> Iterator[str]:
+def _digest_words(node: ast.AST) -> Iterator[str]:
     """What a digest is made of: the kinds of the nodes, and their values."""
-    for item in _nodes(node):
+    for item in _own_nodes(node):
         yield type(item).__name__
         for field, value in ast.iter_fields(item):
             if field in _OF_TYPES:
                 continue
             if isinstance(value, str) and field in {"id", "attr", "arg", "name"}:
-                yield _modern(value)
+                yield _modern_name(value)
             elif not isinstance(value, ast.AST | list):
-                yield f"{field}={_modern(value) if isinstance(value, str) else value!r} "
+                yield f"{field}={_modern_name(value) if isinstance(value, str) else value!r} "
         yield ";"
 
 
-def _nodes(node: ast.AST) -> Iterator[ast.AST]:
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a function, or of a class without its functions, that its result depends on."""
     yield node
-    for child in _children(node):
+    for child in _own_children(node):
         if not (isinstance(node, ast.ClassDef) and isinstance(child, _NODES)):
-            yield from _nodes(child)
+            yield from _own_nodes(child)
 
 
-def _children(node: ast.AST) -> Iterator[ast.AST]:
+def _own_children(node: ast.AST) -> Iterator[ast.AST]:
     for field, value in ast.iter_fields(node):
         items = value if isinstance(value, list) else [value]
         if field in _OF_TYPES:
@@ -159,7 +159,7 @@ def _name_of(decorator: ast.AST) -> str:
     return str(getattr(called, "attr", None) or getattr(called, "id", ""))
 
 
-def _modern(name: str) -> str:
+def _modern_name(name: str) -> str:
     for old, new in _RENAMED.items():
         name = name.replace(old, new)
     return name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from headscope.facts import (
     Mismatch,
     ModelFacts,
     ParameterCounts,
+    ParameterOrigin,
     Quantization,
     Repaired,
     Report,
@@ -32,8 +34,6 @@ from headscope.facts.heads.tasks import TEXT_TASKS, Activation, Loss, activation
 from headscope.facts.results.environment import tool_version
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from headscope.examination.base.diagnosis import Diagnosis
     from headscope.model.classes.model_request import Choice
     from headscope.model.loading.loader import Loaded
@@ -175,7 +175,9 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
         **problem_type_of(choice.config.problem_type, trace, len(labels)),
         loss=loss or Loss.NOT_DETERMINED.value,
         activation=_activation(choice, loss) if trace else Activation.NOT_DETERMINED.value,
-        parameters=parameter_counts(loaded.model, head, loaded.diff),
+        parameters=parameter_counts(
+            sum(item.numel() for item in loaded.model.parameters()), head, loaded.diff.parameters
+        ),
         dtype=str(loaded.model.dtype).removeprefix("torch."),
         quantization=_quantization(loaded, head),
         padding_side=padding_side_of(str(choice.config.model_type)) if choice.task in TEXT_TASKS else "",
@@ -220,10 +222,14 @@ def _quantization(loaded: Loaded, head: Head | None) -> Quantization | None:
     return quantization_facts(loaded.quantization, [item for item in loaded.diff.parameters if item.name in live])
 
 
-def parameter_counts(module: nn.Module, head: Head | None, diff: WeightDiff, others: int = 0) -> ParameterCounts:
-    """Parameters by where they are; `others` are those of other heads. Without a head, what is beside the base."""
-    total = sum(parameter.numel() for parameter in module.parameters())
-    outside = (item.count for item in diff.parameters if not (item.in_base or item.is_buffer))
+def parameter_counts(
+    total: int, head: Head | None, parameters: Iterable[ParameterOrigin], others: int = 0
+) -> ParameterCounts:
+    """Counts `total` parameters by where they are; `others` are those of other heads.
+
+    Without a head, its parameters are those beside the base model.
+    """
+    outside = (item.count for item in parameters if not (item.in_base or item.is_buffer))
     own = sum(item.count for item in head.parameters) if head else sum(outside)
     live = sum(item.count for item in head.parameters if item.live) if head else 0
     return ParameterCounts(total, total - own - others, own, live, others)

@@ -20,16 +20,21 @@ PLACE = Path(__file__).parents[2] / "bundled" / "facts.zip"
 SOURCES, CLASSES, ATLAS = "sources.json", "classes.json", "atlas.json"
 
 
+@cache
 def shipped(member: str) -> Any:
-    """The JSON of one part of the shipped facts; None where there is none."""
-    return _read_member(member)
+    """The JSON of one part of the shipped facts; None where there is none, or the file is missing or damaged."""
+    try:
+        with ZipFile(PLACE) as whole:
+            return json.loads(whole.read(member))
+    except Exception:  # what zipfile, lzma and json raise
+        return None
 
 
 def shipped_atlas() -> Any:
     """The atlas; None where another version of Transformers is installed, which may have other classes."""
-    found = _read_member(SOURCES)
+    found = shipped(SOURCES)
     is_other = found is None or package_version("transformers") not in ("", found["transformers"])
-    return None if is_other else _read_member(ATLAS)
+    return None if is_other else shipped(ATLAS)
 
 
 def shipped_class(name: str) -> Any:
@@ -49,7 +54,7 @@ def shipped_entries() -> int:
     try:
         with ZipFile(PLACE) as whole:
             return sum("/" in name for name in whole.namelist())
-    except Exception:  # as in `_read_member`
+    except Exception:  # as in `shipped`
         return 0
 
 
@@ -59,7 +64,7 @@ def are_same_sources(code: Iterable[Any]) -> bool:
     `code` names a file, the functions in it, and their digest. Where Transformers is not installed, the facts are those
     of the version that they were made with.
     """
-    here, made = package_version("transformers"), (_read_member(SOURCES) or {}).get("transformers", "")
+    here, made = package_version("transformers"), (shipped(SOURCES) or {}).get("transformers", "")
     if not here:
         return True
     if here.partition(".")[0] != made.partition(".")[0]:  # what every model uses may be another
@@ -69,13 +74,8 @@ def are_same_sources(code: Iterable[Any]) -> bool:
 
 def is_same_file(path: str) -> bool:
     """Whether a file of the installed Transformers is, byte for byte, that from which facts were learned."""
-    known: dict[str, str] = (_read_member(SOURCES) or {}).get("files", {})
+    known: dict[str, str] = (shipped(SOURCES) or {}).get("files", {})
     return file_digest(path) == known.get(path)
-
-
-def reserved_words() -> frozenset[str]:
-    """The names that a configuration can't have for a field: they are its own functions."""
-    return frozenset((_read_member(SOURCES) or {}).get("reserved", ()))
 
 
 def line_of(path: str, function: str, node: int, line: int) -> int:
@@ -86,12 +86,3 @@ def line_of(path: str, function: str, node: int, line: int) -> int:
     if file is None:
         raise Unvouched(path)
     return file.line_of(function, node)
-
-
-@cache
-def _read_member(member: str) -> Any:
-    try:
-        with ZipFile(PLACE) as whole:
-            return json.loads(whole.read(member))
-    except Exception:  # a file that is missing or damaged: what zipfile, lzma and json raise for it
-        return None

@@ -18,7 +18,7 @@ from headscope.examination.base.tracing import Traced, trace_checkpoint
 from headscope.examination.checkpoint.loading import load_checkpoint
 from headscope.examination.checkpoint.shipped_structures import shipped_examination, with_version
 from headscope.examination.checkpoint.structure import Remembered, ReportMemory, renewed, structure_of
-from headscope.facts import CheckpointManifest, Report
+from headscope.facts import CheckpointManifest, Report, Verification
 from headscope.facts.heads.head import classifier_weight
 from headscope.facts.results.check import BuiltFacts
 from headscope.facts.results.health import InitialSpread
@@ -46,6 +46,29 @@ def examine(
     `takes_class` the request may name a class of Transformers, which is examined in its default configuration.
     `on_build` is called before the class is built, which takes seconds; not where the report is known.
     """
+    examined = _examine(command, request, progress, memory, takes_class=takes_class, on_build=on_build)
+    head = examined.report.head
+    if command != "check" or head is None or head.verification is None:
+        return examined
+    head = replace(head, verification=without_measures(head.verification))
+    return replace(examined, report=replace(examined.report, head=head))
+
+
+def without_measures(proof: Verification) -> Verification:
+    """Returns a proof without what depends on the sizes of the model that was run: all that a check needs."""
+    padding = tuple(replace(effect, difference=None) for effect in proof.padding)
+    return replace(proof, positions=(), padding=padding)
+
+
+def _examine(
+    command: str,
+    request: Request,
+    progress: Progress | None,
+    memory: ReportMemory | None,
+    *,
+    takes_class: bool,
+    on_build: Callable[[], None],
+) -> Examined:
     manifest = read_checkpoint(request, progress, takes_class=takes_class)
     first = own_first_token(request, manifest)
     tracer = partial(trace_checkpoint, own=first, prove=request.prove)
@@ -53,8 +76,7 @@ def examine(
     # With code of the repository, a report also depends on files that no key names.
     if request.runs_code or not memory.is_open:
         on_build()
-        examined = examine_manifest(command, request, manifest, tracer, progress)
-        return replace(examined, report=_for_check(examined.report)) if command == "check" else examined
+        return examine_manifest(command, request, manifest, tracer, progress)
     rows = tokens_of(request, manifest)
     key = key_of(manifest, *_identity(request), first, rows) if memory.cache.is_open else ""
     structure = structure_of(manifest, request, first, rows)
@@ -63,15 +85,13 @@ def examine(
     known = known or (_shipped(request, manifest, memory, first) if is_known else None)
     if known is not None:
         report = with_version(renewed(known, structure, manifest, command, verified=request.prove))
-        report = _for_check(report) if command == "check" else report
         program = partial(memory.program, structure, partial(_program_again, request, manifest, tracer))
         return Examined(report, manifest, known.built, None, None, key, program)
     on_build()
     examined = examine_manifest(command, request, manifest, tracer, progress)
     memory.keep(structure, manifest, examined.report, examined.built, verified=request.prove)
     memory.program(structure, examined.program)
-    report = _for_check(examined.report) if command == "check" else examined.report
-    return replace(examined, report=report, key=key)
+    return replace(examined, key=key)
 
 
 def _shipped(
@@ -79,15 +99,6 @@ def _shipped(
 ) -> Remembered | None:
     """What headscope ships of the structure; None where it doesn't, or where the cache is not wanted."""
     return shipped_examination(request, manifest, first) if memory.cache.is_open else None
-
-
-def _for_check(report: Report) -> Report:
-    """A report without what a check doesn't need of a proof: what depends on the sizes of the model that was run."""
-    proof = report.head.verification if report.head is not None else None
-    if report.head is None or proof is None:
-        return report
-    padding = tuple(replace(effect, difference=None) for effect in proof.padding)
-    return replace(report, head=replace(report.head, verification=replace(proof, positions=(), padding=padding)))
 
 
 def _program_again(request: Request, manifest: CheckpointManifest, tracer: Tracer) -> HeadProgram | None:

@@ -9,13 +9,14 @@ Transformers that ran have to be the same in the installed version; otherwise th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from headscope.examination.base.assembly import checkpoint_facts
+from headscope.examination.base.assembly import checkpoint_facts, parameter_counts
 from headscope.examination.base.configuration import special_ids
 from headscope.examination.base.environment import environment
 from headscope.examination.base.request import Request
@@ -23,7 +24,6 @@ from headscope.examination.base.shipped import (
     SOURCES,
     are_same_sources,
     line_of,
-    reserved_words,
     shipped,
     shipped_class,
 )
@@ -70,24 +70,24 @@ class ClassCount:
 
 def shipped_examination(request: Request, manifest: CheckpointManifest, first: FirstToken | None) -> Remembered | None:
     """The examination of a checkpoint whose structure is shipped; None for any other, and for another request."""
-    count = _count(request, manifest.config)
+    count = _class_count(request, manifest.config)
     if count is None or (count.number or 0) > MOST_CLASSES or not _is_plain(request, manifest):
         return None
     try:
-        entries = _entries(manifest)
+        entries = _entries_of_family(manifest)
     except _OTHERS:
         return None
     for entry in entries:
         if manifest.sentence is not None and [False, False] in entry["labels"]:  # an embedder: reports tell more of it
             continue
         with suppress(*_OTHERS):
-            found = _found(entry, manifest, count, first)
+            found = _examination_of(entry, manifest, count, first)
             if found is not None:
-                return _proven(entry, found) if request.prove else found
+                return _with_proof(entry, found) if request.prove else found
     return None
 
 
-def _entries(manifest: CheckpointManifest) -> Sequence[Any]:
+def _entries_of_family(manifest: CheckpointManifest) -> Sequence[Any]:
     """What is shipped of the structures of a family, or of the class that is meant."""
     if manifest.kind is CheckpointKind.CLASS:
         entry = shipped_class(manifest.reference)
@@ -112,7 +112,7 @@ def _is_plain(request: Request, manifest: CheckpointManifest) -> bool:
     return is_one_count and manifest.kind is not CheckpointKind.ADAPTER and not any((*asked, *beside))
 
 
-def _count(request: Request, config: Mapping[str, Any]) -> ClassCount | None:
+def _class_count(request: Request, config: Mapping[str, Any]) -> ClassCount | None:
     """The number of classes and their names; None for labels that are not numbered from 0."""
     stated = plain_labels(config)
     if stated is None and any(name in config for name in LABEL_FIELDS):
@@ -126,13 +126,13 @@ def _count(request: Request, config: Mapping[str, Any]) -> ClassCount | None:
     return ClassCount("stated", len(stated), stated) if stated is not None else ClassCount("stated", None)
 
 
-def _found(
+def _examination_of(
     entry: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount, first: FirstToken | None
 ) -> Remembered | None:
     symbols = symbols_of(entry, manifest, count)
     form = None if symbols is None else form_of(entry, manifest, symbols)
-    answer = None if form is None else _answer(form, manifest, count, first)
-    return None if symbols is None or answer is None else _remembered(entry, answer, symbols, manifest, count)
+    answer = None if form is None else _answer_of_form(form, manifest, count, first)
+    return None if symbols is None or answer is None else _examination_from(entry, answer, symbols, manifest, count)
 
 
 def form_of(entry: Mapping[str, Any], manifest: CheckpointManifest, symbols: Symbols) -> Any | None:
@@ -174,8 +174,8 @@ def by_layer(tensors: Iterable[Any]) -> list[Any]:
 
 def symbols_of_config(entry: Mapping[str, Any], config: dict[str, Any]) -> dict[str, Any] | None:
     """The numbers of a configuration that fits the rules of an entry; None for another."""
-    if any(name.startswith("__") or name in reserved_words() for name in config) or not config.keys().isdisjoint(
-        entry["absent"]
+    if any(name.startswith("__") for name in config) or not config.keys().isdisjoint(
+        (*entry["absent"], *shipped(SOURCES)["reserved"])
     ):
         return None
     rules, defaults = entry["config"], entry["defaults"]
@@ -196,15 +196,21 @@ def symbols_of_config(entry: Mapping[str, Any], config: dict[str, Any]) -> dict[
     return {**sizes, **found}
 
 
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "%": lambda one, two: two > 0 and one % two == 0,
+    "<": operator.lt,
+    "<=": operator.le,
+    "=": operator.eq,
+}
+
+
 def hold(relations: Sequence[Any], symbols: Symbols) -> bool:
     """Whether sizes stand to each other, and to numbers, as they did where the entry was made."""
     for kind, one, two in relations:
         left, right = (side if isinstance(side, int) else symbols.get(side) for side in (one, two))
         if left is None or right is None:  # a field that may be null
             continue
-        is_kept = {"%": lambda a, b: b > 0 and a % b == 0, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
-                   "=": lambda a, b: a == b}[kind](left, right)  # fmt: skip
-        if not is_kept:
+        if not _COMPARISONS[kind](left, right):
             return False
     return True
 
@@ -226,7 +232,7 @@ def _equal(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def _answer(
+def _answer_of_form(
     form: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount, first: FirstToken | None
 ) -> Any | None:
     """What a form says for this number of classes and this first token; None where it says nothing."""
@@ -244,12 +250,12 @@ def _answer(
 def examination_in(entry: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount) -> Remembered | None:
     """What an entry says of a checkpoint of its structure whose first token isn't known; None where it says nothing."""
     try:
-        return _found(entry, manifest, count, None)
+        return _examination_of(entry, manifest, count, None)
     except _OTHERS:
         return None
 
 
-def _remembered(
+def _examination_from(
     entry: Mapping[str, Any], answer: Any, symbols: Symbols, manifest: CheckpointManifest, count: ClassCount
 ) -> Remembered | None:
     """The examination with what is the checkpoint's own; None where other sources run here."""
@@ -282,7 +288,7 @@ def _remembered(
     return replace(found, report=replace(report, model=model, is_shipped=True))
 
 
-def _proven(entry: Mapping[str, Any], found: Remembered) -> Remembered | None:
+def _with_proof(entry: Mapping[str, Any], found: Remembered) -> Remembered | None:
     """An examination with its proof and what padding does; None where the base model is another than was measured."""
     if found.report.head is None or entry.get("proof") is None or not are_same_sources(entry["code_of_base"]):
         return None
@@ -305,13 +311,7 @@ def with_counts(report: Report) -> Report:
     tied = {tie.parameter for tie in weights.tied}
     total = sum(item.count for item in parameters if not item.is_buffer and item.name not in tied)
     head = None if report.head is None else _head_with_counts(report.head)
-    outside = sum(item.count for item in parameters if not (item.in_base or item.is_buffer))
-    own = outside if head is None else sum(item.count for item in head.parameters)
-    live = 0 if head is None else sum(item.count for item in head.parameters if item.live)
-    others = report.model.parameters.other_heads
-    counts = replace(
-        report.model.parameters, total=total, base=total - own - others, head=own, live_head=live, other_heads=others
-    )
+    counts = parameter_counts(total, head, parameters, report.model.parameters.other_heads)
     return replace(
         report,
         head=head,

@@ -21,14 +21,14 @@ Symbols = Mapping[str, Any]
 def filled(template: Any, symbols: Symbols, line_of: Callable[..., int] | None = None) -> Any:
     """A template for some symbols. Raises KeyError for a symbol that is missing."""
     if isinstance(template, list):
-        return list(_items(template, symbols, line_of))
+        return list(_filled_items(template, symbols, line_of))
     if not isinstance(template, dict):
         return template
     match template:
         case {"+": terms}:
             found: Any = number(terms, symbols)
         case {"": parts}:
-            found = "".join(part if isinstance(part, str) else _written(part, symbols) for part in parts)
+            found = "".join(part if isinstance(part, str) else _written_part(part, symbols) for part in parts)
         case {"t": name}:
             found = symbols[name]
         case {"√": [times, above, terms]}:
@@ -40,7 +40,7 @@ def filled(template: Any, symbols: Symbols, line_of: Callable[..., int] | None =
     return found
 
 
-def _items(template: list[Any], symbols: Symbols, line_of: Any) -> Iterator[Any]:
+def _filled_items(template: list[Any], symbols: Symbols, line_of: Any) -> Iterator[Any]:
     for item in template:
         if isinstance(item, dict) and "*" in item:
             terms, symbol, first, repeated = item["*"]
@@ -55,23 +55,23 @@ def _items(template: list[Any], symbols: Symbols, line_of: Any) -> Iterator[Any]
 
 def number(terms: Sequence[Any], symbols: Symbols) -> int:
     """The sum of some terms."""
-    return sum(term if isinstance(term, int) else _product(term, symbols) for term in terms)
+    return sum(term if isinstance(term, int) else _value_of_term(term, symbols) for term in terms)
 
 
-def _product(term: Sequence[Any], symbols: Symbols) -> int:
+def _value_of_term(term: Sequence[Any], symbols: Symbols) -> int:
     times, *names = term
     cut = names.index("/") if "/" in names else len(names)
-    whole = times * prod(_value(name, symbols) for name in names[:cut])
-    return int(whole // prod(_value(name, symbols) for name in names[cut + 1 :]))
+    whole = times * prod(_value_of_symbol(name, symbols) for name in names[:cut])
+    return int(whole // prod(_value_of_symbol(name, symbols) for name in names[cut + 1 :]))
 
 
-def _value(name: str, symbols: Symbols) -> int:
+def _value_of_symbol(name: str, symbols: Symbols) -> int:
     """The value of a symbol, or of the whole part of a quotient: `image_size//patch_size`."""
     one, is_quotient, two = name.partition("//")
     return int(symbols[one] // symbols[two] if is_quotient else symbols[one])
 
 
-def _written(part: Sequence[Any], symbols: Symbols) -> str:
+def _written_part(part: Sequence[Any], symbols: Symbols) -> str:
     if part[0] == "t":
         return str(symbols[part[1]])
     return f"{number(part[1:], symbols):,}" if part[0] == "," else str(number(part, symbols))
@@ -80,14 +80,14 @@ def _written(part: Sequence[Any], symbols: Symbols) -> str:
 def changed(value: Any, changes: Sequence[Any]) -> Any:
     """A nested list or dict with other values at some places; a change is the keys that lead there, and the value."""
     for path, new in changes:
-        value = _replaced(value, path, new)
+        value = _with_value_at(value, path, new)
     return value
 
 
-def _replaced(value: Any, path: Sequence[Any], new: Any) -> Any:
+def _with_value_at(value: Any, path: Sequence[Any], new: Any) -> Any:
     if not path:
         return new
     at, *rest = path
     copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[at] = _replaced(copy[at], rest, new)
+    copy[at] = _with_value_at(copy[at], rest, new)
     return copy

@@ -135,7 +135,9 @@ def live_model_facts(
         **problem_type_of(problem, trace, count),
         loss=trace.loss or Loss.NOT_DETERMINED.value,
         activation=unwrapped.activation or activation_for(trace.loss),
-        parameters=parameter_counts(module, head, diff, _size_of_others(trace, diff)),
+        parameters=parameter_counts(
+            sum(item.numel() for item in module.parameters()), head, diff.parameters, _size_of_others(trace, diff)
+        ),
         dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
         padding_side=(scorer.padding_side if scorer else "") or _padding_side(unwrapped.origin, task),
         reads_problem_type=trace.reads_problem_type,

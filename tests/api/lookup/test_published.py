@@ -42,7 +42,7 @@ def published() -> Iterator[Path]:
 def saved_as_published(folder: Path) -> Saved | None:
     """The configuration as it is, with the tensors of its class; None for a class that Transformers doesn't have."""
     import transformers
-    from shipped_structures import saved_manifest
+    from saved_manifests import saved_manifest
 
     raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     cls = getattr(transformers, (raw.get("architectures") or [""])[0], None)
@@ -60,7 +60,7 @@ def headers(config: dict[str, Any], tensors: Any) -> Checkpoint:
 def fine_tuned(folder: Path, draw: random.Random) -> Saved | None:
     """A classifier made of a published configuration and saved; None where there is no class for it."""
     import transformers
-    from shipped_structures import saved_manifest
+    from saved_manifests import saved_manifest
 
     raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if "model_type" not in raw:

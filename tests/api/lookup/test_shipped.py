@@ -238,13 +238,13 @@ def test_damaged_facts_are_not_used(damage: str, place: Path, tmp_path: Path, mo
         (tmp_path / "facts.zip").write_bytes(other)
     entry = first_entry()
     monkeypatch.setattr(shipped, "PLACE", tmp_path / "facts.zip")
-    shipped._read_member.cache_clear()
+    shipped.shipped.cache_clear()
     try:
         place.mkdir()
         write(checkpoint_of(entry, 4, random.Random(1)), place)
         assert not headscope.inspect(place, cache=True).is_shipped
     finally:
-        shipped._read_member.cache_clear()
+        shipped.shipped.cache_clear()
 
 
 PROCESS = """
