@@ -165,9 +165,10 @@ class Layout:
             if name in names:
                 rules[name] = ["f" if type(getattr(self.config, name)) is float else "n"]
                 with suppress(Unfit):
-                    defaults[name] = fitted(
-                        [(env, self._left_out(name, values)) for env, (values, _) in zip(symbols, legal, strict=True)]
-                    )
+                    defaults[name] = fitted([
+                        ({key: value for key, value in env.items() if key != name}, self._left_out(name, values))
+                        for env, (values, _) in zip(symbols, legal, strict=True)
+                    ])  # fmt: skip
             elif name == "problem_type":
                 rules[name] = ["=", *_PROBLEMS, ABSENT]
                 defaults[name] = None

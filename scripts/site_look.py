@@ -266,6 +266,7 @@ def _indexed(entry: Mapping[str, Any], answers: list[str]) -> dict[str, Any]:
         "absent": entry["absent"],
         "defaults": entry["defaults"],
         "dtype": entry["dtypes"][0],
+        "classes": entry["default_classes"],
         "tensors": digest_of(fixed),
         "varying": [[at, line] for at, line in zip(varying, lines, strict=True)],
         "answers": answers,

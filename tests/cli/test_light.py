@@ -62,6 +62,8 @@ def test_the_facts_are_those_of_another_installation(site: Path, model: Path, tm
     document = json.loads(ran(site, tmp_path, "inspect", str(model), "--json").stdout)
     assert document["is_shipped"] and document["environment"]["transformers"] == "not installed"
     assert any("as of Transformers 5." in note for note in document["notes"])
+    shown = " ".join(ran(site, tmp_path, "inspect", str(model), "--details").stdout.split())
+    assert "when headscope was made; Transformers is not installed here" in shown
 
 
 @pytest.mark.parametrize("command", ["inspect", "forward"])

@@ -11,7 +11,6 @@ from headscope.render.parts.verdict import tell_verdict
 from headscope.render.screens.inspect import inspect_document, inspect_markdown
 from headscope.render.text.plain_words import plain_words
 from headscope.render.text.tokens import legend_of, token_rows
-from headscope.upstream.imports import public_version
 
 NOT_THE_PAGES = {
     "environment": ("python", "torch", "huggingface_hub", "safetensors"),
@@ -25,7 +24,6 @@ def said_of(report: Report, reference: str, typed: str) -> dict[str, Any]:
     document = json.loads(json.dumps(inspect_document(report)))
     for part, names in NOT_THE_PAGES.items():
         document[part] = {name: value for name, value in document[part].items() if name not in names}
-    document["environment"]["torch"] = public_version(report.environment.torch)
     document["checkpoint"]["reference"] = reference
     rows = token_rows(report, report.head) if report.head is not None else ()
     labels = {name: body.plain for name, body in brief_label_facts(report)}["labels"]

@@ -102,7 +102,7 @@ def test_the_page_says_what_the_command_says_of_many_checkpoints(
         elif is_known and (case.what == "exact" or HONEST.get(told["unknown"], "?") not in told["sentence"]):
             wrong.append(f"{what}: the command knows it and the page says {told}")
     print(counts)
-    assert not wrong, wrong[:20]
+    assert not wrong, "\n".join(wrong[:20])
     least = 2_000 if IS_WHOLE else 800
     assert sum(counts.values()) >= least
     assert sum(number for name, number in counts.items() if "known to the command" not in name) >= least / 4

@@ -94,7 +94,7 @@ function isAllowed(value, rule) {
 }
 
 async function areSameTensors(entry, tensors, classes) {
-  const stated = classes.form === "stated" ? classes.number ?? 0 : 0;
+  const stated = classes.form === "stated" && classes.number !== null ? classes.number : Number(entry.get("classes"));
   const shapes = new Map(entry.get("varying").map(([at, shape]) => [Number(at), shape.map((axis) => sizeOf(axis, stated))]));
   for (const [at, shape] of shapes) if (!same(shape, tensors[at]?.shape)) return false;
   const fixed = tensors.map(({ key, dtype, shape }, at) => [key, dtype, shapes.has(at) ? null : shape]);

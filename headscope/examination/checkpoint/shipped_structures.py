@@ -30,8 +30,10 @@ from headscope.examination.base.shipped import (
 from headscope.examination.checkpoint.structure import Remembered, plain_labels
 from headscope.examination.checkpoint.templates import Symbols, changed, filled
 from headscope.facts import CheckpointKind, CheckpointManifest, Head, Report, Verification, WeightsFormat
+from headscope.facts.heads.head import classifier_weight
 from headscope.facts.plain import restore, store
 from headscope.facts.results.environment import package_version, tool_version
+from headscope.facts.results.health import MOST_INITIALIZED
 from headscope.facts.stored.weights import in_layer_order
 from headscope.model.classes.labels import are_placeholders, placeholders
 from headscope.upstream.sources import Unvouched
@@ -48,8 +50,6 @@ _KINDS: dict[str, tuple[type, ...]] = {"n": (int,), "f": (int, float)}
 """The types of the values that a rule leaves free: sizes and ids, shares and spreads."""
 _OTHERS = (KeyError, TypeError, ValueError, Unvouched)
 """What facts of another shape raise, a size that is null where it is needed, or other sources."""
-MOST_MEASURED = 16_000_000
-"""Up to how many numbers of a parameter of a head are initialized to see what its class puts there."""
 MOST_CLASSES = 10_000
 """Up to which number of classes entries are tried."""
 
@@ -117,13 +117,15 @@ def _class_count(request: Request, config: Mapping[str, Any]) -> ClassCount | No
     stated = plain_labels(config)
     if stated is None and any(name in config for name in LABEL_FIELDS):
         return None
-    if stated is not None and (request.labels or request.num_labels is not None):
+    if stated is not None and (request.labels or request.num_labels not in (None, len(stated))):
         return None
     if request.labels:
         return ClassCount("asked", len(request.labels), request.labels)
+    if stated is not None:
+        return ClassCount("stated", len(stated), stated)
     if request.num_labels is not None:
         return ClassCount("asked", request.num_labels, placeholders(request.num_labels))
-    return ClassCount("stated", len(stated), stated) if stated is not None else ClassCount("stated", None)
+    return ClassCount("stated", None)
 
 
 def _examination_of(
@@ -179,10 +181,11 @@ def symbols_of_config(entry: Mapping[str, Any], config: dict[str, Any]) -> dict[
     ):
         return None
     rules, defaults = entry["config"], entry["defaults"]
+    stated = {**defaults, **config}  # a default that is a number comes before those that follow from numbers
     found = {
-        name: config[name]
+        name: stated[name]
         for name, (kind, *_) in rules.items()
-        if kind in _KINDS and type(config.get(name)) in _KINDS[kind]
+        if kind in _KINDS and type(stated.get(name)) in _KINDS[kind]
     }
     sizes = {**entry.get("fixed", {}), **found}
     for name, (kind, *allowed) in rules.items():
@@ -273,9 +276,6 @@ def _examination_from(
         built = {**built, "eos_token_ids": list(eos), "token_ids": list(map(list, by_role))}
     found = restore(Remembered, {**document, "built": built, "report": {**document["report"], **own}})
     report = with_counts(found.report)
-    largest = max((item.count for item in report.head.parameters), default=0) if report.head is not None else 0
-    if found.built.initial is not None and largest > MOST_MEASURED:
-        return None  # what a class puts into a head as large isn't measured
     labels = count.labels or report.model.labels or placeholders(report.model.num_labels)
     # A class of one's own has tensors or a name that no entry has: every name here is one of Transformers.
     saved = next(iter(report.checkpoint.architectures), None)
@@ -285,7 +285,21 @@ def _examination_from(
         labels_are_placeholders=are_placeholders(labels),
         saved_class=None if saved == report.model.class_name else saved,
     )
-    return replace(found, report=replace(report, model=model, is_shipped=True))
+    initial = None if _is_too_large(report.head) else found.built.initial
+    return replace(
+        found,
+        built=replace(found.built, initial=initial),
+        report=replace(report, model=model, is_shipped=True),
+    )
+
+
+def _is_too_large(head: Head | None) -> bool:
+    """Whether the module of a head's classifier has more numbers than are drawn to see their spread."""
+    weight = classifier_weight(head) if head is not None else None
+    if head is None or weight is None:
+        return False
+    own, _, _ = weight.name.rpartition(".")
+    return sum(item.count for item in head.parameters if item.name.rpartition(".")[0] == own) > MOST_INITIALIZED
 
 
 def _with_proof(entry: Mapping[str, Any], found: Remembered) -> Remembered | None:

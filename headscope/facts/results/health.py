@@ -37,6 +37,10 @@ class HealthBasis(StrEnum):
     NONE = "none"
 
 
+MOST_INITIALIZED = 16_000_000
+"""The spread of a classifier of more numbers isn't measured: they would all be drawn for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class InitialSpread:
     """The root mean squares that a class's own initialization gives its classifier; `bias` is None without a bias."""

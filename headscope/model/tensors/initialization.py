@@ -11,13 +11,12 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from headscope.facts.results.health import InitialSpread
+from headscope.facts.results.health import MOST_INITIALIZED, InitialSpread
 from headscope.model.quiet import quiet
 from headscope.model.tensors.head_statistics import known_schemes, spread_z
 from headscope.upstream.torch import with_child
 from headscope.upstream.transformers import initialize
 
-_MOST = 16_000_000
 CUT_AT_TWO = 0.879625661034240
 """The spread of a normal distribution that is cut off at twice its spread, as ModernBERT draws its heads."""
 _SPREADS = ("init_std", "initializer_factor")
@@ -42,12 +41,12 @@ def initial_spread(model: nn.Module, weight: str, stated: float | None) -> Initi
         skeleton = model if all(item.is_meta for item in model.parameters()) else _skeleton(model)
         module = skeleton.get_submodule(path)
         shape = tuple(getattr(module, name).shape)
-        if sum(item.numel() for item in module.parameters()) > _MOST or len(shape) < 2:  # a matrix
+        if sum(item.numel() for item in module.parameters()) > MOST_INITIALIZED or len(shape) < 2:  # a matrix
             return None
         draws = list(_draws(skeleton, path, min(_DRAWS, max(1, _ENOUGH // math.prod(shape)))))
         config = skeleton.config
         others = [getattr(config, field, None) for field in _SPREADS]
-        found = _spread(torch.cat([item[name] for item in draws]), shape, [stated, *others])
+        found = _spread(torch.cat([item[name] for item in draws]), shape, stated, others)
         bias = torch.cat([item["bias"] for item in draws]) if "bias" in draws[0] else None
     except Exception:  # whatever a class's own initialization raises: then its spread is not known
         return None
@@ -56,14 +55,14 @@ def initial_spread(model: nn.Module, weight: str, stated: float | None) -> Initi
     return InitialSpread(found, None if bias is None else _bias_spread(bias, math.prod(shape[1:])))
 
 
-def _spread(drawn: torch.Tensor, shape: tuple[int, ...], stated: list[float | None]) -> float:
+def _spread(drawn: torch.Tensor, shape: tuple[int, ...], stated: float | None, others: list[float | None]) -> float:
     spread = float(drawn.square().mean().sqrt())
     if not 0 < spread < math.inf:
         return spread
     kurtosis = float(drawn.pow(4).mean()) / spread**4
     features = math.prod(shape[1:])
-    own = [item for item in stated if item]
-    by_features = [times * math.sqrt(1 / features) for times in (CUT_AT_TWO, *own[1:])]
+    own = [item for item in (stated, *others) if item]
+    by_features = [times * math.sqrt(1 / features) for times in (CUT_AT_TWO, *filter(None, others))]
     known = (*own, *known_schemes((shape[0], features), None).values(), *by_features)
     return next((item for item in known if abs(spread_z(spread, item, drawn.numel(), kurtosis)) < _NEAR), spread)
 

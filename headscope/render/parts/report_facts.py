@@ -181,8 +181,9 @@ def source_facts(report: Report) -> FactLines:
     """Whether anything was traced for this report."""
     if report.is_shipped:
         version = report.environment.transformers
-        here = f"the functions that ran are the same in Transformers {version}; --no-cache traces again"
-        yield "traced", label(f"when headscope was made; {here if version else 'Transformers is not installed here'}")
+        same = f"the functions that ran are the same in Transformers {version}; --no-cache traces again"
+        none = "Transformers is not installed here"
+        yield "traced", label(f"when headscope was made; {none if version == 'not installed' else same}")
 
 
 def _unnamed(model: ModelFacts) -> str:

@@ -71,7 +71,8 @@ def checkpoint_of(entry: dict[str, Any], count: int, draw: random.Random, *, is_
     config = {name: value for name, value in rules.items() if value != ABSENT}
     config |= {name: value for name, value in symbols.items() if name in entry["config"]}
     defaults = filled(entry["defaults"], symbols)
-    free = [name for name, value in config.items() if name in defaults and defaults[name] == value]
+    texts = {name: json.dumps(value) for name, value in defaults.items()}  # 0 and 0.0 are shown otherwise
+    free = [name for name, value in config.items() if texts.get(name) == json.dumps(value)]
     config = {
         name: value for name, value in config.items() if name not in draw.sample(free, draw.randint(0, len(free)))
     }

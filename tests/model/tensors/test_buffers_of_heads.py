@@ -43,6 +43,9 @@ class Net:
         for _, buffer in model.named_buffers():  # as after training: statistics are not the values of a fresh layer
             if buffer.is_floating_point():
                 buffer.copy_(torch.rand(buffer.shape) + 0.5)
+        for parameter in model.parameters():  # and biases are no zeros
+            if not parameter.any():
+                parameter.data.uniform_(-0.5, 0.5)
         return model
 
 
