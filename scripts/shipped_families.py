@@ -19,10 +19,13 @@ from headscope.model.classes.reduced_config import DEPTHS
 DRAWN = 4
 """How many configurations a template is made from; the first are those of the family itself, and of few layers."""
 _HEADS = ("sequence_classification", "token_classification", "image_classification", "audio_classification")
-_LANGUAGE_MODELS = ("pretraining", "masked_lm", "causal_lm", "seq_to_seq_causal_lm")
+_LANGUAGE_MODELS = ("pretraining", "masked_lm", "causal_lm", "seq_to_seq_causal_lm", "speech_seq_2_seq")
 _MOST_LANGUAGE_MODELS = 2
+_ANSWERING = ("question_answering",)
 _TRIES, _LEGAL = 300, 18
 """How many configurations are drawn for one that can be built, and how many of those tell what sizes have in common."""
+_LITERAL = {"whisper": ("max_source_positions", "classifier_proj_size")}
+"""Sizes that are no symbols: of others, Whisper's formula is found for some, and for some is too large to be proven."""
 _SHARE = 0.3
 """Fractions below it are dropouts, and spreads of initial weights; larger ones choose how something is computed."""
 _MOST_LAYERS = 48
@@ -40,24 +43,29 @@ class Family:
         self.config = self.make()
         self.draw = random.Random(model_type)
         self.bases = _classes(self.config, ("model",))
-        self.language_models = _classes(self.config, _LANGUAGE_MODELS)[:_MOST_LANGUAGE_MODELS]
+        known = (*_classes(self.config, _LANGUAGE_MODELS)[:_MOST_LANGUAGE_MODELS], *_classes(self.config, _ANSWERING))
+        self.language_models = [cls for cls in known if cls not in self.bases]
         self.heads = _classes(self.config, _HEADS)
         self.accepted, self.tried = _ACCEPTED.setdefault(model_type, ({}, set()))
         self._chance: set[str] = set()
         self._tried_sizes: dict[tuple[str, int], bool] = {}
         self.names = [
             name for name, value in self.config.to_dict().items()
-            if (type(value) is float and value < _SHARE) or (type(value) is int and (value > 1 or is_id(name)))
+            if name not in _LITERAL.get(model_type, ())
+            and ((type(value) is float and value < _SHARE) or (type(value) is int and (value > 1 or is_id(name))))
         ]  # fmt: skip
         self.drawn: list[tuple[dict[str, Any], Any]] = [({}, self.config)]
 
     def make(self, **values: Any) -> Any:
         """The configuration with some values; what the family derives from them follows."""
         fields = {**self.fields, **values}
-        config = AutoConfig.for_model(self.model_type, **fields)
+        config = self.whole()
         for name in DEPTHS:
-            if name not in values and type(getattr(config, name, None)) is int and name in config.to_dict():
-                fields[name] = min(getattr(config, name), 4)
+            if type(getattr(config, name, None)) is int and name in config.to_dict():
+                depth = fields[name] = values.get(name, min(getattr(config, name), 4))
+                for other, value in self.fields.items():  # what is stated for each layer
+                    if isinstance(value, list) and len(value) == getattr(config, name):
+                        fields[other] = [value[at % len(value)] for at in range(depth)]
         return AutoConfig.for_model(self.model_type, **fields)
 
     def whole(self) -> Any:

@@ -12,7 +12,7 @@ from recording import Record, recorded
 from saved_manifests import parameter_names, saved_manifest, tensor_forms
 from shipped_families import Family
 from shipped_rules import Tried, loosened, relations_of
-from shipped_sizes import LEFTOVERS
+from shipped_sizes import LEFTOVERS, SIZES
 from template_fitting import Unfit, fitted
 from transformers import AutoConfig
 
@@ -27,7 +27,7 @@ from headscope.examination.checkpoint.shipped_structures import (
     by_layer,
 )
 from headscope.examination.checkpoint.structure import Remembered
-from headscope.examination.checkpoint.templates import Symbols
+from headscope.examination.checkpoint.templates import Symbols, filled
 from headscope.facts import CheckpointManifest
 from headscope.facts.stored.location import Location
 from headscope.model.tokenizers import special_tokens_of
@@ -165,10 +165,7 @@ class Layout:
             if name in names:
                 rules[name] = ["f" if type(getattr(self.config, name)) is float else "n"]
                 with suppress(Unfit):
-                    defaults[name] = fitted([
-                        ({key: value for key, value in env.items() if key != name}, self._left_out(name, values))
-                        for env, (values, _) in zip(symbols, legal, strict=True)
-                    ])  # fmt: skip
+                    defaults[name] = self._default(name, symbols, legal)
             elif name == "problem_type":
                 rules[name] = ["=", *_PROBLEMS, ABSENT]
                 defaults[name] = None
@@ -193,6 +190,23 @@ class Layout:
         fields = {key: value for key, value in self.family.fields.items() if key != name}
         config = AutoConfig.for_model(self.family.model_type, **fields).to_dict()
         return json.loads(json.dumps(config.get(name), default=str))
+
+    def _default(self, name: str, symbols: Sequence[Symbols], legal: Sequence[Any]) -> Any:
+        """A template for a number that is left out. Raises Unfit where none is known."""
+        made, refused = [], []
+        for env, (values, _) in zip(symbols, legal, strict=True):
+            others = {key: value for key, value in env.items() if key != name}
+            try:
+                made.append((others, self._left_out(name, values)))
+            except Unfit:
+                refused.append(others)
+        if len(made) < len(_COUNTS) - 1:
+            raise Unfit(name, "has to be there")
+        template = fitted(made)
+        for env in refused:  # what a configuration refuses has to have no value here either
+            with suppress(ValueError):
+                raise Unfit(name, filled(template, env))
+        return template
 
     def _left_out(self, name: str, values: dict[str, Any]) -> Any:
         """What a field is where it is left out of a configuration. Raises Unfit where it has to be there."""
@@ -264,18 +278,18 @@ def _rows(tensors: Sequence[Any]) -> list[Any]:
     return [[item.key, item.dtype, list(item.shape)] for item in by_layer(tensors)]
 
 
-def structures_of(size: tuple[str, dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """The family and the entries of one configuration: its base model, its language models, and its classifiers."""
-    family = Family(size[0], dict(size[1]))
-    family.find_legal()
-    layouts = [Layout(cls, family, has_labels=False) for cls in dict.fromkeys((*family.bases, *family.language_models))]
-    layouts += [Layout(cls, family, has_labels=True) for cls in family.heads]
+def structures_of(model_type: str) -> list[dict[str, Any]]:
+    """The entries of a family: of its base model, its language models and its classifiers, as each is configured."""
     found = []
-    for layout in layouts:
-        try:
-            found.append((family.model_type, layout.entry()))
-        except Unfit as err:
-            print(f"{layout.cls.__name__}: no template: {str(err)[:300]}", flush=True)
+    for family in (Family(name, dict(fields)) for name, fields in SIZES if name == model_type):
+        family.find_legal()
+        layouts = [Layout(cls, family, has_labels=False) for cls in (*family.bases, *family.language_models)]
+        layouts += [Layout(cls, family, has_labels=True) for cls in family.heads]
+        for layout in layouts:
+            try:
+                found.append(layout.entry())
+            except Exception as err:  # Unfit, and whatever a class raises that can't be drawn
+                print(f"{layout.cls.__name__}: no template: {type(err).__name__}: {str(err)[:300]}", flush=True)
     return found
 
 

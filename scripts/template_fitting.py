@@ -208,7 +208,7 @@ def _terms(made: Sequence[tuple[Symbols, int]], path: tuple[Any, ...]) -> list[A
 def _candidates(made: Sequence[tuple[Symbols, int]]) -> Iterator[list[Any]]:
     names = [name for name, value in made[0][0].items() if type(value) is int]
     names += [f"{name}//{by}" for name, by in _QUOTIENTS if {name, by} <= {*names}]
-    yield from ([[1, name]] for name in names)
+    yield from ([[1, name]] for name in names if "//" not in name)
     for product in _products(names, made):
         line = _line(made, product)
         if line is not None:
@@ -241,10 +241,11 @@ def _plane(made: Sequence[tuple[Symbols, int]], one: str, two: str) -> Iterator[
 
 
 def _products(names: Sequence[str], made: Sequence[tuple[Symbols, int]]) -> Iterator[tuple[str, ...]]:
-    yield from ((name,) for name in names)
+    yield from ((name,) for name in names if "//" not in name)
     for one, two in itertools.permutations(names, 2):
         if "//" not in one + two and all(env[two] and env[one] % env[two] == 0 for env, _ in made):
             yield one, "/", two
+    yield from ((name,) for name in names if "//" in name)
     yield from itertools.combinations_with_replacement(names, 2)
     for one, two, three in itertools.permutations(names, 3):
         if (

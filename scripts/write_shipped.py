@@ -5,7 +5,6 @@ what differs. The atlas is docs/atlas.json without the effect of padding; it is 
 """
 
 import inspect
-import itertools
 import json
 import multiprocessing
 import sys
@@ -54,17 +53,16 @@ def shipped_members(only: Sequence[str] = ()) -> dict[str, Any]:
     from shipped_structures import classes_of_family, structures_of
 
     atlas = shipped_atlas()
-    structures: dict[str, list[dict[str, Any]]] = {}
     families: dict[str, list[str]] = {}
     for entry in atlas["heads"]:
         if not only or entry["model_type"] in only:
             families.setdefault(entry["model_type"], []).append(entry["class"])
-    sizes = [item for item in SIZES if not only or item[0] in only]
+    drawn = list(dict.fromkeys(name for name, _ in SIZES if not only or name in only))
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        for family, entry in itertools.chain(*_told(pool, structures_of, sizes)):
-            structures.setdefault(member_of(family), []).append(entry)
+        made = zip(map(member_of, drawn), _told(pool, structures_of, drawn), strict=True)
+        structures = {name: entries for name, entries in made if entries}
         classes = dict(zip(families, _told(pool, classes_of_family, families.values()), strict=True))
-    print(f"{sum(len(part) for part in structures.values())} structures of {len(sizes)} configurations")
+    print(f"{sum(len(part) for part in structures.values())} structures of {len(drawn)} families")
     print(f"{sum(len(found) for found in classes.values())} classes in their default configuration")
     atlas["code"] = {name: entry["code"] for found in classes.values() for name, entry in found.items()}
     entries = [entry for part in structures.values() for entry in part]

@@ -59,10 +59,14 @@ def number(terms: Sequence[Any], symbols: Symbols) -> int:
 
 
 def _value_of_term(term: Sequence[Any], symbols: Symbols) -> int:
+    """A product, or a quotient of products. Raises ValueError where that is no whole number."""
     times, *names = term
     cut = names.index("/") if "/" in names else len(names)
     whole = times * prod(_value_of_symbol(name, symbols) for name in names[:cut])
-    return int(whole // prod(_value_of_symbol(name, symbols) for name in names[cut + 1 :]))
+    found, rest = divmod(whole, prod(_value_of_symbol(name, symbols) for name in names[cut + 1 :]))
+    if rest:
+        raise ValueError(f"{' '.join(names)} is no whole number")
+    return int(found)
 
 
 def _value_of_symbol(name: str, symbols: Symbols) -> int:

@@ -29,7 +29,7 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.stored.weights import NEW_AT_LOAD, stored_classes
+from headscope.facts.stored.weights import NEW_AT_LOAD, in_layer_order, stored_classes
 from headscope.model.classes.catalog import task_of_class
 from headscope.model.classes.model_request import Choice
 from headscope.model.loading.loader import Loaded, renames_of
@@ -224,7 +224,7 @@ def _join_diff(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad, *
             loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
             new=tuple(name for name in diff.new if name not in saved),
             mismatched=tuple(sorted(mismatched)),
-            unused=tuple(sorted((*diff.unused, *unused))),
+            unused=tuple(sorted((*diff.unused, *unused), key=in_layer_order)),
             renamed=tuple(item for item in renames_of(parameters) if item.parameter not in saved),
             parameters=parameters,
         ),

@@ -120,14 +120,15 @@ def _read_diff(model: PreTrainedModel, info: LoadingInfo, manifest: CheckpointMa
     ties = tuple(sorted(_ties(model)))
     judge = _judge(info.missing, mismatched, ties, incomplete)
     parameters = _origins(model, judge)
-    headers = _headers_of(info.unexpected, parameters, manifest)
-    groups = describe_unused(model, info.unexpected, headers)
+    unused = tuple(sorted(info.unexpected, key=in_layer_order))
+    headers = _headers_of(unused, parameters, manifest)
+    groups = describe_unused(model, unused, headers)
     return WeightDiff(
         loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
         # What is not there may be in the shard that could not be read: unknown is neither loaded nor new (ADR 5).
         new=() if incomplete else tuple(sorted(info.missing, key=in_layer_order)),
         mismatched=mismatched,
-        unused=info.unexpected,
+        unused=unused,
         tied=ties,
         renamed=renames_of(parameters),
         unused_groups=groups,
