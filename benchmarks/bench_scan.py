@@ -29,7 +29,7 @@ from headscope.api.options import make_request
 from headscope.examination.base.cache import Cache
 from headscope.examination.checkpoint.examining import examine
 from headscope.examination.checkpoint.findings import with_findings
-from headscope.examination.checkpoint.structure import ReportMemory, Structures
+from headscope.examination.checkpoint.memory import Memory, Structures
 from transformers import AutoModelForSequenceClassification
 
 def inspected(folder, memory):
@@ -43,11 +43,11 @@ def cost(act, folders):
     return (time.process_time() - begun) / len(folders)
 
 folders = sys.argv[2:]
-memory = ReportMemory(Cache(None), Structures())
+memory = Memory(Cache(None), Structures())
 inspected(folders[0], memory)
 inspected(folders[0], None)
 found = {"known": cost(lambda folder: inspected(folder, memory), folders)}
-found["new"] = cost(lambda folder: inspected(folder, ReportMemory(Cache(None), Structures())), folders[:4])
+found["new"] = cost(lambda folder: inspected(folder, Memory(Cache(None), Structures())), folders[:4])
 found["loop"] = cost(lambda folder: inspected(folder, None), folders[:4])
 load = AutoModelForSequenceClassification.from_pretrained
 load(folders[0], output_loading_info=True)

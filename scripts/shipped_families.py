@@ -21,11 +21,14 @@ DRAWN = 4
 _HEADS = ("sequence_classification", "token_classification", "image_classification", "audio_classification")
 _LANGUAGE_MODELS = ("pretraining", "masked_lm", "causal_lm", "seq_to_seq_causal_lm", "speech_seq_2_seq")
 _MOST_LANGUAGE_MODELS = 2
-_ANSWERING = ("question_answering",)
 _TRIES, _LEGAL = 300, 18
 """How many configurations are drawn for one that can be built, and how many of those tell what sizes have in common."""
-_LITERAL = {"whisper": ("max_source_positions", "classifier_proj_size")}
-"""Sizes that are no symbols: of others, Whisper's formula is found for some, and for some is too large to be proven."""
+_LITERAL = {
+    "whisper": ("max_source_positions", "classifier_proj_size"),  # the formula of others may be too large to be proven
+    "gpt_neo": ("num_layers",),  # as many as its kinds of attention say
+    "mobilebert": ("num_feedforward_networks",),  # a factor of the number of tensors, beside that of layers
+}
+"""Sizes that are no symbols."""
 _SHARE = 0.3
 """Fractions below it are dropouts, and spreads of initial weights; larger ones choose how something is computed."""
 _MOST_LAYERS = 48
@@ -43,7 +46,7 @@ class Family:
         self.config = self.make()
         self.draw = random.Random(model_type)
         self.bases = _classes(self.config, ("model",))
-        known = (*_classes(self.config, _LANGUAGE_MODELS)[:_MOST_LANGUAGE_MODELS], *_classes(self.config, _ANSWERING))
+        known = _classes(self.config, _LANGUAGE_MODELS)[:_MOST_LANGUAGE_MODELS]
         self.language_models = [cls for cls in known if cls not in self.bases]
         self.heads = _classes(self.config, _HEADS)
         self.accepted, self.tried = _ACCEPTED.setdefault(model_type, ({}, set()))
@@ -61,7 +64,8 @@ class Family:
         fields = {**self.fields, **values}
         config = self.whole()
         for name in DEPTHS:
-            if type(getattr(config, name, None)) is int and name in config.to_dict():
+            is_literal = name in _LITERAL.get(self.model_type, ())
+            if type(getattr(config, name, None)) is int and name in config.to_dict() and not is_literal:
                 depth = fields[name] = values.get(name, min(getattr(config, name), 4))
                 for other, value in self.fields.items():  # what is stated for each layer
                     if isinstance(value, list) and len(value) == getattr(config, name):
@@ -79,7 +83,7 @@ class Family:
         for number in range(_TRIES):
             # Sizes that are equal may have to be: but where they may differ, a template is made from such that do.
             is_aligned = len(self.drawn) >= DRAWN or number > _TRIES // 5
-            values = self._values(is_aligned=is_aligned and self.draw.random() < 0.5)
+            values = self._values(is_aligned=is_aligned and self.draw.random() < 0.5, number_of_draw=number)
             try:
                 config = self.make(**values)
                 is_legal = _outcome(self.traced, config) == self.outcome
@@ -118,7 +122,7 @@ class Family:
             self._tried_sizes[name, size] = bool(found)
         return self._tried_sizes[name, size]
 
-    def _values(self, *, is_aligned: bool) -> dict[str, Any]:
+    def _values(self, *, is_aligned: bool, number_of_draw: int = 0) -> dict[str, Any]:
         """Sizes at random; with `is_aligned`, those that are equal stay so."""
         at = self.draw.random()
         found: dict[str, float] = {}
@@ -127,7 +131,8 @@ class Family:
             if is_aligned:
                 self.draw.seed(f"{at} {own}")
             if is_id(name):
-                found[name] = self.draw.randrange(0, max(getattr(self.config, "vocab_size", 900) - 200, 9))
+                words = max(getattr(self.config, "vocab_size", 900) - 200, 9)
+                found[name] = self.draw.randrange(0, words if number_of_draw % 2 else min(words, 200))
             elif name in DEPTHS:  # the first are traced, the others built alone
                 found[name] = self.draw.randrange(*_DEPTHS_DRAWN[min(len(self.drawn), len(_DEPTHS_DRAWN)) - 1])
             else:

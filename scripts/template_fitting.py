@@ -13,7 +13,8 @@ from headscope.model.tensors.initialization import CUT_AT_TWO
 
 Made = Sequence[tuple[Symbols, Any]]
 """Values with the symbols that each was made with."""
-_NUMBER = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)")
+_NUMBER = re.compile(r"(\d{1,3}(?:,\d{3})+|(?<==)\d+\.\d+(?:e-\d+)?|\d+)")
+"""A number in a text; one with a fraction after an equals sign, as names hold others."""
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _MOST_TIMES = 64
 _COUNTER = "at"
@@ -67,11 +68,13 @@ def _list(made: Made, path: tuple[Any, ...]) -> Any:
         terms = _terms([(env, begin + len(value)) for env, value in made], path)
         return [{"*": [terms, _COUNTER, begin, [{"+": [[1, _COUNTER]]}]]}]
     if len(lengths) > 1 and all(
-        isinstance(item, str) and not _LAYER.search(item) for _, value in made for item in value
+        type(item) is int or (isinstance(item, str) and not _LAYER.search(item)) for _, value in made for item in value
     ):
         try:
             return _cycle(made, path)
         except Unfit:
+            if type(begin) is int:
+                raise
             return _numbered(made, path)
     with suppress(Unfit):
         return _same_length(made, path)
@@ -167,11 +170,6 @@ def _name_of(made: Made, path: tuple[Any, ...]) -> str:
 def _text(made: Made, path: tuple[Any, ...]) -> Any:
     with suppress(Unfit):
         return {"t": _name_of(made, path)}
-    for name, value in made[0][0].items():
-        if type(value) is float and all(f"={env[name]}" in text for env, text in made):
-            parts = [text.split(f"={env[name]}") for env, text in made]
-            if all(part == parts[0] for part in parts):
-                return {"": [item for part in parts[0] for item in (part, "=", ["t", name])][:-2]}
     split = [_NUMBER.split(value) for _, value in made]
     if len({tuple(parts[::2]) for parts in split}) > 1:
         raise Unfit(path, [value for _, value in made])
@@ -181,7 +179,11 @@ def _text(made: Made, path: tuple[Any, ...]) -> Any:
         if len(set(texts)) == 1:
             found.append(texts[0])
             continue
-        terms = _terms([(env, int(text.replace(",", ""))) for (env, _), text in zip(made, texts, strict=True)], path)
+        written = [(env, text) for (env, _), text in zip(made, texts, strict=True)]
+        if "." in texts[0]:
+            found.append(["t", _name_of([(env, float(text)) for env, text in written], path)])
+            continue
+        terms = _terms([(env, int(text.replace(",", ""))) for env, text in written], path)
         ways = ([*terms], [",", *terms])
         for way in ways:
             if all(filled({"": [way]}, env) == text for (env, _), text in zip(made, texts, strict=True)):

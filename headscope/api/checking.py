@@ -27,7 +27,7 @@ from headscope.errors import UsageError
 from headscope.examination.base.request import ModuleRequest, Progress, Request, is_in_memory
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.examination.checkpoint.findings import likely_profile
-from headscope.examination.checkpoint.structure import ReportMemory
+from headscope.examination.checkpoint.memory import Memory
 from headscope.examination.evidence.gathering import gather
 from headscope.examination.evidence.labeled import DataRequest, Labeled, read_labeled, with_data
 from headscope.examination.trial.deciding import is_run_likely, with_run
@@ -191,7 +191,7 @@ def check_one(
     progress: Progress | None,
     *,
     labeled: Labeled | None = None,
-    memory: ReportMemory | None = None,
+    memory: Memory | None = None,
 ) -> Checked:
     """The result for one checkpoint, with labeled data beside it; `memory` keeps what the next ones share.
 

@@ -17,7 +17,7 @@ from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.examination.checkpoint.findings import with_findings
-from headscope.examination.checkpoint.structure import ReportMemory, Structures
+from headscope.examination.checkpoint.memory import Memory, Structures
 from headscope.examination.evidence.exported import compare_with_export
 from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
 from headscope.facts import (
@@ -82,7 +82,7 @@ def compare(
     labels = read_labels(options.get("labels"))  # once: an iterator has nothing left for the second model
     given = options | {"labels": labels, "prove": prove}
     requests = [make_request(reference, given) for reference in references]
-    memory = ReportMemory(open_cache(options.get("cache", False)), Structures())
+    memory = Memory(open_cache(options.get("cache", False)), Structures())
     exports, examined = {}, []
     for request in requests:
         found = _examined(request, progress, memory)
@@ -106,7 +106,7 @@ def compare(
     )
 
 
-def _examined(request: Request, progress: Progress | None, memory: ReportMemory) -> Examined | WeightInventory:
+def _examined(request: Request, progress: Progress | None, memory: Memory) -> Examined | WeightInventory:
     """The examination of a checkpoint, or what an export holds."""
     try:
         return examine("compare", request, progress, memory, takes_class=True)

@@ -15,7 +15,7 @@ from headscope.errors import Unsupported
 from headscope.examination.base.cache import Cache, open_cache
 from headscope.examination.base.environment import default_torch
 from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.structure import ReportMemory, Structures
+from headscope.examination.checkpoint.memory import Memory, Structures
 from headscope.facts.results.scan import Cause, ScanRow
 from headscope.fleet.hub_budget import SharedBudget
 from headscope.fleet.processes import WorkerEnded, Workers, begin_worker, pause, results
@@ -50,7 +50,7 @@ class Work:
         return replace(self, request=replace(self.request, location=replace(place, hub=hub)), folder=folder)
 
 
-def scan_here(targets: Iterable[Target], work: Work, memory: ReportMemory | None = None) -> Iterator[ScanRow]:
+def scan_here(targets: Iterable[Target], work: Work, memory: Memory | None = None) -> Iterator[ScanRow]:
     """The rows of checkpoints, examined in this process, without limits; `memory` keeps structures for later calls."""
     if memory is None:
         memory = memory_for(work)
@@ -153,11 +153,11 @@ def _scan(target: Target) -> ScanRow:
     return _Here.scan(target)
 
 
-def memory_for(work: Work) -> ReportMemory:
+def memory_for(work: Work) -> Memory:
     """A new memory of structures for one process: the user's cache, or else what the processes of a scan share."""
     cache = open_cache(work.request.cache)
-    return ReportMemory(cache if cache.is_open else Cache(work.folder), Structures())
+    return Memory(cache if cache.is_open else Cache(work.folder), Structures())
 
 
-def _scanned(target: Target, work: Work, memory: ReportMemory) -> ScanRow:
+def _scanned(target: Target, work: Work, memory: Memory) -> ScanRow:
     return scan_one(partial(target.request, work.request), target.reference, work.options, memory)

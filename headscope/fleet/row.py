@@ -11,7 +11,7 @@ from headscope.errors import HeadscopeError
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.examination.checkpoint.findings import likely_profile
-from headscope.examination.checkpoint.structure import ReportMemory
+from headscope.examination.checkpoint.memory import Memory
 from headscope.examination.evidence.gathering import gather
 from headscope.examination.trial.deciding import too_large, why_not_run, with_run
 from headscope.facts import CheckpointKind, ParameterStatus, Profile, Report, Severity
@@ -37,7 +37,7 @@ class RowOptions:
     """Whether local checkpoints are loaded and called."""
 
 
-def scan_one(make: Callable[[], Request], reference: str, options: RowOptions, memory: ReportMemory) -> ScanRow:
+def scan_one(make: Callable[[], Request], reference: str, options: RowOptions, memory: Memory) -> ScanRow:
     """The row of a checkpoint; what can't be examined, for whatever reason, is a row that says why."""
     start = time.perf_counter() - ImportTime.seconds
     try:

@@ -13,7 +13,7 @@ from zipfile import ZipFile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from site_look import of_published_sizes, sample_key
+from site_look import structures_of_families
 
 from headscope.examination.base.shipped import PLACE
 from tests.api.lookup.test_shipped import checkpoint_of, counts_of
@@ -36,17 +36,11 @@ class Case:
 
 
 @cache
-def published_structures() -> tuple[dict[str, Any], ...]:
-    """The shipped structures at published sizes, of which the page has answers."""
-    with ZipFile(PLACE) as whole:
-        return tuple(of_published_sizes(whole))
-
-
-def looked_at() -> list[dict[str, Any]]:
+def looked_at() -> tuple[dict[str, Any], ...]:
     """The structures in what the site's build makes for tests: a sample, or, if asked for, all."""
-    firsts: dict[str, Any] = {}
-    found = [(entry, firsts.setdefault(sample_key(entry), entry)) for entry in published_structures()]
-    return [entry for entry, first in found if IS_WHOLE or entry is first]
+    with ZipFile(PLACE) as whole:
+        families = structures_of_families(whole, is_sample=not IS_WHOLE)
+    return tuple(entry for entries in families.values() for entry in entries)
 
 
 def cases(draw: random.Random) -> Iterator[Case]:

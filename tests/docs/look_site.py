@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.docs.look_cases import published_structures
+from tests.docs.look_cases import looked_at
 from tests.docs.test_site import ROOT, build
 from tests.headers_only import Checkpoint, header_of
 from tests.hub import Hub
@@ -19,7 +19,7 @@ def structure(name: str) -> dict[str, Any]:
     """The first shipped structure of a class that any number of classes may have: stated, or asked for."""
     return next(
         entry
-        for entry in published_structures()
+        for entry in looked_at()
         if entry["config"]["architectures"][1] == [name]
         and any(item["for"][1] == "many" for item in entry["forms"][0]["answers"][0])
     )

@@ -138,7 +138,7 @@ def repos_of_faults() -> dict[str, Any]:
         "o/code": {**good, "config.json": json.dumps({**json.loads(config), "auto_map": {}}).encode()},
         "o/no-config": {"model.safetensors": weights},
         "o/no-weights": {"config.json": config, "README.md": b""},
-        "o/unheard": {**good, "config.json": json.dumps({**json.loads(config), "zz_unheard_of": 1}).encode()},
+        "o/unheard": {**good, "config.json": json.dumps({**json.loads(config), "hidden_act": "tanh"}).encode()},
         "o/other-count": good,
         "o/base": files_of(checkpoint_of(structure("BertModel"), 3, random.Random(3))),
     }
@@ -196,7 +196,7 @@ FAULTS = {
     "o/code": ("remote code", "brings its own code"),
     "o/no-config": ("no config", "There is no config.json"),
     "o/no-weights": ("no weights", "There is no model.safetensors"),
-    "o/unheard": ("structure", "not among those that this page knows"),
+    "o/unheard": ("structure", 'this class with hidden_act = "tanh"'),
     "https://huggingface.co/datasets/o/d": ("reference", "one of the Hub's datasets"),
     "https://example.com/o/d": ("reference", "not a Hub ID"),
     "no id <b>": ("reference", "not a Hub ID"),

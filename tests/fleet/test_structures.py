@@ -14,7 +14,7 @@ from headscope.errors import HeadscopeError
 from headscope.examination.base.cache import Cache
 from headscope.examination.checkpoint.examining import examine
 from headscope.examination.checkpoint.findings import with_findings
-from headscope.examination.checkpoint.structure import ReportMemory, Structures
+from headscope.examination.checkpoint.memory import Memory, Structures
 
 # An encoder with a pooler, a decoder that reads a pad token, a head for each token, images.
 CLASSES = (
@@ -25,7 +25,7 @@ CLASSES = (
 )
 
 
-def examined(folder: Path, memory: ReportMemory | None) -> Any:
+def examined(folder: Path, memory: Memory | None) -> Any:
     """The report and what the rules read beside it, or the error, of a folder."""
     request = make_request(str(folder), {})
     try:
@@ -48,7 +48,7 @@ def differences(alone: Any, shared: Any) -> Iterator[str]:
                 yield f"{field.name}: {getattr(one, field.name)} != {getattr(other, field.name)}"
 
 
-def compare(found: list[Checkpoint], place: Path, memory: ReportMemory) -> Iterator[tuple[str, bool, list[str]]]:
+def compare(found: list[Checkpoint], place: Path, memory: Memory) -> Iterator[tuple[str, bool, list[str]]]:
     """Each checkpoint by name: whether its structure was known, and what differs if it is shared."""
     for number, checkpoint in enumerate(found):
         folder = write(checkpoint, place / f"{number}")
@@ -62,7 +62,7 @@ def compare(found: list[Checkpoint], place: Path, memory: ReportMemory) -> Itera
 def test_every_variant_has_the_report_that_it_has_alone(model_type: str, name: str, tmp_path: Path) -> None:
     base = checkpoint_of(model_type, name)
     assert base is not None
-    found = list(compare(list(variants(base, random.Random(7))), tmp_path, ReportMemory(Cache(None), Structures())))
+    found = list(compare(list(variants(base, random.Random(7))), tmp_path, Memory(Cache(None), Structures())))
     assert [(what, lines) for what, _, lines in found if lines] == []
     # Names of labels, of the model and of the version make no structure of their own.
     assert sum(known for _, known, _ in found) >= 3
@@ -85,20 +85,20 @@ def test_through_the_cache_of_another_process_as_well(tmp_path: Path) -> None:
         )
     ]
     stored = tmp_path / "structures"
-    examine("inspect", make_request(str(folders[0]), {}), None, ReportMemory(Cache(stored)))
+    examine("inspect", make_request(str(folders[0]), {}), None, Memory(Cache(stored)))
     request = make_request(str(folders[1]), {})
-    shared = examine("inspect", request, None, ReportMemory(Cache(stored)))
+    shared = examine("inspect", request, None, Memory(Cache(stored)))
     assert shared.skeleton is None, "it was examined again"
     assert shared.report.model.labels == ("no", "yes")
     assert not shared.report.model.labels_are_placeholders
-    assert list(differences(examined(folders[1], None), examined(folders[1], ReportMemory(Cache(stored))))) == []
+    assert list(differences(examined(folders[1], None), examined(folders[1], Memory(Cache(stored))))) == []
 
 
 def test_a_state_that_names_the_checkpoint_is_not_given_to_another(tmp_path: Path) -> None:
     """Keys of DistributedDataParallel, which are found when the loader has looked at them."""
     base = small_bert()
     wrapped = replace(base, tensors={f"module.{key}": item for key, item in base.tensors.items()})
-    memory = ReportMemory(Cache(None), Structures())
+    memory = Memory(Cache(None), Structures())
     for name in ("one", "other"):
         folder = write(wrapped, tmp_path / name)
         shared = examined(folder, memory)
@@ -108,7 +108,7 @@ def test_a_state_that_names_the_checkpoint_is_not_given_to_another(tmp_path: Pat
 
 def test_what_is_asked_is_part_of_the_structure(tmp_path: Path) -> None:
     folder = write(small_bert(), tmp_path / "a")
-    memory = ReportMemory(Cache(None), Structures())
+    memory = Memory(Cache(None), Structures())
     counts = [
         examine("inspect", make_request(str(folder), options), None, memory).report.model.num_labels
         for options in ({}, {"num_labels": 5}, {"labels": "a,b,c"}, {"num_labels": 5})
@@ -118,7 +118,7 @@ def test_what_is_asked_is_part_of_the_structure(tmp_path: Path) -> None:
 
 def test_a_proof_is_shown_only_where_it_was_asked_for(tmp_path: Path) -> None:
     folder = write(small_bert(), tmp_path / "a")
-    memory = ReportMemory(Cache(None), Structures())
+    memory = Memory(Cache(None), Structures())
 
     def verification(*, prove: bool) -> object:
         head = examine("inspect", make_request(str(folder), {"prove": prove}), None, memory).report.head

@@ -4,18 +4,18 @@
 import { commandLine, cut, plain, safe } from "./foreign.mjs";
 import { labelLine } from "./labels.mjs";
 import { parse } from "./json.mjs";
-import { classesOf, memberOf, NotKnown, structureIn } from "./structure.mjs";
-import { changed, filled } from "./template.mjs";
+import { classesOf, familyOf, NotKnown, structureIn } from "./structure.mjs";
+import { changed, filled, withoutMarks } from "./template.mjs";
 
 // What `inspect` says, or throws NotKnown. `load` gives the text of a file that the site's build made.
 export async function answerOn(read, wanted, words, load) {
   const classes = classesOf(read.config, wanted, words.most);
-  const member = memberOf(read.config, read.tensors, words);
-  if (!member) throw new NotKnown("structure", "The structure of this checkpoint is not among those that this page knows.");
-  const entries = parse(await load(`index/${member}.json.gz`));
-  const { id, key } = await structureIn(entries, read.config, read.tensors, classes, words.reserved);
+  const family = familyOf(read.config, words);
+  if (!family) throw new NotKnown("structure", "This page knows no structure of this family.");
+  const entries = parse(await load(`index/${family}.json.gz`));
+  const { id, key, symbols } = structureIn(entries, read.config, read.tensors, classes, words.reserved);
   const { base, answers } = JSON.parse(await load(`structures/${id}.json.gz`));
-  const face = filled(changed(base, answers[key]), classes.number ?? 0, words.an);
+  const face = faceOf(changed(base, answers[key]), symbols, words.an);
   const labels = labelsOf(face, classes);
   const typed = (word) => word === words.marks.command ? modelWords(read, wanted) : [word];
   return {
@@ -26,11 +26,20 @@ export async function answerOn(read, wanted, words, load) {
     lines: face.lines,
     labels: face.labels || labelLine(labels.map((label) => cut(label))),
     tokens: face.tokens,
-    svg: face.svg.join("\n"),
+    svg: face.svg?.join("\n"),
     narrow: face.narrow?.join("\n"),
     markdown: markdownOf(face, read, labels, words),
     next: face.next.map(([command, purpose]) => [commandLine(command.split(" ").flatMap(typed)), purpose]),
   };
+}
+
+// All that is said, at the sizes of a checkpoint.
+function faceOf(template, symbols, an) {
+  const { counts, ...rest } = template;
+  const own = new Map(symbols);
+  for (const [name, shapes] of Object.entries(filled(counts, symbols, BigInt)))
+    own.set(name, shapes.reduce((sum, shape) => sum + shape.reduce((found, axis) => found * BigInt(axis), 1n), 0n));
+  return withoutMarks(filled(rest, own, Number), symbols.get("dtype"), an);
 }
 
 function labelsOf(face, classes) {

@@ -73,7 +73,7 @@ function findingsOf(findings) {
 // The picture as an image: whatever is in it, nothing in it runs. The style sheet shows that of the page's theme; a
 // phone shows the narrow one, if there is one.
 function pictureOf(answer, words) {
-  if (!answer.report.head) return [];
+  if (!answer.report.head || !answer.svg) return [];
   const label = `The head of ${answer.report.model.class}: ${answer.report.head.stages.map((stage) => stage.operation).join(", ")}`;
   const images = ["light", "dark"].map((theme) => {
     const addressOf = (svg) => {

@@ -1,7 +1,9 @@
 // Which shipped structure a checkpoint has, by the rules of headscope/examination/checkpoint/shipped_structures.py.
 "use strict";
 
+import { brief } from "./foreign.mjs";
 import { same } from "./json.mjs";
+import { filled } from "./template.mjs";
 
 const LABELS = ["id2label", "label2id"];
 const ABSENT = new Map([["absent", true]]);
@@ -15,11 +17,10 @@ export class NotKnown extends Error {
   }
 }
 
-// The part of the index that holds the structures of a family with that many tensors; "" where there is none.
-export function memberOf(config, tensors, words) {
+// The family of a checkpoint; "" where this page knows none of its structures.
+export function familyOf(config, words) {
   const family = config.get("model_type");
-  const member = typeof family === "string" ? `${family}-${tensors.length}` : "";
-  return words.members.includes(member) ? member : "";
+  return words.families.includes(family) ? family : "";
 }
 
 // The names of the classes, if they are numbered from 0 and `label2id` says the same; null for anything else.
@@ -45,7 +46,7 @@ export function classesOf(config, wanted, most) {
   const number = wanted ?? (stated ? stated.length : null);
   if (number !== null && number > most) throw new NotKnown("many classes", `There are more classes than this page knows of (${most}).`);
   if (stated && new Set(stated).size < stated.length) throw new NotKnown("repeated label", "config.json gives one name to several classes.");
-  const kind = number === null ? "default" : number <= 2 ? String(number) : "many";
+  const kind = number === null ? "default" : number <= 4 ? String(number) : "many"; // lists name up to four
   return { form: wanted === null ? "stated" : "asked", kind, number, naming: namingOf(stated), names: stated ?? [] };
 }
 
@@ -56,33 +57,92 @@ function namingOf(labels) {
   return "named";
 }
 
-// The entry of a part of the index that is this checkpoint's structure, and the key of what is said of it.
-export async function structureIn(entries, config, tensors, classes, reserved) {
-  const problem = config.get("problem_type") ?? null;
-  const key = `${classes.form} ${classes.kind} ${classes.naming}${problem === null ? "" : ` ${problem}`}`;
-  const present = LABELS.map((name) => config.has(name));
-  const isPlain = ![...config.keys()].some((name) => name.startsWith("__") || reserved.includes(name));
-  const sorted = [...tensors].sort((one, other) => (one.key < other.key ? -1 : 1));
-  for (const entry of isPlain ? entries : []) {
-    if (!entry.get("answers").includes(key)) continue;
-    const isLabelled = (form) => form.every((is, at) => is === present[at]);
-    if (present.some(Boolean) && !entry.get("labels").some(isLabelled)) continue;
-    if (!fits(entry, config)) continue;
-    if (await areSameTensors(entry, sorted, classes)) return { id: entry.get("id"), key };
+// The structure of a checkpoint among those of its family: where its answers are, the key of its own, and its sizes.
+export function structureIn(entries, config, tensors, classes, reserved) {
+  const named = [...config.keys()].find((name) => name.startsWith("__") || reserved.includes(name));
+  if (named !== undefined) throw new NotKnown("structure", `This page doesn't know what ${quoted(named)} in config.json changes.`);
+  const misses = [];
+  for (const entry of entries) {
+    try {
+      return placeIn(entry, config, tensors, classes);
+    } catch (error) {
+      if (!(error instanceof Miss)) throw error;
+      misses.push(error);
+    }
   }
-  throw new NotKnown("structure", "The structure of this checkpoint is not among those that this page knows.");
+  const [nearest] = misses.sort((one, other) => other.near - one.near);
+  throw new NotKnown("structure", nearest?.message ?? "This page knows no structure of this family.");
 }
 
-// Whether a configuration fits the rules of an entry: what no rule names can't matter.
-function fits(entry, config) {
-  if (entry.get("absent").some((name) => config.has(name))) return false;
-  const dtype = config.get("dtype") ?? config.get("torch_dtype") ?? entry.get("dtype");
-  if (dtype !== entry.get("dtype")) return false;
+// Why a structure isn't that of a checkpoint; `near` is how much of it fits.
+class Miss extends Error {
+  constructor(near, sentence) {
+    super(sentence);
+    this.near = near;
+  }
+}
+
+const NEAR = { name: 0, field: 1, sizes: 2, tensors: 3, tokens: 4 };
+const quoted = (text) => `"${brief(text)}"`;
+
+function placeIn(entry, config, tensors, classes) {
+  const rules = entry.get("config");
+  const [, own] = rules.get("architectures");
+  if (!same(own, config.get("architectures"))) throw new Miss(NEAR.name, "This page doesn't know the class that config.json names in architectures.");
+  const symbols = sizesOf(entry, config);
+  symbols.set("classes", classes.number === null ? entry.get("classes") : BigInt(classes.number));
+  for (const [kind, one, two] of entry.get("relations"))
+    if (!holds(kind, one, two, symbols)) throw new Miss(NEAR.sizes, `This page doesn't know this class with ${one} and ${two} as config.json has them.`);
+  symbols.set("dtype", dtypeOf(entry, config, tensors));
+  const stated = new Map(symbols);
+  if (classes.form === "asked") stated.set("classes", entry.get("classes"));
+  const forms = entry.get("forms");
+  const form = forms.find((item) => differing(filled(item.get("tensors"), stated), tensors) === null);
+  if (!form) throw new Miss(NEAR.tensors, differing(filled(forms[0].get("tensors"), stated), tensors));
+  const isHalf = symbols.get("dtype") === "float16";
+  const key = `${classes.form} ${classes.kind} ${classes.naming} ${config.get("problem_type") ?? ""} ${patternOf(entry, config)} ${isHalf ? "float16" : ""}`;
+  if (!form.get("answers").includes(key))
+    throw new Miss(NEAR.tokens, "This page knows this class, and not with these special tokens, number of classes and problem_type.");
+  return { id: form.get("id"), key, symbols };
+}
+
+// The numbers of a configuration that fits the rules of an entry: what no rule names can't matter.
+function sizesOf(entry, config) {
+  const absent = entry.get("absent").find((name) => config.has(name));
+  if (absent !== undefined) throw new Miss(NEAR.field, `This page doesn't know what ${quoted(absent)} in config.json changes.`);
+  const present = LABELS.map((name) => config.has(name));
+  if (present.some(Boolean) && !entry.get("labels").some((form) => form.every((is, at) => is === present[at])))
+    throw new Miss(NEAR.field, "This page doesn't know this class with these label maps in config.json.");
   const defaults = entry.get("defaults");
-  return [...entry.get("config")].every(([name, allowed]) => {
-    const value = config.has(name) ? config.get(name) : defaults.has(name) ? defaults.get(name) : ABSENT;
-    return allowed.some((item) => isAllowed(value, item));
-  });
+  const found = new Map();
+  const isNumber = (kind, value) => typeof value === "bigint" || (kind === "f" && typeof value === "number");
+  for (const [name, [kind]] of entry.get("config")) {
+    const value = config.has(name) ? config.get(name) : defaults.get(name);
+    if (kind !== "=" && isNumber(kind, value)) found.set(name, value);
+  }
+  for (const [name, [kind, ...allowed]] of entry.get("config")) {
+    if (found.has(name)) continue;
+    const value = config.has(name) ? config.get(name) : defaults.has(name) ? orNothing(defaults.get(name), found) : ABSENT;
+    if (kind !== "=" && !config.has(name) && isNumber(kind, value)) found.set(name, value);
+    else if (!allowed.some((item) => isAllowed(value, orNothing(item, found))))
+      throw new Miss(NEAR.field, config.has(name) ? `This page doesn't know this class with ${name} = ${shortOf(value)} in config.json.` : `This page doesn't know this class without ${name} in config.json.`);
+  }
+  return found;
+}
+
+// A template for some sizes; what needs a size that isn't there is no value of anything.
+function orNothing(template, sizes) {
+  try {
+    return filled(template, sizes);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    return undefined;
+  }
+}
+
+function shortOf(value) {
+  const text = JSON.stringify(value, (_, item) => typeof item === "bigint" ? Number(item) : item instanceof Map ? Object.fromEntries(item) : item) ?? "nothing";
+  return brief(text, 60);
 }
 
 // Whether a value is that of a rule, in which {"?": "f"} is any number, and {"?": "ids"} a list of whole numbers.
@@ -93,19 +153,40 @@ function isAllowed(value, rule) {
   return value instanceof Map && value.size === rule.size && [...rule].every(([name, item]) => value.has(name) && isAllowed(value.get(name), item));
 }
 
-async function areSameTensors(entry, tensors, classes) {
-  const stated = classes.form === "stated" && classes.number !== null ? classes.number : Number(entry.get("classes"));
-  const shapes = new Map(entry.get("varying").map(([at, shape]) => [Number(at), shape.map((axis) => sizeOf(axis, stated))]));
-  for (const [at, shape] of shapes) if (!same(shape, tensors[at]?.shape)) return false;
-  const fixed = tensors.map(({ key, dtype, shape }, at) => [key, dtype, shapes.has(at) ? null : shape]);
-  return await digestOf(fixed) === entry.get("tensors");
+function holds(kind, one, two, symbols) {
+  const [left, right] = [one, two].map((side) => typeof side === "bigint" ? side : symbols.get(side));
+  if (left === undefined || right === undefined) return true; // a field that may be null
+  if (kind === "%") return right > 0n && left % right === 0n;
+  return kind === "<" ? left < right : kind === "<=" ? left <= right : left === right;
 }
 
-function sizeOf(axis, count) {
-  return Array.isArray(axis) ? Number(axis[0]) * count + Number(axis[1]) : Number(axis);
+// The one dtype of the weights, beside whole numbers, that the configuration agrees with.
+function dtypeOf(entry, config, tensors) {
+  const kinds = [...new Set(tensors.map((item) => item.dtype).filter((item) => item !== "int64"))];
+  const stated = config.get("dtype") ?? config.get("torch_dtype") ?? kinds[0];
+  if (kinds.length !== 1 || stated !== kinds[0] || !entry.get("dtypes").includes(kinds[0]))
+    throw new Miss(NEAR.sizes, `This page doesn't know this class with weights in ${brief(kinds.join(", "))} and dtype = ${shortOf(stated)} in config.json.`);
+  return kinds[0];
 }
 
-async function digestOf(value) {
-  const bytes = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(JSON.stringify(value)));
-  return Array.from(new Uint8Array(bytes), (byte) => byte.toString(16).padStart(2, "0")).join("").slice(0, 20);
+// What tells tensors from those of a form; null where nothing does.
+function differing(rows, tensors) {
+  const expected = new Map(rows.map(([key, dtype, shape]) => [key, { dtype, shape: shape.map(Number) }]));
+  for (const { key, dtype, shape } of tensors) {
+    const own = expected.get(key);
+    if (!own) return `This page doesn't know this class with a tensor ${quoted(key)}.`;
+    if (own.dtype !== dtype || !same(own.shape, shape)) return `This page expects ${quoted(key)} as ${own.shape.join("x")} in ${own.dtype}, and it is ${shape.join("x")} in ${dtype}.`;
+    expected.delete(key);
+  }
+  const [missing] = expected.keys();
+  return missing === undefined ? null : `This page doesn't know this class without a tensor ${quoted(missing)}.`;
+}
+
+// Which special tokens have no number, or that of another: as scripts/site_look.py writes it.
+function patternOf(entry, config) {
+  const known = new Map([...entry.get("defaults"), ...config]);
+  const names = [...entry.get("config").keys()].filter((name) => name.endsWith("_token_id") && known.has(name)).sort();
+  const ids = names.map((name) => [name, known.get(name)]);
+  const placeOf = (value) => value === null ? "-" : Array.isArray(value) ? "*" : ids.findIndex(([, other]) => same(other, value));
+  return ids.map(([name, value]) => `${name.slice(0, -"_token_id".length)}:${placeOf(value)}`).join(",");
 }

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from headscope.api.arguments import use_case
 from headscope.api.many.scanning import BatchOptions, plan_of, target_of
 from headscope.errors import UsageError
-from headscope.examination.checkpoint.structure import ReportMemory
+from headscope.examination.checkpoint.memory import Memory
 from headscope.facts.results.scan import columns
 from headscope.fleet.pool import SECONDS, Work, memory_for, scan_here
 from headscope.fleet.target import without_repeats
@@ -68,7 +68,7 @@ class _Kept:
     """What a process keeps between two batches with the same options."""
 
     work: Work
-    memory: ReportMemory
+    memory: Memory
 
 
 _KEPT = Recent()

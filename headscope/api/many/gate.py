@@ -16,7 +16,7 @@ from headscope.checks.judgment import unused_ignores
 from headscope.errors import HeadscopeError, UsageError, did_you_mean
 from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Progress
-from headscope.examination.checkpoint.structure import ReportMemory, Structures
+from headscope.examination.checkpoint.memory import Memory, Structures
 from headscope.examination.evidence.labeled import DataRequest, read_labeled
 from headscope.facts import Gap, GapTopic, Profile
 from headscope.facts.results.check import CheckResult, Verdict
@@ -61,7 +61,7 @@ def run_gate(
     requests = [make_request(model, dict(options)) for model in models]
     labeled = read_labeled(data) if data else None
     shared = Structures() if len(requests) > 1 else None
-    memory = ReportMemory(open_cache(any(request.cache for request in requests)), shared)
+    memory = Memory(open_cache(any(request.cache for request in requests)), shared)
     results: list[CheckResult] = []
     for request in requests:
         try:

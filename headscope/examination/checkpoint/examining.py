@@ -16,8 +16,9 @@ from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.token_rows import tokens_of
 from headscope.examination.base.tracing import Traced, trace_checkpoint
 from headscope.examination.checkpoint.loading import load_checkpoint
-from headscope.examination.checkpoint.shipped_structures import shipped_examination, with_version
-from headscope.examination.checkpoint.structure import Remembered, ReportMemory, renewed, structure_of
+from headscope.examination.checkpoint.memory import Memory
+from headscope.examination.checkpoint.shipped_structures import with_version
+from headscope.examination.checkpoint.structure import renewed, structure_of
 from headscope.facts import CheckpointManifest, Report, Verification
 from headscope.facts.heads.head import classifier_weight
 from headscope.facts.results.check import BuiltFacts
@@ -26,7 +27,6 @@ from headscope.facts.results.health import InitialSpread
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from headscope.checkpoints.contents.tokenizer_file import FirstToken
     from headscope.model.classes.model_request import Choice
     from headscope.trace import HeadProgram
 
@@ -35,7 +35,7 @@ def examine(
     command: str,
     request: Request,
     progress: Progress | None,
-    memory: ReportMemory | None = None,
+    memory: Memory | None = None,
     *,
     takes_class: bool = False,
     on_build: Callable[[], None] = lambda: None,
@@ -64,7 +64,7 @@ def _examine(
     command: str,
     request: Request,
     progress: Progress | None,
-    memory: ReportMemory | None,
+    memory: Memory | None,
     *,
     takes_class: bool,
     on_build: Callable[[], None],
@@ -72,7 +72,7 @@ def _examine(
     manifest = read_checkpoint(request, progress, takes_class=takes_class)
     first = own_first_token(request, manifest)
     tracer = partial(trace_checkpoint, own=first, prove=request.prove)
-    memory = memory or ReportMemory(open_cache(request.cache))
+    memory = memory or Memory(open_cache(request.cache))
     # With code of the repository, a report also depends on files that no key names.
     if request.runs_code or not memory.is_open:
         on_build()
@@ -82,7 +82,7 @@ def _examine(
     structure = structure_of(manifest, request, first, rows)
     is_known = not request.prove or command == "check"  # which needs what padding does, and shows no positions
     known = memory.find(structure, manifest, verified=request.prove)
-    known = known or (_shipped(request, manifest, memory, first) if is_known else None)
+    known = known or (memory.shipped(request, manifest, first) if is_known else None)
     if known is not None:
         report = with_version(renewed(known, structure, manifest, command, verified=request.prove))
         program = partial(memory.program, structure, partial(_program_again, request, manifest, tracer))
@@ -92,13 +92,6 @@ def _examine(
     memory.keep(structure, manifest, examined.report, examined.built, verified=request.prove)
     memory.program(structure, examined.program)
     return replace(examined, key=key)
-
-
-def _shipped(
-    request: Request, manifest: CheckpointManifest, memory: ReportMemory, first: FirstToken | None
-) -> Remembered | None:
-    """What headscope ships of the structure; None where it doesn't, or where the cache is not wanted."""
-    return shipped_examination(request, manifest, first) if memory.cache.is_open else None
 
 
 def _program_again(request: Request, manifest: CheckpointManifest, tracer: Tracer) -> HeadProgram | None:
@@ -115,8 +108,8 @@ def _identity(request: Request) -> tuple[object, ...]:
 def examine_weights(request: Request, progress: Progress | None) -> Report:
     """The examination without a trace of the head; that of a shipped structure is its report without one."""
     manifest = read_checkpoint(request, progress)
-    memory = ReportMemory(open_cache(request.cache))
-    known = None if request.runs_code else _shipped(request, manifest, memory, None)
+    memory = Memory(open_cache(request.cache))
+    known = None if request.runs_code else memory.shipped(request, manifest, None)
     if known is None or known.report.notes or known.report.not_determined:  # some may be those of the trace
         return examine_manifest("diff-weights", request, manifest, None, progress).report
     return with_version(without_head(replace(known.report, command="diff-weights")))

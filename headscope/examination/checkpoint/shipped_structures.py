@@ -133,7 +133,7 @@ def _examination_of(
 ) -> Remembered | None:
     symbols = symbols_of(entry, manifest, count)
     form = None if symbols is None else form_of(entry, manifest, symbols)
-    answer = None if form is None else _answer_of_form(form, manifest, count, first)
+    answer = None if form is None else answer_of_form(form, manifest, count, first)
     return None if symbols is None or answer is None else _examination_from(entry, answer, symbols, manifest, count)
 
 
@@ -235,7 +235,7 @@ def _equal(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def _answer_of_form(
+def answer_of_form(
     form: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount, first: FirstToken | None
 ) -> Any | None:
     """What a form says for this number of classes and this first token; None where it says nothing."""

@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from headscope.examination.base.assembly import checkpoint_facts
-from headscope.examination.base.cache import Cache, key_of, versions_key
+from headscope.examination.base.cache import key_of, versions_key
 from headscope.examination.base.request import Request
 from headscope.facts import CheckpointManifest, Report
 from headscope.facts.results.check import BuiltFacts
 from headscope.model.classes.labels import are_placeholders
-from headscope.recent import Recent
 
-if TYPE_CHECKING:
-    from headscope.trace import HeadProgram
-
-_MOST_STRUCTURES = 96
 # A class (Inkling2) reads whether a version is written, none reads which.
 _VERSION, _NAME = "transformers_version", "_name_or_path"
 
@@ -100,67 +95,6 @@ def plain_labels(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     ):
         return None
     return labels
-
-
-class Structures(Recent):
-    """The structures that a process has examined: a `Remembered` by the key of each, and the programs of the heads."""
-
-    def __init__(self, most: int = _MOST_STRUCTURES) -> None:
-        super().__init__(most)
-        self.programs = Recent(most)
-
-
-@dataclass(frozen=True, slots=True)
-class ReportMemory:
-    """Where examinations are cached: in this process, and in a folder that processes share."""
-
-    cache: Cache
-    structures: Structures | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether anything is cached."""
-        return self.cache.is_open or self.structures is not None
-
-    def find(self, structure: Structure, manifest: CheckpointManifest, *, verified: bool) -> Remembered | None:
-        """What is known and true of this checkpoint, with the effect of padding if it is wanted; None otherwise."""
-        known = self.structures.get(structure.key) if self.structures is not None else None
-        if known is not None and _serves(known, manifest, verified):
-            return cast(Remembered, known)
-        stored = self.cache.load(Remembered, structure.key)
-        if stored is None or not _serves(stored, manifest, verified):
-            return None
-        if self.structures is not None:
-            self.structures.keep(structure.key, stored)
-        return stored
-
-    def program(self, structure: Structure, make: Callable[[], HeadProgram | None]) -> HeadProgram | None:
-        """What runs the heads of a structure again, made once for a process; None where their path is not known."""
-        if self.structures is None:
-            return make()
-        known = self.structures.programs.get(structure.key)
-        if known is None:
-            known = make()
-            self.structures.programs.keep(structure.key, known)
-        return cast("HeadProgram | None", known)
-
-    def keep(
-        self, structure: Structure, manifest: CheckpointManifest, report: Report, built: BuiltFacts, *, verified: bool
-    ) -> None:
-        """Caches an examination; for this checkpoint only, if its report says what others of its kind don't."""
-        is_shared = report.checkpoint.states == manifest.states and structure.labels in (None, report.model.labels)
-        found = Remembered(report, built, verified, "" if is_shared else _owner(manifest))
-        if self.structures is not None:
-            self.structures.keep(structure.key, found)
-        self.cache.save(structure.key, found)
-
-
-def _serves(known: Remembered, manifest: CheckpointManifest, verified: bool) -> bool:
-    return (known.verified or not verified) and (not known.owner or known.owner == _owner(manifest))
-
-
-def _owner(manifest: CheckpointManifest) -> str:
-    return key_of(manifest, manifest.reference)
 
 
 def renewed(

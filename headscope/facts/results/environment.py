@@ -11,6 +11,7 @@ def tool_version() -> str:
     return package_version("headscope") or "0+unknown"
 
 
+@cache
 def package_version(package: str) -> str:
     """The version of a package, "" where it is not installed; nothing is imported."""
     try:

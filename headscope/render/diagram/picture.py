@@ -278,7 +278,9 @@ def _keys_of(item: HeadParameter) -> str:
 def _weight(item: HeadParameter, sources: dict[str, str]) -> Weight:
     tint = Tint(item.status.value) if item.live else Tint.UNUSED
     origin = safe(f"same as {sources[item.name]}") if item.name in sources else ""
-    return Weight(tint, weight_status(item), safe(item.name), weight_size(item), f"{item.count:,}", origin)
+    size = weight_size(item)
+    count = size if len(item.shape) == 1 else f"{item.count:,}"  # of a vector both are one number
+    return Weight(tint, weight_status(item), safe(item.name), size, count, origin)
 
 
 def _scores_node(report: Report, title: str, formula: str) -> PictureNode:

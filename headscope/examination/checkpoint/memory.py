@@ -1,0 +1,89 @@
+"""The one memory of what is known of checkpoints: this process, the user's folder, the package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from headscope.examination.base.cache import Cache, key_of
+from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.shipped_structures import shipped_examination
+from headscope.examination.checkpoint.structure import Remembered, Structure
+from headscope.facts import CheckpointManifest, Report
+from headscope.facts.results.check import BuiltFacts
+from headscope.recent import Recent
+
+if TYPE_CHECKING:
+    from headscope.checkpoints.contents.tokenizer_file import FirstToken
+    from headscope.trace import HeadProgram
+
+_MOST_STRUCTURES = 96
+
+
+class Structures(Recent):
+    """The structures that a process has examined: a `Remembered` by the key of each, and the programs of the heads."""
+
+    def __init__(self, most: int = _MOST_STRUCTURES) -> None:
+        super().__init__(most)
+        self.programs = Recent(most)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where facts of checkpoints are remembered: in this process, in a folder that processes share, in the package.
+
+    They are looked for in this order. The package's are of structures that nobody has to have examined here.
+    """
+
+    cache: Cache
+    structures: Structures | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything is cached."""
+        return self.cache.is_open or self.structures is not None
+
+    def find(self, structure: Structure, manifest: CheckpointManifest, *, verified: bool) -> Remembered | None:
+        """What was examined before and is true of this checkpoint, with the effect of padding if it is wanted."""
+        known = self.structures.get(structure.key) if self.structures is not None else None
+        if known is not None and _serves(known, manifest, verified):
+            return cast(Remembered, known)
+        stored = self.cache.load(Remembered, structure.key)
+        if stored is None or not _serves(stored, manifest, verified):
+            return None
+        if self.structures is not None:
+            self.structures.keep(structure.key, stored)
+        return stored
+
+    def shipped(self, request: Request, manifest: CheckpointManifest, first: FirstToken | None) -> Remembered | None:
+        """What the package knows of a checkpoint; None where it doesn't, or where no cache is wanted."""
+        return shipped_examination(request, manifest, first) if self.cache.is_open else None
+
+    def program(self, structure: Structure, make: Callable[[], HeadProgram | None]) -> HeadProgram | None:
+        """What runs the heads of a structure again, made once for a process; None where their path is not known."""
+        if self.structures is None:
+            return make()
+        known = self.structures.programs.get(structure.key)
+        if known is None:
+            known = make()
+            self.structures.programs.keep(structure.key, known)
+        return cast("HeadProgram | None", known)
+
+    def keep(
+        self, structure: Structure, manifest: CheckpointManifest, report: Report, built: BuiltFacts, *, verified: bool
+    ) -> None:
+        """Caches an examination; for this checkpoint only, if its report says what others of its kind don't."""
+        is_shared = report.checkpoint.states == manifest.states and structure.labels in (None, report.model.labels)
+        found = Remembered(report, built, verified, "" if is_shared else _owner(manifest))
+        if self.structures is not None:
+            self.structures.keep(structure.key, found)
+        self.cache.save(structure.key, found)
+
+
+def _serves(known: Remembered, manifest: CheckpointManifest, verified: bool) -> bool:
+    return (known.verified or not verified) and (not known.owner or known.owner == _owner(manifest))
+
+
+def _owner(manifest: CheckpointManifest) -> str:
+    return key_of(manifest, manifest.reference)
