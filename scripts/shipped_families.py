@@ -1,8 +1,9 @@
 """Configurations of a family with other sizes, of which its classes can be built and traced."""
 
+import itertools
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import transformers
@@ -13,10 +14,11 @@ from transformers import AutoConfig
 
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.shipped_structures import hold
+from headscope.examination.checkpoint.templates import Symbols
 from headscope.facts.stored.location import Location
 from headscope.model.classes.reduced_config import DEPTHS
 
-DRAWN = 4
+DRAWN = 6
 """How many configurations a template is made from; the first are those of the family itself, and of few layers."""
 _HEADS = ("sequence_classification", "token_classification", "image_classification", "audio_classification")
 _LANGUAGE_MODELS = ("pretraining", "masked_lm", "causal_lm", "seq_to_seq_causal_lm", "speech_seq_2_seq")
@@ -32,7 +34,7 @@ _LITERAL = {
 _SHARE = 0.3
 """Fractions below it are dropouts, and spreads of initial weights; larger ones choose how something is computed."""
 _MOST_LAYERS = 48
-_DEPTHS_DRAWN = ((11, 14), (2, 6), (2, 6), (2, 48))
+_DEPTHS_DRAWN = ((11, 14), *[(2, 6)] * 4, (2, 48))
 """How many layers the configurations have; names of two digits come first, which sort otherwise."""
 _ACCEPTED: dict[str, tuple[dict[str, list[Any]], set[str]]] = {}
 """By family: values of fields that changed nothing in the classes so far, and the fields that were tried."""
@@ -95,19 +97,49 @@ class Family:
                 break
         if len(self.drawn) < DRAWN:
             raise Unfit(self.model_type, "no other sizes can be built")
+        unsteady = self._unsteady()
+        if unsteady:
+            self.names = [name for name in self.names if name not in unsteady]
+            self.drawn = self.drawn[:1]
+            self.find_legal()
+
+    def _unsteady(self) -> set[str]:
+        """The sizes of which some, that all relations allow, can't be built or traced: they are no symbols."""
+        own = {name: getattr(self.config, name) for name in self.names}
+        made = [{name: getattr(config, name) for name in own} for _, config in self.drawn]
+        relations = self.needed(relations_of(made))
+        return {
+            name
+            for name, value in own.items()
+            if type(value) is int and not is_id(name) and name not in DEPTHS
+            for size in (value + 1, value + 2, max(value // 2, 1), 2 * value, 3 * value)
+            if hold(relations, {**own, name: size}) and not self._runs(name, size)
+        }
 
     def needed(self, relations: Iterable[list[Any]]) -> list[list[Any]]:
         """The relations without those that drawn sizes have by chance: models of sizes that break them are tried."""
         known = list(relations)
-        free = [item for item in known if item[1] != 0 and not any(map(is_id, item[1:]))]
+        free = [item for item in known if item[1] != 0 and not any(is_id(str(side)) for side in item[1:])]
         own = {name: getattr(self.config, name) for name in self.names}
-        for name in dict.fromkeys(side for item in free for side in item[1:]):
+        for name in dict.fromkeys(name for item in free for side in item[1:] if side != 2 for name in side.split("*")):
             for size in (own[name] + 1, own[name] + 2, 3 * own[name], 6, 12, 20, 24):
                 broken = [item for item in free if not hold([item], {**own, name: size})]
                 if any(json.dumps(item) not in self._chance for item in broken) and self._runs(name, size):
                     self._chance.update(map(json.dumps, broken))
         of_ids = [item for item in known if item not in free and (item[1] == 0 or "vocab_size" in item)]
-        return [*of_ids, *(item for item in free if json.dumps(item) not in self._chance)]
+        kept = [*of_ids, *(item for item in free if json.dumps(item) not in self._chance)]
+        return [*kept, *self._unequal(kept)]
+
+    def _unequal(self, relations: Sequence[list[Any]]) -> Iterator[list[Any]]:
+        """The pairs of sizes that may not be equal: then the model is another."""
+        own = {name: getattr(self.config, name) for name in self.names}
+        sizes = [name for name, value in own.items() if type(value) is int and not is_id(name) and name not in DEPTHS]
+        for one, two in itertools.combinations(sizes, 2):
+            is_seen = any(getattr(config, one) == getattr(config, two) for _, config in self.drawn)
+            for name, size in () if is_seen else ((one, own[two]), (two, own[one])):
+                if hold(relations, {**own, name: size}) and not self._runs(name, size):
+                    yield ["!=", one, two]
+                    break
 
     def _runs(self, name: str, size: int) -> bool:
         """Whether a class with another size runs as with the family's own."""
@@ -142,11 +174,32 @@ class Family:
 
     def _size(self, own: float) -> float:
         if isinstance(own, float):
-            return own * self.draw.choice([0.5, 2, 3])
+            return own * self.draw.choice([0.25, 0.5, 0.75, 1.25, 1.5, 2, 2.5, 3])
         half = max(own // 2, 1) if own % 2 == 0 else own
         return self.draw.choice(
             [half, own, 2 * own, 3 * own, 4 * own] if own < 20_000 else [own + 7, own - 110, own + 1024]
         )
+
+
+def relations_of(made: Sequence[Symbols]) -> Iterator[list[Any]]:
+    """What all configurations have in common: one size divides another, is as large, or is not larger, or a product."""
+    names = [name for name, value in made[0].items() if type(value) is int and name != "classes"]
+    yield from (["<=" if is_id(name) else "<", 0, name] for name in names)
+    yield from (["%", name, 2] for name in names if not is_id(name) and all(env[name] % 2 == 0 for env in made))
+    for one, two, three in itertools.permutations([name for name in names if not is_id(name)], 3):
+        if one < two and all(env[one] * env[two] == env[three] for env in made):
+            yield ["=", three, f"{one}*{two}"]
+    for one, two in itertools.permutations(names, 2):
+        pairs = [(env[one], env[two]) for env in made]
+        if all(a == b for a, b in pairs):
+            yield ["=", one, two]
+            continue
+        if not is_id(one) and all(b and a % b == 0 for a, b in pairs):
+            yield ["%", one, two]
+        elif all(a < b for a, b in pairs):
+            yield ["<", one, two]
+        elif all(a <= b for a, b in pairs):
+            yield ["<=", one, two]
 
 
 def _outcome(cls: Any, config: Any) -> Any:

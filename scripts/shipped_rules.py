@@ -1,20 +1,18 @@
 """Rules of the fields of a configuration: which values change nothing, and how sizes stand to each other."""
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from examined_documents import TRACES, document_of, examined
-from shipped_families import Family, is_id
+from shipped_families import Family
 from shipped_sizes import LEFTOVERS
 
 from headscope.examination.base import tracing
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.shipped_structures import ABSENT, fits
-from headscope.examination.checkpoint.templates import Symbols
 from headscope.facts import CheckpointManifest
 
 FREE = {"?": "f"}
@@ -129,20 +127,3 @@ def _with_any_number(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _with_any_number(item) for name, item in value.items()}
     return FREE if type(value) in (int, float) else value
-
-
-def relations_of(made: Sequence[Symbols]) -> Iterator[list[Any]]:
-    """What all configurations have in common: one size divides another, is as large, or is not larger."""
-    names = [name for name, value in made[0].items() if type(value) is int and name != "classes"]
-    yield from (["<=" if is_id(name) else "<", 0, name] for name in names)
-    for one, two in itertools.permutations(names, 2):
-        pairs = [(env[one], env[two]) for env in made]
-        if all(a == b for a, b in pairs):
-            yield ["=", one, two]
-            continue
-        if not is_id(one) and all(b and a % b == 0 for a, b in pairs):
-            yield ["%", one, two]
-        elif all(a < b for a, b in pairs):
-            yield ["<", one, two]
-        elif all(a <= b for a, b in pairs):
-            yield ["<=", one, two]

@@ -10,8 +10,8 @@ from typing import Any
 from examined_documents import TRACES, code_of, document_of, examined, proof_of, variant
 from recording import Record, recorded
 from saved_manifests import parameter_names, saved_manifest, tensor_forms
-from shipped_families import Family
-from shipped_rules import Tried, loosened, relations_of
+from shipped_families import Family, relations_of
+from shipped_rules import Tried, loosened
 from shipped_sizes import LEFTOVERS, SIZES
 from template_fitting import Unfit, fitted
 from transformers import AutoConfig
@@ -25,6 +25,7 @@ from headscope.examination.checkpoint.shipped_structures import (
     SILENT_FIELDS,
     ClassCount,
     by_layer,
+    hold,
 )
 from headscope.examination.checkpoint.structure import Remembered
 from headscope.examination.checkpoint.templates import Symbols, filled
@@ -34,7 +35,7 @@ from headscope.model.tokenizers import special_tokens_of
 
 _PROBLEMS = (None, "single_label_classification", "multi_label_classification", "regression")
 _DTYPES = ("float32", "bfloat16", "float16")
-_COUNTS = (3, 5, 203, 12)
+_COUNTS = (3, 5, 203, 12, 57, 8)
 """The class counts of the configurations that a template is made from."""
 
 
@@ -79,13 +80,15 @@ class Layout:
             for (_, config), count, dtype in zip(legal, _COUNTS, itertools.cycle(dtypes), strict=False)
         ]
         forms = self._forms(drawn)
+        self._prove_tensors(forms[0]["tensors"], names, legal[len(drawn) :])
         label_forms = self._label_forms(drawn[0][1], document_of(found, is_plain=True))
         both = [Tried(manifest, self._request(int(env["classes"]))) for env, manifest, _ in drawn[:2]]
-        rules = self._rules(record, names, both, legal)
+        relations = self.family.needed(relations_of([self._symbols(config, names, 0, "") for _, config in legal]))
+        rules = self._rules(record, names, both, legal, relations)
         return {
             "labels": label_forms,
             **rules,
-            "relations": self.family.needed(relations_of([self._symbols(config, names, 0, "") for _, config in legal])),
+            "relations": relations,
             "dtypes": list(dtypes),
             "default_classes": self.config.num_labels,
             "sizes": {name: getattr(self.config, name) for name in names},
@@ -126,6 +129,13 @@ class Layout:
             })  # fmt: skip
         return found
 
+    def _prove_tensors(self, template: Any, names: Sequence[str], legal: Sequence[Any]) -> None:
+        """Compares a template with the tensors of configurations that it wasn't made from. Raises Unfit."""
+        for _, config in legal:
+            rows = _rows(self._manifest(config, _COUNTS[0], _DTYPES[0]).tensors)
+            if filled(template, self._symbols(config, names, _COUNTS[0], _DTYPES[0])) != rows:
+                raise Unfit(self.cls.__name__, "other tensors at other sizes")
+
     def _request(self, count: int | None, *, is_stated: bool = False) -> Request:
         asked = None if self.has_labels or is_stated else count
         return Request(Location("shipped"), num_labels=asked)
@@ -149,7 +159,12 @@ class Layout:
         return [[True, True], *([[True, False]] if found == expected else [])]
 
     def _rules(
-        self, record: Record, names: Sequence[str], both: Sequence[Tried], legal: Sequence[Any]
+        self,
+        record: Record,
+        names: Sequence[str],
+        both: Sequence[Tried],
+        legal: Sequence[Any],
+        relations: Sequence[Any],
     ) -> dict[str, Any]:
         """The rules of the fields that are read, and what a field means that is left out."""
         first = both[0].manifest
@@ -165,7 +180,7 @@ class Layout:
             if name in names:
                 rules[name] = ["f" if type(getattr(self.config, name)) is float else "n"]
                 with suppress(Unfit):
-                    defaults[name] = self._default(name, symbols, legal)
+                    defaults[name] = self._default(name, symbols, legal, relations)
             elif name == "problem_type":
                 rules[name] = ["=", *_PROBLEMS, ABSENT]
                 defaults[name] = None
@@ -191,7 +206,7 @@ class Layout:
         config = AutoConfig.for_model(self.family.model_type, **fields).to_dict()
         return json.loads(json.dumps(config.get(name), default=str))
 
-    def _default(self, name: str, symbols: Sequence[Symbols], legal: Sequence[Any]) -> Any:
+    def _default(self, name: str, symbols: Sequence[Symbols], legal: Sequence[Any], relations: Sequence[Any]) -> Any:
         """A template for a number that is left out. Raises Unfit where none is known."""
         made, refused = [], []
         for env, (values, _) in zip(symbols, legal, strict=True):
@@ -200,12 +215,13 @@ class Layout:
                 made.append((others, self._left_out(name, values)))
             except Unfit:
                 refused.append(others)
-        if len(made) < len(_COUNTS) - 1:
+        if len(made) < 4:
             raise Unfit(name, "has to be there")
         template = fitted(made)
         for env in refused:  # what a configuration refuses has to have no value here either
             with suppress(ValueError):
-                raise Unfit(name, filled(template, env))
+                if hold(relations, {**env, name: filled(template, env)}):
+                    raise Unfit(name, "can't be left out")
         return template
 
     def _left_out(self, name: str, values: dict[str, Any]) -> Any:

@@ -154,9 +154,11 @@ function isAllowed(value, rule) {
 }
 
 function holds(kind, one, two, symbols) {
-  const [left, right] = [one, two].map((side) => typeof side === "bigint" ? side : symbols.get(side));
+  const sizeOf = (side) => side.split("*").reduce((found, name) => found === undefined || !symbols.has(name) ? undefined : found * symbols.get(name), 1n);
+  const [left, right] = [one, two].map((side) => typeof side === "bigint" ? side : sizeOf(side));
   if (left === undefined || right === undefined) return true; // a field that may be null
   if (kind === "%") return right > 0n && left % right === 0n;
+  if (kind === "!=") return left !== right;
   return kind === "<" ? left < right : kind === "<=" ? left <= right : left === right;
 }
 

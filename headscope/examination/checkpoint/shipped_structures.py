@@ -204,13 +204,20 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     "=": operator.eq,
+    "!=": operator.ne,
 }
+
+
+def _size_of(side: str, symbols: Symbols) -> int | None:
+    """A size, or a product of two (`n_head*d_head`); None for one that is missing."""
+    sizes = [symbols.get(name) for name in side.split("*")]
+    return None if None in sizes else prod(sizes)
 
 
 def hold(relations: Sequence[Any], symbols: Symbols) -> bool:
     """Whether sizes stand to each other, and to numbers, as they did where the entry was made."""
     for kind, one, two in relations:
-        left, right = (side if isinstance(side, int) else symbols.get(side) for side in (one, two))
+        left, right = (side if isinstance(side, int) else _size_of(side, symbols) for side in (one, two))
         if left is None or right is None:  # a field that may be null
             continue
         if not _COMPARISONS[kind](left, right):
