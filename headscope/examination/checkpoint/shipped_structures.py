@@ -30,7 +30,7 @@ from headscope.examination.base.shipped import (
 from headscope.examination.checkpoint.structure import Remembered, plain_labels
 from headscope.examination.checkpoint.templates import Symbols, changed, filled
 from headscope.facts import CheckpointKind, CheckpointManifest, Head, Report, Verification, WeightsFormat
-from headscope.facts.heads.head import classifier_weight
+from headscope.facts.heads.head import MOST_RUN_AGAIN, classifier_weight
 from headscope.facts.plain import restore, store
 from headscope.facts.results.environment import package_version, tool_version
 from headscope.facts.results.health import MOST_INITIALIZED
@@ -283,6 +283,9 @@ def _examination_from(
         built = {**built, "eos_token_ids": list(eos), "token_ids": list(map(list, by_role))}
     found = restore(Remembered, {**document, "built": built, "report": {**document["report"], **own}})
     report = with_counts(found.report)
+    # A formula is proven by running the head, which one may be too large for: its results count there too.
+    if report.head is not None and sum(item.count for item in report.head.parameters) > MOST_RUN_AGAIN // 2:
+        return None
     labels = count.labels or report.model.labels or placeholders(report.model.num_labels)
     # A class of one's own has tensors or a name that no entry has: every name here is one of Transformers.
     saved = next(iter(report.checkpoint.architectures), None)

@@ -19,6 +19,10 @@ FORMULA_START = "logits = "
 HIDDEN_STATES = -1
 """Where a stage's input comes from if no stage made it."""
 
+MOST_RUN_AGAIN = 60_000_000
+"""Numbers of a head's parameters and results up to which it is run again to prove its formula: half a gigabyte in
+single precision, with as much again for gradients."""
+
 
 class PoolingKind(StrEnum):
     """How the positions of the hidden states become what the classifier reads."""

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from headscope.errors import Unsupported
+from headscope.facts.heads.head import MOST_RUN_AGAIN
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.randomness import OwnRandomness
 from headscope.trace.record.recorder import Graph, Operation, run_again
@@ -24,8 +25,6 @@ from headscope.trace.slice.head_slice import HeadSlice
 from headscope.trace.slice.stages import place_of
 
 _MOST_SIDE_OPERATIONS = 2000
-_MOST_NUMBERS = 60_000_000
-"""Single precision, and as much again for gradients: half a gigabyte."""
 # The forward and its replay may run in other precisions and through other kernels, so equal scores differ a little. A
 # head that was recorded wrongly is off by far more.
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4
@@ -94,7 +93,7 @@ def replay_head(
     Unsupported where an operation cannot be run again, or the slice holds more numbers than `most`. Global random state
     is untouched.
     """
-    _check_budget(execution, head, most or _MOST_NUMBERS)
+    _check_budget(execution, head, most or MOST_RUN_AGAIN)
     dtype = None if exact else torch.float32
     machine = _Machine(execution, head, torch.Generator().manual_seed(seed), given or {}, dtype)
     needed = needed_operations(execution, head)

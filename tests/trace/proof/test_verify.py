@@ -279,7 +279,7 @@ def test_nothing_is_claimed_where_nothing_can_be_measured(monkeypatch: pytest.Mo
     assert (sentence.agrees, sentence.positions) == (None, ())
     assert "token axis" in sentence.told
     found = run(Text(first))
-    monkeypatch.setattr(replay, "_MOST_NUMBERS", 1)
+    monkeypatch.setattr(replay, "MOST_RUN_AGAIN", 1)
     sentence = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
     assert (sentence.agrees, sentence.positions) == (None, ())
     assert "the head holds" in sentence.told

@@ -172,9 +172,9 @@ def test_too_many_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found = run(Text(lambda s, h, m: s.fc(h[:, 0])))
     batch = found.execution.probe.batch
     numbers = batch * 11 * H + batch * H + H * LABELS + LABELS + batch * LABELS
-    monkeypatch.setattr(replay, "_MOST_NUMBERS", numbers)
+    monkeypatch.setattr(replay, "MOST_RUN_AGAIN", numbers)
     replay_head(found.execution, found.head)
-    monkeypatch.setattr(replay, "_MOST_NUMBERS", numbers - 1)
+    monkeypatch.setattr(replay, "MOST_RUN_AGAIN", numbers - 1)
     with pytest.raises(Unsupported, match=f"holds {numbers} numbers"):
         replay_head(found.execution, found.head)
 
