@@ -30,7 +30,7 @@ _LITERAL = {
     "gpt_neo": ("num_layers",),  # as many as its kinds of attention say
     "mobilebert": ("num_feedforward_networks",),  # a factor of the number of tensors, beside that of layers
 }
-"""Sizes that are no symbols."""
+"""Sizes that are not symbols."""
 _SHARE = 0.3
 """Fractions below it are dropouts, and spreads of initial weights; larger ones choose how something is computed."""
 _MOST_LAYERS = 48
@@ -104,7 +104,7 @@ class Family:
             self.find_legal()
 
     def _unsteady(self) -> set[str]:
-        """The sizes of which some, that all relations allow, can't be built or traced: they are no symbols."""
+        """The sizes of which some, that all relations allow, can't be built or traced: they are not symbols."""
         own = {name: getattr(self.config, name) for name in self.names}
         made = [{name: getattr(config, name) for name in own} for _, config in self.drawn]
         relations = self.needed(relations_of(made))

@@ -91,7 +91,7 @@ _SAMPLED = ("bert", "roberta", "distilbert", "gpt2", "vit", "t5")
 _ARTICLE = re.compile(r"\b([Aa])n? (?=\d)")
 _MARKED_NUMBER = re.compile("([\x01\x02])(\\d[\\d,]*)")
 _DTYPE_MARK = "\x03"
-"""What stands in texts for `a ` or `an `, `A ` or `An ` before a number, and for the dtype of the weights."""
+"""What is in texts for `a ` or `an `, `A ` or `An ` before a number, and for the dtype of the weights."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -234,7 +234,7 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def pattern_of_ids(config: Mapping[str, Any]) -> str:
-    """Which special tokens a configuration gives no number, or the number of another: what is said may hang on it."""
+    """Which special tokens a configuration gives no number, or the number of another: findings may depend on it."""
     names = sorted(name for name in config if name.endswith("_token_id"))
     values = [json.dumps(config[name]) for name in names]
     first = ("-" if value == "null" else "*" if value[0] == "[" else str(values.index(value)) for value in values)
@@ -313,7 +313,7 @@ class _Said:
                     yield from ((form, one, naming, problem or "") for naming in _namings(form, kind))
 
     def drawn(self) -> dict[str, list[_Drawn]]:
-        """Configurations with drawn sizes, by the pattern of their special tokens; float16 has findings of its own."""
+        """Configurations with drawn sizes, by the pattern of their special tokens; float16 has other findings."""
         found: dict[str, list[_Drawn]] = {}
         dtypes = self._entry["dtypes"]
         groups = [[name for name in dtypes if (name == "float16") is is_half] for is_half in (False, not IS_SAMPLE)]
@@ -388,7 +388,7 @@ class _Said:
         return draw.choice([own, 2 * own, 3 * own, max(own // 2, 1)])
 
     def template(self, drawn: Sequence[_Drawn], asked: _Asked) -> Any:
-        """What is said of any sizes and number of classes. Raises Unfit where no template tells it."""
+        """The template of the answer at any sizes and number of classes. Raises Unfit where no template tells it."""
         made = [self._told(one, many, asked) for one, many in zip(drawn, _MANY, strict=True)]
         found: dict[str, Any] = {"counts": made[0][1].pop("counts")}
         for name in made[0][1]:

@@ -31,7 +31,7 @@ class Structures(Recent):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Where facts of checkpoints are remembered: in this process, in a folder that processes share, in the package.
+    """Where facts of checkpoints are kept: in this process, in a folder that processes share, in the package.
 
     They are looked for in this order. The package's are of structures that nobody has to have examined here.
     """

@@ -59,13 +59,13 @@ def number(terms: Sequence[Any], symbols: Symbols) -> int:
 
 
 def _value_of_term(term: Sequence[Any], symbols: Symbols) -> int:
-    """A product, or a quotient of products. Raises ValueError where that is no whole number."""
+    """A product, or a quotient of products. Raises ValueError where that is not a whole number."""
     times, *names = term
     cut = names.index("/") if "/" in names else len(names)
     whole = times * prod(_value_of_symbol(name, symbols) for name in names[:cut])
     found, rest = divmod(whole, prod(_value_of_symbol(name, symbols) for name in names[cut + 1 :]))
     if rest:
-        raise ValueError(f"{' '.join(names)} is no whole number")
+        raise ValueError(f"{' '.join(names)} is not a whole number")
     return int(found)
 
 

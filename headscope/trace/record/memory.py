@@ -12,7 +12,7 @@ from headscope.upstream.torch import storage_id, version_of
 MemoryState = tuple[int, int]
 
 
-class Memory:
+class TensorMemory:
     """The versions of the tensors of one forward.
 
     A tensor that is written in place stands for its newest version from then on, so that every recorded tensor has one

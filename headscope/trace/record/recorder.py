@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.modules import module as nn_module
 from torch.overrides import TorchFunctionMode
 
-from headscope.trace.record.memory import Memory
+from headscope.trace.record.memory import TensorMemory
 from headscope.trace.record.trees import tensors_in
 from headscope.upstream.torch import name_of_overload, tree_map, version_of
 
@@ -127,7 +127,7 @@ class Graph:
     guesses: list[Guess] = field(default_factory=list)
     exits: list[Exit] = field(default_factory=list)
     returned: dict[nn.Module, Any] = field(default_factory=dict)
-    memory: Memory = field(default_factory=Memory)
+    memory: TensorMemory = field(default_factory=TensorMemory)
     stale: set[int] = field(default_factory=set)
 
     def producer(self, tensor: torch.Tensor) -> int:
