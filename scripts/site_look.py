@@ -83,7 +83,7 @@ PROBLEMS = (None,) if IS_SAMPLE else (None, "single_label_classification")
 """The problem types of which the page has answers."""
 MOST = 9_999
 """Up to which number of classes the page has answers."""
-_MANY = (1_301, 2_057, 5_005, 8_123, 29)
+_MANY = (1_301, 2_057, 3_005, 4_123, 29)
 """The numbers of classes that the answer on many is made from; with the last, of a small model, it is compared."""
 _TRIES, _APART = 500, 5
 _SAMPLED = ("bert", "roberta", "distilbert", "gpt2", "vit", "t5")
@@ -383,8 +383,9 @@ class _Said:
             return own * draw.choice([0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5])
         if own >= 20_000:
             return own + draw.choice([0, 3, -77])
-        if is_large and own >= 100:
-            return own * draw.randint(-(-1_024 // own), max(9_999 // own, 1))
+        if is_large and own >= 100:  # in four digits, and not so large that no formula is proven
+            fitting = [own * parts // 4 for parts in range(1, 150) if 1_024 <= own * parts // 4 <= 3_600]
+            return draw.choice(fitting or [own])
         return draw.choice([own, 2 * own, 3 * own, max(own // 2, 1)])
 
     def template(self, drawn: Sequence[_Drawn], asked: _Asked) -> Any:
