@@ -225,6 +225,8 @@ def _candidates(made: Sequence[tuple[Symbols, int]]) -> Iterator[list[Any]]:
                 yield [[a, one], [b, two], *([more] if more else [])]
     depths = [name for name in names if name in DEPTHS]
     yield from (terms for one, two in itertools.combinations(depths, 2) for terms in _plane(made, one, two))
+    if "classes" in names:  # a classifier with its bias
+        yield from ([[1, "classes", name], [1, "classes"]] for name in plain)
     pairs = list(_products(names, made))[: 4 * len(names)]
     for first, second in itertools.combinations(pairs, 2):
         if all(number([[1, *first], [1, *second]], env) == value for env, value in made):
