@@ -9,7 +9,7 @@ from headers_only import checkpoint_of, write
 
 import headscope
 from headscope.errors import UsageError
-from headscope.examination.checkpoint import examining as checkpoint, structure
+from headscope.examination.checkpoint import examining as checkpoint, memory
 from headscope.facts.results.scan import columns
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base")
@@ -55,14 +55,14 @@ def test_what_a_process_keeps_is_bounded_and_other_options_keep_their_own() -> N
         for options in ({"num_labels": 5}, {}, {"num_labels": 5}, {"select": ["HS1"]})
     ]
     assert counts == [[5], [2], [5], [2]]
-    kept = structure.Structures()
+    kept = memory.Structures()
     for number in range(1_000):
         kept.keep(str(number), object())
     assert len(kept) < 100
 
 
 def test_threads_share_what_is_kept() -> None:
-    kept, failures = structure.Structures(most=2), []
+    kept, failures = memory.Structures(most=2), []
 
     def use(own: int) -> None:
         try:

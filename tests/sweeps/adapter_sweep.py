@@ -221,7 +221,10 @@ def truth(item: Drawn, folder: Path, head: list[str]) -> Truth:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            model = peft.PeftModel.from_pretrained(base, folder / "adapter")
+            settings = peft.PeftConfig.from_pretrained(folder / "adapter")
+            if not hasattr(base, "prepare_inputs_for_generation"):  # PEFT's language models look for it in a classifier
+                settings.task_type = None
+            model = peft.PeftModel.from_pretrained(base, folder / "adapter", config=settings)
         except Exception as err:
             return Truth(type(err).__name__)
     stored = load_file(folder / "adapter" / _FILE)

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
+from transformers.integrations import peft as of_transformers
 
 import headscope
 from headscope.facts.results.check import Verdict
@@ -12,6 +14,10 @@ from tests.verdicts.runs import RunCase
 
 library = pytest.importorskip("sentence_transformers")
 peft = pytest.importorskip("peft")
+_NEEDED = getattr(of_transformers, "MIN_PEFT_VERSION", "0")
+pytestmark = pytest.mark.skipif(
+    Version(peft.__version__) < Version(_NEEDED), reason=f"this Transformers adds adapters with PEFT {_NEEDED} or later"
+)
 PAIRS = [("w1 w2 w3", "w4 w5"), ("no", "film was good")]
 
 

@@ -279,7 +279,7 @@ def _weight(item: HeadParameter, sources: dict[str, str]) -> Weight:
     tint = Tint(item.status.value) if item.live else Tint.UNUSED
     origin = safe(f"same as {sources[item.name]}") if item.name in sources else ""
     size = weight_size(item)
-    count = size if len(item.shape) == 1 else f"{item.count:,}"  # of a vector both are one number
+    count = size if size == str(item.count) else f"{item.count:,}"  # of a vector both are one number
     return Weight(tint, weight_status(item), safe(item.name), size, count, origin)
 
 
