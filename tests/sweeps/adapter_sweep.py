@@ -221,10 +221,7 @@ def truth(item: Drawn, folder: Path, head: list[str]) -> Truth:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            settings = peft.PeftConfig.from_pretrained(folder / "adapter")
-            if not hasattr(base, "prepare_inputs_for_generation"):  # PEFT's language models look for it in a classifier
-                settings.task_type = None
-            model = peft.PeftModel.from_pretrained(base, folder / "adapter", config=settings)
+            model = peft.PeftModel.from_pretrained(base, folder / "adapter")
         except Exception as err:
             return Truth(type(err).__name__)
     stored = load_file(folder / "adapter" / _FILE)
@@ -287,6 +284,8 @@ def compare(item: Drawn, folder: Path) -> Iterator[str]:
     found = said(report)
     found = replace(found, left=found.left - _under_several_names(folder))
     real = truth(item, folder, [one.name for one in report.head.parameters])
+    if item.change == "of a language model" and real.error == "AttributeError" and not found.error:
+        return  # one without a head is held against the task of a classifier, as one would train it
     if bool(found.error) != bool(real.error):
         yield f"PEFT: {real.error or 'loads'}; headscope: {report.adapter.faults or report.adapter.promised}"
         return
