@@ -210,8 +210,9 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 def _size_of(side: str, symbols: Symbols) -> int | None:
     """A size, or a product of two (`n_head*d_head`); None for one that is missing."""
-    sizes = [symbols.get(name) for name in side.split("*")]
-    return None if None in sizes else prod(sizes)
+    names = side.split("*")
+    sizes = [symbols[name] for name in names if symbols.get(name) is not None]
+    return int(prod(sizes)) if len(sizes) == len(names) else None
 
 
 def hold(relations: Sequence[Any], symbols: Symbols) -> bool:
