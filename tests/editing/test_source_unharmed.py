@@ -244,6 +244,7 @@ def test_an_edit_that_is_ended_while_it_writes_leaves_the_source_and_no_result(t
     before = digests(source)
     command = [sys.executable, "-m", "headscope", "edit", str(source), "-o", str(room / "new"), "--drop", "bad"]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job hands on that it is ignored
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and so does nohup
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while not list(room.iterdir()) and process.poll() is None:
             time.sleep(0.005)
