@@ -14,44 +14,10 @@ _DEBERTA = {
     "pos_att_type": ["p2c", "c2p"], "layer_norm_eps": 1e-7, "max_relative_positions": -1,
     "position_biased_input": False, "type_vocab_size": 0, "pooler_dropout": 0, "pooler_hidden_act": "gelu",
 }  # fmt: skip
-_BERT = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-_XLM_R = {**_ROBERTA, "vocab_size": 250002}
-_MINI = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
 _QWEN = {"vocab_size": 151936, "bos_token_id": 151643, "eos_token_id": 151643, "tie_word_embeddings": True}
 
 _T5 = {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "decoder_start_token_id": 0}
 _GATED = {"d_ff": 2048, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
-
-_AS_BY_DEFAULT: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("deit", {}),
-    ("beit", {}),
-    ("beit", {"use_relative_position_bias": True}),
-    ("swin", {}),
-    ("convnext", {}),
-    ("convnextv2", {}),
-    ("resnet", {}),
-    ("resnet", {"depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512], "layer_type": "basic"}),
-    ("dinov2", {}),
-    ("segformer", {}),
-    ("mobilevit", {}),
-    ("efficientnet", {}),
-    ("mobilenet_v2", {}),
-    ("wav2vec2", {}),
-    ("wav2vec2", {"use_weighted_layer_sum": True}),
-    ("hubert", {}),
-    ("wavlm", {}),
-    ("audio-spectrogram-transformer", {}),
-    ("audio-spectrogram-transformer", {"max_length": 128}),
-    ("whisper", {}),
-    ("layoutlm", {}),
-    ("data2vec-text", {}),
-    ("ibert", {}),
-    ("canine", {}),
-    ("funnel", {}),
-    ("rembert", {}),
-    ("megatron-bert", {}),
-)  # fmt: skip
-"""Families that are published at the sizes of their default configuration, or of another kind of layers."""
 
 SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("bert", {}),
@@ -115,7 +81,34 @@ SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("mbart", {}),
     ("bart", {}),
     ("vit", {}),
-    *_AS_BY_DEFAULT,
+    # Those below are published at the sizes of their default configuration, or of another kind of layers.
+    ("deit", {}),
+    ("beit", {}),
+    ("beit", {"use_relative_position_bias": True}),
+    ("swin", {}),
+    ("convnext", {}),
+    ("convnextv2", {}),
+    ("resnet", {}),
+    ("resnet", {"depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512], "layer_type": "basic"}),
+    ("dinov2", {}),
+    ("segformer", {}),
+    ("mobilevit", {}),
+    ("efficientnet", {}),
+    ("mobilenet_v2", {}),
+    ("wav2vec2", {}),
+    ("wav2vec2", {"use_weighted_layer_sum": True}),
+    ("hubert", {}),
+    ("wavlm", {}),
+    ("audio-spectrogram-transformer", {}),
+    ("audio-spectrogram-transformer", {"max_length": 128}),
+    ("whisper", {}),
+    ("layoutlm", {}),
+    ("data2vec-text", {}),
+    ("ibert", {}),
+    ("canine", {}),
+    ("funnel", {}),
+    ("rembert", {}),
+    ("megatron-bert", {}),
 )  # fmt: skip
 
 _FALSE_OR_TRUE = (False, True)
@@ -180,72 +173,3 @@ LEFTOVERS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 """Values of fields that published configurations hold beside those of today's classes: those that change nothing
 are allowed."""
-
-PUBLISHED: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("bert", {}),
-    ("bert", {"vocab_size": 28996}),
-    ("bert", {"vocab_size": 119547}),
-    ("bert", {"vocab_size": 21128}),
-    ("bert", dict(_BERT)),
-    ("bert", {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}),
-    ("bert", {**_MINI, "num_hidden_layers": 6}),
-    ("bert", {**_MINI, "num_hidden_layers": 12}),
-    ("distilbert", {}),
-    ("distilbert", {"vocab_size": 119547}),
-    ("roberta", dict(_ROBERTA)),
-    ("roberta", {**_ROBERTA, **_BERT}),
-    ("roberta", {**_ROBERTA, "num_hidden_layers": 6}),
-    ("xlm-roberta", dict(_XLM_R)),
-    ("xlm-roberta", {**_XLM_R, **_BERT}),
-    ("camembert", {**_ROBERTA, "vocab_size": 32005, "bos_token_id": 5, "eos_token_id": 6}),
-    ("albert", {
-        "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "hidden_dropout_prob": 0,
-        "attention_probs_dropout_prob": 0, "classifier_dropout_prob": 0.1,
-    }),
-    ("electra", {}),
-    ("electra", {
-        "embedding_size": 768, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072,
-    }),
-    ("deberta-v2", {**_DEBERTA, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
-                    "intermediate_size": 3072, "vocab_size": 128100}),
-    ("deberta-v2", {**_DEBERTA, "hidden_size": 768, "num_hidden_layers": 6, "num_attention_heads": 12,
-                    "intermediate_size": 3072, "vocab_size": 128100}),
-    ("mpnet", {"vocab_size": 30527, "max_position_embeddings": 514, "layer_norm_eps": 1e-5}),
-    ("modernbert", {}),
-    ("mobilebert", {}),
-    ("squeezebert", {}),
-    ("longformer", {**_ROBERTA, "max_position_embeddings": 4098, "attention_window": 512}),
-    ("big_bird", {}),
-    ("xlnet", {}),
-    ("ernie", {"vocab_size": 18000, "max_position_embeddings": 513, "type_vocab_size": 2}),
-    ("roformer", {}),
-    ("nystromformer", {}),
-    ("fnet", {}),
-    ("esm", {"vocab_size": 33, "mask_token_id": 32, "pad_token_id": 1, "hidden_size": 320, "num_hidden_layers": 6,
-             "num_attention_heads": 20, "intermediate_size": 1280, "position_embedding_type": "rotary"}),
-    ("gpt2", {}),
-    ("gpt2", {"n_layer": 6}),
-    ("gpt2", {"n_embd": 1024, "n_layer": 24, "n_head": 16}),
-    ("gpt_neo", {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "attention_types": [
-        [["global", "local"], 6],
-    ]}),
-    ("opt", {}),
-    ("bloom", {"hidden_size": 1024, "n_layer": 24, "n_head": 16, "vocab_size": 250880, "dtype": "float16"}),
-    ("llama", {"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
-               "num_attention_heads": 32, "num_key_value_heads": 4, "max_position_embeddings": 2048,
-               "rms_norm_eps": 1e-5, "dtype": "bfloat16"}),
-    ("qwen2", {"vocab_size": 151936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
-               "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True,
-               "dtype": "bfloat16"}),
-    ("qwen3", {"vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
-               "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960,
-               "tie_word_embeddings": True, "dtype": "bfloat16"}),
-    ("t5", {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "decoder_start_token_id": 0}),
-    ("bart", {"d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "encoder_ffn_dim": 3072,
-              "decoder_ffn_dim": 3072, "encoder_attention_heads": 12, "decoder_attention_heads": 12}),
-    ("bart", {}),
-    ("vit", {}),
-    ("vit", {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}),
-    *_AS_BY_DEFAULT,
-)  # fmt: skip
-"""The sizes of which the page "Look at a checkpoint" has answers; `dtype` is what the weights are stored in."""

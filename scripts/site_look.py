@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
-from shipped_sizes import PUBLISHED
+from shipped_sizes import SIZES
 from template_fitting import Unfit, changes_between, fitted
 from transformers import AutoConfig
 
@@ -164,13 +164,14 @@ def structures_of_families(whole: ZipFile, *, is_sample: bool) -> dict[str, list
     found = {entries[0]["config"]["model_type"][1]: entries for entries in (json.loads(whole.read(n)) for n in names)}
     if not is_sample:
         return found
-    return {
-        family: list({json.dumps(entry["config"]["architectures"]): entry for entry in reversed(entries)}.values())[
-            ::-1
-        ]
-        for family, entries in found.items()
-        if family in _SAMPLED
-    }
+    return {family: _first_of_each_class(entries) for family, entries in found.items() if family in _SAMPLED}
+
+
+def _first_of_each_class(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        found.setdefault(json.dumps(entry["config"]["architectures"]), entry)
+    return list(found.values())
 
 
 def _write_family(folder: Path, family: str, entries: Sequence[Any], sources: Any) -> tuple[int, int]:
@@ -342,13 +343,13 @@ class _Said:
     def _configs(self) -> Iterator[dict[str, Any]]:
         """The configuration that the structure was made from, one in which no token is another, and published ones."""
         entry = self._entry
-        rules, sizes = entry["config"], {**entry["sizes"], **entry.get("fixed", {})}
+        rules, sizes = entry["config"], entry["sizes"]
         own = {name: sizes.get(name, filled(rule[1], sizes) if rule[1:] else None) for name, rule in rules.items()}
         own = {name: value for name, value in own.items() if value != ABSENT}
         yield own
         ids = [name for name in sizes if name.endswith("_token_id")]
         yield own | {name: at for at, name in enumerate(ids, 1)}
-        for family, fields in PUBLISHED:
+        for family, fields in ((own["model_type"], {}), *SIZES):
             if family == own["model_type"]:
                 config = json.loads(json.dumps(AutoConfig.for_model(family, **fields).to_dict(), default=str))
                 yield own | {name: value for name, value in config.items() if name.endswith("_token_id")}
@@ -365,7 +366,6 @@ class _Said:
             symbols = {name: self._other_size(name, value, is_large=is_large) for name, value in (own or {}).items()}
             symbols |= {name: ids[symbols[name] % len(ids)] for name in symbols if name.endswith("_token_id")}
             symbols |= {name: self._draw.randint(70, 90) for name in symbols if name in DEPTHS and is_deep}
-            symbols |= entry.get("fixed", {})
             if hold(entry["relations"], symbols | {"classes": 3}):
                 found = {name: symbols.get(name, value) for name, value in config.items()}
                 rules = {name: filled(rule[1], symbols) for name, rule in entry["config"].items() if rule[0] == "="}

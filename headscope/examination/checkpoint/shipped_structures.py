@@ -187,7 +187,7 @@ def symbols_of_config(entry: Mapping[str, Any], config: dict[str, Any]) -> dict[
         for name, (kind, *_) in rules.items()
         if kind in _KINDS and type(stated.get(name)) in _KINDS[kind]
     }
-    sizes = {**entry.get("fixed", {}), **found}
+    sizes = dict(found)
     for name, (kind, *allowed) in rules.items():
         if name in found:
             continue
@@ -196,7 +196,7 @@ def symbols_of_config(entry: Mapping[str, Any], config: dict[str, Any]) -> dict[
             found[name] = value
         elif not any(fits(value, filled(item, sizes)) for item in allowed):
             return None
-    return {**sizes, **found}
+    return found
 
 
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
