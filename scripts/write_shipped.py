@@ -1,7 +1,7 @@
 """Writes headscope/bundled/facts.zip, what headscope knows of the installed Transformers without importing it.
 
-`write_shipped.py` takes an hour, with names of families only their share; `--check` makes everything again and prints
-what differs. The atlas is docs/atlas.json without the effect of padding; it is made by `write_atlas.py`.
+`write_shipped.py` takes hours, with names of families only their share; `--check` makes all again and prints what
+differs. The atlas is docs/atlas.json without the effect of padding; it is made by `write_atlas.py`.
 """
 
 import inspect
@@ -58,7 +58,8 @@ def shipped_members(only: Sequence[str] = ()) -> dict[str, Any]:
         if not only or entry["model_type"] in only:
             families.setdefault(entry["model_type"], []).append(entry["class"])
     drawn = list(dict.fromkeys(name for name, _ in SIZES if not only or name in only))
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+    # A process for each family: what the one before left in its caches would change what is recorded of the next.
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         made = zip(map(member_of, drawn), _told(pool, structures_of, drawn), strict=True)
         structures = {name: entries for name, entries in made if entries}
         classes = dict(zip(families, _told(pool, classes_of_family, families.values()), strict=True))
