@@ -157,7 +157,7 @@ def symbols_of(entry: Mapping[str, Any], manifest: CheckpointManifest, count: Cl
     present = [name in config for name in LABEL_FIELDS]
     if any(present) and present not in entry["labels"]:
         return None
-    if manifest.format is not WeightsFormat.SAFETENSORS or manifest.shared:
+    if manifest.format not in (WeightsFormat.SAFETENSORS, WeightsFormat.TORCH) or manifest.shared:
         return None
     found = symbols_of_config(entry, config)
     if found is None or not hold(entry["relations"], found | {"classes": classes}):

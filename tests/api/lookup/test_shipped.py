@@ -15,6 +15,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
+import torch
 
 import headscope
 from headscope.errors import Malformed
@@ -25,6 +26,7 @@ from headscope.examination.checkpoint.templates import filled
 from headscope.facts.plain import to_dict
 from headscope.model.classes.reduced_config import DEPTHS
 from tests import warm
+from tests.families import FAMILIES
 from tests.headers_only import NAMES, Checkpoint, write
 
 EVERY = 41
@@ -147,6 +149,18 @@ def test_a_shipped_structure_is_what_an_examination_gives(place: Path) -> None:
     told = [line for entry in list(structures())[::EVERY] for line in differences(entry, place, draw)]
     assert [line for line in told if TRACED not in line] == []
     assert len(told) < 10 or not IS_MADE_HERE
+
+
+def test_weights_that_pytorch_saved_are_known_like_those_of_safetensors(place: Path) -> None:
+    model = FAMILIES["bert"].build("BertForSequenceClassification")
+    model.config.architectures = ["BertForSequenceClassification"]
+    model.config.save_pretrained(place)
+    torch.save(model.state_dict(), place / "pytorch_model.bin")
+    known, real = headscope.inspect(place, cache=True).to_dict(), headscope.inspect(place).to_dict()
+    assert [known.pop("is_shipped"), real.pop("is_shipped")] == [IS_MADE_HERE, False]
+    assert known == real
+    torch.save(model.state_dict() | {"x": model.state_dict()["classifier.weight"]}, place / "pytorch_model.bin")
+    assert not headscope.inspect(place, cache=True).is_shipped  # two keys of one storage
 
 
 def classes() -> list[str]:
