@@ -156,7 +156,10 @@ class TensorBytes:
         # Bytes between two parts cost time over a network, but less than a second request does.
         gap = 0 if self._files.reads_cheaply else _NEAR
         blocks = _join_near_parts(sorted(part for some in parts.values() for part in some), gap)
-        read = {begin: _read_range(source, begin, end) for begin, end in blocks}
+        read = {}
+        for begin, end in blocks:
+            pieces = (source.read_at(at, min(_PIECE, end - at)) for at in range(begin, end, _PIECE))
+            read[begin] = b"".join(pieces)
         starts = list(read)
         found = {}
         for header, some in parts.items():
@@ -199,10 +202,6 @@ def _parts_of(
     if any(end > last for _, end in parts):
         raise _changed_file_error(header.file, f"it no longer holds {header.key}")
     return parts
-
-
-def _read_range(source: ByteSource, begin: int, end: int) -> bytes:
-    return b"".join(source.read_at(at, min(_PIECE, end - at)) for at in range(begin, end, _PIECE))
 
 
 def _join_near_parts(parts: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]:

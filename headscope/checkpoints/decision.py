@@ -100,7 +100,11 @@ def _layout_beside_weights(files: FileReader) -> _Layout | None:
         heat = dict.fromkeys(_TYPES, codes["temperature"]) if not lacking else {}
         return _Layout(ranges, len(words), None, dict.fromkeys(_TYPES, words), heat, held, lacking)
     slots = _dict_in(judge.get("slots"))
-    ranges = {kind: (place[0], place[1]) for kind, place in _lists_in(slots.get("ranges")).items() if _is_range(place)}
+    ranges = {
+        kind: (place[0], place[1])
+        for kind, place in _lists_in(slots.get("ranges")).items()
+        if len(place) == 2 and all(type(item) is int and item >= 0 for item in place)
+    }
     if not ranges:
         return None
     words = slots.get("verbalizers")
@@ -177,10 +181,6 @@ def _decimal_of(value: Any) -> float | None:
     except OverflowError:
         # JSON can hold an integer of any length.
         return math.inf
-
-
-def _is_range(value: list[Any]) -> bool:
-    return len(value) == 2 and all(type(item) is int and item >= 0 for item in value)
 
 
 def _dict_in(value: Any) -> dict[str, Any]:

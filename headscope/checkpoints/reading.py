@@ -1,4 +1,4 @@
-"""From a user's reference to a manifest: one reader for each kind of place."""
+"""The readers of checkpoints, one for each kind of place that a user's reference can name."""
 
 import stat
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def _read_place(location: Location, progress: Callable[[str], None]) -> Checkpoi
         return read_hub(access_to(found, location), progress)
     path = found / location.subfolder if location.subfolder else found
     manifest = _read_path(path, location.reference, location.variant)
-    # Without a tokenizer of its own, an adapter uses the tokenizer of its base model.
+    # An adapter without a tokenizer uses that of its base model.
     is_without = is_adapter(manifest) and path.is_dir() and not (path / TOKENIZER_CONFIG).is_file()
     return replace(manifest, lacks_tokenizer=True) if is_without else manifest
 

@@ -1,4 +1,4 @@
-"""What a user's MODEL names: something on this machine, or a repository of the Hub at a revision."""
+"""The references that users give as MODEL: something on this machine, or a repository of the Hub at a revision."""
 
 import os
 import re
@@ -52,7 +52,7 @@ def _parse_url(text: str) -> HubReference | None:
         parts = urlsplit(text)
     except ValueError as err:
         raise UsageError(f"{text} is not a URL: {err}", "give a Hub URL, a Hub ID, a folder or a file") from err
-    # A mirror or a private Hub has pages of its own.
+    # A mirror or a private Hub has other pages.
     endpoint = urlsplit(os.environ.get("HF_ENDPOINT", ""))
     if parts.hostname not in _PUBLIC_HOSTS | ({endpoint.hostname} if endpoint.hostname else set()):
         raise UsageError(f"{text} is not a page of the Hub", "give a Hub URL, a Hub ID, a folder or a file")

@@ -1,4 +1,4 @@
-"""What a save wrote: the weight files of a folder, or one file, with the configuration where one is beside them."""
+"""The files of a save: the weight files of a folder, or one file, with the configuration if one is beside them."""
 
 from collections.abc import Iterable
 from contextlib import suppress

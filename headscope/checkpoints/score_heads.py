@@ -1,4 +1,4 @@
-"""What other libraries save beside a model of Transformers: value and reward heads, those of adapters, class names."""
+"""Additions of other libraries to a model of Transformers: value and reward heads, heads of adapters, class names."""
 
 import re
 import shlex

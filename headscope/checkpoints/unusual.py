@@ -1,4 +1,4 @@
-"""Places without what `from_pretrained` reads: what they are instead, as an error or in the manifest."""
+"""Places without what `from_pretrained` reads: their real contents, as an error or in the manifest."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace

@@ -53,10 +53,13 @@ def read_sentence_pipeline(storage: FileStorage, config: Mapping[str, Any] | Non
         folders = dict(reversed(modules))
         if _LIBRARY in names:
             found = _with_library(found, parse_object(files.read_text(_LIBRARY), _LIBRARY))
-        parts = tuple(
-            _mark_foreign_class(read_module(files, *module), kind) for module, kind in zip(modules, kinds, strict=True)
-        )
-        found = replace(found, parts=_with_faults_of_links(parts, found.library_class))
+        parts = []
+        for kind, (name, folder) in zip(kinds, modules, strict=True):
+            part = read_module(files, name, folder)
+            if not kind.startswith("sentence_transformers."):  # it may have the name of a class of the library
+                part = replace(part, unknown=f"its class is {kind[:80]}, which is not of the library")
+            parts.append(part)
+        found = replace(found, parts=_with_faults_of_links(tuple(parts), found.library_class))
         if "LogitScore" in folders:
             found = replace(found, token_ids=tokens_of_module(settings_of_module(files, folders["LogitScore"])))
         found = replace(found, max_length=_max_length(files, names))
@@ -151,12 +154,6 @@ def _pipeline_in_config(config: Mapping[str, Any]) -> SentencePipeline | None:
     return SentencePipeline((), library_class="CrossEncoder", activation=named.rpartition(".")[2])
 
 
-def _mark_foreign_class(module: SentenceModule, kind: str) -> SentenceModule:
-    """Marks the module as unknown if its class isn't one of the library, whatever it is called."""
-    is_own = kind.startswith("sentence_transformers.")
-    return module if is_own else replace(module, unknown=f"its class is {kind[:80]}, which is not of the library")
-
-
 def _with_faults_of_links(parts: tuple[SentenceModule, ...], library_class: str) -> tuple[SentenceModule, ...]:
     """Adds a fault to each module that does not take what those before it give."""
     found = list(parts)
@@ -198,17 +195,15 @@ def _max_length(storage: FileStorage, names: set[str]) -> int | None:
 
 def _read_module_entries(entries: list[Any]) -> list[tuple[str, str]]:
     """Reads the class, by its path, and the folder of each module."""
-    found = [_read_module_entry(entry) for entry in entries[:_MOST_MODULES]]
+    found = []
+    for entry in entries[:_MOST_MODULES]:
+        kind, folder = (entry.get("type"), entry.get("path", "")) if isinstance(entry, dict) else (None, None)
+        if not isinstance(kind, str) or not isinstance(folder, str):
+            raise Malformed(f"{MODULES} holds an entry without the type and the path of a module", f"correct {MODULES}")
+        found.append((kind, folder))
     if not found or len(entries) > _MOST_MODULES:
         raise Malformed(f"{MODULES} lists {len(entries)} modules", f"correct {MODULES}")
     return found
-
-
-def _read_module_entry(entry: Any) -> tuple[str, str]:
-    kind, folder = (entry.get("type"), entry.get("path", "")) if isinstance(entry, dict) else (None, None)
-    if not isinstance(kind, str) or not isinstance(folder, str):
-        raise Malformed(f"{MODULES} holds an entry without the type and the path of a module", f"correct {MODULES}")
-    return kind, folder
 
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")

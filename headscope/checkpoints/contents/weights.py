@@ -184,7 +184,7 @@ def with_weight_file(manifest: CheckpointManifest, storage: FileStorage, name: s
 
 def _refuse_variants(names: Iterable[str]) -> None:
     """Raises Unsupported where the weights are there in a variant only (`model.fp16.safetensors`)."""
-    # from_pretrained doesn't look for a variant unless it is asked to.
+    # from_pretrained looks for a variant only with variant=...
     found = sorted(name for name in names if _variant_in(name))
     if found:
         raise Unsupported(

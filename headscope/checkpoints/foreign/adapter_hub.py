@@ -143,6 +143,9 @@ def read_hub_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]
     said = f"p={dropout}" if type(dropout) in (int, float) else "p of the base model"
     steps = tuple(layers.steps(said, text(config.get("activation_function")))) if is_chain else ()
     pooling, rule = _pooling_of_head(kind, config, text(settings.get("model_type")))
+    notes: tuple[str, ...] = () if is_chain else (f"a {kind} head predicts no classes",)
+    if of_choices:
+        notes = ("the head gives one score for each choice",)
     return ExportHead(
         basis=HeadBasis.CONFIG,
         pooling=pooling,
@@ -152,7 +155,7 @@ def read_hub_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]
         classes=classes,
         labels=labels_if_they_fit(labels, classes),
         knowledge=KNOWLEDGE,
-        notes=tuple(_notes_on_kind(kind)),
+        notes=notes,
         not_determined=(
             *_gaps_of_head(kind, config.get("layers"), layers),
             *([Gap(GapTopic.POOLING, rule)] if pooling is None else []),
@@ -209,13 +212,6 @@ def _pooling_of_head(kind: str, config: Mapping[str, Any], model: str) -> tuple[
     if model in _OWN_TOKEN:
         return None, f"the adapter model of {model} picks the vector itself"
     return PoolingKind.FIRST_TOKEN, "use_pooler is false: the first token of the last hidden states, outputs[0][:, 0]"
-
-
-def _notes_on_kind(kind: str) -> Iterator[str]:
-    if kind == "multiple_choice":
-        yield "the head gives one score for each choice"
-    elif kind not in CLASSIFIERS:
-        yield f"a {kind} head predicts no classes"
 
 
 def _gaps_of_head(kind: str, stated: Any, layers: _Layers) -> Iterator[Gap]:

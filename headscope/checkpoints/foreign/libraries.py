@@ -1,4 +1,4 @@
-"""Models of libraries whose heads headscope doesn't read: told by their files, and named with what loads them."""
+"""Models of libraries whose heads headscope doesn't read: recognized by their files, and named with what loads them."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Without the Hub: why no request is made, and what the cache and the bundled snapshots hold in its place."""
+"""Reports without the Hub: the reason for no request, and what the cache and the bundled snapshots hold instead."""
 
 import socket
 from dataclasses import replace

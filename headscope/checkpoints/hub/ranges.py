@@ -1,4 +1,4 @@
-"""Parts of a file on the Hub: one request tells its size and brings its beginning, each further part is one more."""
+"""Parts of a file on the Hub: one request gives its size and its beginning, each further part is one more."""
 
 from dataclasses import dataclass
 from typing import Any

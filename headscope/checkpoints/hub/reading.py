@@ -1,4 +1,4 @@
-"""Reading a repository of the Hub: configuration, index and header ranges; never the weights."""
+"""The reader of a repository of the Hub: configuration, index and header ranges; never the weights."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -190,7 +190,7 @@ class Repository:
         return found
 
     def _read_or_fetch(self, name: str) -> bytes | None:
-        known = self._remembered(name)
+        known = self._remembered_value(name)
         if isinstance(known, bytes):
             return known
         cached = self._cached_path(name)
@@ -203,7 +203,7 @@ class Repository:
         self._pin_commit(found.commit)
         # The Hub redirects a renamed repository; with the new ID the next requests need no redirect.
         self._id = found.repo if is_id(found.repo) else self._id
-        self._remember(name, found.content, len(found.content))
+        self._remember_value(name, found.content, len(found.content))
         return found.content
 
     def open(self, name: str, first: int = FIRST_BYTES) -> ByteSource:
@@ -219,11 +219,11 @@ class Repository:
         if source is None:
             raise self._missing_file_error(name)
         self._pin_commit(source.beginning.commit)
-        self._remember(name, source.beginning, len(source.beginning.data))
+        self._remember_value(name, source.beginning, len(source.beginning.data))
         return source
 
     def _open_by_range(self, name: str, first: int) -> RangeBytes | None:
-        known = self._remembered(name)
+        known = self._remembered_value(name)
         beginning = known if isinstance(known, Beginning) else None
         connection = self._access.connection
         return self._unless_missing(
@@ -256,11 +256,11 @@ class Repository:
         access = self._access
         return cached_file(access.repo, access.inside(name), self.commit, access.location.hub.cache_dir)
 
-    def _remembered(self, name: str) -> Any:
+    def _remembered_value(self, name: str) -> Any:
         """Gives what an earlier reading kept of a file."""
         return None if self.commit is None else self._memory.get(self._memory_key(name))
 
-    def _remember(self, name: str, value: Any, size: int) -> None:
+    def _remember_value(self, name: str, value: Any, size: int) -> None:
         # Without a commit the content could change under the same key.
         if self.commit is not None and size <= _LARGEST_KEPT:
             self._memory.keep(self._memory_key(name), value)

@@ -272,7 +272,7 @@ def seconds_asked_for(headers: Any) -> float | None:
 
 
 def rate_limit_in(headers: Any) -> tuple[int, float] | None:
-    """Reads how many requests are left, and for how many seconds, from the Hub's answer; None if that makes no sense.
+    """Reads how many requests are left, and for how many seconds, from the Hub's answer; None if that is invalid.
 
     `RateLimit: "resolvers";r=2999;t=172` are 2,999 requests in the next 172 seconds.
     """

@@ -192,7 +192,7 @@ def _read_headers(value: dict[Any, Any]) -> tuple[TensorHeader, ...] | None:
     """Reads the tensors with their shapes as the first process wrote them, and what it holds whole."""
     held = value.get("module")
     found = headers_of(held, WRITTEN) if isinstance(held, dict) else ()
-    # ZeRO-3 leaves empty tensors in place of the weights that it split.
+    # ZeRO-3 leaves empty tensors instead of the weights that it split.
     headers = {item.key: item for item in found if 0 not in item.shape}
     headers |= {item.key: item for item in _headers_of_shapes(value.get("param_shapes"))}
     headers |= {item.key: item for item in _headers_of_shapes([value.get("frozen_param_shapes")])}

@@ -80,19 +80,15 @@ def _read_metadata(content: bytes) -> tuple[dict[Any, Any], tuple[str, ...]]:
 def _trained_tensors(metadata: dict[Any, Any]) -> dict[Path, tuple[TensorHeader, ...]]:
     """Groups the trained tensors by their place in the saved dict, under the keys that they have there."""
     groups: dict[Path, list[TensorHeader]] = {}
-    states = _states_of_optimizers(metadata.get("planner_data"))
+    # An optimizer keeps what it has of each weight beside its `param_groups`, whatever both are in.
+    planned = metadata.get("planner_data")
+    paths = [_path_of(key, planned) for key in planned] if isinstance(planned, dict) else []
+    states = {(*path[: path.index("param_groups")], "state") for path in paths if "param_groups" in path}
     for _, path, header in _stored_headers(metadata):
         if states.isdisjoint(path[:length] for length in range(len(path) + 1)):
             groups.setdefault(path, []).append(header)
     found = {path: tuple(headers) for path, headers in groups.items() if any(map(is_trained, headers))}
     return found or {(): ()}
-
-
-def _states_of_optimizers(planned: Any) -> set[Path]:
-    """Finds the places of what optimizers keep of each weight: each is beside its `param_groups`."""
-    paths = [_path_of(key, planned) for key in planned] if isinstance(planned, dict) else []
-    begins = [path[: path.index("param_groups")] for path in paths if "param_groups" in path]
-    return {(*begin, "state") for begin in begins}
 
 
 def _stored_headers(metadata: dict[Any, Any]) -> Iterator[tuple[str, Path, TensorHeader]]:

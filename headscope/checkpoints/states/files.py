@@ -155,7 +155,7 @@ def _missing_shards(place: StatePlace) -> Iterator[str]:
 
 
 def shard_sets(here: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Lists for shards as save_pretrained names them all names that belong together, whether they are there or not.
+    """Lists the names of every set of shards, as save_pretrained names them, whether they are there or not.
 
     The first of them has the number 1, or 0 if that is there. A variant (`model.fp16-`) has to be asked for.
     """

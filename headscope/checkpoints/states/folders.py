@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.states.files import WEIGHTS, is_weight_file
@@ -108,12 +107,8 @@ def _best_folder(place: StatePlace, newest: str) -> tuple[str, str]:
         return "", ""
     # The path is that of the machine that trained, maybe one with Windows; only its last part can be here.
     name = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
-    return (name if _STEP.fullmatch(name) else ""), _metric_text(metric)
-
-
-def _metric_text(metric: Any) -> str:
     is_number = isinstance(metric, float | int) and not isinstance(metric, bool) and abs(metric) < _LARGEST
-    return f" (metric {metric:g})" if is_number else ""
+    return (name if _STEP.fullmatch(name) else ""), f" (metric {metric:g})" if is_number else ""
 
 
 _RANK = re.compile(r"mp_rank_(\d\d)(?:_(\d\d\d))?(?:_\d\d\d)?")

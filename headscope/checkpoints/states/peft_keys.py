@@ -68,7 +68,8 @@ def state_of_peft_keys(manifest: CheckpointManifest, class_name: str) -> Checkpo
     changed = _changed_layers(keys)
     saved = sorted({match[1].rpartition(".")[2] for key in keys if (match := _SAVED.match(key))})
     layers = {key.partition(".lora_A.")[0] for key in keys if ".lora_A." in key} or changed
-    ranks = _lora_ranks(manifest.tensors)
+    # The rank is the shorter side of the matrix.
+    ranks = [min(tensor.shape) for tensor in manifest.tensors if ".lora_A." in tensor.key and tensor.shape]
     targets = sorted({layer.rpartition(".")[2] for layer in layers})
     kind = "low-rank changes" if ranks else f"changes ({few_of(_adapter_parts(keys, changed))})"
     evidence = [f"{beginning:,} of {counted(len(keys), 'key')} contain {PREFIX!r}"] if beginning else []
@@ -126,11 +127,6 @@ def _adapter_names(keys: Iterable[str], changed: Container[str]) -> Iterator[str
 def _adapter_name_in(rest: Sequence[str]) -> str:
     """Gives the adapter's name at the beginning of the rest of a key; "" if only the tensor's name is there."""
     return "" if not rest or (len(rest) == 1 and rest[0] in ("", *_TENSORS)) else rest[0]
-
-
-def _lora_ranks(tensors: tuple[TensorHeader, ...]) -> list[int]:
-    # The rank is the shorter side of the matrix.
-    return [min(tensor.shape) for tensor in tensors if ".lora_A." in tensor.key and tensor.shape]
 
 
 def _adapter_parts(keys: list[str], changed: Container[str]) -> list[str]:

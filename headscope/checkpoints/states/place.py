@@ -18,8 +18,7 @@ _LARGEST_TEXT = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class StatePlace:
-    """A place with files. `names` are paths below it, with `/`; `open` opens one of them; `name` is the place's own
-    path.
+    """A place with files: `names` are paths below it, with `/`, `open` opens one of them, `name` is its own path.
 
     `read` reads a small file whole, if that is another way than to open it, as in a repository.
     """

@@ -1,4 +1,4 @@
-"""From a place with files to the state that it is in: the recognizers, the surest first."""
+"""The recognizers of states: each finds the state of a place with files; the surest come first."""
 
 from collections.abc import Callable
 

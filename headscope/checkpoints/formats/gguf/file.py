@@ -75,23 +75,20 @@ def read_gguf(source: ByteSource) -> WeightInventory:
     pooling, labels = values.get(f"{architecture}.pooling_type"), values.get(f"{architecture}.classifier.output_labels")
     pooling = pooling if isinstance(pooling, int) else None
     labels = tuple(labels) if isinstance(labels, list) else ()
+    named_settings = []
+    if pooling is not None:
+        named_settings.append(Setting("pooling_type", POOLING_TYPES.get(pooling, str(pooling))))
+    if labels:
+        named_settings.append(Setting("classifier labels", ", ".join(labels)))
     return contents_of(
         source.name,
         architecture,
         headers,
         format_name="gguf",
         bytes_read=source.bytes_read,
-        settings=tuple(_named_settings(pooling, labels)),
+        settings=tuple(named_settings),
         head=read_gguf_head(architecture, pooling, labels, headers),
     )
-
-
-def _named_settings(pooling: int | None, labels: tuple[str, ...]) -> Iterator[Setting]:
-    """Gives the settings that concern pooling and classes."""
-    if pooling is not None:
-        yield Setting("pooling_type", POOLING_TYPES.get(pooling, str(pooling)))
-    if labels:
-        yield Setting("classifier labels", ", ".join(labels))
 
 
 def _read_setting(cursor: "_Cursor", kind: int, *, keep: bool) -> Any:

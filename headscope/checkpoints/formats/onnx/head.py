@@ -48,17 +48,13 @@ _ADDING = frozenset({"Add", "Mul"})
 
 def head_of_graph(graph: OnnxGraph) -> ExportHead:
     """Finds the head that leads to the scores of a graph."""
-    scores = _find_scores(graph)
+    named = [item for item in graph.outputs if item.name == _SCORES]
+    # A single output holds the scores whatever its name is.
+    scores = named[0] if named else (graph.outputs[0] if len(graph.outputs) == 1 else None)
     found = _HeadWalk(Walk(graph), scores).head() if scores is not None else _head_without_scores(graph)
     if graph.is_partial:
         found = replace(found, not_determined=(*found.not_determined, Gap("graph", graph.is_partial)))
     return replace(found, labels=graph.labels, inputs=graph.inputs, outputs=graph.outputs)
-
-
-def _find_scores(graph: OnnxGraph) -> ExportValue | None:
-    """Finds the output that holds the scores: `logits`, or the only one."""
-    named = [item for item in graph.outputs if item.name == _SCORES]
-    return named[0] if named else (graph.outputs[0] if len(graph.outputs) == 1 else None)
 
 
 def _head_without_scores(graph: OnnxGraph) -> ExportHead:

@@ -143,7 +143,8 @@ class _Lean:
             if at >= end:
                 break
             if not self._start <= at < self._start + len(self._data):
-                self._move_window(at)
+                self._start = at
+                self._data = self._source.read_at(at, min(_WINDOW, self._source.size - at))
             byte = self._data[at - self._start]
             at += 1
             value |= (byte & 0x7F) << (7 * place)
@@ -164,10 +165,6 @@ class _Lean:
         if begin >= 0 and end <= self._start + len(self._data):
             return self._data[begin : end - self._start]
         return self._source.read_at(at, end - at)
-
-    def _move_window(self, at: int) -> None:
-        self._start = at
-        self._data = self._source.read_at(at, min(_WINDOW, self._source.size - at))
 
     def _invalid_file_error(self) -> Malformed:
         return Malformed(f"{self._source.name} is not a valid ONNX file: it ends early or is not protobuf", _AGAIN)

@@ -1,4 +1,4 @@
-"""What a pickle describes: names, tensors and objects, none of which is imported or made."""
+"""The values that a pickle describes: names, tensors and objects, none of which is imported or made."""
 
 import sys
 from collections.abc import Callable
