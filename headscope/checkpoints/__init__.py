@@ -1,4 +1,4 @@
-"""From what a user named to a manifest: local files, the Hub, snapshots. Doesn't use torch."""
+"""Checkpoints, from what a user named to a manifest: local files, the Hub, snapshots. Doesn't use torch."""
 
 from headscope.checkpoints.checkpoint_files import (
     FileReader,

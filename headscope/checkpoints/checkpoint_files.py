@@ -32,8 +32,9 @@ _TOKENIZER_FILES = (
 class FileReader:
     """A place that holds the files of a checkpoint, its weights among them.
 
-    `reads_cheaply` says that a few megabytes cost nothing; over a network a few kilobytes are read. `reaching` is what
-    every reading is done in: it turns the errors of the Hub's client into ours. `asked` collects its requests.
+    `reads_cheaply` is true where a few megabytes cost nothing; over a network only a few kilobytes are read. Every
+    reading runs inside `reaching`, which turns the errors of the Hub's client into ours. `asked` collects the number of
+    its requests.
     """
 
     storage: FileStorage
@@ -42,18 +43,18 @@ class FileReader:
     asked: list[int] = field(default_factory=list, compare=False)
 
     def names(self) -> tuple[str, ...]:
-        """The files there."""
+        """Lists the files there."""
         with self.reaching():
             return self.storage.names()
 
     def has(self, name: str) -> bool:
-        """Whether a file of that name is there."""
+        """True if a file of that name is there."""
         with self.reaching():
             return self.storage.has(name)
 
 
 def open_sidecar(location: Location) -> FileReader | None:
-    """What a location names, at the commit that was examined; None for a snapshot, which holds no files."""
+    """Opens the files that a location names, at the examined commit; None for a snapshot, which holds no files."""
     found = parse_reference(location.reference)
     if isinstance(found, HubReference):
         from huggingface_hub import constants
@@ -76,20 +77,21 @@ def open_sidecar(location: Location) -> FileReader | None:
 
 
 def read_tokenizer_settings(sidecar: FileReader) -> dict[str, Any] | None:
-    """The tokenizer's own settings, {} where it has files without settings; None where there is no tokenizer.
+    """Reads the tokenizer's own settings: {} if it has files without settings, None if there is no tokenizer.
 
-    As in Transformers, `special_tokens_map.json` wins over settings that don't list the added tokens.
-    Raises Malformed for settings that are not a JSON object.
+    As in Transformers, `special_tokens_map.json` wins over settings that don't list the added tokens. Raises Malformed
+    for settings that are not a JSON object.
     """
     found = _object_in(sidecar, TOKENIZER_CONFIG) if sidecar.has(TOKENIZER_CONFIG) else None
     if found is None and not holds_tokenizer(sidecar.names()):
         return None
+    # Newer tokenizers list their added tokens in tokenizer_config.json; then the older file no longer counts.
     is_older = "added_tokens_decoder" not in (found or {}) and sidecar.has(_SPECIAL_TOKENS)
     return (found or {}) | (_object_in(sidecar, _SPECIAL_TOKENS) if is_older else {})
 
 
 def holds_tokenizer(names: Iterable[str]) -> bool:
-    """Whether some file among names is one of a tokenizer."""
+    """True if some file among `names` belongs to a tokenizer."""
     return not {TOKENIZER_CONFIG, *_TOKENIZER_FILES}.isdisjoint(names)
 
 
@@ -109,7 +111,7 @@ Ranges = Mapping[TensorHeader, Sequence[tuple[int, int]]]
 
 
 class TensorBytes:
-    """The data of the tensors in the weight files of one place, by range; each file is opened once."""
+    """Data of the tensors in the weight files of one place, read by range; each file is opened once."""
 
     def __init__(self, files: FileReader, sizes: Mapping[str, int | None]) -> None:
         self._files = files
@@ -120,21 +122,24 @@ class TensorBytes:
         self.bytes_read = 0
 
     def read(self, wanted: Ranges) -> dict[TensorHeader, bytes]:
-        """Some ranges of the data of each tensor, joined; what lies close together is read in one request.
+        """Reads some ranges of the data of each tensor and joins them; what lies close together is read in one request.
 
         Raises NotFound for a tensor that is not there or is shorter: then the file has changed since it was examined.
         """
         found: dict[TensorHeader, bytes] = {}
         places = self.places(wanted)
         with self._files.reaching():
-            for file, headers in _by_file(wanted).items():
+            by_file: dict[str, list[TensorHeader]] = {}
+            for header in wanted:
+                by_file.setdefault(header.file, []).append(header)
+            for file, headers in by_file.items():
                 parts = {header: _parts_of(header, places[header], wanted[header]) for header in headers}
-                found |= self._read_parts(self._source(file), parts)
+                found |= self._read_parts(self._open_once(file), parts)
         self.bytes_read += sum(map(len, found.values()))
         return found
 
     def places(self, headers: Iterable[TensorHeader]) -> dict[TensorHeader, tuple[int, int] | None]:
-        """Where the data of each tensor is in its file: as its header says, otherwise as the file shows.
+        """Finds the data of each tensor in its file: as its header says, otherwise as the file shows.
 
         None for a tensor that is not there, and for one in a pickle whose elements don't follow in order.
         """
@@ -142,15 +147,19 @@ class TensorBytes:
         unknown = [header for header in every if header.data is None and header not in self._places]
         with self._files.reaching() if unknown else nullcontext():
             for header in unknown:
-                self._places[header] = self._finder(header.file)(header.key_in_file)
+                self._places[header] = self._place_finder(header.file)(header.key_in_file)
         return {header: header.data or self._places[header] for header in every}
 
     def _read_parts(
         self, source: ByteSource, parts: Mapping[TensorHeader, Sequence[tuple[int, int]]]
     ) -> dict[TensorHeader, bytes]:
+        # Bytes between two parts cost time over a network, but less than a second request does.
         gap = 0 if self._files.reads_cheaply else _NEAR
-        blocks = _blocks(sorted(part for some in parts.values() for part in some), gap)
-        read = {begin: _read_range(source, begin, end) for begin, end in blocks}
+        blocks = _join_near_parts(sorted(part for some in parts.values() for part in some), gap)
+        read = {}
+        for begin, end in blocks:
+            pieces = (source.read_at(at, min(_PIECE, end - at)) for at in range(begin, end, _PIECE))
+            read[begin] = b"".join(pieces)
         starts = list(read)
         found = {}
         for header, some in parts.items():
@@ -158,55 +167,45 @@ class TensorBytes:
             found[header] = b"".join(read[start][begin - start : end - start] for start, begin, end in inside)
         return found
 
-    def _finder(self, file: str) -> Callable[[str], tuple[int, int] | None]:
-        """What tells where a file has the data of a tensor."""
+    def _place_finder(self, file: str) -> Callable[[str], tuple[int, int] | None]:
+        """Gives the function that finds the data of a tensor in a file by the tensor's key."""
         if file not in self._finders:
-            source = self._source(file)
-            is_safetensors = file.endswith(".safetensors")
-            self._finders[file] = _safetensors_places(source) if is_safetensors else torch_places(source)
+            source = self._open_once(file)
+            if file.endswith(".safetensors"):
+                self._finders[file] = {header.key: header.data for header in read_safetensors_header(source)}.get
+            else:
+                self._finders[file] = torch_places(source)
         return self._finders[file]
 
-    def _source(self, file: str) -> ByteSource:
+    def _open_once(self, file: str) -> ByteSource:
         if file not in self._opened:
             source = self._files.storage.open(file)
+            # The places of the tensors are those of the file that was examined: in another file they would give wrong
+            # bytes.
             if self._sizes.get(file) not in (None, source.size):
-                raise _changed(file, f"it now has {source.size:,} bytes")
+                raise _changed_file_error(file, f"it now has {source.size:,} bytes")
             self._opened[file] = source
         return self._opened[file]
 
 
-def _changed(file: str, what: str) -> NotFound:
+def _changed_file_error(file: str, what: str) -> NotFound:
     return NotFound(f"{file} has changed: {what}", "run the command again")
-
-
-def _by_file(headers: Iterable[TensorHeader]) -> dict[str, list[TensorHeader]]:
-    found: dict[str, list[TensorHeader]] = {}
-    for header in headers:
-        found.setdefault(header.file, []).append(header)
-    return found
-
-
-def _safetensors_places(source: ByteSource) -> Callable[[str], tuple[int, int] | None]:
-    return {header.key: header.data for header in read_safetensors_header(source)}.get
 
 
 def _parts_of(
     header: TensorHeader, place: tuple[int, int] | None, ranges: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Ranges of a tensor's data as those of its file."""
+    """Shifts ranges of a tensor's data to where they are in its file. Raises NotFound if the file is shorter."""
+    # Without a place no range fits, so the error below is raised.
     first, last = place or (0, -1)
     parts = [(first + begin, first + end) for begin, end in ranges]
     if any(end > last for _, end in parts):
-        raise _changed(header.file, f"it no longer holds {header.key}")
+        raise _changed_file_error(header.file, f"it no longer holds {header.key}")
     return parts
 
 
-def _read_range(source: ByteSource, begin: int, end: int) -> bytes:
-    return b"".join(source.read_at(at, min(_PIECE, end - at)) for at in range(begin, end, _PIECE))
-
-
-def _blocks(parts: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
-    """Sorted parts, joined where no more than a gap is between them."""
+def _join_near_parts(parts: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
+    """Joins sorted parts that have no more than `gap` bytes between them."""
     found: list[tuple[int, int]] = []
     for begin, end in parts:
         if found and begin - found[-1][1] <= gap:
@@ -217,7 +216,7 @@ def _blocks(parts: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]
 
 
 def files_beside(sidecar: FileReader, weights: Iterable[str]) -> list[Path]:
-    """The files on this machine that the rules may read: the weights, and all in their folder; none for a place
+    """Lists the files on this machine that the rules may read: the weights, and all in their folder; none for a place
     elsewhere.
 
     A repository is read at one commit, whose files never change.
@@ -228,5 +227,5 @@ def files_beside(sidecar: FileReader, weights: Iterable[str]) -> list[Path]:
 
 
 def path_in(sidecar: FileReader, file: str) -> Path | None:
-    """The file on this machine; None where it lies elsewhere."""
+    """Gives the path of the file on this machine; None if it lies elsewhere."""
     return sidecar.storage.path(file) if isinstance(sidecar.storage, Folder) else None

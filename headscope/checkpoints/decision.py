@@ -22,7 +22,10 @@ _DEFAULT_OFFSETS, _DEFAULT_ROWS, _MOST_ROWS = {"noul": 0, "score": 2, "choice": 
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the files of one layout say: the rows of each type of questions, first and behind the last, and more."""
+    """Contents of the files of one layout.
+
+    `ranges` gives the rows of each type of questions: the first, and the one behind the last.
+    """
 
     ranges: Mapping[str, tuple[int, int]]
     rows: Any
@@ -34,7 +37,7 @@ class _Layout:
 
 
 def read_decision_head(files: FileReader, config: Mapping[str, Any]) -> DecisionHead | None:
-    """The decision head of a folder: its class's own layout, or files beside a language model; None without one."""
+    """Reads the decision head of a folder, in its class's own layout or beside a language model; None without one."""
     names = files.names()
     is_own = config.get("model_type") == _DECISION_TYPE
     if not is_own and not ({_CODES, _JUDGE}.intersection(names) and set(_HEAD_FILES).intersection(names)):
@@ -58,7 +61,10 @@ def refuse_decision_files(files: FileReader, config: Mapping[str, Any]) -> None:
     """Raises Malformed for a head beside a language model whose files don't describe it, as Transformers does."""
     names = set(files.names())
     beside, settings = names.intersection(_HEAD_FILES), names.intersection((_JUDGE, _CODES))
-    if beside and settings and not config.get("auto_map") and _names_language_model(config):
+    is_language_model = any(
+        name.endswith(("ForCausalLM", "ForConditionalGeneration")) for name in architectures_in(config)
+    )
+    if beside and settings and not config.get("auto_map") and is_language_model:
         raise Malformed(
             f"{few_of(sorted(settings))} beside {few_of(sorted(beside))} describes no decision head: there are no "
             "codes, and no slots with ranges and num_slots",
@@ -66,16 +72,13 @@ def refuse_decision_files(files: FileReader, config: Mapping[str, Any]) -> None:
         )
 
 
-def _names_language_model(config: Mapping[str, Any]) -> bool:
-    return any(name.endswith(("ForCausalLM", "ForConditionalGeneration")) for name in architectures_in(config))
-
-
 def _layout_of_class(files: FileReader, config: Mapping[str, Any]) -> _Layout:
-    """The layout that `save_pretrained` of the class writes."""
+    """Reads the layout that `save_pretrained` of the class writes."""
     settings = _object_in(files, _OWN_SETTINGS)
     rows, offsets = config.get("num_verbalizers", _DEFAULT_ROWS), config.get("offsets")
     starts = _DEFAULT_OFFSETS if offsets is None else _dict_in(offsets)
     known = {kind: start for kind, start in starts.items() if kind in _TYPES and type(start) is int and start >= 0}
+    # The settings give only where each type begins: it ends where the next one begins, or with the last row.
     ends = sorted({*known.values(), rows if type(rows) is int else 0})
     ranges = {kind: (start, next((end for end in ends if end > start), start)) for kind, start in known.items()}
     unread = files.has(_OWN_SETTINGS) and settings is None
@@ -86,7 +89,7 @@ def _layout_of_class(files: FileReader, config: Mapping[str, Any]) -> _Layout:
 
 
 def _layout_beside_weights(files: FileReader) -> _Layout | None:
-    """The two layouts of files beside a language model: one code for each option, or ranges of rows."""
+    """Reads the two layouts of files beside a language model: one code for each option, or ranges of rows."""
     codes, judge = _object_in(files, _CODES) or {}, _object_in(files, _JUDGE) or {}
     calibration = _object_in(files, _CALIBRATION)
     held = {"decision_config": codes, "judge_config": judge, "calibration": calibration}
@@ -97,7 +100,11 @@ def _layout_beside_weights(files: FileReader) -> _Layout | None:
         heat = dict.fromkeys(_TYPES, codes["temperature"]) if not lacking else {}
         return _Layout(ranges, len(words), None, dict.fromkeys(_TYPES, words), heat, held, lacking)
     slots = _dict_in(judge.get("slots"))
-    ranges = {kind: (place[0], place[1]) for kind, place in _lists_in(slots.get("ranges")).items() if _is_range(place)}
+    ranges = {
+        kind: (place[0], place[1])
+        for kind, place in _lists_in(slots.get("ranges")).items()
+        if len(place) == 2 and all(type(item) is int and item >= 0 for item in place)
+    }
     if not ranges:
         return None
     words = slots.get("verbalizers")
@@ -108,8 +115,9 @@ def _layout_beside_weights(files: FileReader) -> _Layout | None:
 
 
 def _labels_of_rows(found: _Layout) -> tuple[str, ...]:
-    """What each row scores: the type of questions and the option; the option alone where all types share the rows."""
+    """Names what each row scores: the type of questions and the option, or the option if types share rows."""
     names = [f"row {at}" for at in range(found.rows)]
+    # In the layout with codes every type of questions uses the same rows, so naming a type would mislead.
     is_shared = len({start for start, _ in found.ranges.values()}) == 1
     for kind in _TYPES:
         start, stop = found.ranges.get(kind, (0, 0))
@@ -124,7 +132,7 @@ _LONGEST = 80
 
 
 def _faults_of_rows(found: _Layout) -> Iterator[str]:
-    """Types of questions that Transformers lacks or misses, and rows that the head doesn't have."""
+    """Finds types of questions that Transformers lacks or misses, and rows that the head doesn't have."""
     yield from _unknown_types(found.ranges, "rows")
     lacking = [kind for kind in _TYPES if kind not in found.ranges]
     if lacking:
@@ -140,7 +148,7 @@ def _faults_of_rows(found: _Layout) -> Iterator[str]:
 
 
 def _faults_of_temperatures(found: _Layout) -> Iterator[str]:
-    """Temperatures of types that don't exist, missing ones, and those that nothing can be divided by."""
+    """Finds temperatures of unknown types, missing ones, and those that nothing can be divided by."""
     yield from _unknown_types(found.temperatures, "a temperature")
     for kind, value in found.temperatures.items():
         number = _decimal_of(value)
@@ -158,7 +166,7 @@ def _unknown_types(kinds: Collection[str], what: str) -> Iterator[str]:
 
 
 def _object_in(files: FileReader, name: str) -> dict[str, Any] | None:
-    """The object in a file; None without the file, and for a file that holds none."""
+    """Reads the JSON object in a file; None without the file, and for a file that holds none."""
     try:
         with files.reaching():
             return parse_object(files.storage.read_text(name), name) if files.has(name) else None
@@ -167,15 +175,12 @@ def _object_in(files: FileReader, name: str) -> dict[str, Any] | None:
 
 
 def _decimal_of(value: Any) -> float | None:
-    """A number as a float, infinite where it is too large for one; None for anything else."""
+    """Converts a number to a float, infinite if it is too large for one; None for anything else."""
     try:
         return float(value) if type(value) in (int, float) else None
     except OverflowError:
+        # JSON can hold an integer of any length.
         return math.inf
-
-
-def _is_range(value: list[Any]) -> bool:
-    return len(value) == 2 and all(type(item) is int and item >= 0 for item in value)
 
 
 def _dict_in(value: Any) -> dict[str, Any]:

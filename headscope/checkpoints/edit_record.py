@@ -20,9 +20,9 @@ _MOST_TENSORS = 64
 
 
 def digests_of(files: FileReader, manifest: CheckpointManifest, keys: Iterable[str]) -> dict[str, str]:
-    """What tells that config.json and some tensors are as they were: the SHA-256 of each, of a large one its two ends.
+    """Computes the digests that prove that config.json and some tensors are unchanged: the SHA-256 of each.
 
-    Raises a HeadscopeError for files that can't be read.
+    Of a large tensor it covers the two ends. Raises a HeadscopeError for files that can't be read.
     """
     headers = {header.key: header for header in manifest.tensors}
     data = TensorBytes(files, {file.name: file.size for file in manifest.files})
@@ -32,14 +32,17 @@ def digests_of(files: FileReader, manifest: CheckpointManifest, keys: Iterable[s
         begin, end = data.places([header])[header] or (0, 0)
         size = end - begin
         ends = [(0, size)] if size <= 2 * _ENDS else [(0, _ENDS), (size - _ENDS, size)]
+        # The same bytes in another dtype or shape are another tensor.
         form = f"{header.dtype} {header.shape} ".encode()
         found[key] = hashlib.sha256(form + (data.read({header: ends})[header] if size else b"")).hexdigest()
     return found
 
 
 def edit_notice(files: FileReader, manifest: CheckpointManifest) -> str:
-    """What a folder's record says of its edit, in one sentence; "" for a folder without one, and for one of another
-    form: whoever made the folder may have written anything."""
+    """Describes the edit that a folder's record names, in one sentence; "" for a folder without a record.
+
+    "" for a record of another form as well: whoever made the folder may have written anything.
+    """
     if not files.has(EDIT_RECORD):
         return ""
     try:
@@ -51,16 +54,18 @@ def edit_notice(files: FileReader, manifest: CheckpointManifest) -> str:
         origin = shortened(source)
         if not fits:
             return f"{EDIT_RECORD} says that it was edited from {origin}, but the record no longer fits the files"
-        return f"edited from {origin}: {', '.join(_changes(record)) or 'config.json only'}"
+        return f"edited from {origin}: {', '.join(_describe_changes(record)) or 'config.json only'}"
     except (HeadscopeError, TypeError, ValueError, KeyError, AttributeError, ArithmeticError):
+        # The record is foreign data: a wrong type in any field must not stop the examination of a good checkpoint.
         return ""
 
 
-def _changes(record: dict[str, Any]) -> Iterator[str]:
-    """What changed, each in a few words."""
+def _describe_changes(record: dict[str, Any]) -> Iterator[str]:
+    """Describes each change in a few words."""
     labels, before = record["labels"], record["labels_before"]
     if record.get("merge") is not None:
         yield "an adapter merged"
+    # "merged" classes are counted apart: their weights come from classes that were there before.
     new = [str(item["name"]) for item in labels if item["origin"] not in ("kept", "merged")]
     used = {item["from"] for item in labels} | {place for item in labels for place in item["merged"]}
     dropped = [str(name) for at, name in enumerate(before) if at not in used] if labels else []

@@ -21,7 +21,7 @@ class Folder:
         self._path = path
 
     def names(self) -> tuple[str, ...]:
-        """The names of the entries of the folder, but for folders. Raises NotFound if it can't be listed."""
+        """Lists the entries of the folder that are not folders. Raises NotFound if it can't be listed."""
         try:
             return tuple(sorted(entry.name for entry in self._path.iterdir() if not entry.is_dir()))
         except OSError as err:
@@ -47,47 +47,50 @@ class Folder:
         return LocalBytes(self.path(name), name)
 
     def path(self, name: str) -> Path:
-        """Where a file of that name lies or would lie."""
+        """Gives the path that a file of that name has or would have."""
         return self._path / name
 
 
 def read_folder(path: Path, reference: str, variant: str | None = None) -> CheckpointManifest:
-    """The manifest of a folder.
+    """Reads the manifest of a folder.
 
-    Where it holds no weights that `from_pretrained` reads, the manifest names its state, or without a config.json the
-    error does. Raises NotFound where it holds no config.json, Unsupported for a folder of another library.
+    If it holds no weights that `from_pretrained` reads, the manifest names its state; without a config.json the error
+    does. Raises NotFound if it holds no config.json, Unsupported for a folder of another library.
     """
     folder = Folder(path)
     names = set(folder.names())
     if holds_adapter_alone(names):
+        # AdapterHub writes an adapter_config.json too, but its weights are not those of PEFT.
         refuse_adapter_hub(names, folder, reference)
         return manifest_of(folder, ADAPTER_CONFIG, CheckpointKind.ADAPTER, reference)
     if CONFIG not in names:
-        raise without_config(_around(folder, reference))
+        raise without_config(_surroundings_of(folder, reference))
     try:
         manifest = manifest_of(folder, CONFIG, CheckpointKind.LOCAL, reference, variant)
     except (Malformed, Unsupported) as err:
-        return in_a_state(_around(folder, reference), CheckpointKind.LOCAL, err)
-    return with_state(manifest, _around(folder, reference)) if not manifest.tensors or manifest.gaps else manifest
+        return in_a_state(_surroundings_of(folder, reference), CheckpointKind.LOCAL, err)
+    is_whole = bool(manifest.tensors) and not manifest.gaps
+    return manifest if is_whole else with_state(manifest, _surroundings_of(folder, reference))
 
 
 def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
-    """The manifest of one weight file; its configuration is the config.json beside it.
+    """Reads the manifest of one weight file; its configuration is the config.json beside it.
 
-    Raises WithoutConfig where there is none.
+    Raises WithoutConfig if there is none.
     """
     folder = Folder(path.parent)
     names = set(folder.names())
     refuse_exports([path.name, *({CONFIG} & names)], folder.open)
     if CONFIG not in names:
-        raise without_config(_around(folder, reference, path.name))
+        raise without_config(_surroundings_of(folder, reference, path.name))
     try:
         return manifest_of_file(folder, path.name, reference)
     except Malformed as err:
-        return in_a_state(_around(folder, reference, path.name), CheckpointKind.LOCAL, err)
+        return in_a_state(_surroundings_of(folder, reference, path.name), CheckpointKind.LOCAL, err)
 
 
-def _around(folder: Folder, reference: str, file: str | None = None) -> PlaceSurroundings:
+def _surroundings_of(folder: Folder, reference: str, file: str | None = None) -> PlaceSurroundings:
     path = folder.path("")
+    # For a single file only that file is looked at: others in its folder may belong to other models.
     place = StatePlace(str(path.resolve()), (file,) if file else names_below(path), folder.open)
     return PlaceSurroundings(folder, place, reference, file)

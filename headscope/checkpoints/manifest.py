@@ -22,7 +22,7 @@ CONFIG = "config.json"
 def manifest_of(
     storage: FileStorage, name: str, kind: CheckpointKind, reference: str = "", variant: str | None = None
 ) -> CheckpointManifest:
-    """The manifest of what `storage` holds; `name` is its configuration file.
+    """Reads the manifest of what `storage` holds; `name` is its configuration file.
 
     The manifest is of that `kind` unless the file is adapter_config.json, which makes it an adapter's.
     """
@@ -37,7 +37,7 @@ def manifest_of(
 
 
 def manifest_of_file(storage: FileStorage, name: str, reference: str) -> CheckpointManifest:
-    """The manifest of one local weight file and the config.json beside it."""
+    """Reads the manifest of one local weight file and the config.json beside it."""
     content = storage.read_text(CONFIG)
     config = parse_object(content, CONFIG)
     return manifest_of_weights(reference, CheckpointKind.LOCAL, config, len(content), read_weight_file(storage, name))
@@ -46,7 +46,7 @@ def manifest_of_file(storage: FileStorage, name: str, reference: str) -> Checkpo
 def manifest_of_weights(
     reference: str, kind: CheckpointKind, config: dict[str, Any], config_bytes: int, weights: StoredWeights
 ) -> CheckpointManifest:
-    """The manifest of weights that were read, with their configuration, which took that many bytes."""
+    """Builds the manifest of weights that were read; their configuration took `config_bytes` bytes."""
     return CheckpointManifest(
         reference=reference,
         kind=kind,
@@ -63,16 +63,17 @@ def manifest_of_weights(
 
 
 def bare_manifest(storage: FileStorage, reference: str, kind: CheckpointKind, gap: Gap) -> CheckpointManifest:
-    """The manifest of a checkpoint of whose weights nothing can be loaded."""
+    """Builds the manifest of a checkpoint without weights that can be loaded; `gap` says why."""
     content = storage.read_text(CONFIG)
     config = parse_object(content, CONFIG)
     return manifest_of_weights(reference, kind, config, len(content), StoredWeights(WeightsFormat.NONE, gaps=(gap,)))
 
 
 def in_state(manifest: CheckpointManifest, found: Found) -> CheckpointManifest:
-    """The manifest with the state in which its files were found, and what their repair would give."""
+    """Adds the state in which the files were found to the manifest, and what their repair would give."""
     repaired = None
     if found.tensors is not None:
+        # The repair writes all tensors into one file, wherever they are now.
         tensors = tuple(replace(tensor, file=found.file) for tensor in found.tensors)
         files = (WeightFile(found.file),)
         repaired = replace(manifest, format=WeightsFormat.SAFETENSORS, tensors=tensors, files=files, gaps=())

@@ -1,4 +1,4 @@
-"""From a user's reference to a manifest: one reader for each kind of place."""
+"""The readers of checkpoints, one for each kind of place that a user's reference can name."""
 
 import stat
 from collections.abc import Callable
@@ -22,17 +22,17 @@ from headscope.facts.stored.location import Location
 def read_manifest(
     location: Location, *, adapter: str | None = None, progress: Callable[[str], None] | None = None
 ) -> CheckpointManifest:
-    """The manifest of a Hub ID, `id@revision`, Hub URL, folder, weight file, snapshot file, or PEFT adapter.
+    """Reads the manifest of a Hub ID, `id@revision`, Hub URL, folder, weight file, snapshot file, or PEFT adapter.
 
-    An adapter's base model is read from where its configuration says; `adapter` names one to put on `location`.
-    A variant names other weights beside the usual ones (`fp16` for `model.fp16.safetensors`). `progress` gets each
-    step in a short sentence. Raises a `HeadscopeError`.
+    An adapter's base model is read from where its configuration says; `adapter` names one to put on `location`. A
+    variant names other weights beside the usual ones (`fp16` for `model.fp16.safetensors`). `progress` gets each step
+    in a short sentence. Raises a `HeadscopeError`.
     """
     tell = progress or (lambda sentence: None)
     read = partial(_read_place, progress=tell)
     manifest = read(location)
     if adapter is not None:
-        return _on_base(read(Location(adapter, hub=location.hub)), manifest)
+        return _join_named_adapter(read(Location(adapter, hub=location.hub)), manifest)
     if not is_adapter(manifest):
         return manifest
     if location.variant is not None:
@@ -48,7 +48,7 @@ def read_manifest(
         raise without_base(manifest, base, err) from err
 
 
-def _on_base(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointManifest:
+def _join_named_adapter(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointManifest:
     if not is_adapter(adapter):
         raise UsageError(
             f"--adapter {adapter.reference} is not a PEFT adapter: it holds no adapter_config.json",
@@ -61,6 +61,7 @@ def _on_base(adapter: CheckpointManifest, base: CheckpointManifest) -> Checkpoin
 def _read_place(location: Location, progress: Callable[[str], None]) -> CheckpointManifest:
     found = parse_reference(location.reference)
     if isinstance(found, HubReference):
+        # Imported here: local checkpoints need neither the Hub's client nor the time that its import takes.
         from headscope.checkpoints.hub.access import access_to
         from headscope.checkpoints.hub.reading import read_hub
 
@@ -73,6 +74,7 @@ def _read_place(location: Location, progress: Callable[[str], None]) -> Checkpoi
         return read_hub(access_to(found, location), progress)
     path = found / location.subfolder if location.subfolder else found
     manifest = _read_path(path, location.reference, location.variant)
+    # An adapter without a tokenizer uses that of its base model.
     is_without = is_adapter(manifest) and path.is_dir() and not (path / TOKENIZER_CONFIG).is_file()
     return replace(manifest, lacks_tokenizer=True) if is_without else manifest
 
@@ -88,6 +90,7 @@ def _read_path(path: Path, reference: str, variant: str | None) -> CheckpointMan
         raise UsageError(
             f"--variant {variant} doesn't apply to a file such as {reference}", "pass the folder, or leave it out"
         )
+    # Reading a FIFO or a device could hang.
     if not stat.S_ISREG(mode):
         raise Malformed(f"{reference} is not a regular file", "give a folder, a weight file or a snapshot")
     if path.suffix in WEIGHT_SUFFIXES:

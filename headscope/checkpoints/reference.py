@@ -1,4 +1,4 @@
-"""What a user's MODEL names: something on this machine, or a repository of the Hub at a revision."""
+"""The references that users give as MODEL: something on this machine, or a repository of the Hub at a revision."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _PUBLIC_HOSTS = {"huggingface.co", "www.huggingface.co", "hf.co"}
 
 @dataclass(frozen=True, slots=True)
 class HubReference:
-    """A repository of the Hub and the revision asked for, if any."""
+    """A repository of the Hub and the requested revision, if any."""
 
     repo: str
     revision: str | None = None
@@ -27,14 +27,16 @@ Reference = Path | HubReference
 
 
 def parse_reference(text: str) -> Reference:
-    """The path or Hub reference that `text` means; what exists on this machine comes first, as in Transformers.
+    """Resolves `text` to a path or a Hub reference; what exists on this machine comes first, as in Transformers.
 
     Raises UsageError for what can be neither, NotFound for a path that does not exist.
     """
     if not text or len(text) > 4096 or "\0" in text:
         raise UsageError("MODEL is empty or not a usable name", "give a Hub ID, a folder or a file")
-    for recognize in (_url, _hf_uri, _existing_path, _missing_path, _hub_id):
-        found = recognize(text)
+    # The order decides: a folder named like a Hub ID is the folder, and only what can't be a path is looked up on the
+    # Hub.
+    for parse in (_parse_url, _parse_hf_uri, _find_existing_path, _refuse_missing_path, _parse_hub_id):
+        found = parse(text)
         if found is not None:
             return found
     raise NotFound(
@@ -43,13 +45,14 @@ def parse_reference(text: str) -> Reference:
     )
 
 
-def _url(text: str) -> HubReference | None:
+def _parse_url(text: str) -> HubReference | None:
     if not text.lower().startswith(("http://", "https://")):
         return None
     try:
         parts = urlsplit(text)
     except ValueError as err:
         raise UsageError(f"{text} is not a URL: {err}", "give a Hub URL, a Hub ID, a folder or a file") from err
+    # A mirror or a private Hub has other pages.
     endpoint = urlsplit(os.environ.get("HF_ENDPOINT", ""))
     if parts.hostname not in _PUBLIC_HOSTS | ({endpoint.hostname} if endpoint.hostname else set()):
         raise UsageError(f"{text} is not a page of the Hub", "give a Hub URL, a Hub ID, a folder or a file")
@@ -57,6 +60,7 @@ def _url(text: str) -> HubReference | None:
 
 
 def _from_path_parts(parts: list[str], text: str) -> HubReference:
+    """Parses the path of a page of the Hub, such as `owner/name/tree/main`."""
     if parts and parts[0] in {"datasets", "spaces"}:
         raise Unsupported(f"{text} is one of the Hub's {parts[0]}, not a model", "give the page of a model")
     parts = parts[1:] if parts and parts[0] == "models" else parts
@@ -68,13 +72,13 @@ def _from_path_parts(parts: list[str], text: str) -> HubReference:
     return HubReference(match["id"], revision)
 
 
-def _hf_uri(text: str) -> HubReference | None:
+def _parse_hf_uri(text: str) -> HubReference | None:
     if not text.startswith("hf://"):
         return None
     return _from_path_parts([unquote(part) for part in text.removeprefix("hf://").split("/") if part], text)
 
 
-def _existing_path(text: str) -> Path | None:
+def _find_existing_path(text: str) -> Path | None:
     try:
         path = Path(text).expanduser() if text.startswith("~") else Path(text)
         return path if path.exists() else None
@@ -82,12 +86,13 @@ def _existing_path(text: str) -> Path | None:
         return None
 
 
-def _missing_path(text: str) -> None:
+def _refuse_missing_path(text: str) -> None:
+    """Raises NotFound for a text that only a path can have: the Hub would give a confusing error for it."""
     is_path = text.startswith((".", "/", "~", "\\")) or text.count("/") > 1 or "\\" in text
     if is_path or text.lower().endswith(_PATH_SUFFIXES):
         raise NotFound(f"{text} does not exist", "check the path; a Hub ID is `name` or `owner/name`")
 
 
-def _hub_id(text: str) -> HubReference | None:
+def _parse_hub_id(text: str) -> HubReference | None:
     match = _HUB_ID.fullmatch(text)
     return HubReference(match["id"], match["revision"]) if match else None

@@ -1,4 +1,4 @@
-"""What a save wrote: the weight files of a folder, or one file, with the configuration where one is beside them."""
+"""The files of a save: the weight files of a folder, or one file, with the configuration if one is beside them."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -26,9 +26,9 @@ _SETFIT_HEAD = "model_head.pkl"
 
 @dataclass(frozen=True, slots=True)
 class SavedPart:
-    """Weights of a save. `prefix` is before the names of its tensors in the live model.
+    """Weights of a save.
 
-    `prefix` is None where they are those of the model of Transformers inside.
+    `prefix` is before the names of its tensors in the live model; None for the model of Transformers inside.
     """
 
     files: FileReader
@@ -40,9 +40,9 @@ class SavedPart:
 class Saved:
     """A save as its files show it.
 
-    `config` is the saved config.json, None where none is there. `shard_of` says where an index puts each key;
+    `config` is the saved config.json, None if there is none. `shard_of` gives the shard of each key in an index;
     `missing_shards` are not there. `pickled_head` is the file of a classifier in a pickle, "" for none. `state` says
-    what the save is instead, where no weights could be read.
+    what the save is instead, if no weights could be read.
     """
 
     parts: tuple[SavedPart, ...]
@@ -55,12 +55,12 @@ class Saved:
 
 
 def read_save(path: Path, adapter: str = "default") -> Saved:
-    """The weights of a save, from headers alone; `adapter` names the one of several of PEFT.
+    """Reads the weights of a save, from headers alone; `adapter` picks one of several adapters of PEFT.
 
     Raises NotFound for a place that is not there, and a HeadscopeError for a file that is not what its name says.
     """
     if path.is_file():
-        return _of_file(path)
+        return _read_saved_file(path)
     if not path.is_dir():
         raise NotFound(f"{path} does not exist", "give the folder or the file that the save wrote")
     folder = Folder(path)
@@ -72,22 +72,22 @@ def read_save(path: Path, adapter: str = "default") -> Saved:
         settings = parse_object(folder.read_text(ADAPTER_CONFIG), ADAPTER_CONFIG)
         weights = read_adapter_weights(folder)
         return Saved(
-            (_part(folder, path, weights, config=settings, kind=CheckpointKind.ADAPTER),), None, is_adapter=True
+            (_build_part(folder, path, weights, config=settings, kind=CheckpointKind.ADAPTER),), None, is_adapter=True
         )
     config = parse_object(folder.read_text(CONFIG), CONFIG) if CONFIG in names else None
     weights = read_weights(folder, config or {})
     if weights.format is WeightsFormat.NONE and MODULES not in names:
-        return _without_weights(path, folder, names, config)
+        return _read_other_form(path, folder, names, config)
     return Saved(
-        parts=(_part(folder, path, weights, config=config), *_modules(folder, path, names)),
+        parts=(_build_part(folder, path, weights, config=config), *_read_module_parts(folder, path, names)),
         config=config,
-        shard_of=tuple(_shard_of(folder, names)),
+        shard_of=tuple(_read_shard_map(folder, names)),
         missing_shards=tuple(file.name for file in weights.files if file.size is None),
         pickled_head=_SETFIT_HEAD if _SETFIT_HEAD in names else "",
     )
 
 
-def _part(
+def _build_part(
     folder: Folder,
     path: Path,
     weights: StoredWeights,
@@ -99,33 +99,35 @@ def _part(
     return SavedPart(FileReader(folder, True), manifest_of_weights(str(path), kind, config or {}, 0, weights), prefix)
 
 
-def _of_file(path: Path) -> Saved:
-    """One weight file, or the file of a training run, whose weights lie deeper."""
+def _read_saved_file(path: Path) -> Saved:
+    """Reads one weight file, or the file of a training run, whose weights lie deeper."""
     folder = Folder(path.parent)
     if path.suffix != ".safetensors":
         found = read_training_file(folder.open(path.name))
+        # Nothing tells which of several models the live one should equal.
         if found is not None and len(found.models) > 1:
             return Saved((), None, state=f"{path.name} holds several sets of weights")
         if found is not None:
             files = (WeightFile(path.name, path.stat().st_size),)
             weights = StoredWeights(WeightsFormat.TORCH, next(iter(found.models.values())), files)
-            return Saved((_part(folder, path, weights),), None)
-    return Saved((_part(folder, path, read_weight_file(folder, path.name)),), None)
+            return Saved((_build_part(folder, path, weights),), None)
+    return Saved((_build_part(folder, path, read_weight_file(folder, path.name)),), None)
 
 
-def _without_weights(path: Path, folder: Folder, names: Iterable[str], config: dict[str, Any] | None) -> Saved:
-    """A save in another form: the file of a training run inside a folder is read, everything else is named."""
+def _read_other_form(path: Path, folder: Folder, names: Iterable[str], config: dict[str, Any] | None) -> Saved:
+    """Reads the file of a training run inside a folder; names the state of anything else."""
     inside = sorted(name for name in names if name.endswith(".ckpt"))
     if len(inside) == 1:
-        return _of_file(path / inside[0])
+        return _read_saved_file(path / inside[0])
     found = recognize(StatePlace(str(path.resolve()), names_below(path), folder.open))
     state = found.state.sentence if found is not None else "it holds no weight file that headscope reads"
     return Saved((), config, state=state)
 
 
-def _modules(folder: Folder, path: Path, names: Iterable[str]) -> Iterable[SavedPart]:
-    """The modules of sentence-transformers that have their own folders, under the names that they have in the chain."""
+def _read_module_parts(folder: Folder, path: Path, names: Iterable[str]) -> Iterable[SavedPart]:
+    """Reads the modules of sentence-transformers that have their own folders; prefixes are their names in the chain."""
     entries: list[Any] = []
+    # The parts are an addition: an invalid modules.json must not hide the weights of the model.
     with suppress(HeadscopeError):
         entries = parse_list(folder.read_text(MODULES), MODULES) if MODULES in names else []
     for entry in entries:
@@ -134,16 +136,18 @@ def _modules(folder: Folder, path: Path, names: Iterable[str]) -> Iterable[Saved
             continue
         inside = path / below
         found = [file for file in _WEIGHTS if (inside / file).is_file()]
+        # A link could lead out of the save.
         if found and inside.resolve().is_relative_to(path.resolve()):
             place = Folder(inside)
             is_model = (inside / "config.json").is_file() and "Transformer" in str(entry.get("type"))
             weights = read_weight_file(place, found[0])
-            yield _part(place, inside, weights, prefix=None if is_model else f"{name}.")
+            yield _build_part(place, inside, weights, prefix=None if is_model else f"{name}.")
 
 
-def _shard_of(folder: Folder, names: set[str]) -> Iterable[tuple[str, str]]:
-    """Where an index puts each key; an invalid index was refused before."""
+def _read_shard_map(folder: Folder, names: set[str]) -> Iterable[tuple[str, str]]:
+    """Reads the shard of each key from an index; an invalid index was refused before."""
     for name in _INDEXES:
+        # Transformers prefers the single file, so an index beside it says nothing.
         if name in names and not names.intersection(_WEIGHTS):
             found = parse_object(folder.read_text(name), name).get("weight_map")
             return ((str(key), str(file)) for key, file in found.items()) if isinstance(found, dict) else ()

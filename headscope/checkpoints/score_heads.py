@@ -1,4 +1,4 @@
-"""What other libraries save beside a model of Transformers: value and reward heads, those of adapters, class names."""
+"""Additions of other libraries to a model of Transformers: value and reward heads, heads of adapters, class names."""
 
 import re
 import shlex
@@ -24,9 +24,9 @@ VALUE_HEAD_FILES = ("value_head.safetensors", "value_head.bin")
 
 
 def score_heads_of(tensors: Iterable[TensorHeader], config: Mapping[str, Any] | None = None) -> tuple[ScoreHead, ...]:
-    """The heads among the tensors of a checkpoint, by the names that training libraries give them, or `config` does.
+    """Finds the heads among the tensors of a checkpoint, by the names that training libraries or `config` give them.
 
-    The shape of a matrix says how many scores it makes; a name without any matrix is not taken for a head.
+    The shape of a matrix gives the number of scores; a name without any matrix is not taken for a head.
     """
     found: dict[str, list[TensorHeader]] = {}
     own = tuple(f"heads.{name}" for name in heads_in_config(config or {}))
@@ -36,10 +36,13 @@ def score_heads_of(tensors: Iterable[TensorHeader], config: Mapping[str, Any] | 
         match = _NAMED.search(tensor.key)
         if match is None and tensor.shape and 0 < tensor.shape[0] <= most:
             match = _ROWS_OF_TOKENS.fullmatch(tensor.key)
-        name = tensor.key[: match.end("name")] if match is not None else _own_head(tensor.key, own)
+        if match is not None:
+            name = tensor.key[: match.end("name")]
+        else:  # the longest: one head's name can begin like another's
+            name = max((name for name in own if tensor.key.startswith(f"{name}.")), key=len, default="")
         if name:
             found.setdefault(name, []).append(tensor)
-    heads = (_head(name, tuple(held)) for name, held in found.items())
+    heads = (_build_score_head(name, tuple(held)) for name, held in found.items())
     return tuple(head for head in heads if head is not None)
 
 
@@ -47,7 +50,7 @@ _SETTINGS = "model_args.json"
 
 
 def labels_notice(files: FileReader, config: Mapping[str, Any]) -> str:
-    """The classes that simpletransformers names in its own file and config.json doesn't; "" where there are none."""
+    """Names the classes in simpletransformers' own file that config.json doesn't have; "" if there are none."""
     if not files.has(_SETTINGS):
         return ""
     try:
@@ -58,14 +61,16 @@ def labels_notice(files: FileReader, config: Mapping[str, Any]) -> str:
     known = list(own.values()) if isinstance(own, dict) else []
     if not isinstance(names, list) or not all(isinstance(item, str) for item in names):
         return ""
+    # LABEL_0, LABEL_1 and so on are the names that Transformers makes up: nobody chose them.
     if names in (known, [f"LABEL_{at}" for at in range(len(names))]):
         return ""
     fits = not known or len(known) == len(names)
+    # The option separates names by commas.
     is_plain = fits and len(names) <= _FEW and not any("," in name for name in names)
-    shown = shlex.quote(",".join(names)) if is_plain else "NAMES"
+    labels = shlex.quote(",".join(names)) if is_plain else "NAMES"
     return (
         f"{_SETTINGS} (simpletransformers) names the classes {list_of(names, _FEW)}, and config.json, which "
-        f"Transformers reads, doesn't: `headscope edit FOLDER -o DIR --labels {shown}`"
+        f"Transformers reads, doesn't: `headscope edit FOLDER -o DIR --labels {labels}`"
     )
 
 
@@ -73,7 +78,7 @@ _FEW = 6
 
 
 def _most_answers(tensors: tuple[TensorHeader, ...], config: Mapping[str, Any]) -> int:
-    """The most rows that an output layer of answers has; 0 where no table has a row for each word of the vocabulary.
+    """Gives the most rows that an output layer of answers has; 0 if no table has a row for each vocabulary token.
 
     Without such a table the output layer is that of a vocabulary, or of an alphabet, that the configuration misstates.
     """
@@ -82,12 +87,7 @@ def _most_answers(tensors: tuple[TensorHeader, ...], config: Mapping[str, Any]) 
     return min(words // 2, _MOST_ANSWERS) if is_whole and isinstance(words, int) else 0
 
 
-def _own_head(key: str, names: tuple[str, ...]) -> str:
-    """The head of adapters that a tensor belongs to, "" for none."""
-    return max((name for name in names if key.startswith(f"{name}.")), key=len, default="")
-
-
-def _head(name: str, tensors: tuple[TensorHeader, ...]) -> ScoreHead | None:
+def _build_score_head(name: str, tensors: tuple[TensorHeader, ...]) -> ScoreHead | None:
     matrices = [tensor for tensor in tensors if len(tensor.shape) == 2]
     if not matrices:
         return None
@@ -96,6 +96,7 @@ def _head(name: str, tensors: tuple[TensorHeader, ...]) -> ScoreHead | None:
     found = ScoreHead(name, last.shape[0], last.key, tuple(tensor.key for tensor in tensors))
     path, _, kind = last.key.rpartition(".")
     beside = {tensor.key: tensor.shape for tensor in tensors if tensor is not last}
+    # Only a single linear layer can be rebuilt from its shape; heads of adapters have activations between their layers.
     is_linear = kind == "weight" and beside in ({}, {f"{path}.bias": last.shape[:1]}) and not name.startswith("heads.")
     if not is_linear:
         return found

@@ -1,4 +1,4 @@
-"""Places without what `from_pretrained` reads: what they are instead, as an error or in the manifest."""
+"""Places without what `from_pretrained` reads: their real contents, as an error or in the manifest."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -30,7 +30,8 @@ _ONNX = "onnx/"
 
 @dataclass(frozen=True, slots=True)
 class PlaceSurroundings:
-    """Where a checkpoint was looked for: its storage, all files there, and the one weight file that was named, if any.
+    """Place where a checkpoint was looked for: its storage, all files there, and the one weight file that was named, if
+    any.
 
     `repo` is the Hub ID of a repository, "" for a place on this machine.
     """
@@ -45,20 +46,21 @@ class PlaceSurroundings:
         """Raises Inventoried where another library wrote the files, or where they are exports."""
         names = self.storage.names()
         if self.file is not None:
+            # Other weights in the folder say nothing about the named file, but settings beside it do.
             names = (self.file, *(name for name in names if name.endswith((".json", ".cfg"))))
         refuse_exports(names, self.storage.open)
         refuse_foreign(names, self.storage, self.reference)
 
     def state(self) -> Found | None:
-        """The state of a place without weights that `from_pretrained` reads."""
-        return self._told(recognize_stored if self.repo else recognize)
+        """Finds the state of a place without weights that `from_pretrained` reads."""
+        return self._with_download_step(recognize_stored if self.repo else recognize)
 
     def state_of_bad_file(self) -> Found | None:
-        """The state of a place with a weight file that is not what its name says."""
-        return self._told(recognize_bad_stored_file if self.repo else recognize_bad_file)
+        """Finds the state of a place with a weight file that is not what its name says."""
+        return self._with_download_step(recognize_bad_stored_file if self.repo else recognize_bad_file)
 
-    def _told(self, find: Callable[[StatePlace], Found | None]) -> Found | None:
-        """The state; in a repository its repair begins with the download, for it runs in a folder."""
+    def _with_download_step(self, find: Callable[[StatePlace], Found | None]) -> Found | None:
+        """Finds the state; the repair of a repository starts with the download, because its code runs in a folder."""
         found = find(self.place)
         repair = found.state.repair if found is not None else None
         if found is None or repair is None or not self.repo:
@@ -68,7 +70,7 @@ class PlaceSurroundings:
 
 
 def refuse_written_classifier(storage: FileStorage, reference: str) -> None:
-    """Raises Unsupported for what a module of `headscope code` has saved: a head that no class of Transformers has."""
+    """Raises Unsupported for files saved by a module of `headscope code`: no class of Transformers has that head."""
     if {"classifier.json", WRITTEN_HEAD[1]} <= set(storage.names()):
         raise Unsupported(
             f"{reference} is a classifier that a module of `headscope code` saved",
@@ -77,7 +79,10 @@ def refuse_written_classifier(storage: FileStorage, reference: str) -> None:
 
 
 def without_config(around: PlaceSurroundings) -> HeadscopeError:
-    """The error for a place without a config.json: what it is instead. Raises Inventoried for another library's."""
+    """Builds the error for a place without a config.json: what it is instead.
+
+    Raises Inventoried for another library's files.
+    """
     around.refuse()
     reference, file = around.reference, around.file
     if file is None and set(WRITTEN_HEAD) <= set(around.storage.names()):
@@ -106,14 +111,14 @@ def without_config(around: PlaceSurroundings) -> HeadscopeError:
 
 
 def _modules_without_model(around: PlaceSurroundings) -> tuple[str, ...]:
-    """The modules of a sentence-transformers checkpoint that begins with a table of word vectors; () for others."""
+    """Names the modules of a sentence-transformers checkpoint that starts with word vectors; () for others."""
     found = None if around.file else read_sentence_pipeline(around.storage)
     modules = found.modules if found is not None else ()
     return modules if modules[:1] in (("StaticEmbedding",), ("BoW",), ("WordEmbeddings",)) else ()
 
 
 def _tensors_in(around: PlaceSurroundings) -> tuple[TensorHeader, ...]:
-    """The headers of the weight file, or of the place's weights; () where they cannot be read."""
+    """Reads the headers of the weight file, or of the place's weights; () if they cannot be read."""
     storage = around.storage
     try:
         if around.file is not None:
@@ -124,11 +129,12 @@ def _tensors_in(around: PlaceSurroundings) -> tuple[TensorHeader, ...]:
     except Unsupported:  # it says what the file is: a compiled program, say
         raise
     except HeadscopeError:
+        # The headers only enrich the error, which is about the missing config.json.
         return ()
 
 
 def in_a_state(around: PlaceSurroundings, kind: CheckpointKind, err: HeadscopeError) -> CheckpointManifest:
-    """The manifest of a checkpoint whose weights could not be read, where its state tells what they would be.
+    """Reads the manifest of a checkpoint whose weights could not be read, if its state tells what they would be.
 
     Raises an error of the same kind that names the state, Unsupported for another library's files, or the error itself.
     """
@@ -145,13 +151,14 @@ def in_a_state(around: PlaceSurroundings, kind: CheckpointKind, err: HeadscopeEr
 
 
 def with_state(manifest: CheckpointManifest, around: PlaceSurroundings) -> CheckpointManifest:
-    """The manifest of a checkpoint without weights, or with some that are missing, with its state.
+    """Adds the state to the manifest of a checkpoint that lacks some or all weights.
 
-    Raises Inventoried where the place holds no weights but those of another library.
+    Raises Inventoried if the place holds no weights but those of another library.
     """
     if not manifest.tensors:
         refuse_written_classifier(around.storage, around.reference)
         refuse_foreign(around.storage.names(), around.storage, around.reference)
+        # Optimum and sentence-transformers put exports into a subfolder, which the storage's own names don't list.
         exported = (name for name in around.place.names if name.startswith(_ONNX) or name == CONFIG)
         refuse_exports(exported, around.place.open)
     found = around.state()

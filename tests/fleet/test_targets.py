@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import headscope
-from headscope.checkpoints.snapshot import _bundle
+from headscope.checkpoints.snapshot import _bundled_folder
 from headscope.errors import UsageError
 from headscope.fleet.target import Target, found_below, read_list, without_repeats
 
@@ -80,7 +80,7 @@ def test_pipes_devices_and_links_in_a_circle_hold_nobody(tmp_path: Path) -> None
 
 def test_snapshots_are_found_beside_checkpoints(tmp_path: Path) -> None:
     there = checkpoint(tmp_path / "a", "model.safetensors")
-    snapshot = shutil.copy(_bundle() / "gpt2.json", tmp_path / "a" / "saved.json")
+    snapshot = shutil.copy(_bundled_folder() / "gpt2.json", tmp_path / "a" / "saved.json")
     assert names(found_below(str(tmp_path))) == [str(there), str(snapshot)]
 
 

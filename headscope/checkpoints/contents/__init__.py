@@ -1,1 +1,1 @@
-"""What the files of one checkpoint contain: weights, adapters, tokenizers, the modules of sentence-transformers."""
+"""The contents of one checkpoint's files: weights, adapters, tokenizers, the modules of sentence-transformers."""

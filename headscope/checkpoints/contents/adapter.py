@@ -13,20 +13,20 @@ _LONGEST = 200
 
 
 def holds_adapter_alone(names: Iterable[str]) -> bool:
-    """Whether files of these names are an adapter, which may have the config.json of its base model beside it."""
+    """True if files of these names are only an adapter, maybe with the config.json of its base model beside it."""
     found = set(names)
     return ADAPTER_CONFIG in found and not any(name.startswith(("model.", "pytorch_model.")) for name in found)
 
 
 def is_adapter(manifest: CheckpointManifest) -> bool:
-    """Whether the manifest is that of an adapter alone, whose configuration is `adapter_config.json`."""
+    """True if the manifest is that of an adapter alone, whose configuration is `adapter_config.json`."""
     return manifest.kind is CheckpointKind.ADAPTER and manifest.adapter is None
 
 
 def base_of(adapter: CheckpointManifest) -> tuple[str, str | None]:
-    """The reference and the revision of the base model that an adapter names.
+    """Reads the reference and the revision of the base model that an adapter names.
 
-    Raises Malformed where it names none.
+    Raises Malformed if it names none.
     """
     config = adapter.config
     base, revision = config.get("base_model_name_or_path"), config.get("revision")
@@ -40,13 +40,14 @@ def base_of(adapter: CheckpointManifest) -> tuple[str, str | None]:
 
 
 def without_base(adapter: CheckpointManifest, base: str, reason: HeadscopeError) -> HeadscopeError:
-    """The error for an adapter whose base cannot be read, of the kind of the reason; it says what the adapter holds."""
+    """Builds the error for an adapter whose base cannot be read, of the kind of `reason`; it lists what it holds."""
     whole = [tensor.key for tensor in adapter.tensors if ".lora_" not in tensor.key]
     held = f"beside low-rank changes it holds {', '.join(whole[:_NAMES])}" if whole else "all of them low-rank changes"
     message = f"the base model {base} of the adapter {adapter.reference} cannot be read: {reason.message} "
     message += f"(the adapter was read: {counted(len(adapter.tensors), 'tensor')}; {held}"
     message += ", ...)" if len(whole) > _NAMES else ")"
     base = base if len(base) <= _LONGEST else f"{base[:_LONGEST]}..."
+    # The user didn't type the name of the base model: a bad one is a fault of the file.
     kind = Malformed if isinstance(reason, UsageError) else type(reason)
     return kind(message, _base_hint(adapter))
 
@@ -57,7 +58,7 @@ def _base_hint(adapter: CheckpointManifest) -> str:
 
 
 def joined_manifest(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointManifest:
-    """The base model's manifest with the adapter on it. Raises UsageError for a base that is an adapter."""
+    """Joins an adapter with the manifest of its base model. Raises UsageError for a base that is an adapter."""
     if base.kind is CheckpointKind.ADAPTER:
         raise UsageError(
             f"{base.reference} is itself an adapter, so {adapter.reference} can't be applied to it",

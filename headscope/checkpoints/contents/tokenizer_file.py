@@ -16,13 +16,13 @@ _LARGEST = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """What the checkpoint's own tokenizer puts at index 0; None for no special token."""
+    """The token that the checkpoint's own tokenizer puts at index 0; None for no special token."""
 
     token: str | None
 
 
 def read_first_token(folder: Path) -> FirstToken | None:
-    """The first token of the tokenizer in a folder; None where there is none, or where its file does not say."""
+    """Reads the first token of the tokenizer in a folder; None if there is none, or if its file does not say."""
     path = folder / "tokenizer.json"
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST:
@@ -33,10 +33,11 @@ def read_first_token(folder: Path) -> FirstToken | None:
 
 
 def first_token_of_file(text: str) -> str | None:
-    """The special token that the `post_processor` of a `tokenizer.json` puts at index 0; None where there is none.
+    """Reads the special token that the `post_processor` of a `tokenizer.json` puts at index 0; None for none.
 
-    Raises ValueError where the file does not say.
+    Raises ValueError if the file does not say.
     """
+    # Only this value is decoded: the vocabulary before or behind it can have tens of megabytes.
     at = text.find('"post_processor"')
     if at < 0:
         raise ValueError("no post_processor")
@@ -45,9 +46,9 @@ def first_token_of_file(text: str) -> str | None:
 
 
 def tokens_around(post_processor: Any) -> tuple[str | None, ...]:
-    """The special tokens that a post-processor puts around a text, with None in the place of the text.
+    """Lists the special tokens that a post-processor puts around a text, with None in the place of the text.
 
-    Raises ValueError for one that is not known.
+    Raises ValueError for an unknown one.
     """
     match post_processor:
         case None | {"type": "ByteLevel"}:
@@ -81,10 +82,10 @@ _MOST_DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class TokenIds:
-    """What the files of a tokenizer say of ids.
+    """The IDs in the files of a tokenizer.
 
-    `vocabulary` gives the id of each token in `file`, `added` are the tokens beside it. It is empty where no file lists
-    it as text, and then `unread` says why. `padding`, `truncation` and `post_processor` are those of `tokenizer.json`.
+    `vocabulary` gives the ID of each token in `file`, `added` are the tokens beside it. It is empty if no file lists it
+    as text, and then `unread` says why. `padding`, `truncation` and `post_processor` are those of `tokenizer.json`.
     """
 
     file: str
@@ -105,9 +106,9 @@ class TokenIds:
 
 
 def read_vocabulary(storage: FileStorage) -> dict[str, int]:
-    """Every token with its id, as `convert_tokens_to_ids` knows them.
+    """Reads every token with its ID, as `convert_tokens_to_ids` knows them.
 
-    Raises NotFound where no file lists them, Malformed where one does not hold what it should.
+    Raises NotFound if no file lists them, Malformed if one does not hold what it should.
     """
     ids = read_token_ids(storage, {})
     if ids.unread:
@@ -116,16 +117,16 @@ def read_vocabulary(storage: FileStorage) -> dict[str, int]:
 
 
 def read_token_ids(storage: FileStorage, settings: Mapping[str, Any]) -> TokenIds:
-    """The ids of all tokens; those of `settings`, the content of `tokenizer_config.json`, where nothing else has them.
+    """Reads the IDs of all tokens; `settings` is the content of `tokenizer_config.json`, used if nothing else has them.
 
-    Raises NotFound where no file gives ids, Malformed where one does not hold what it should.
+    Raises NotFound if no file gives IDs, Malformed if one does not hold what it should.
     """
     file = next((name for name in _VOCABULARIES if storage.has(name)), None)
     if file == TOKENIZER:
-        return _of_tokenizer(parse_object(storage.read_text(file), file, largest_text(file)))
-    added = _added_beside(storage, settings)
+        return _read_tokenizer_json(parse_object(storage.read_text(file), file, largest_text(file)))
+    added = _added_tokens_beside(storage, settings)
     if file is not None:
-        return TokenIds(file, _vocabulary_in(storage.read_text(file), file), added)
+        return TokenIds(file, _parse_vocabulary(storage.read_text(file), file), added)
     coded = next((name for name in storage.names() if name.endswith((".model", ".spm", ".tiktoken"))), None)
     if coded is None and not added:
         raise _lists_no_tokens()
@@ -139,30 +140,31 @@ def _lists_no_tokens() -> NotFound:
     )
 
 
-def _of_tokenizer(content: Mapping[str, Any]) -> TokenIds:
+def _read_tokenizer_json(content: Mapping[str, Any]) -> TokenIds:
     model = content.get("model")
-    listed = [item for item in _list(content.get("added_tokens")) if isinstance(item, dict)]
+    # Every field may have a wrong type: the file comes from anywhere.
+    listed = [item for item in _list_or_empty(content.get("added_tokens")) if isinstance(item, dict)]
     return TokenIds(
         TOKENIZER,
-        _checked(model.get("vocab") if isinstance(model, dict) else None, TOKENIZER),
-        _added(((item.get("id"), item) for item in listed), TOKENIZER),
+        _checked_vocabulary(model.get("vocab") if isinstance(model, dict) else None, TOKENIZER),
+        _read_added_tokens(((item.get("id"), item) for item in listed), TOKENIZER),
         padding=content.get("padding"),
         truncation=content.get("truncation"),
         post_processor=content.get("post_processor"),
     )
 
 
-def _vocabulary_in(data: bytes, name: str) -> dict[str, int]:
-    """The tokens of a `vocab.json`, or the lines of a `vocab.txt`."""
+def _parse_vocabulary(data: bytes, name: str) -> dict[str, int]:
+    """Reads the tokens of a `vocab.json`, or the lines of a `vocab.txt`."""
     if name.endswith(".json"):
-        return _checked(parse_object(data, name), name)
+        return _checked_vocabulary(parse_object(data, name), name)
     lines = data.removesuffix(b"\n").split(b"\n")
     return {line.removesuffix(b"\r").decode("utf-8", "replace"): at for at, line in enumerate(lines)}
 
 
-def _checked(listed: Any, name: str) -> dict[str, int]:
-    """Tokens with their ids, or pieces with their scores in the order of ids. Raises Malformed for anything else."""
-    pieces = [piece[0] if isinstance(piece, list) and piece else None for piece in _list(listed)]
+def _checked_vocabulary(listed: Any, name: str) -> dict[str, int]:
+    """Reads tokens with their IDs, or pieces with scores in the order of IDs. Raises Malformed for other values."""
+    pieces = [piece[0] if isinstance(piece, list) and piece else None for piece in _list_or_empty(listed)]
     ids = listed if isinstance(listed, dict) else {str(piece): at for at, piece in enumerate(pieces)}
     is_valid = isinstance(listed, dict | list) and all(isinstance(piece, str) for piece in pieces)
     is_valid = is_valid and all(type(number) is int and 0 <= number < 10**_MOST_DIGITS for number in ids.values())
@@ -171,12 +173,12 @@ def _checked(listed: Any, name: str) -> dict[str, int]:
     return ids
 
 
-def _list(value: Any) -> list[Any]:
+def _list_or_empty(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
 def _is_text(token: str) -> bool:
-    """Whether UTF-8 can write it: JSON can escape half a character."""
+    """True if UTF-8 can write the token: JSON can escape half a character."""
     try:
         token.encode()
     except UnicodeEncodeError:
@@ -184,18 +186,18 @@ def _is_text(token: str) -> bool:
     return True
 
 
-def _added_beside(storage: FileStorage, settings: Mapping[str, Any]) -> tuple[TokenId, ...]:
-    """The added tokens of a tokenizer without `tokenizer.json`."""
+def _added_tokens_beside(storage: FileStorage, settings: Mapping[str, Any]) -> tuple[TokenId, ...]:
+    """Reads the added tokens of a tokenizer without `tokenizer.json`."""
     decoder = settings.get("added_tokens_decoder")
-    listed = _added(decoder.items(), _SETTINGS) if isinstance(decoder, dict) else ()
+    listed = _read_added_tokens(decoder.items(), _SETTINGS) if isinstance(decoder, dict) else ()
     if not storage.has(_ADDED):
         return listed
     values = parse_object(storage.read_text(_ADDED), _ADDED)
-    return listed + _added(((at, token) for token, at in values.items()), _ADDED)
+    return listed + _read_added_tokens(((at, token) for token, at in values.items()), _ADDED)
 
 
-def _added(items: Iterable[tuple[Any, Any]], file: str) -> tuple[TokenId, ...]:
-    """The added tokens among pairs of an id and what describes a token: its text, or an object with its content."""
+def _read_added_tokens(items: Iterable[tuple[Any, Any]], file: str) -> tuple[TokenId, ...]:
+    """Reads added tokens from pairs of an ID and a token's text, or an object with its content."""
     found = []
     for number, item in items:
         values = item if isinstance(item, dict) else {"content": item}

@@ -43,29 +43,29 @@ class FileStorage(Protocol):
     """A place that holds the files of one checkpoint."""
 
     def names(self) -> tuple[str, ...]:
-        """The names of the files there, as far as the place can list them."""
+        """Lists the files there, as far as the place can list them."""
         ...
 
     def names_at_hand(self) -> tuple[str, ...] | None:
-        """The names, where they are known or cost nothing to find out; None where they would cost a request."""
+        """Lists the files if that costs no request; None otherwise."""
         ...
 
     def has(self, name: str) -> bool:
-        """Whether a file of that name is there, found out in the cheapest way."""
+        """True if a file of that name is there, found out in the cheapest way."""
         ...
 
     def read_text(self, name: str) -> bytes:
-        """A small file whole. Raises NotFound."""
+        """Reads a small file whole. Raises NotFound."""
         ...
 
     def open(self, name: str, first: int = FIRST_BYTES) -> ByteSource:
-        """A large file by range, whose first bytes are wanted right away. Raises NotFound."""
+        """Opens a large file for reads by range; its first bytes are needed right away. Raises NotFound."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
-    """What the weight files of a checkpoint hold."""
+    """Contents of the weight files of a checkpoint."""
 
     format: WeightsFormat
     tensors: tuple[TensorHeader, ...] = ()
@@ -96,12 +96,11 @@ _LAYOUTS = (
 
 
 def read_weights(storage: FileStorage, config: Mapping[str, Any], variant: str | None = None) -> StoredWeights:
-    """The tensors of the weight files that `from_pretrained` would load: those that the configuration names, or
-    safetensors before PyTorch's; with a `variant`, only files of that variant.
+    """Reads the tensors of the weight files that `from_pretrained` would load.
 
-    Weights of another format beside them are mentioned where the names of all files are at hand.
-    Raises Unsupported where only other formats are there, NotFound for a variant that is not there. A missing shard
-    leaves a gap.
+    These are the files that the configuration names, or safetensors before PyTorch's; with a `variant`, only files of
+    that variant. Weights of another format beside them are mentioned if the names of all files are at hand. Raises
+    Unsupported if only other formats are there, NotFound for a variant that is not there. A missing shard leaves a gap.
     """
     if config.get("transformers_weights") is not None:
         return _read_chosen(storage, config["transformers_weights"])
@@ -116,7 +115,7 @@ def read_weights(storage: FileStorage, config: Mapping[str, Any], variant: str |
             return replace(weights, notices=(*weights.notices, *others), unread=unread)
     names = set(storage.names())
     if variant is not None:
-        raise _no_variant(variant, names)
+        raise _no_variant_error(variant, names)
     _refuse_variants(names)
     refuse_exports(names, storage.open)
     _refuse_other_formats(names)
@@ -125,7 +124,7 @@ def read_weights(storage: FileStorage, config: Mapping[str, Any], variant: str |
 
 
 def read_adapter_weights(storage: FileStorage) -> StoredWeights:
-    """The tensors of a PEFT adapter's weight file. One that is not there leaves a gap."""
+    """Reads the tensors of a PEFT adapter's weight file. A missing file leaves a gap."""
     names = set(storage.names())
     for name in _ADAPTER_LAYOUTS:
         if name in names:
@@ -135,7 +134,7 @@ def read_adapter_weights(storage: FileStorage) -> StoredWeights:
 
 
 def _read_chosen(storage: FileStorage, name: Any) -> StoredWeights:
-    """The file that `transformers_weights` of the configuration names, which must be inside the checkpoint."""
+    """Reads the file that `transformers_weights` of the configuration names, which must be inside the checkpoint."""
     if not is_path_inside(name):
         raise Malformed(
             f"transformers_weights in config.json is {str(name)[:80]!r}, which is not a file inside the checkpoint",
@@ -151,27 +150,27 @@ def _read_chosen(storage: FileStorage, name: Any) -> StoredWeights:
 
 
 def _other_weights(names: Iterable[str], taken: WeightsFormat) -> tuple[str, ...]:
-    """A sentence on weights of the other format beside those that were read, which may hold other tensors."""
+    """Mentions weights of the other format beside those that were read, which may hold other tensors."""
     there = set(names)
     others = [layout.name for layout in _LAYOUTS if layout.format is not taken and layout.name in there]
     return (f"{others[0]} is there too; Transformers takes {taken.value}, and so it was not read",) if others else ()
 
 
 def _unread_shards(names: Iterable[str], taken: str) -> tuple[str, ...]:
-    """The shards beside a single file that is taken: `save_pretrained` writes them and leaves an older file there."""
+    """Lists the shards beside a single file that is taken: `save_pretrained` leaves such an older file there."""
     stem, _, ending = taken.rpartition(".")
     shard = re.compile(rf"{re.escape(stem)}-\d{{5}}-of-\d{{5}}\.{ending}")
     return tuple(sorted(filter(shard.fullmatch, names)))
 
 
 def read_weight_file(storage: FileStorage, name: str) -> StoredWeights:
-    """The tensors of one named weight file."""
+    """Reads the tensors of one named weight file."""
     is_safetensors = name.endswith(".safetensors")
     return _read_files(storage, WeightsFormat.SAFETENSORS if is_safetensors else WeightsFormat.TORCH, [name])
 
 
 def with_weight_file(manifest: CheckpointManifest, storage: FileStorage, name: str) -> CheckpointManifest:
-    """The manifest with the tensors of one more file, which replace those of the same keys as in the loader."""
+    """Adds the tensors of one more file, which replace those with the same keys, as in the loader."""
     more = read_weight_file(storage, name)
     tensors = {tensor.key: tensor for tensor in (*manifest.tensors, *more.tensors)}
     return replace(
@@ -185,6 +184,7 @@ def with_weight_file(manifest: CheckpointManifest, storage: FileStorage, name: s
 
 def _refuse_variants(names: Iterable[str]) -> None:
     """Raises Unsupported where the weights are there in a variant only (`model.fp16.safetensors`)."""
+    # from_pretrained looks for a variant only with variant=...
     found = sorted(name for name in names if _variant_in(name))
     if found:
         raise Unsupported(
@@ -194,25 +194,24 @@ def _refuse_variants(names: Iterable[str]) -> None:
 
 
 def _variant_in(name: str) -> str | None:
-    """The variant that a file name carries."""
+    """Gives the variant in a file name; None for none."""
     match = VARIANT_FILE.fullmatch(name)
     return match and (match["variant"] or match["index_variant"])
 
 
 def _layouts_of(variant: str) -> tuple[_Layout, ...]:
-    """The layouts with a variant in their names, where Transformers puts it: before the last ending."""
+    """Gives the layouts with a variant in their names, where Transformers puts it: before the last ending."""
     if not _VARIANT_NAME.fullmatch(variant):
         raise UsageError(f"--variant {variant!r} is not the name of a variant", "variants are named like fp16")
-    return tuple(replace(layout, name=_with_variant(layout.name, variant)) for layout in _LAYOUTS)
+    found = []
+    for layout in _LAYOUTS:
+        stem, _, ending = layout.name.rpartition(".")
+        found.append(replace(layout, name=f"{stem}.{variant}.{ending}"))
+    return tuple(found)
 
 
-def _with_variant(name: str, variant: str) -> str:
-    stem, _, ending = name.rpartition(".")
-    return f"{stem}.{variant}.{ending}"
-
-
-def _no_variant(variant: str, names: Iterable[str]) -> NotFound:
-    """The error for a variant that is not there; its hint names those that are."""
+def _no_variant_error(variant: str, names: Iterable[str]) -> NotFound:
+    """Builds the error for a variant that is not there; its hint names those that are."""
     there = sorted({found for name in names if (found := _variant_in(name))})
     plain = any(layout.name in names for layout in _LAYOUTS)
     hint = f"variants there: {', '.join(there)}" if there else "no variant is there"
@@ -243,12 +242,12 @@ def _read_index(storage: FileStorage, layout: _Layout) -> StoredWeights:
         raise Malformed(f"{layout.name} has no weight_map from tensor names to files", "save the checkpoint again")
     shards = _header_sizes(weight_map, layout.name)
     weights = _read_files(storage, layout.format, sorted(shards), shards)
-    notices = _unheld(weights, weight_map, layout.name)
+    notices = _notice_of_absent_tensors(weights, weight_map, layout.name)
     return replace(weights, notices=notices, bytes_read=weights.bytes_read + len(text))
 
 
 def _header_sizes(weight_map: dict[str, Any], index: str) -> dict[str, int]:
-    """The shards, with about as many bytes as their headers have: an entry is its key and some 90 bytes."""
+    """Estimates the bytes of each shard's header: an entry is its key and some 90 bytes."""
     sizes: dict[str, int] = {}
     for key, value in weight_map.items():
         shard = _shard_name(value, index)
@@ -257,7 +256,7 @@ def _header_sizes(weight_map: dict[str, Any], index: str) -> dict[str, int]:
 
 
 def _shard_name(value: Any, index: str) -> str:
-    """A file name beside the index. Raises Malformed for a path that could lead elsewhere."""
+    """Checks that a value is a file name beside the index. Raises Malformed for a path that could lead elsewhere."""
     if not is_file_name(value):
         raise Malformed(
             f"{index} names the shard {str(value)[:80]!r}, which is not a file name beside it",
@@ -266,8 +265,8 @@ def _shard_name(value: Any, index: str) -> str:
     return str(value)
 
 
-def _unheld(weights: StoredWeights, weight_map: dict[str, Any], index: str) -> tuple[str, ...]:
-    """A sentence on keys that the index promises and no shard holds.
+def _notice_of_absent_tensors(weights: StoredWeights, weight_map: dict[str, Any], index: str) -> tuple[str, ...]:
+    """Mentions keys that the index promises and no shard holds.
 
     It is not a gap: `from_pretrained` loads what the shards hold, whatever the index says, and so these are missing.
     """
@@ -281,7 +280,7 @@ def _unheld(weights: StoredWeights, weight_map: dict[str, Any], index: str) -> t
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one weight file holds; a file without a size is missing."""
+    """Contents of one weight file; a file without a size is missing."""
 
     file: WeightFile
     tensors: tuple[TensorHeader, ...] = ()
@@ -292,7 +291,7 @@ class _Part:
 def _read_files(
     storage: FileStorage, format_: WeightsFormat, names: list[str], listed: Mapping[str, int] | None = None
 ) -> StoredWeights:
-    """The named files, read together; `listed` are those of an index, with header sizes: missing ones are a gap."""
+    """Reads the named files together; `listed` are those of an index, with header sizes: missing ones are a gap."""
     contexts = [copy_context() for _ in names]  # the threads belong to what this reading is bounded and watched by
     # Each shard is one request that mostly waits.
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -312,7 +311,7 @@ def _read_files(
 
 
 def _missing_shards(names: list[str], total: int) -> tuple[Gap, ...]:
-    """One gap for all shards that are not there: a large checkpoint has hundreds."""
+    """Makes one gap for all shards that are not there: a large checkpoint has hundreds."""
     if not names:
         return ()
     if len(names) == 1:
@@ -322,24 +321,22 @@ def _missing_shards(names: list[str], total: int) -> tuple[Gap, ...]:
 
 
 def _read_part(storage: FileStorage, format_: WeightsFormat, name: str, listed: Mapping[str, int] | None) -> _Part:
+    # A PyTorch file is a zip file with its directory at the end, so an estimate of its beginning would not help.
     first = listed[name] if listed and format_ is WeightsFormat.SAFETENSORS else FIRST_BYTES
     try:
         source = storage.open(name, first)
     except NotFound:
         if listed is None:
             raise
+        # Only the shards of an index may be missing: they become a gap.
         return _Part(WeightFile(name))
     _refuse_stand_ins(source)
     tensors, shared = _READERS[format_](source)
     return _Part(WeightFile(name, source.size), tensors, shared, source.bytes_read)
 
 
-def _read_safetensors(source: ByteSource) -> tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]:
-    return read_safetensors_header(source), ()
-
-
 _READERS: dict[WeightsFormat, Callable[[ByteSource], tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]]] = {
-    WeightsFormat.SAFETENSORS: _read_safetensors,
+    WeightsFormat.SAFETENSORS: lambda source: (read_safetensors_header(source), ()),  # no two tensors share data
     WeightsFormat.TORCH: read_torch_headers,
 }
 
@@ -351,7 +348,7 @@ _STAND_INS = {
 
 
 def _refuse_stand_ins(source: ByteSource) -> None:
-    """Things that end up under a weight file's name: nothing, a pointer, a web page."""
+    """Raises Malformed for what ends up under a weight file's name: nothing, a pointer, a web page."""
     if source.size == 0:
         raise Malformed(f"{source.name} is empty", "download or save the file again")
     start = source.read_at(0, min(source.size, 64)).lstrip().lower()

@@ -44,12 +44,13 @@ CLASSIFIERS = (*_OF_TEXTS, *_PER_TOKEN)
 
 
 def is_of_adapter_hub(names: Collection[str], storage: FileStorage) -> bool:
-    """Whether a folder was written by adapters and not by PEFT: by its file names, then by its adapter_config.json."""
+    """True if adapters wrote a folder, and not PEFT: by its file names, then by its adapter_config.json."""
     own = {*_ADAPTERS, *_HEADS, _HEAD_CONFIG}.intersection(names)
     if not own and _CONFIG not in names:
         return False
     if _CONFIG not in names:
         return bool(own.intersection(_HEADS)) and _HEAD_CONFIG in names
+    # PEFT's own file names decide; the settings are read only if the names leave it open.
     if not own and set(_OF_PEFT).intersection(names):
         return False
     config = parse_object(storage.read_text(_CONFIG), _CONFIG)
@@ -68,7 +69,9 @@ def refuse_adapter_hub(names: Collection[str], storage: FileStorage, reference: 
     head = read_hub_head(settings, of_head) if of_head or settings else None
     either = settings or adapter
     base = text(either.get("model_name"), "BASE")
-    held = [*(["an adapter"] if _CONFIG in names else []), *([_head_words(settings)] if head is not None else [])]
+    kind = text(mapping(settings.get("config")).get("head_type"))
+    named_head = f"a prediction head ({kind})" if kind else "a prediction head"
+    held = [*(["an adapter"] if _CONFIG in names else []), *([named_head] if head is not None else [])]
     more = "" if head is not None else "; it holds no prediction head"
     call = "load_adapter" if _CONFIG in names else "load_head"
     raise Inventoried(
@@ -82,7 +85,7 @@ def refuse_adapter_hub(names: Collection[str], storage: FileStorage, reference: 
             (*tensors, *of_head),
             format_name="adapters",
             bytes_read=bytes_read + of_head_bytes,
-            settings=tuple(_settings(either, adapter)),
+            settings=tuple(_origin_settings(either, adapter)),
             head=head,
         ),
     )
@@ -91,19 +94,14 @@ def refuse_adapter_hub(names: Collection[str], storage: FileStorage, reference: 
 def _read_first(
     storage: FileStorage, names: Collection[str], files: Sequence[str]
 ) -> tuple[tuple[TensorHeader, ...], int]:
-    """The tensors of the first of the files that is there, and the bytes read."""
+    """Reads the tensors of the first of the files that is there, and counts the bytes read."""
     name = next((name for name in files if name in names), None)
     weights = read_weight_file(storage, name) if name is not None else None
     return (weights.tensors, weights.bytes_read) if weights is not None else ((), 0)
 
 
-def _head_words(settings: Mapping[str, Any]) -> str:
-    kind = text(mapping(settings.get("config")).get("head_type"))
-    return f"a prediction head ({kind})" if kind else "a prediction head"
-
-
-def _settings(either: Mapping[str, Any], adapter: Mapping[str, Any]) -> Iterator[Setting]:
-    """What the files say of their origin."""
+def _origin_settings(either: Mapping[str, Any], adapter: Mapping[str, Any]) -> Iterator[Setting]:
+    """Gives the settings that say where the head and the adapter come from."""
     for name in ("version", "name", "model_type"):
         if text(either.get(name)):
             yield Setting(name, text(either.get(name)))
@@ -114,13 +112,13 @@ def _settings(either: Mapping[str, Any], adapter: Mapping[str, Any]) -> Iterator
 
 @dataclass(frozen=True, slots=True)
 class _Layers:
-    """The matrices of a head in order, with their biases."""
+    """Matrices of a head in order, with their biases."""
 
     weights: tuple[TensorHeader, ...]
     biases: Mapping[str, TensorHeader]
 
     def steps(self, dropout: str, activation: str) -> Iterator[ExportStep]:
-        """The chain: dropout before each layer, the activation after all but the last."""
+        """Gives the chain: dropout before each layer, the activation after all but the last."""
         for at, weight in enumerate(self.weights):
             yield ExportStep("dropout", detail=dropout)
             yield linear(weight, self.biases.get(weight.key.removesuffix(".weight") + ".bias"))
@@ -129,13 +127,13 @@ class _Layers:
 
 
 def read_hub_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]) -> ExportHead:
-    """The prediction head that these settings and tensors make."""
+    """Reads the prediction head that these settings and tensors make."""
     config = mapping(settings.get("config"))
     kind = text(config.get("head_type"))
     if not kind:
         return _head_of_transformers(settings, tensors)
     is_chain = kind in CLASSIFIERS
-    layers = _layers(tensors)
+    layers = _read_layers(tensors)
     last = layers.weights[-1] if layers.weights else None
     classes = last.shape[0] if last is not None and last.shape and is_chain else None
     of_choices = kind == "multiple_choice"
@@ -144,7 +142,10 @@ def read_hub_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]
     dropout = config.get("dropout_prob")
     said = f"p={dropout}" if type(dropout) in (int, float) else "p of the base model"
     steps = tuple(layers.steps(said, text(config.get("activation_function")))) if is_chain else ()
-    pooling, rule = _pooling(kind, config, text(settings.get("model_type")))
+    pooling, rule = _pooling_of_head(kind, config, text(settings.get("model_type")))
+    notes: tuple[str, ...] = () if is_chain else (f"a {kind} head predicts no classes",)
+    if of_choices:
+        notes = ("the head gives one score for each choice",)
     return ExportHead(
         basis=HeadBasis.CONFIG,
         pooling=pooling,
@@ -154,9 +155,9 @@ def read_hub_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]
         classes=classes,
         labels=labels_if_they_fit(labels, classes),
         knowledge=KNOWLEDGE,
-        notes=tuple(_notes(kind)),
+        notes=notes,
         not_determined=(
-            *_gaps(kind, config.get("layers"), layers),
+            *_gaps_of_head(kind, config.get("layers"), layers),
             *([Gap(GapTopic.POOLING, rule)] if pooling is None else []),
             *count_faults(classes, stated, f"num_labels in {_HEAD_CONFIG}", labels),
         ),
@@ -165,7 +166,7 @@ def read_hub_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]
 
 
 def _head_of_transformers(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]) -> ExportHead:
-    """The head of a class of Transformers that adapters saved: its layer if it has only one."""
+    """Reads the head of a class of Transformers that adapters saved: its layer if it has only one."""
     whose = text(settings.get("model_class"), "a class that is not named")
     matrices = [item for item in tensors if item.key.endswith(".weight") and len(item.shape) > 1]
     weight = matrices[0] if len(matrices) == 1 else None
@@ -192,15 +193,16 @@ def _head_of_transformers(settings: Mapping[str, Any], tensors: tuple[TensorHead
     )
 
 
-def _layers(tensors: tuple[TensorHeader, ...]) -> _Layers:
-    """The layers by the numbers in their names: `heads.NAME.1.weight`, `heads.NAME.4.weight`."""
+def _read_layers(tensors: tuple[TensorHeader, ...]) -> _Layers:
+    """Sorts the layers by the numbers in their names: `heads.NAME.1.weight`, `heads.NAME.4.weight`."""
     found = [(match, item) for item in tensors if (match := _LAYER.fullmatch(item.key)) is not None]
+    # The numbers are places in a torch.nn.Sequential, whose other places have no tensors.
     weights = sorted((int(match["at"]), item) for match, item in found if match["what"] == "weight")
     return _Layers(tuple(item for _, item in weights), {item.key: item for m, item in found if m["what"] == "bias"})
 
 
-def _pooling(kind: str, config: Mapping[str, Any], model: str) -> tuple[PoolingKind | None, str]:
-    """Which vector the head is given by an adapter model of that type."""
+def _pooling_of_head(kind: str, config: Mapping[str, Any], model: str) -> tuple[PoolingKind | None, str]:
+    """Tells which vector an adapter model of that type gives to the head, and by which rule."""
     if kind in _PER_TOKEN:
         return PoolingKind.NONE, _PER_TOKEN[kind]
     if kind not in _OF_TEXTS:
@@ -212,15 +214,8 @@ def _pooling(kind: str, config: Mapping[str, Any], model: str) -> tuple[PoolingK
     return PoolingKind.FIRST_TOKEN, "use_pooler is false: the first token of the last hidden states, outputs[0][:, 0]"
 
 
-def _notes(kind: str) -> Iterator[str]:
-    if kind == "multiple_choice":
-        yield "the head gives one score for each choice"
-    elif kind not in CLASSIFIERS:
-        yield f"a {kind} head predicts no classes"
-
-
-def _gaps(kind: str, stated: Any, layers: _Layers) -> Iterator[Gap]:
-    """What the file of the head lacks, or says differently than the settings."""
+def _gaps_of_head(kind: str, stated: Any, layers: _Layers) -> Iterator[Gap]:
+    """Finds what the file of the head lacks, or says differently than the settings."""
     if kind not in CLASSIFIERS:
         yield Gap(GapTopic.HEAD, f"the layers of a {kind} head are not read")
         return
@@ -234,7 +229,7 @@ def _gaps(kind: str, stated: Any, layers: _Layers) -> Iterator[Gap]:
 
 
 def heads_in_config(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The prediction heads that make scores in the `config.json` of a whole model of adapters, by name."""
+    """Names the prediction heads that make scores in the `config.json` of a whole model of adapters."""
     heads = mapping(config.get("prediction_heads"))
     found = [name for name, head in heads.items() if mapping(head).get("head_type") in CLASSIFIERS]
     return tuple(found[:50])

@@ -1,4 +1,4 @@
-"""Models of libraries whose heads headscope doesn't read: told by their files, and named with what loads them."""
+"""Models of libraries whose heads headscope doesn't read: recognized by their files, and named with what loads them."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -35,13 +35,14 @@ def _is_pipeline_of_spacy(names: Collection[str], storage: FileStorage) -> bool:
 
 
 def _is_pickle_of_flair(names: Collection[str], storage: FileStorage) -> bool:
-    """Whether one of the usual files, or the only PyTorch file, holds tensors beside the name of a class of Flair."""
+    """True if one of the usual files, or the only PyTorch file, holds tensors beside the name of a class of Flair."""
+    # Without one of the usual names: of several files nothing tells which one is the model.
     others = [name for name in names if name.endswith((".pt", ".bin")) and "/" not in name]
     for name in [name for name in _FLAIR_FILES if name in names] or (others if len(others) == 1 else []):
         try:
             value, imports = read_torch_value(storage.open(name))  # read, never executed
         except HeadscopeError:
-            continue
+            continue  # unreadable, so nothing tells that it is Flair's
         is_state = isinstance(value, dict) and isinstance(value.get("state_dict"), dict)
         if is_state and ("__cls__" in value or any(found.startswith("flair.") for found in imports)):
             return True

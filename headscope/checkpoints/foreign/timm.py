@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headscope.checkpoints.foreign.values import (
-    ForeignLabels,
     count_faults,
     is_matrix,
     labels_if_they_fit,
@@ -30,18 +29,18 @@ _PREFIX = "timm_model."
 
 
 def is_of_timm(config: Mapping[str, Any]) -> bool:
-    """Whether `config.json` is timm's own: it names an architecture of timm, and no model type of Transformers."""
+    """True if `config.json` is timm's own: it names an architecture of timm, and no model type of Transformers."""
     has_own = isinstance(config.get("pretrained_cfg"), dict) or "num_classes" in config
     return isinstance(config.get("architecture"), str) and "model_type" not in config and has_own
 
 
 def is_timm_wrapper(config: Mapping[str, Any]) -> bool:
-    """Whether the checkpoint is one of Transformers' wrapper for timm."""
+    """True if the checkpoint is one of Transformers' wrapper for timm."""
     return config.get("model_type") == _WRAPPER
 
 
 def timm_contents(manifest: CheckpointManifest) -> WeightInventory:
-    """What a checkpoint of timm, or of the wrapper for it, holds, with its head."""
+    """Lists the contents of a checkpoint of timm, or of the wrapper for it, with its head."""
     config = manifest.config
     architecture = text(config.get("architecture"), "not named")
     tag = text(mapping(config.get("pretrained_cfg")).get("tag"))
@@ -57,18 +56,20 @@ def timm_contents(manifest: CheckpointManifest) -> WeightInventory:
 
 
 def read_timm_head(config: Mapping[str, Any], tensors: Sequence[TensorHeader]) -> ExportHead:
-    """The head that the configuration names, with its tensors."""
-    names, is_named = _classifiers(config, tensors)
+    """Reads the head that the configuration names, with its tensors."""
+    names, is_named = _find_classifiers(config, tensors)
+    # The wrapper's prefix is in the keys, but not in the names in the configuration.
     by_key = {item.key.removeprefix(_PREFIX): item for item in tensors}
     weights = [weight for name in names if (weight := by_key.get(f"{name}.weight")) is not None]
     biases = [by_key.get(f"{name}.bias") for name in names if f"{name}.weight" in by_key]
+    # timm names two classifiers for distilled models; their numbers of classes must agree.
     counts = {weight.shape[0] for weight in weights if weight.shape}
     classes = counts.pop() if len(counts) == 1 else None
     stated = config.get("num_classes", config.get("num_labels"))
     is_headless = stated == 0 and not weights
-    labels = _labels(config)
+    labels = listed_labels(config.get("label_names"), "label_names in config.json")
     detail = "" if len(weights) < 2 else "beside the other classifier"  # several
-    rule = _pooling(config)
+    rule = _pooling_in_config(config)
     return ExportHead(
         basis=HeadBasis.CONFIG,
         pooling=None,
@@ -79,20 +80,21 @@ def read_timm_head(config: Mapping[str, Any], tensors: Sequence[TensorHeader]) -
         labels=labels_if_they_fit(labels, classes),
         knowledge=KNOWLEDGE,
         labels_from="config.json",
-        notes=tuple(_notes(config, weights, is_headless=is_headless, is_named=is_named)),
+        notes=tuple(_notes_on_head(config, weights, is_headless=is_headless, is_named=is_named)),
         not_determined=(
             Gap(GapTopic.POOLING, "timm's code was not traced"),
-            *_gaps(names, weights, stated, is_headless=is_headless),
+            *_gaps_of_head(names, weights, stated, is_headless=is_headless),
+            # Several classifiers stand side by side: none takes what another gives.
             *shape_faults(weights[:1]),
             *count_faults(classes, stated, "num_classes in config.json", labels),
         ),
     )
 
 
-def _classifiers(config: Mapping[str, Any], tensors: Sequence[TensorHeader]) -> tuple[tuple[str, ...], bool]:
-    """The modules that make the scores, and whether the configuration names them.
+def _find_classifiers(config: Mapping[str, Any], tensors: Sequence[TensorHeader]) -> tuple[tuple[str, ...], bool]:
+    """Finds the modules that make the scores, and whether the configuration names them.
 
-    Where it names none, it is the only matrix with as many rows as there are classes.
+    If it names none, it is the only matrix with as many rows as there are classes.
     """
     stated = mapping(config.get("pretrained_cfg")).get("classifier", config.get("classifier"))
     listed = [stated] if isinstance(stated, str) else stated if isinstance(stated, list) else []
@@ -107,12 +109,8 @@ def _classifiers(config: Mapping[str, Any], tensors: Sequence[TensorHeader]) -> 
     return found if len(found) == 1 else (), False
 
 
-def _labels(config: Mapping[str, Any]) -> ForeignLabels:
-    return listed_labels(config.get("label_names"), "label_names in config.json")
-
-
-def _pooling(config: Mapping[str, Any]) -> str:
-    """What the configuration says about pooling."""
+def _pooling_in_config(config: Mapping[str, Any]) -> str:
+    """Quotes what the configuration says about pooling."""
     places = (config, mapping(config.get("model_args")), mapping(config.get("pretrained_cfg")))
     for place in places:
         found = place.get("global_pool")
@@ -121,7 +119,7 @@ def _pooling(config: Mapping[str, Any]) -> str:
     return "config.json names no global_pool: the architecture's own default"
 
 
-def _notes(
+def _notes_on_head(
     config: Mapping[str, Any], weights: Sequence[TensorHeader], *, is_headless: bool, is_named: bool
 ) -> Iterator[str]:
     if is_headless:
@@ -135,7 +133,9 @@ def _notes(
         yield f"num_features is {features:,}, and {weights[0].key} takes {weights[0].shape[1]:,} numbers"
 
 
-def _gaps(names: Sequence[str], weights: Sequence[TensorHeader], stated: Any, *, is_headless: bool) -> Iterator[Gap]:
+def _gaps_of_head(
+    names: Sequence[str], weights: Sequence[TensorHeader], stated: Any, *, is_headless: bool
+) -> Iterator[Gap]:
     if is_headless or weights:
         counts = {weight.shape[:1] for weight in weights}
         if len(counts) > 1:

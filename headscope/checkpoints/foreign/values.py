@@ -13,29 +13,30 @@ _BATCH = "batch"
 
 @dataclass(frozen=True, slots=True)
 class ForeignLabels:
-    """Class names in order, and why there are none; "" where nothing is wrong."""
+    """Class names in order, and why there are none; "" if nothing is wrong."""
 
     names: tuple[str, ...] = ()
     reason: str = ""
 
 
 def whole(value: Any) -> int | None:
-    """A whole number that is not negative; None for anything else."""
+    """Gives a whole number that is not negative; None for anything else."""
+    # isinstance would take JSON's true for a number.
     return value if type(value) is int and value >= 0 else None
 
 
 def text(value: Any, otherwise: str = "") -> str:
-    """A short text; `otherwise` for anything else."""
+    """Gives a short text; `otherwise` for anything else."""
     return value[:100] if isinstance(value, str) and value else otherwise
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """An object of JSON; an empty one for anything else."""
+    """Gives an object of JSON; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def listed_labels(value: Any, where: str) -> ForeignLabels:
-    """The labels in a list of names; None is not a list and nothing wrong."""
+    """Reads the labels in a list of names; a missing list (None) is not a fault."""
     if value is None:
         return ForeignLabels()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -46,7 +47,7 @@ def listed_labels(value: Any, where: str) -> ForeignLabels:
 
 
 def numbered_labels(value: Any, where: str) -> ForeignLabels:
-    """The labels of a map from names to numbers, in the order of the numbers, which are 0, 1, 2 and so on."""
+    """Reads the labels of a map from names to numbers, in the order of the numbers, which must be 0, 1, 2 and so on."""
     if value is None:
         return ForeignLabels()
     if not isinstance(value, dict) or not all(type(item) is int for item in value.values()):
@@ -59,19 +60,19 @@ def numbered_labels(value: Any, where: str) -> ForeignLabels:
 
 
 def linear(weight: TensorHeader, bias: TensorHeader | None, detail: str = "") -> ExportStep:
-    """A linear layer by its weight."""
+    """Describes a linear layer by its weight."""
     output: Shape = (_BATCH, weight.shape[0]) if is_matrix(weight) else ()
     names = (weight.key,) if bias is None else (weight.key, bias.key)
     return ExportStep("linear", names, detail, output)
 
 
 def is_matrix(tensor: TensorHeader) -> bool:
-    """Whether a weight multiplies vectors: two axes, or those of a convolution over one point."""
+    """True if a weight multiplies vectors: it has two axes, or is a convolution over one point."""
     return len(tensor.shape) == 2 or (len(tensor.shape) > 2 and set(tensor.shape[2:]) == {1})
 
 
 def shape_faults(weights: Iterable[TensorHeader]) -> Iterator[Gap]:
-    """Gaps for weights that are not matrices, or that do not take what the one before gives."""
+    """Gives gaps for weights that are not matrices, or that do not take what the one before gives."""
     given: int | None = None
     for weight in weights:
         if not is_matrix(weight):
@@ -85,7 +86,7 @@ def shape_faults(weights: Iterable[TensorHeader]) -> Iterator[Gap]:
 
 
 def count_faults(classes: int | None, stated: Any, where: str, labels: ForeignLabels) -> Iterator[Gap]:
-    """Gaps for a stated number of classes, or of labels, that the tensors contradict."""
+    """Gives gaps for a stated number of classes, or of labels, that the tensors contradict."""
     if stated is not None and whole(stated) is None:
         yield Gap("classes", f"{where} is {str(stated)[:40]!r}, which is not a number of classes")
     elif classes is not None and stated is not None and stated != classes:
@@ -97,5 +98,5 @@ def count_faults(classes: int | None, stated: Any, where: str, labels: ForeignLa
 
 
 def labels_if_they_fit(labels: ForeignLabels, classes: int | None) -> tuple[str, ...]:
-    """The labels, if there are as many as scores; () otherwise."""
+    """Gives the labels if there are as many as scores; () otherwise."""
     return labels.names if classes is None or len(labels.names) == classes else ()

@@ -21,7 +21,7 @@ class ByteSource(Protocol):
     bytes_read: int
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Exactly `length` bytes from `offset`. Raises Malformed where the file ends before."""
+        """Reads exactly `length` bytes from `offset`. Raises Malformed if the file ends before."""
         ...
 
 
@@ -47,7 +47,7 @@ class LocalBytes:
 
 
 def complete(data: bytes, length: int, name: str) -> bytes:
-    """`data`, if it is `length` bytes long. Raises Malformed otherwise."""
+    """Returns `data` if it is `length` bytes long. Raises Malformed otherwise."""
     if len(data) != length:
         raise Malformed(
             f"{name} ends early: {length} bytes were expected, {len(data)} are there", "download or save the file again"
@@ -56,7 +56,7 @@ def complete(data: bytes, length: int, name: str) -> bytes:
 
 
 def _regular_size(path: Path, name: str) -> int:
-    """The size of a regular file; a FIFO or a device would hang a reader and is refused."""
+    """Gives the size of a regular file; a FIFO or a device would hang a reader and is refused."""
     try:
         status = path.stat()
     except OSError as err:
@@ -83,15 +83,15 @@ class RangeFile(io.RawIOBase):
         self._fetched = 0
 
     def readable(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
     def seekable(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
     def tell(self) -> int:
-        """The position of the next byte."""
+        """Gives the position of the next byte."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -101,7 +101,7 @@ class RangeFile(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1, /) -> bytes:
-        """Up to `size` bytes; fewer at the end. Raises ValueError for a single read of more than `largest`."""
+        """Reads up to `size` bytes; fewer at the end. Raises ValueError for a single read of more than `largest`."""
         left = max(0, self._source.size - self._at)
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted > self.largest:
@@ -111,7 +111,7 @@ class RangeFile(io.RawIOBase):
         return data
 
     def readinto(self, buffer: Any, /) -> int:
-        """As much as fits into `buffer`, or what is left; `io.BufferedReader` reads through it."""
+        """Reads as much as fits into `buffer`, or what is left; `io.BufferedReader` reads through it."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -119,6 +119,7 @@ class RangeFile(io.RawIOBase):
     def _block_bytes(self, wanted: int) -> bytes:
         inside = self._start <= self._at and self._at + wanted <= self._start + len(self._block)
         if not inside:
+            # A file that sends its reader back and forth could make it fetch the same bytes without end.
             self._fetched += max(wanted, self._least)
             if self._fetched > _MOST_BYTES:
                 raise ValueError(f"more than {_MOST_BYTES} bytes of it would be read")

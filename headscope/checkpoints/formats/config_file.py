@@ -24,29 +24,30 @@ _WIDE_BYTES = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
 
 
 def largest_text(name: str) -> int:
-    """How many bytes a file of JSON may have, by its name."""
+    """Gives the most bytes that a file of JSON may have, by its name."""
     if name == TOKENIZER:
         return _LARGEST_TOKENIZER
     return LARGEST_JSON + (_LARGEST_MAPS if name == "config.json" else 0)
 
 
 def parse_object(text: bytes, name: str, limit: int = LARGEST_JSON) -> dict[str, Any]:
-    """A JSON object of at most `limit` bytes. Raises Malformed with the file's name and the place of the fault."""
-    value = _parse(text, name, limit)
+    """Parses a JSON object of at most `limit` bytes. Raises Malformed with the file and the place of the fault."""
+    value = _parse_json(text, name, limit)
     if not isinstance(value, dict):
-        raise Malformed(f"{name} must hold an object, not {_kind(value)}", f"correct {name}")
+        raise Malformed(f"{name} must hold an object, not {_json_kind(value)}", f"correct {name}")
     return value
 
 
 def parse_list(text: bytes, name: str, limit: int = LARGEST_JSON) -> list[Any]:
-    """A JSON list; see `parse_object`. Raises Malformed for anything else."""
-    value = _parse(text, name, limit)
+    """Parses a JSON list; see `parse_object`. Raises Malformed for anything else."""
+    value = _parse_json(text, name, limit)
     if not isinstance(value, list):
-        raise Malformed(f"{name} must hold a list, not {_kind(value)}", f"correct {name}")
+        raise Malformed(f"{name} must hold a list, not {_json_kind(value)}", f"correct {name}")
     return value
 
 
-def _parse(text: bytes, name: str, limit: int) -> Any:
+def _parse_json(text: bytes, name: str, limit: int) -> Any:
+    # A million classes have two large maps of labels, and no other part of a config.json is large.
     rest = _without_label_maps(text) if name == "config.json" else text
     if len(rest) > limit:
         besides = f" and {_LARGEST_MAPS:,} for maps of labels" if name == "config.json" else ""
@@ -56,7 +57,8 @@ def _parse(text: bytes, name: str, limit: int) -> Any:
         raise Malformed(f"{name} is a Git LFS pointer, not JSON", "run `git lfs pull` in the folder")
     check_cost(rest, name)
     try:
-        return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_unique)
+        # Editors on Windows put a byte order mark before the text, which JSON doesn't allow.
+        return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_refuse_repeated_keys)
     except UnicodeDecodeError as err:
         raise Malformed(f"{name} is not UTF-8 text", "save it as UTF-8") from err
     except json.JSONDecodeError as err:
@@ -68,7 +70,7 @@ def _parse(text: bytes, name: str, limit: int) -> Any:
 
 
 def _without_label_maps(text: bytes) -> bytes:
-    """The text without its maps of labels; all of it if these are larger than those of a million labels."""
+    """Removes the maps of labels; keeps them if they are larger than those of a million labels."""
     maps = _LABEL_MAP.findall(text)
     is_usual = sum(map(len, maps)) <= _LARGEST_MAPS and sum(found.count(b":") for found in maps) <= _MOST_COLONS
     return _LABEL_MAP.sub(b"", text) if is_usual and maps else text
@@ -80,7 +82,12 @@ def check_cost(text: bytes, name: str) -> None:
     Counts the signs of its structure and the widest letter, before anything is parsed: the same text ends in the same
     way on every computer.
     """
-    cost = _text_cost(text) + sum(text.count(sign) * each for sign, each in _COSTS)
+    # The bytes, the decoded text and the texts in it: Python stores a text as wide as its widest letter.
+    if text.isascii():
+        width = 6 if b"\\u" in text else 3
+    else:
+        width = 9 if b"\\u" in text or any(lead in text for lead in _WIDE_BYTES) else 5
+    cost = len(text) * width + sum(text.count(sign) * each for sign, each in _COSTS)
     most = _TOKENIZER_MEMORY if name == TOKENIZER else _MOST_MEMORY
     if cost > most:
         raise Malformed(
@@ -90,20 +97,14 @@ def check_cost(text: bytes, name: str) -> None:
         )
 
 
-def _text_cost(text: bytes) -> int:
-    """The bytes, the decoded text and the texts in it: Python stores a text as wide as its widest letter."""
-    if text.isascii():
-        return len(text) * (6 if b"\\u" in text else 3)
-    return len(text) * (9 if b"\\u" in text or any(lead in text for lead in _WIDE_BYTES) else 5)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Builds an object; of two values for one key, readers could take either. Raises ValueError."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key occurs twice in one object")
     return found
 
 
-def _kind(value: Any) -> str:
+def _json_kind(value: Any) -> str:
     kinds = {dict: "an object", list: "a list", str: "a text", type(None): "null", bool: "true or false"}
     return kinds.get(type(value), "a number")

@@ -28,25 +28,25 @@ _refused: ContextVar[dict[tuple[str, int], tuple[str, str]] | None] = ContextVar
 
 
 def read_torch_headers(source: ByteSource) -> tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]:
-    """The tensors of a PyTorch weight file, and the groups of keys whose tensors share one storage.
+    """Reads the tensors of a PyTorch weight file, and the groups of keys whose tensors share one storage.
 
-    Reads the archive's directory and the pickle, never the data. Raises Malformed, or Unsupported for the tar
-    format of before 2017.
+    Reads the archive's directory and the pickle, never the data. Raises Malformed, or Unsupported for the tar format of
+    before 2017.
     """
-    return _tensors(_value(source), source.name)
+    return _headers_and_sharing(_read_value(source), source.name)
 
 
 def read_torch_value(source: ByteSource) -> tuple[Any, set[str]]:
-    """Whatever a PyTorch file holds, with its tensors as headers, and the names that loading it would import.
+    """Reads whatever a PyTorch file holds, with its tensors as headers, and the names that loading it would import.
 
     Objects of other packages are there as `Opaque`. Raises Malformed or Unsupported, as `read_torch_headers` does.
     """
     names: set[str] = set()
-    return _value(source, names), names
+    return _read_value(source, names), names
 
 
 def torch_places(source: ByteSource, inside: str = "") -> Callable[[str], tuple[int, int] | None]:
-    """What tells where the data of a tensor is by its key: its first byte, and the byte after the last.
+    """Gives the function that finds the data of a tensor by its key: its first byte, and the byte after the last.
 
     A tensor that isn't there, whose elements are in another order (a transposed view) or whose file was written by a
     big-endian machine has no place. `inside` is the key of the dict that holds the tensors. Raises Malformed or
@@ -72,7 +72,7 @@ StartOf = Callable[[str], int | None]
 
 
 def locate_torch_value(source: ByteSource, names: set[str] | None = None) -> tuple[Any, StartOf]:
-    """Whatever a PyTorch file holds, as `read_torch_value` gives it, and where its storages begin.
+    """Reads whatever a PyTorch file holds, as `read_torch_value` does, and finds where its storages begin.
 
     Without `names` only a state dict is read. Raises Malformed or Unsupported, as `read_torch_headers` does.
     """
@@ -80,13 +80,13 @@ def locate_torch_value(source: ByteSource, names: set[str] | None = None) -> tup
         value, order, at = _read_legacy(source, names)
         return value, _legacy_starts(value, order, at).get
     archive = Archive(source)
-    value = _zipped(archive, source.name, names)
+    value = _read_zip(archive, source.name, names)
     is_big = f"{archive.folder}byteorder" in archive.records and archive.read("byteorder", 16) != b"little"
     return value, lambda key: None if is_big else archive.place_of(f"data/{key}")[0]
 
 
 def _legacy_starts(value: Any, order: Any, at: int) -> dict[str, int]:
-    """Where the data of each storage begin, up to the first whose length no tensor tells."""
+    """Finds the data of each storage, up to the first whose length no tensor tells."""
     storages = _storages_in(value)
     found = {}
     for key in order if isinstance(order, list) else ():
@@ -105,7 +105,7 @@ def _state_in(value: Any) -> Mapping[Any, Any]:
 
 @contextmanager
 def refusing_once() -> Iterator[None]:
-    """Inside, a file whose pickle is over a limit is read once. A second read raises the same error without reading.
+    """Reads a file whose pickle is over a limit only once; a second read raises the same error without reading.
 
     For the files of one place: they are told apart by name and size. A pickle over a limit as a state dict is over it
     as any object too, and the other way round no state dict can come of it.
@@ -117,13 +117,13 @@ def refusing_once() -> Iterator[None]:
         _refused.reset(token)
 
 
-def _value(source: ByteSource, names: set[str] | None = None) -> Any:
+def _read_value(source: ByteSource, names: set[str] | None = None) -> Any:
     refused = _refused.get()
     before = refused.get((source.name, source.size)) if refused is not None else None
     if before is not None:
         raise OverLimit(*before)
     try:
-        return _zipped(Archive(source), source.name, names) if _is_zip(source) else _read_legacy(source, names)[0]
+        return _read_zip(Archive(source), source.name, names) if _is_zip(source) else _read_legacy(source, names)[0]
     except OverLimit as err:
         if refused is not None:
             refused[source.name, source.size] = err.message, err.hint
@@ -135,12 +135,13 @@ def _is_zip(source: ByteSource) -> bool:
 
 
 def headers_of(tensors: Mapping[Any, Any], name: str) -> tuple[TensorHeader, ...]:
-    """The headers of a flat dict of tensors inside a PyTorch file; what is not a tensor in it is left out."""
+    """Gives the headers of a flat dict of tensors inside a PyTorch file; what is not a tensor in it is left out."""
     found = {key: item for key, item in tensors.items() if isinstance(key, str) and isinstance(item, PickledTensor)}
-    return _tensors(found, name)[0]
+    return _headers_and_sharing(found, name)[0]
 
 
-def _zipped(archive: Archive, name: str, names: set[str] | None = None) -> Any:
+def _read_zip(archive: Archive, name: str, names: set[str] | None = None) -> Any:
+    # TorchScript keeps its program in this folder.
     if any(record.startswith(f"{archive.folder}code/") for record in archive.records):
         hint = "give the model that it was made from, as save_pretrained writes it"
         raise Unsupported(f"{name} is TorchScript, a compiled program, and not a state dict", hint)
@@ -161,7 +162,7 @@ def _whole_pickle(content: bytes, name: str, names: set[str] | None = None) -> A
 
 
 def _check_storages(value: Any, archive: Archive, name: str) -> None:
-    """Every storage that a tensor refers to is in the archive, and large enough."""
+    """Checks that every storage that a tensor refers to is in the archive, and large enough."""
     for tensor in value.values() if isinstance(value, dict) else ():
         if isinstance(tensor, PickledTensor):
             storage = tensor.storage
@@ -172,8 +173,8 @@ def _check_storages(value: Any, archive: Archive, name: str) -> None:
 
 
 def _read_legacy(source: ByteSource, names: set[str] | None = None) -> tuple[Any, Any, int]:
-    """The value of a file in the legacy format, the keys of its storages in their order, and where their data begin."""
-    _refuse_what_it_is_not(source)
+    """Reads the value of a file in the legacy format, the keys of its storages in order, and where their data begin."""
+    _refuse_tar(source)
     file: Any = io.BufferedReader(RangeFile(source), _BLOCK)
     if read_pickle(file, source.name) != _MAGIC_NUMBER:
         raise bad_file(source.name, "it does not begin with PyTorch's magic number")
@@ -181,25 +182,22 @@ def _read_legacy(source: ByteSource, names: set[str] | None = None) -> tuple[Any
     read_pickle(file, source.name)  # byte order and sizes of the machine that wrote it
     value = read_pickle(file, source.name, names)
     order = read_pickle(file, source.name)
-    _check_length(value, source, file.tell())
-    return value, order, file.tell()
-
-
-def _check_length(value: Any, source: ByteSource, start: int) -> None:
-    """The data of every storage, each after its length in 8 bytes, fit between `start` and the end of the file."""
-    storages = _storages_in(value)
-    needed = sum(_COUNT_BYTES + item.count * _ELEMENT_BYTES.get(item.dtype, 1) for item in storages.values())
+    start = file.tell()
+    storages = _storages_in(value).values()
+    needed = sum(_COUNT_BYTES + item.count * _ELEMENT_BYTES.get(item.dtype, 1) for item in storages)
     if start + needed > source.size:
         raise bad_file(source.name, f"it ends early: {start + needed} bytes were expected, {source.size} are there")
+    return value, order, start
 
 
 def _storages_in(value: Any) -> dict[str, PickledStorage]:
-    """The storages of all tensors in a value, whatever holds them, by key."""
+    """Collects the storages of all tensors in a value, whatever holds them, by key."""
     found, seen, left = dict[str, PickledStorage](), set[int](), [value]
     while left:
         item = left.pop()
         if isinstance(item, PickledTensor):
             found[item.storage.key] = item.storage
+        # A pickle can make a list that holds itself.
         elif isinstance(item, dict | list | tuple | Opaque) and id(item) not in seen:
             seen.add(id(item))
             parts = (item.state, *item.arguments, *item.items) if isinstance(item, Opaque) else item
@@ -207,7 +205,7 @@ def _storages_in(value: Any) -> dict[str, PickledStorage]:
     return found
 
 
-def _refuse_what_it_is_not(source: ByteSource) -> None:
+def _refuse_tar(source: ByteSource) -> None:
     is_long = source.size > _TAR_MAGIC_AT + len(_TAR_MAGIC)
     if is_long and source.read_at(_TAR_MAGIC_AT, len(_TAR_MAGIC)) == _TAR_MAGIC:
         raise Unsupported(
@@ -216,14 +214,7 @@ def _refuse_what_it_is_not(source: ByteSource) -> None:
         )
 
 
-def _check_view(key: str, tensor: PickledTensor, name: str) -> None:
-    """A tensor lies within its storage, as PyTorch demands; storages in bytes are counted in elements."""
-    sizes = [_ELEMENT_BYTES.get(dtype, 1) for dtype in (tensor.dtype, tensor.storage.dtype)]
-    if tensor.extent * sizes[0] > tensor.storage.count * sizes[1]:
-        raise bad_file(name, f"{key[:80]!r} of shape {tensor.shape} does not fit into its storage")
-
-
-def _tensors(value: Any, name: str) -> tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]:
+def _headers_and_sharing(value: Any, name: str) -> tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]:
     if not isinstance(value, dict):
         raise bad_file(name, f"it holds a {type(value).__name__} where a dict of tensors was expected")
     headers, by_storage = [], dict[str, list[str]]()
@@ -232,7 +223,10 @@ def _tensors(value: Any, name: str) -> tuple[tuple[TensorHeader, ...], tuple[tup
             raise bad_file(
                 name, f"the entry {str(key)[:80]!r} is not a tensor; expected a flat dict from names to tensors"
             )
-        _check_view(key, tensor, name)
+        # PyTorch refuses a view beyond its storage too. An untyped storage counts bytes, so bytes are compared.
+        sizes = [_ELEMENT_BYTES.get(dtype, 1) for dtype in (tensor.dtype, tensor.storage.dtype)]
+        if tensor.extent * sizes[0] > tensor.storage.count * sizes[1]:
+            raise bad_file(name, f"{key[:80]!r} of shape {tensor.shape} does not fit into its storage")
         headers.append(TensorHeader(key, tensor.dtype, tensor.shape, name))
         by_storage.setdefault(tensor.storage.key, []).append(key)
     return tuple(headers), tuple(tuple(keys) for keys in by_storage.values() if len(keys) > 1)

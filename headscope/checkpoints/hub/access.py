@@ -9,7 +9,7 @@ from headscope.facts.stored.location import Location
 
 @dataclass(frozen=True, slots=True)
 class HubAccess:
-    """A repository at a revision (None: its main branch); one connection is for all that is read of it."""
+    """A repository at a revision (None: its main branch); all that is read of it uses one connection."""
 
     repo: str
     revision: str | None
@@ -17,12 +17,12 @@ class HubAccess:
     connection: HubConnection = field(default_factory=HubConnection)
 
     def inside(self, name: str) -> str:
-        """The path of a file in the repository: below the subfolder, if one is meant."""
+        """Gives the path of a file in the repository: below the subfolder, if there is one."""
         return f"{self.location.subfolder}/{name}" if self.location.subfolder else name
 
 
 def access_to(found: HubReference, location: Location) -> HubAccess:
-    """The access to what a location names."""
+    """Gives the access to what a location names."""
     hub = location.hub
     # Where many processes share what the Hub allows, to wait for a turn is not a sign of a slow server.
     deadline = Deadline(hub.timeout or DEADLINE_SECONDS, patient=hub.budget is not None)

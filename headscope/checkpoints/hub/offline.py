@@ -1,4 +1,4 @@
-"""Without the Hub: why no request is made, and what the cache and the bundled snapshots hold in its place."""
+"""Reports without the Hub: the reason for no request, and what the cache and the bundled snapshots hold instead."""
 
 import socket
 from dataclasses import replace
@@ -19,24 +19,21 @@ _PROBE_SECONDS = 3.0
 
 
 def why_offline(access: HubAccess) -> Offline | NetworkError | None:
-    """Why no request may be made, as the error that it becomes if nothing else helps; None where the Hub answers."""
+    """Gives the reason to make no request, as the error that is raised if nothing helps; None if the Hub answers."""
     from huggingface_hub import constants
 
     if access.location.hub.offline:
         return Offline("offline mode")
     if constants.HF_HUB_OFFLINE:
         return Offline("HF_HUB_OFFLINE is set")
-    if _answers(constants.ENDPOINT):
+    if _hub_answers(constants.ENDPOINT):
         return None
-    return NetworkError(f"{_host(constants.ENDPOINT)} is unreachable")
+    host = urlsplit(constants.ENDPOINT).hostname or constants.ENDPOINT
+    return NetworkError(f"{host} is unreachable")
 
 
-def _host(endpoint: str) -> str:
-    return urlsplit(endpoint).hostname or endpoint
-
-
-def _answers(endpoint: str) -> bool:
-    """Whether the Hub's host takes a connection, or the proxy that stands between.
+def _hub_answers(endpoint: str) -> bool:
+    """True if the Hub's host takes a connection, or the proxy in front of it.
 
     The client retries an unreachable host for many seconds, so one short look comes first.
     """
@@ -50,7 +47,7 @@ def _answers(endpoint: str) -> bool:
 
 
 def _first_hop(endpoint: str) -> str:
-    """The URL that a request to the Hub connects to first."""
+    """Gives the URL that a request to the Hub connects to first."""
     parts = urlsplit(endpoint)
     proxy = getproxies().get(parts.scheme) or getproxies().get("all")
     if not proxy or proxy_bypass(parts.hostname or ""):
@@ -59,9 +56,9 @@ def _first_hop(endpoint: str) -> str:
 
 
 def without_network(access: HubAccess, barred: Offline | NetworkError) -> CheckpointManifest:
-    """The cache if it holds weights, then a bundled snapshot, then whatever the cache holds.
+    """Reads the cache if it holds weights, then a bundled snapshot, then whatever the cache holds.
 
-    Raises Offline or NetworkError, the reason in `barred`, where there is none.
+    Raises Offline or NetworkError, the reason in `barred`, if there is none.
     """
     stored = cached(access, barred)
     if stored is not None and stored.tensors:
@@ -73,7 +70,7 @@ def without_network(access: HubAccess, barred: Offline | NetworkError) -> Checkp
 
 
 def cached(access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | None:
-    """The manifest of what the Hub's cache holds of the checkpoint; None where it holds no configuration."""
+    """Reads the manifest of what the Hub's cache holds of the checkpoint; None if it holds no configuration."""
     path = _cached_config(access, access.revision)
     if path is None:
         return None
@@ -89,13 +86,13 @@ def cached(access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | No
 
 
 def cached_folder(access: HubAccess) -> Path | None:
-    """The folder of the Hub's cache that holds the configuration of a checkpoint; None where none does."""
+    """Finds the folder of the Hub's cache that holds the configuration of a checkpoint; None if none does."""
     found = _cached_config(access, access.location.commit or access.revision)
     return None if found is None else found.parent
 
 
 def _cached_config(access: HubAccess, revision: str | None) -> Path | None:
-    """The cached config.json at a revision, or the adapter_config.json of an adapter."""
+    """Finds the cached config.json at a revision, or the adapter_config.json of an adapter."""
     found = (
         cached_file(access.repo, access.inside(name), revision, access.location.hub.cache_dir)
         for name in (CONFIG, ADAPTER_CONFIG)
@@ -104,9 +101,10 @@ def _cached_config(access: HubAccess, revision: str | None) -> Path | None:
 
 
 def bundled(access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | None:
-    """The bundled snapshot, which is of the main revision and has no subfolders or variants."""
+    """Reads the bundled snapshot, which is of the main revision and has no subfolders or variants."""
     if access.revision is not None or access.location.subfolder or access.location.variant:
         return None
+    # A location may be a URL: the report names what the user gave.
     known = read_bundled(access.repo, barred.message)
     return None if known is None else replace(known, reference=access.location.reference)
 
@@ -119,6 +117,7 @@ def _offline_error(access: HubAccess, barred: Offline | NetworkError) -> Headsco
             "`headscope snapshot`",
         )
     near = nearest_known(access.repo, access.location.hub.cache_dir)
+    # Only an ID without a revision or host could also have been meant as a path.
     named = access.location.reference == access.repo
     where = "is neither a file or folder here nor" if named else "is not"
     hint = f"did you mean {near}? " if near else ""

@@ -1,4 +1,4 @@
-"""Parts of a file on the Hub: one request tells its size and brings its beginning, each further part is one more."""
+"""Parts of a file on the Hub: one request gives its size and its beginning, each further part is one more."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ _REFUSED = (401, 403, 404, 410)
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The first bytes of a file behind a URL, its size, the commit that the server names, and where it really lies."""
+    """First bytes of a file behind a URL, its size, the commit that the server names, and the address of its store."""
 
     data: bytes
     size: int
@@ -22,9 +22,10 @@ class Beginning:
 
 
 class RangeBytes:
-    """A file behind a URL, read by HTTP ranges. Its beginning, which is always read, comes with the first request.
+    """A file behind a URL, read by HTTP ranges.
 
-    With the `beginning` of an earlier reading there is no first request.
+    The first request brings its beginning, which is always read. With the `beginning` of an earlier reading there is no
+    first request.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class RangeBytes:
         self._connection = connection
         self._commit: str | None = None
         if beginning is None:
-            start, self.size = self._fetch(0, first, None)
+            start, self.size = self._fetch_range(0, first, None)
             beginning = Beginning(start, self.size, self._commit, self._store)
         self.size = beginning.size
         self.beginning = beginning
@@ -53,16 +54,16 @@ class RangeBytes:
         have = self.beginning.data[offset : offset + length]
         if len(have) == length:
             return have
-        rest, _ = self._fetch(offset + len(have), length - len(have), self.size)
+        rest, _ = self._fetch_range(offset + len(have), length - len(have), self.size)
         return have + rest
 
-    def _fetch(self, offset: int, length: int, size: int | None) -> tuple[bytes, int]:
-        """That many bytes from there, or fewer if the file ends first and its size isn't known yet; and its size."""
-        data, size = self._connection.patiently(lambda: self._ask(offset, length, size), self.name)
+    def _fetch_range(self, offset: int, length: int, size: int | None) -> tuple[bytes, int]:
+        """Fetches `length` bytes, or fewer if a file of unknown size ends first; returns its size too."""
+        data, size = self._connection.patiently(lambda: self._request_range(offset, length, size), self.name)
         self.bytes_read += len(data)
         return data, size
 
-    def _ask(self, offset: int, length: int, size: int | None) -> tuple[bytes, int]:
+    def _request_range(self, offset: int, length: int, size: int | None) -> tuple[bytes, int]:
         from huggingface_hub.errors import EntryNotFoundError
 
         wanted = {"Range": f"bytes={offset}-{offset + length - 1}"}
@@ -84,8 +85,10 @@ class RangeBytes:
                 )
             begin, end, whole = _part_of(response.headers, self.name)
             expected = min(length, whole - offset)
+            # Another size means that the file was replaced between two requests.
             if (begin, end - begin + 1) != (offset, expected) or size not in (None, whole):
                 raise NetworkError(f"the server sent a different part of {self.name} than requested", "try again later")
+            # The next part goes straight to the store behind the redirect: one request instead of two.
             self._store = str(response.last.url)
             self._commit = response.commit or self._commit
             data = response.body(expected, self.name, self._connection.deadline)
@@ -95,7 +98,7 @@ class RangeBytes:
 
 
 def _part_of(headers: Any, name: str) -> tuple[int, int, int]:
-    """First byte, last byte and size in Content-Range, of a part that is sent as it is stored."""
+    """Reads the first byte, the last byte and the size from Content-Range, for a part that is sent as it is stored."""
     try:
         unit, _, rest = headers.get("Content-Range", "").partition(" ")
         bounds, _, whole = rest.partition("/")
@@ -106,6 +109,7 @@ def _part_of(headers: Any, name: str) -> tuple[int, int, int]:
     if (
         unit != "bytes"
         or not 0 <= found[0] <= found[1] < found[2]
+        # A range of a compressed answer would be of the compressed bytes.
         or headers.get("Content-Encoding", "identity") != "identity"
     ):
         raise NetworkError(f"the server sent a different part of {name} than requested", "try again later")
@@ -114,7 +118,7 @@ def _part_of(headers: Any, name: str) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """The content of a file, the commit that its server names, if it does, and the id under which the Hub keeps it.
+    """Content of a file, the commit that its server names, if it does, and the ID under which the Hub keeps it.
 
     `next` is the address of the page that follows, for a listing.
     """
@@ -126,14 +130,14 @@ class WholeFile:
 
 
 def read_whole(connection: HubConnection, url: str, name: str, limit: int, *, store: str = "") -> WholeFile:
-    """The content behind a URL (or `store`, a further page of it), of at most `limit` bytes.
+    """Reads the content behind a URL (or `store`, a further page of it), of at most `limit` bytes.
 
-    Raises EntryNotFoundError of the Hub's client where there is none, NetworkError where it cannot be read.
+    Raises EntryNotFoundError of the Hub's client if there is none, NetworkError if it cannot be read.
     """
-    return connection.patiently(lambda: _ask(connection, url, name, limit, store or url), name)
+    return connection.patiently(lambda: _request_whole(connection, url, name, limit, store or url), name)
 
 
-def _ask(connection: HubConnection, url: str, name: str, limit: int, store: str) -> WholeFile:
+def _request_whole(connection: HubConnection, url: str, name: str, limit: int, store: str) -> WholeFile:
     from huggingface_hub.errors import EntryNotFoundError
 
     with connection.asked(url, store, name) as response:
@@ -148,6 +152,7 @@ def _ask(connection: HubConnection, url: str, name: str, limit: int, store: str)
                 f"the server sent {name} in an encoding that headscope didn't request", "try again later"
             )
         size = response.headers.get("Content-Length", "")
+        # Refused before the first byte; `body` counts for servers that don't send their length.
         if size.isascii() and size.isdigit() and int(size[:20]) > limit:
             raise NetworkError(
                 f"the server wants to send {int(size[:20]):,} bytes of {name}, over the limit of {limit:,}",

@@ -1,4 +1,4 @@
-"""Reading a repository of the Hub: configuration, index and header ranges; never the weights."""
+"""The reader of a repository of the Hub: configuration, index and header ranges; never the weights."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,19 +16,20 @@ from headscope.facts import CheckpointKind, CheckpointManifest
 
 
 def read_hub(access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
-    """The manifest of a repository of the Hub.
+    """Reads the manifest of a repository of the Hub.
 
-    Where the Hub is out of reach the cache is read, then a bundled snapshot of a known checkpoint, which a notice says.
+    If the Hub is out of reach, the cache is read, then a bundled snapshot of a known checkpoint, which a notice says.
     Raises NotFound, Gated, Offline or NetworkError.
     """
     barred = why_offline(access)
     if barred is not None:
         return without_network(access, barred)
     try:
-        return _with_network(access, progress)
+        return _read_with_network(access, progress)
     except NetworkError as err:
         barred = NetworkError(f"the Hub was not reached ({err.message})")
         stored = cached(access, barred)
+        # A cache with gaps may only hold a part of the files, so the bundled snapshot wins over it.
         whole = stored if stored is not None and stored.tensors and not stored.gaps else None
         known = whole or bundled(access, barred)
         if known is None:
@@ -36,13 +37,13 @@ def read_hub(access: HubAccess, progress: Callable[[str], None]) -> CheckpointMa
         return known
 
 
-def _with_network(access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
+def _read_with_network(access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
     progress(f"reading the configuration of {access.repo}")
     with translated(access.repo, access.revision), ThreadPoolExecutor(1) as pool:
         storage = Repository(access)
         config = config_name(access, storage, pool)
         progress(f"reading the headers of {access.repo}")
-        manifest = _manifest(access, storage, config)
+        manifest = _read_manifest_or_state(access, storage, config)
     return replace(
         manifest,
         reference=access.location.reference,
@@ -52,8 +53,8 @@ def _with_network(access: HubAccess, progress: Callable[[str], None]) -> Checkpo
     )
 
 
-def _manifest(access: HubAccess, storage: Repository, config: str) -> CheckpointManifest:
-    """The manifest; where the weights cannot be read, or are not there, with the state that the repository is in."""
+def _read_manifest_or_state(access: HubAccess, storage: Repository, config: str) -> CheckpointManifest:
+    """Reads the manifest; if the weights cannot be read, or are not there, with the state that the repository is in."""
     try:
         manifest = manifest_of(storage, config, CheckpointKind.HUB, variant=access.location.variant)
     except (Malformed, Unsupported) as err:
@@ -66,7 +67,7 @@ def _manifest(access: HubAccess, storage: Repository, config: str) -> Checkpoint
 
 @contextmanager
 def reaching(access: HubAccess, asked: list[int]) -> Iterator[None]:
-    """For readings of a repository beside its manifest: the client's errors as ours; `asked` gets the requests."""
+    """Turns the client's errors into ours, for readings beside the manifest; `asked` gets the number of requests."""
     before = len(access.connection.made)
     with translated(access.repo, access.revision):
         yield

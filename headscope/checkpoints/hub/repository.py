@@ -48,14 +48,14 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class ListedFiles:
-    """What the Hub's own description of a repository names: its commit and its files."""
+    """The commit and the files that the Hub's own description of a repository names."""
 
     commit: str | None
     names: tuple[str, ...]
 
 
 def list_files(access: HubAccess, revision: str | None) -> ListedFiles:
-    """The commit and the files of a repository, as the Hub's API tells them."""
+    """Requests the commit and the files of a repository from the Hub's API."""
     from huggingface_hub import constants
 
     at = f"/revision/{quote(revision, safe='')}" if revision else ""
@@ -67,16 +67,19 @@ def list_files(access: HubAccess, revision: str | None) -> ListedFiles:
 
 
 def config_name(access: HubAccess, storage: "Repository", pool: Executor) -> str:
-    """The configuration of a repository: config.json, or adapter_config.json where it holds an adapter alone.
+    """Finds the configuration of a repository: config.json, or adapter_config.json if it holds an adapter alone.
 
-    `pool` requests what follows the model at the same time. Raises an error that says what the repository is
-    without a configuration.
+    `pool` requests what follows the model at the same time. Raises an error that says what the repository is without a
+    configuration.
     """
     try:
         storage.read_text(CONFIG)
     except NotFound:
         if ADAPTER_CONFIG not in storage.names():
-            raise _without_config(access, storage) from None
+            error = without_config(surroundings_of(access, storage))
+            if error.state is None and not isinstance(error, WithoutConfig):
+                error = NotFound(f"{access.repo} holds no {CONFIG}", "it may not be a Transformers model; see its page")
+            raise error from None
     else:
         storage.expect(MODULES, pool)
         if any(map(storage.has, _WHOLE)) or not holds_adapter_alone(storage.names()):
@@ -85,21 +88,14 @@ def config_name(access: HubAccess, storage: "Repository", pool: Executor) -> str
     return ADAPTER_CONFIG
 
 
-def _without_config(access: HubAccess, storage: "Repository") -> HeadscopeError:
-    found = without_config(surroundings_of(access, storage))
-    if found.state is None and not isinstance(found, WithoutConfig):
-        return NotFound(f"{access.repo} holds no {CONFIG}", "it may not be a Transformers model; see its page")
-    return found
-
-
 def surroundings_of(access: HubAccess, storage: "Repository") -> PlaceSurroundings:
-    """A repository as a place whose state is looked for."""
+    """Describes a repository as a place whose state is looked for."""
     place = StatePlace(access.repo, storage.names(), storage.open, storage.read_text)
     return PlaceSurroundings(storage, place, access.repo, repo=access.repo)
 
 
 class Repository:
-    """A repository as a storage. The first answer tells the commit, and what is read afterwards is of that commit."""
+    """A repository as a storage. The first answer gives the commit, and what is read afterwards is of that commit."""
 
     def __init__(self, access: HubAccess) -> None:
         self.commit = access.location.commit
@@ -118,15 +114,15 @@ class Repository:
         """See `Storage`; the files below the subfolder if one was given."""
         found = self.names_at_hand()
         if found is None:
-            listed = list_files(self._access, self._revision)
-            self._pin(listed.commit)
+            listed = list_files(self._access, self._known_revision)
+            self._pin_commit(listed.commit)
             self._memory.keep((self._access.repo, self.commit), listed.names)
-            found = self._below(listed.names)
+            found = self._names_in_subfolder(listed.names)
             self._refuse_contradiction(found)
         return found
 
     def _refuse_contradiction(self, names: tuple[str, ...]) -> None:
-        """Raises NetworkError where a file is listed that the resolver has said is not there."""
+        """Raises NetworkError if a file is listed that the resolver has said is not there."""
         found = next((name for name in names if name in self._absent), None)
         if found is not None:
             raise NetworkError(f"the Hub lists {found} in {self._access.repo} and does not send it", "try again later")
@@ -135,9 +131,9 @@ class Repository:
         """See `Storage`."""
         if self._listed is None and self.commit is not None:
             self._listed = self._memory.get((self._access.repo, self.commit))
-        return None if self._listed is None else self._below(self._listed)
+        return None if self._listed is None else self._names_in_subfolder(self._listed)
 
-    def _below(self, listed: tuple[str, ...]) -> tuple[str, ...]:
+    def _names_in_subfolder(self, listed: tuple[str, ...]) -> tuple[str, ...]:
         prefix = f"{self._access.location.subfolder}/" if self._access.location.subfolder else ""
         return tuple(sorted(name.removeprefix(prefix) for name in listed if name.startswith(prefix)))
 
@@ -146,13 +142,13 @@ class Repository:
         at_hand = self.names_at_hand()
         if at_hand is not None or name not in _ASKED_FOR:
             return name in (self.names() if at_hand is None else at_hand)
-        is_there = self._text(name) is not None if _ASKED_FOR[name] else self._opens(name)
+        is_there = self._text_or_none(name) is not None if _ASKED_FOR[name] else self._open_if_there(name)
         if not is_there:
             self._absent.add(name)
         return is_there
 
-    def _opens(self, name: str) -> bool:
-        """Whether a weight file is there, which is then opened."""
+    def _open_if_there(self, name: str) -> bool:
+        """Opens a weight file, and returns True if it is there."""
         try:
             self._opened[name] = self.open(name)
         except NotFound:
@@ -160,78 +156,82 @@ class Repository:
         return True
 
     def expect(self, name: str, pool: Executor) -> None:
-        """Asks for a small file beside other requests, if nothing tells yet whether it is there."""
+        """Requests a small file beside other requests, if it isn't known yet whether it is there."""
         if self.names_at_hand() is None:
-            pool.submit(self._asked, name)
+            pool.submit(self._request_text, name)
 
     def read_text(self, name: str) -> bytes:
         """See `Storage`. Raises NotFound for a file that is not there."""
         at_hand = self.names_at_hand()
         is_asked_for = at_hand is None or name in at_hand or name in self._texts
-        found = self._text(name) if is_asked_for else None
+        found = self._text_or_none(name) if is_asked_for else None
         if found is None:
-            raise self._lacks(name)
+            raise self._missing_file_error(name)
         return found
 
-    def _text(self, name: str) -> bytes | None:
-        """A small file, or None for one that is not there."""
-        return self._asked(name).result()
+    def _text_or_none(self, name: str) -> bytes | None:
+        """Reads a small file; None for one that is not there."""
+        return self._request_text(name).result()
 
-    def _asked(self, name: str) -> Future[bytes | None]:
-        """The answer to the one request for a small file, as soon as it is there; a failure is not cached."""
+    def _request_text(self, name: str) -> Future[bytes | None]:
+        """Gives the answer to the one request for a small file, as soon as it is there; a failure is not cached."""
         with self._lock:
             known = self._texts.get(name)
             if known is not None:
                 return known
             found = self._texts[name] = Future()
         try:
-            found.set_result(self._read(name))
+            found.set_result(self._read_or_fetch(name))
         except BaseException as err:
+            # Other threads may wait for this answer, so even an interruption has to reach them.
             with self._lock:
                 del self._texts[name]
             found.set_exception(err)
         return found
 
-    def _read(self, name: str) -> bytes | None:
-        known = self._known(name)
+    def _read_or_fetch(self, name: str) -> bytes | None:
+        known = self._remembered_value(name)
         if isinstance(known, bytes):
             return known
-        cached = self._cached(name)
+        cached = self._cached_path(name)
         if cached is not None:
-            return _whole(cached, name)
+            return _read_cached_text(cached, name)
         connection = self._access.connection
-        found = self._or_none(lambda: read_whole(connection, self._url(name), name, largest_text(name)))
+        found = self._unless_missing(lambda: read_whole(connection, self._file_url(name), name, largest_text(name)))
         if found is None:
             return None
-        self._pin(found.commit)
+        self._pin_commit(found.commit)
+        # The Hub redirects a renamed repository; with the new ID the next requests need no redirect.
         self._id = found.repo if is_id(found.repo) else self._id
-        self._keep(name, found.content, len(found.content))
+        self._remember_value(name, found.content, len(found.content))
         return found.content
 
     def open(self, name: str, first: int = FIRST_BYTES) -> ByteSource:
-        """See `Storage`; a weight file that is in the cache is read there. Raises NotFound if there is none."""
+        """See `Storage`; a weight file that is in the cache is read there. Raises NotFound if there is no such file."""
         opened = self._opened.pop(name, None)
         if opened is not None:
             return opened
         at_hand = self.names_at_hand()
-        cached = self._cached(name)
+        cached = self._cached_path(name)
         if cached is not None:
             return LocalBytes(cached, name)
-        source = self._by_range(name, first) if at_hand is None or name in at_hand else None
+        source = self._open_by_range(name, first) if at_hand is None or name in at_hand else None
         if source is None:
-            raise self._lacks(name)
-        self._pin(source.beginning.commit)
-        self._keep(name, source.beginning, len(source.beginning.data))
+            raise self._missing_file_error(name)
+        self._pin_commit(source.beginning.commit)
+        self._remember_value(name, source.beginning, len(source.beginning.data))
         return source
 
-    def _by_range(self, name: str, first: int) -> RangeBytes | None:
-        known = self._known(name)
+    def _open_by_range(self, name: str, first: int) -> RangeBytes | None:
+        known = self._remembered_value(name)
         beginning = known if isinstance(known, Beginning) else None
         connection = self._access.connection
-        return self._or_none(lambda: RangeBytes(self._url(name), name, connection, first, beginning=beginning))
+        return self._unless_missing(
+            lambda: RangeBytes(self._file_url(name), name, connection, first, beginning=beginning)
+        )
 
-    def _or_none(self, ask: Callable[[], _Value]) -> _Value | None:
-        """The requested file, or None if the Hub reports that there is no such file."""
+    def _unless_missing(self, ask: Callable[[], _Value]) -> _Value | None:
+        """Gives the requested file, or None if the Hub reports that there is no such file."""
         from huggingface_hub.errors import EntryNotFoundError
 
         try:
@@ -240,35 +240,36 @@ class Repository:
             return None
 
     @property
-    def _revision(self) -> str | None:
+    def _known_revision(self) -> str | None:
         return self.commit or self._access.revision
 
-    def _url(self, name: str) -> str:
+    def _file_url(self, name: str) -> str:
         from huggingface_hub import hf_hub_url
 
         subfolder = self._access.location.subfolder
-        return str(hf_hub_url(self._id, name, subfolder=subfolder, revision=self._revision))
+        return str(hf_hub_url(self._id, name, subfolder=subfolder, revision=self._known_revision))
 
-    def _cached(self, name: str) -> Path | None:
-        """The file in the client's cache, where the commit is known: a branch may have moved on."""
+    def _cached_path(self, name: str) -> Path | None:
+        """Finds the file in the client's cache, if the commit is known: a branch may have moved on."""
         if self.commit is None:
             return None
         access = self._access
         return cached_file(access.repo, access.inside(name), self.commit, access.location.hub.cache_dir)
 
-    def _known(self, name: str) -> Any:
-        """What an earlier reading kept of a file."""
-        return None if self.commit is None else self._memory.get(self._key(name))
+    def _remembered_value(self, name: str) -> Any:
+        """Gives what an earlier reading kept of a file."""
+        return None if self.commit is None else self._memory.get(self._memory_key(name))
 
-    def _keep(self, name: str, value: Any, size: int) -> None:
+    def _remember_value(self, name: str, value: Any, size: int) -> None:
+        # Without a commit the content could change under the same key.
         if self.commit is not None and size <= _LARGEST_KEPT:
-            self._memory.keep(self._key(name), value)
+            self._memory.keep(self._memory_key(name), value)
 
-    def _key(self, name: str) -> tuple[str, str | None, str]:
+    def _memory_key(self, name: str) -> tuple[str, str | None, str]:
         return self._access.repo, self.commit, self._access.inside(name)
 
-    def _pin(self, commit: str | None) -> None:
-        """Takes the commit of the first answer. Raises NetworkError where a later one is of another, or none says."""
+    def _pin_commit(self, commit: str | None) -> None:
+        """Takes the commit of the first answer. Raises NetworkError if a later one is of another, or none says."""
         if self.commit is None and not commit:
             raise NetworkError(
                 f"the server does not say which commit of {self._access.repo} it sends",
@@ -282,11 +283,11 @@ class Repository:
                 "try again later",
             )
 
-    def _lacks(self, name: str) -> NotFound:
+    def _missing_file_error(self, name: str) -> NotFound:
         return NotFound(f"{self._access.repo} holds no {name}", "the repository may be incomplete")
 
 
-def _whole(path: Path, name: str) -> bytes:
+def _read_cached_text(path: Path, name: str) -> bytes:
     source = LocalBytes(path, name)
     if source.size > largest_text(name):
         raise Malformed(f"{name} has {source.size} bytes, too large for such a file", "check what the file is")
@@ -294,7 +295,7 @@ def _whole(path: Path, name: str) -> bytes:
 
 
 def is_id(name: Any) -> bool:
-    """Whether a name is a possible id of a repository."""
+    """True if a name is a possible ID of a repository."""
     try:
         return isinstance(name, str) and parse_reference(f"hf://{name}") == HubReference(name)
     except HeadscopeError:
@@ -302,6 +303,6 @@ def is_id(name: Any) -> bool:
 
 
 def plain_names(siblings: Iterable[Any]) -> tuple[str, ...]:
-    """The files inside the repository, of those that a description of it names."""
+    """Keeps the files inside the repository, of those that a description of it names."""
     names = (one.get("rfilename") for one in siblings if isinstance(one, dict))
     return tuple(str(name) for name in names if is_path_inside(name))

@@ -40,21 +40,22 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(slots=True)
 class Deadline:
-    """Until when everything has to be read, by the monotonic clock; for one that is `patient`, pauses don't count."""
+    """Time limit for everything that is read, by the monotonic clock; if it is `patient`, pauses don't count."""
 
     seconds: float = DEADLINE_SECONDS
     begun: float = field(default_factory=time.monotonic)
     patient: bool = False
 
     def left(self) -> float:
-        """Seconds that remain. Raises NetworkError where none do."""
+        """Gives the seconds that remain. Raises NetworkError if none do."""
         remaining = self.begun + self.seconds - time.monotonic()
         if remaining <= 0:
             raise NetworkError(f"the Hub took longer than {self.seconds:g} s", "try again, or set a longer --timeout")
         return remaining
 
     def pause(self, seconds: float) -> None:
-        """Sees to it that the Hub may be waited for so long. Raises NetworkError where that is too long."""
+        """Checks that a pause fits into the time that is left. Raises NetworkError if it is too long."""
+        # Processes that share a budget wait for each other; that is not the server's slowness.
         if self.patient and seconds <= 2 * LONGEST_PAUSE:
             self.begun += seconds
         elif seconds >= self.left():
@@ -73,26 +74,26 @@ class Response:
 
     @property
     def every(self) -> tuple[Any, ...]:
-        """The redirects and the answer."""
+        """Redirects and the answer, in order."""
         return *self.redirects, self.last
 
     @property
     def status(self) -> int:
-        """The status code."""
+        """Status code of the answer."""
         return int(self.last.status_code)
 
     @property
     def headers(self) -> Any:
-        """The headers of the answer."""
+        """Headers of the answer."""
         return self.last.headers
 
     @property
     def commit(self) -> str | None:
-        """The commit that the Hub names in its answer, or in the redirect that led to it."""
+        """Commit that the Hub names in its answer, or in the redirect that led to it."""
         return next((one.headers[_COMMIT] for one in self.every if _COMMIT in one.headers), None)
 
     def body(self, limit: int, name: str, deadline: Deadline) -> bytes:
-        """The content, of at most `limit` bytes and in time. Raises NetworkError for a longer one."""
+        """Reads the content, of at most `limit` bytes and in time. Raises NetworkError for a longer one."""
         chunks, total = [], 0
         for chunk in self.last.iter_raw():
             total += len(chunk)
@@ -107,12 +108,16 @@ class Response:
         from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]  # exported lazily
 
         plain = {name: value for name, value in self.headers.items() if name.lower().startswith("x-")}
+        # Rebuilt without a body: the client would read it for its message, however long it is.
         hf_raise_for_status(type(self.last)(self.status, headers=plain, request=self.last.request))
 
 
 @dataclass(frozen=True, slots=True)
 class HubConnection:
-    """How the requests of one reading are made; `made` are their addresses, redirects and repetitions among them."""
+    """Settings for the requests of one reading.
+
+    `made` are their addresses, redirects and repetitions among them.
+    """
 
     token: str | None = field(default=None, repr=False)
     deadline: Deadline = field(default_factory=Deadline)
@@ -121,9 +126,9 @@ class HubConnection:
 
     @contextmanager
     def asked(self, url: str, store: str, name: str, headers: dict[str, str] | None = None) -> Iterator[Response]:
-        """The answer to a GET of `store`, the place that `url` led to, as a stream; redirects are followed.
+        """Opens the answer to a GET of `store`, the place that `url` led to, as a stream; redirects are followed.
 
-        Raises NetworkError where one leads to an address without encryption, or an answer names an invalid commit.
+        Raises NetworkError if one leads to an address without encryption, or an answer names an invalid commit.
         """
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported lazily
 
@@ -133,7 +138,7 @@ class HubConnection:
         request = session().build_request("GET", store, headers=sent)
         before: list[Any] = []
         while len(before) <= _MOST_REDIRECTS:
-            answer = self._answer(request, url, name)
+            answer = self._send_request(request, url, name)
             if answer.next_request is None:
                 break
             size = answer.headers.get("Content-Length", "")
@@ -150,13 +155,14 @@ class HubConnection:
         finally:
             answer.close()
 
-    def _answer(self, request: Any, url: str, name: str) -> Any:
-        """The answer to one request."""
+    def _send_request(self, request: Any, url: str, name: str) -> Any:
+        """Sends one request within the budget and the deadline, and checks the answer."""
         if self.budget is not None:
             self.budget.take(str(request.url), self.deadline)
         self.made.append(str(request.url))
         seconds = min(REQUEST_SECONDS, self.deadline.left())
         request.extensions = {**request.extensions, "timeout": dict.fromkeys(_KINDS_OF_TIMEOUT, seconds)}
+        # Redirects are followed by hand, so that each address is counted and checked.
         answer = session().send(request, stream=True, follow_redirects=False)
         try:
             if self.budget is not None:
@@ -169,7 +175,7 @@ class HubConnection:
         return answer
 
     def patiently(self, ask: Callable[[], _Answer], name: str) -> _Answer:
-        """The answer, asked for again after faults that may pass. Raises NetworkError after a few attempts."""
+        """Calls `ask` again after faults that may pass. Raises NetworkError after a few attempts."""
         from huggingface_hub.errors import HfHubHTTPError
 
         transport = transport_error()
@@ -180,8 +186,8 @@ class HubConnection:
                 raise
             except (Passing, transport) as err:
                 if attempt == _ATTEMPTS - 1:
-                    told = str(err) if isinstance(err, Passing) else type(err).__name__
-                    raise NetworkError(f"{name} could not be read from the Hub: {told}", "try again later") from err
+                    fault = str(err) if isinstance(err, Passing) else type(err).__name__
+                    raise NetworkError(f"{name} could not be read from the Hub: {fault}", "try again later") from err
                 pause = err.pause if isinstance(err, Passing) else None
                 # The factor keeps readers that failed together from coming back together.
                 seconds = _PAUSE * 2**attempt * random.uniform(0.8, 1.2) if pause is None else pause
@@ -194,7 +200,7 @@ _KINDS_OF_TIMEOUT = ("connect", "read", "write", "pool")
 
 
 def repository_of(response: Response, url: str) -> str:
-    """The id that the resolver's last address names: the Hub redirects the old id of a repository to its new one."""
+    """Reads the ID in the resolver's last address: the Hub redirects the old ID of a repository to its new one."""
     from huggingface_hub import constants
 
     addresses = [str(one.url) for one in response.every]
@@ -204,7 +210,7 @@ def repository_of(response: Response, url: str) -> str:
 
 
 def is_missing(response: Response, url: str) -> bool:
-    """Whether the Hub says that there is no such file: a 404 with its code for that, or a direct one without a code."""
+    """True if the Hub says that there is no such file: a 404 with its code for that, or a direct one without a code."""
     code = response.headers.get("X-Error-Code")
     is_own = server_of(str(response.last.url)) == server_of(url)
     return (
@@ -216,13 +222,13 @@ def is_missing(response: Response, url: str) -> bool:
 
 
 def server_of(url: str) -> tuple[str, str]:
-    """The scheme and the host of a URL."""
+    """Gives the scheme and the host of a URL."""
     parts = urlsplit(url)
     return parts.scheme, parts.netloc
 
 
 def _refuse_downgrade(asked: str, answered: str, name: str) -> None:
-    """Raises NetworkError where a redirect has led from an encrypted address to one that is not."""
+    """Raises NetworkError if a redirect has led from an encrypted address to one that is not."""
     if asked.startswith("https:") and not answered.startswith("https:"):
         raise NetworkError(
             f"the server sent {name} from an address without encryption ({server_of(answered)[1]})", _HINT
@@ -230,7 +236,10 @@ def _refuse_downgrade(asked: str, answered: str, name: str) -> None:
 
 
 def _refuse_paths(answer: Any) -> None:
-    """Of the Hub's own answers; the store behind it may tag its files as it likes, and no path is made of that."""
+    """Raises NetworkError if the Hub's own answer has a header that would make a bad path.
+
+    The store behind the Hub may tag its files as it likes: no path is made of that.
+    """
     if _COMMIT not in answer.headers:
         return
     for header, pattern in _PATH_PARTS.items():
@@ -254,7 +263,7 @@ def raise_passing(response: Response) -> None:
 
 
 def seconds_asked_for(headers: Any) -> float | None:
-    """Seconds in Retry-After, or until the window of RateLimit ends; None where neither says."""
+    """Reads the seconds in Retry-After, or until the window of RateLimit ends; None if neither says."""
     value = headers.get("Retry-After", "").strip()
     if value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS:
         return float(value)
@@ -263,7 +272,7 @@ def seconds_asked_for(headers: Any) -> float | None:
 
 
 def rate_limit_in(headers: Any) -> tuple[int, float] | None:
-    """Requests that are left, and for how many seconds, as the Hub says in its answers; None where that has no sense.
+    """Reads how many requests are left, and for how many seconds, from the Hub's answer; None if that is invalid.
 
     `RateLimit: "resolvers";r=2999;t=172` are 2,999 requests in the next 172 seconds.
     """
@@ -280,7 +289,7 @@ def rate_limit_in(headers: Any) -> tuple[int, float] | None:
 
 @contextmanager
 def understood(repo: str) -> Iterator[None]:
-    """An answer in another form than expected, as an error of the network: it is the server that is at fault.
+    """Turns an answer in another form than expected into an error of the network: the server is at fault.
 
     Raises NetworkError.
     """
@@ -295,13 +304,14 @@ def understood(repo: str) -> Iterator[None]:
 
 @contextmanager
 def translated(repo: str, revision: str | None) -> Iterator[None]:
-    """The client's exceptions as ours, each with its next step. Raises Gated, NotFound or NetworkError."""
+    """Turns the client's exceptions into ours, each with its next step. Raises Gated, NotFound or NetworkError."""
     from huggingface_hub import constants, errors
 
     page = f"{constants.ENDPOINT}/{repo}"
     try:
         yield
     except HeadscopeError:
+        # The narrow errors come first: several of them are subclasses of those below.
         raise
     except errors.GatedRepoError as err:
         raise Gated(
@@ -320,13 +330,9 @@ def translated(repo: str, revision: str | None) -> Iterator[None]:
     except errors.HFValidationError as err:
         raise NotFound(f"{repo} is not a valid Hub ID: {err}", "a Hub ID is `name` or `owner/name`") from err
     except errors.HfHubHTTPError as err:
-        raise _http_error(repo, err) from err
+        status = getattr(getattr(err, "response", None), "status_code", None)
+        if status in (401, 403):
+            raise Gated(f"the Hub refused access to {repo} ({status})", "`hf auth login`, or pass --token") from err
+        raise NetworkError(f"the Hub answered {status} for {repo}", "try again later") from err
     except (transport_error(), OSError) as err:
         raise NetworkError(f"{repo} could not be read from the Hub: {type(err).__name__}", "try again later") from err
-
-
-def _http_error(repo: str, err: Any) -> HeadscopeError:
-    status = getattr(getattr(err, "response", None), "status_code", None)
-    if status in (401, 403):
-        return Gated(f"the Hub refused access to {repo} ({status})", "`hf auth login`, or pass --token")
-    return NetworkError(f"the Hub answered {status} for {repo}", "try again later")

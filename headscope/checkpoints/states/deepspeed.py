@@ -22,7 +22,7 @@ _SCRIPT = "zero_to_fp32.py"
 
 
 def find_deepspeed(place: StatePlace) -> Found | None:
-    """The state of a place that holds a checkpoint of DeepSpeed, or is one of its step folders.
+    """Finds the state of a place that holds a checkpoint of DeepSpeed, or is one of its step folders.
 
     A step folder has any name: `global_step8` (DeepSpeed), `pytorch_model` (accelerate), `checkpoint` (Lightning).
     """
@@ -31,20 +31,21 @@ def find_deepspeed(place: StatePlace) -> Found | None:
         return None
     several = CheckpointState(StateKind.DEEPSPEED, "DeepSpeed", "Here are several checkpoints of DeepSpeed.", ())
     if "." in steps:
-        option = (".", _found(place, place, "", ("it is a step folder of a DeepSpeed checkpoint",)))
+        option = (".", _describe_step(place, place, "", ("it is a step folder of a DeepSpeed checkpoint",)))
         return found_between([option], several)
-    named = [step for step in steps if _latest(place, step) == PurePath(step).name]
+    latest = {step: place.text(str(PurePath(step).with_name("latest"))) for step in steps}
+    named = [step for step in steps if latest[step].decode("utf-8", "replace").strip() == PurePath(step).name]
     options = []
     for step in steps if place.read is None else named or steps:  # in a repository, each is a request
         said = [f"there {'is' if len(steps) == 1 else 'are'} {few_of(steps)}"]
         said += [f"`latest` names {PurePath(step).name}"] if step in named else []
         said += [f"{_SCRIPT} is beside {'it' if len(steps) == 1 else 'them'}"] if _has_script(place, step) else []
-        options.append((step, _found(place, place.within(step), step, tuple(said))))
+        options.append((step, _describe_step(place, place.within(step), step, tuple(said))))
     return found_between(options, several, named[0] if len(named) == 1 else "")
 
 
 def without_deepspeed(place: StatePlace) -> StatePlace:
-    """The place without the files of DeepSpeed in it, and without the folders that hold some."""
+    """Gives the place without the files of DeepSpeed in it, and without the folders that hold some."""
     tops = {name.partition("/")[0] for name in place.names if _RANK.fullmatch(PurePath(name).name)}
     parts = (_MODEL, _OPTIMIZER)
     left = (name for name in place.names if name.partition("/")[0] not in tops and not name.endswith(parts))
@@ -52,11 +53,16 @@ def without_deepspeed(place: StatePlace) -> StatePlace:
 
 
 def rank_files(step: Path) -> tuple[list[str], list[str]]:
-    """The files of a step folder by process, with the weights and with ZeRO's optimizer.
+    """Lists the files of a step folder by process, with the weights and with ZeRO's optimizer.
 
-    Raises Unsupported where the weights are split by tensor or by experts too.
+    Raises Unsupported if the weights are also split by tensor or by experts.
     """
-    names = sorted((path.name for path in step.iterdir()), key=_by_numbers)
+
+    def by_numbers(name: str) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d{1,18})", name)]
+
+    # Rank 10 comes after rank 2: the order of the files is that of the parts.
+    names = sorted((path.name for path in step.iterdir()), key=by_numbers)
     models = [name for name in names if _RANK.fullmatch(name)]
     if len({name.partition("mp_rank_")[2] for name in models}) > 1 or any("_expert_" in name for name in names):
         raise Unsupported(
@@ -66,20 +72,11 @@ def rank_files(step: Path) -> tuple[list[str], list[str]]:
     return models, [name for name in names if name.endswith(_OPTIMIZER)]
 
 
-def _by_numbers(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d{1,18})", name)]
-
-
-def _latest(place: StatePlace, step: str) -> str:
-    """What `latest` beside a step folder names."""
-    return place.text(str(PurePath(step).with_name("latest"))).decode("utf-8", "replace").strip()
-
-
 def _has_script(place: StatePlace, step: str) -> bool:
     return bool(step) and str(PurePath(step).with_name(_SCRIPT)) in place.names
 
 
-def _found(place: StatePlace, inside: StatePlace, step: str, said: tuple[str, ...]) -> Found:
+def _describe_step(place: StatePlace, inside: StatePlace, step: str, said: tuple[str, ...]) -> Found:
     models = sorted(name for name in inside.top() if _RANK.fullmatch(name))
     optimizers = [name for name in inside.top() if name.endswith(_OPTIMIZER)]
     stage = "ZeRO-3" if any(name.startswith("zero_pp_rank_") for name in models) else "ZeRO-1 or 2"
@@ -92,9 +89,9 @@ def _found(place: StatePlace, inside: StatePlace, step: str, said: tuple[str, ..
         sentence="The weights are a training checkpoint of DeepSpeed, split across processes: from_pretrained does not "
         "read them.",
         evidence=(*said, f"{step or 'the folder'} holds {held} ({stage})", *on_imports(imported)),
-        repair=_repair(place, step, models, split=bool(optimizers)),
+        repair=_build_repair(place, step, models, split=bool(optimizers)),
     )
-    if reason := _unjoined(inside, models, has_optimizer=bool(optimizers)):
+    if reason := _why_not_joined(inside, models, has_optimizer=bool(optimizers)):
         return Found(replace(state, repair=None, remedy=_OWN_TOOL, evidence=(*state.evidence, reason)))
     return Found(state, tensors, WRITTEN, left_out)
 
@@ -102,8 +99,8 @@ def _found(place: StatePlace, inside: StatePlace, step: str, said: tuple[str, ..
 _OWN_TOOL = "Join them with the tool of the framework that trained the model."
 
 
-def _unjoined(step: StatePlace, models: list[str], *, has_optimizer: bool) -> str:
-    """Which parts of the model headscope doesn't join; "" where the files of the ranks hold a whole model each."""
+def _why_not_joined(step: StatePlace, models: list[str], *, has_optimizer: bool) -> str:
+    """Tells which parts of the model headscope doesn't join; "" if the files of the ranks hold a whole model each."""
     others = [name for name in step.top() if name.endswith(_MODEL[1:]) and name not in models]
     if others:
         holding = "holds" if len(others) == 1 else "hold"
@@ -115,20 +112,21 @@ def _unjoined(step: StatePlace, models: list[str], *, has_optimizer: bool) -> st
 
 
 def _hold_the_same(step: StatePlace, names: tuple[str, ...]) -> bool:
-    """Whether the state dicts in files are equal, number by number."""
+    """True if the state dicts in files are equal, number by number."""
     try:
         headers = [{(item.key, item.shape, item.dtype) for item in _read_partition(step, [name])[0] or ()}
                    for name in names]  # fmt: skip
         places = [torch_places(step.open(name), "module") for name in names]
         return all(held == headers[0] for held in headers) and all(
-            len({_numbers(step.open(name), place_of(key)) for name, place_of in zip(names, places, strict=True)}) == 1
+            len({_hash_tensor(step.open(name), place_of(key)) for name, place_of in zip(names, places, strict=True)})
+            == 1
             for key, _, _ in headers[0]
         )
     except HeadscopeError:
         return False
 
 
-def _numbers(source: ByteSource, place: tuple[int, int] | None) -> bytes:
+def _hash_tensor(source: ByteSource, place: tuple[int, int] | None) -> bytes:
     if place is None:
         raise Unsupported(f"a tensor in {source.name} has no place", "")
     return sha256(source.read_at(place[0], place[1] - place[0])).digest()
@@ -158,8 +156,8 @@ class MergeZero(ReadyAction):
         )
 
 
-def _repair(place: StatePlace, step: str, models: list[str], *, split: bool) -> Repair:
-    """The weights put together if they are split, otherwise the state dict in the one file."""
+def _build_repair(place: StatePlace, step: str, models: list[str], *, split: bool) -> Repair:
+    """Gives the code that puts split weights together, or that saves the state dict in the one file."""
     if not split:
         inside = SaveInside(str(PurePath(step, models[0])), ("module",), weights_only=False)
         return repair_by("If you trust the file (loading it runs code of DeepSpeed), save the weights alone:", inside)
@@ -181,27 +179,28 @@ def _repair(place: StatePlace, step: str, models: list[str], *, split: bool) -> 
 def _read_partition(
     step: StatePlace, models: list[str]
 ) -> tuple[tuple[TensorHeader, ...] | None, tuple[str, ...], tuple[str, ...]]:
-    """The tensors that the parts belong to, what loading the file of the first process imports, and what is beside."""
+    """Reads the tensors that the parts belong to, what loading the first process's file imports, and what is beside."""
     try:
         value, imported = read_torch_value(step.open(models[0]))
     except HeadscopeError:
         return None, (), ()
     left_out = groups_but(tensor_groups(value), ("module",), ("frozen_param_fragments",))
-    return (_tensors(value) if isinstance(value, dict) else None), tuple(sorted(imported)), left_out
+    return (_read_headers(value) if isinstance(value, dict) else None), tuple(sorted(imported)), left_out
 
 
-def _tensors(value: dict[Any, Any]) -> tuple[TensorHeader, ...] | None:
-    """The tensors with their shapes as the first process wrote them, and what it holds whole."""
+def _read_headers(value: dict[Any, Any]) -> tuple[TensorHeader, ...] | None:
+    """Reads the tensors with their shapes as the first process wrote them, and what it holds whole."""
     held = value.get("module")
     found = headers_of(held, WRITTEN) if isinstance(held, dict) else ()
+    # ZeRO-3 leaves empty tensors instead of the weights that it split.
     headers = {item.key: item for item in found if 0 not in item.shape}
-    headers |= {item.key: item for item in _promised(value.get("param_shapes"))}
-    headers |= {item.key: item for item in _promised([value.get("frozen_param_shapes")])}
+    headers |= {item.key: item for item in _headers_of_shapes(value.get("param_shapes"))}
+    headers |= {item.key: item for item in _headers_of_shapes([value.get("frozen_param_shapes")])}
     return tuple(headers.values()) or None
 
 
-def _promised(groups: Any) -> list[TensorHeader]:
-    """The tensors whose whole shapes are written down, a dict for each group of the optimizer."""
+def _headers_of_shapes(groups: Any) -> list[TensorHeader]:
+    """Builds headers for tensors whose whole shapes are written down, a dict for each group of the optimizer."""
     dicts = [group for group in groups if isinstance(group, dict)] if isinstance(groups, list) else []
     return [
         TensorHeader(key, "float32", shape, WRITTEN)

@@ -22,8 +22,14 @@ Path = tuple[str | int, ...]
 
 
 def find_distributed(place: StatePlace) -> Found | None:
-    """The state of a place with a distributed checkpoint in it or in a folder of it, but for those of optimizers."""
-    folders = [folder for folder in ("", *place.folders()) if _is_one(place, folder)]
+    """Finds the state of a place with a distributed checkpoint in it or in a folder of it.
+
+    Checkpoints of optimizers alone don't count if there are others.
+    """
+    listed = {"": place.top()} | {folder: place.inside(folder) for folder in place.folders()}
+    folders = [
+        folder for folder, names in listed.items() if _METADATA in names and any(name.endswith(_DATA) for name in names)
+    ]
     found = {folder: list(_models_in(place, folder)) for folder in folders}
     models = {folder: held for folder, held in found.items() if any(item.tensors != () for _, item in held)} or found
     options = [
@@ -36,90 +42,78 @@ def find_distributed(place: StatePlace) -> Found | None:
 
 
 def _models_in(place: StatePlace, folder: str) -> Iterator[tuple[str, Found]]:
-    """The models in a distributed checkpoint by their places in the saved dict; without tensors if it isn't read."""
+    """Finds a distributed checkpoint's models by their places in the saved dict; no tensors if it can't be read."""
     inside = place.within(folder) if folder else place
     files = [name for name in inside.names if name.endswith(_DATA)]
     evidence = [f"{folder or 'the folder'} holds {_METADATA} and {counted(len(files), f'{_DATA} file')}"]
     tool = "FSDP (torch.distributed.checkpoint)" if "fsdp" in folder else "torch.distributed.checkpoint"
     sentence = f"The weights are a distributed checkpoint of {tool}, which from_pretrained does not read."
     try:
-        metadata, imported = _metadata(inside.text(_METADATA))
-        groups, has_objects = _tensors(metadata), _has_objects(metadata)
+        metadata, imported = _read_metadata(inside.text(_METADATA))
+        described = metadata.get("state_dict_metadata")
+        items = described.values() if isinstance(described, dict) else ()
+        groups = _trained_tensors(metadata)
     except HeadscopeError as err:
         evidence.append(f"its metadata cannot be read: {err.message}")
         yield "", Found(CheckpointState(StateKind.DISTRIBUTED, tool, sentence, tuple(evidence)))
         return
+    # Numbers, paths and settings are stored beside the tensors as separate pickles.
+    has_objects = any(isinstance(item, Opaque) and item.made_by.endswith(".BytesStorageMetadata") for item in items)
     for path, tensors in groups.items():
         under = f" under {place_in_dict(path)}" if path else ""
         said = [*evidence, f"its metadata lists {counted(len(tensors), 'tensor')} of the model{under}"]
         said += on_imports(imported)
-        repair = _repair(folder or ".", path, weights_only=not has_objects) if tensors else None
+        repair = _build_repair(folder or ".", path, weights_only=not has_objects) if tensors else None
         state = CheckpointState(StateKind.DISTRIBUTED, tool, sentence, tuple(said), repair)
         others = {name: [header.shape for header in held] for name, held in groups.items() if held and name != path}
         yield place_as_name(path), Found(state, tensors, WRITTEN, groups_in_words(others))
 
 
-def _is_one(place: StatePlace, folder: str) -> bool:
-    names = place.inside(folder) if folder else place.top()
-    return _METADATA in names and any(name.endswith(_DATA) for name in names)
-
-
-def _metadata(content: bytes) -> tuple[dict[Any, Any], tuple[str, ...]]:
-    """The attributes of the pickled metadata, and what loading it imports; nothing of it is made."""
+def _read_metadata(content: bytes) -> tuple[dict[Any, Any], tuple[str, ...]]:
+    """Reads the attributes of the pickled metadata, and what loading it imports; none of its objects is made."""
     imported: set[str] = set()
     found = read_pickle(io.BytesIO(content), _METADATA, imported)
     state = found.state if isinstance(found, Opaque) and found.made_by.endswith(".Metadata") else None
     return (state if isinstance(state, dict) else {}), tuple(sorted(imported))
 
 
-def _tensors(metadata: dict[Any, Any]) -> dict[Path, tuple[TensorHeader, ...]]:
-    """The trained tensors by their place in the saved dict, under the keys that they have there."""
+def _trained_tensors(metadata: dict[Any, Any]) -> dict[Path, tuple[TensorHeader, ...]]:
+    """Groups the trained tensors by their place in the saved dict, under the keys that they have there."""
     groups: dict[Path, list[TensorHeader]] = {}
-    states = _states_of_optimizers(metadata.get("planner_data"))
-    for _, path, header in _stored(metadata):
+    # An optimizer keeps what it has of each weight beside its `param_groups`, whatever both are in.
+    planned = metadata.get("planner_data")
+    paths = [_path_of(key, planned) for key in planned] if isinstance(planned, dict) else []
+    states = {(*path[: path.index("param_groups")], "state") for path in paths if "param_groups" in path}
+    for _, path, header in _stored_headers(metadata):
         if states.isdisjoint(path[:length] for length in range(len(path) + 1)):
             groups.setdefault(path, []).append(header)
     found = {path: tuple(headers) for path, headers in groups.items() if any(map(is_trained, headers))}
     return found or {(): ()}
 
 
-def _has_objects(metadata: dict[Any, Any]) -> bool:
-    """Whether objects are stored beside the tensors, as separate pickles: numbers, paths, settings."""
-    described = metadata.get("state_dict_metadata")
-    items = described.values() if isinstance(described, dict) else ()
-    return any(isinstance(item, Opaque) and item.made_by.endswith(".BytesStorageMetadata") for item in items)
-
-
-def _states_of_optimizers(planned: Any) -> set[Path]:
-    """The places of what optimizers keep of each weight: each is beside its `param_groups`, whatever it is in."""
-    paths = [_path_of(key, planned) for key in planned] if isinstance(planned, dict) else []
-    begins = [path[: path.index("param_groups")] for path in paths if "param_groups" in path]
-    return {(*begin, "state") for begin in begins}
-
-
-def _stored(metadata: dict[Any, Any]) -> Iterator[tuple[str, Path, TensorHeader]]:
-    """The tensors by their keys in the files: the place of each in the saved dict, and its header there."""
+def _stored_headers(metadata: dict[Any, Any]) -> Iterator[tuple[str, Path, TensorHeader]]:
+    """Gives the tensors by their keys in the files: the place of each in the saved dict, and its header there."""
     described, planned = metadata.get("state_dict_metadata"), metadata.get("planner_data")
     for key, item in described.items() if isinstance(described, dict) else ():
-        facts = _attributes(item)
+        facts = _attributes_of(item)
         if isinstance(key, str) and is_shape(shape := facts.get("size")):
             path = _path_of(key, planned)
-            yield key, path[:-1], TensorHeader(str(path[-1]), _dtype(facts), shape, WRITTEN)
+            yield key, path[:-1], TensorHeader(str(path[-1]), _read_dtype(facts), shape, WRITTEN)
 
 
 def _path_of(key: str, planned: Any) -> Path:
-    """Where a tensor is in the saved dict."""
+    """Finds a tensor in the saved dict."""
     path = planned.get(key) if isinstance(planned, dict) else None
     return path if isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path) else (key,)
 
 
-def _attributes(item: Any) -> dict[Any, Any]:
+def _attributes_of(item: Any) -> dict[Any, Any]:
     return item.state if isinstance(item, Opaque) and isinstance(item.state, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """Where a part of a tensor is: its place in the tensor, and in which bytes of which file it was saved."""
+    """A part of a tensor: its place in the tensor, and in which bytes of which file it was saved."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -129,28 +123,29 @@ class StoredPart:
 
 
 def stored_parts(content: bytes, path: Path) -> dict[TensorHeader, list[StoredPart]]:
-    """The tensors at a place in the saved dict with their parts, by the content of `.metadata`.
+    """Reads the tensors at a place in the saved dict with their parts, from the content of `.metadata`.
 
-    Raises Malformed where it can't be read, Unsupported for parts that aren't PyTorch files.
+    Raises Malformed if it can't be read, Unsupported for parts that aren't PyTorch files.
     """
-    metadata, _ = _metadata(content)
+    metadata, _ = _read_metadata(content)
     described: Any = metadata.get("state_dict_metadata")
     stored = metadata.get("storage_data")
-    headers = {key: header for key, place, header in _stored(metadata) if place == path}
+    headers = {key: header for key, place, header in _stored_headers(metadata) if place == path}
     sizes = {
         (key, facts.get("offsets")): facts.get("sizes")
         for key in headers
-        for facts in map(_attributes, _attributes(described[key]).get("chunks") or ())
+        for facts in map(_attributes_of, _attributes_of(described[key]).get("chunks") or ())
     }
     found: dict[TensorHeader, list[StoredPart]] = {header: [] for header in headers.values()}
     for index, info in stored.items() if isinstance(stored, dict) else ():
-        place, where = _attributes(index), _attributes(info)
+        place, where = _attributes_of(index), _attributes_of(info)
         key = place.get("fqn")
         if key not in headers:
             continue
         begin = place.get("offset")
         facts: list[Any] = [begin, sizes.get((key, begin)), *map(where.get, ("relative_path", "offset", "length"))]
         part = StoredPart(*facts)
+        # Transformed parts, such as compressed ones, don't hold the tensor's own bytes.
         if not _is_plain(part) or where.get("transform_descriptors"):
             raise Unsupported(f"{key} isn't stored as a plain part of a file", "merge the parts with PyTorch")
         found[headers[key]].append(part)
@@ -166,15 +161,16 @@ def _is_plain(part: StoredPart) -> bool:
 
 
 def is_shape(value: Any) -> TypeGuard[tuple[int, ...]]:
-    """Whether a value from a pickle is the shape of a tensor."""
+    """True if a value from a pickle is the shape of a tensor."""
     return isinstance(value, tuple) and all(type(size) is int and 0 <= size < 2**63 for size in value)
 
 
-def _dtype(facts: dict[Any, Any]) -> str:
-    """The dtype in the properties of a tensor: the first of the values in them, as they are pickled."""
+def _read_dtype(facts: dict[Any, Any]) -> str:
+    """Reads the dtype in the properties of a tensor: the first of the values in them, as they are pickled."""
     properties = facts.get("properties")
     values = properties.state if isinstance(properties, Opaque) else None
     first = values[0] if isinstance(values, tuple) and values else None
+    # PyTorch's default, for a dtype that can't be read.
     return first.name if isinstance(first, Global) and first.module == "torch" else "float32"
 
 
@@ -197,7 +193,7 @@ class MergeDistributed(ReadyAction):
         )
 
 
-def _repair(folder: str, path: Path, *, weights_only: bool) -> Repair:
+def _build_repair(folder: str, path: Path, *, weights_only: bool) -> Repair:
     unpickled = "its .metadata" if weights_only else "its .metadata and the objects beside the weights"
     return repair_by(
         f"If you trust the checkpoint (PyTorch unpickles {unpickled}, which can run code), merge the parts into "

@@ -25,8 +25,8 @@ _SHARD = re.compile(r"([^.]+)-(\d{5})-of-(\d{5})(\.safetensors|\.bin)")
 
 
 def find_pointers(place: StatePlace) -> Found | None:
-    """The state of a clone of a repository whose large files were not fetched."""
-    pointers = [(name, size) for name in place.top() if (size := _pointed(place, name)) is not None]
+    """Finds the state of a clone of a repository whose large files were not fetched."""
+    pointers = [(name, size) for name in place.top() if (size := _size_in_pointer(place, name)) is not None]
     if not pointers:
         return None
     name, size = pointers[0]
@@ -45,8 +45,8 @@ def find_pointers(place: StatePlace) -> Found | None:
     return Found(state)
 
 
-def _pointed(place: StatePlace, name: str) -> int | None:
-    """The size that a pointer names; None for a file that is not a pointer."""
+def _size_in_pointer(place: StatePlace, name: str) -> int | None:
+    """Reads the size that a pointer names; None for a file that is not a pointer."""
     if not name.endswith((*WEIGHTS, ".h5", ".msgpack", ".onnx", ".gguf", ".json")):
         return None
     text = place.start(name, 1024)
@@ -70,13 +70,13 @@ _IN_CACHE = re.compile(
 
 
 def find_half_download(place: StatePlace) -> Found | None:
-    """The state of a download that was broken off: missing shards, files that end early, and the marks of the tools.
+    """Finds the state of an interrupted download: missing shards, files that end early, and the marks of the tools.
 
     A mark alone says nothing: it may have stayed behind, or belong to another file.
     """
-    marks = list(_marks(place))
+    marks = list(_download_marks(place))
     missing = list(_missing_shards(place))
-    cut = [(name, short) for name in place.top() if (short := _lacking(place, name))]
+    cut = [(name, short) for name in place.top() if (short := _how_cut(place, name))]
     if not missing and not cut and not (marks and _lacks_weights(place, marks)):
         return None
     evidence = [f"{few_of(name.rpartition('/')[2] for name, _ in marks)} was left by {marks[0][1]}"] if marks else []
@@ -88,16 +88,17 @@ def find_half_download(place: StatePlace) -> Found | None:
         tool=marks[0][1] if marks else "",
         sentence="The checkpoint is not complete: a download or a copy was interrupted.",
         evidence=tuple(evidence),
-        repair=_download(place),
+        repair=_download_repair(place),
     )
     return Found(state)
 
 
-def _marks(place: StatePlace) -> Iterator[tuple[str, str]]:
-    """The marks of downloads of weights, with the tool that leaves them: in the folder itself, and where the Hub's
-    client keeps what it has not finished.
+def _download_marks(place: StatePlace) -> Iterator[tuple[str, str]]:
+    """Lists the marks of downloads of weights, with the tool that leaves them.
+
+    They are in the folder itself, and where the Hub's client keeps what it has not finished.
     """
-    for name in (*place.names, *_in_blobs(place)):
+    for name in (*place.names, *_unfinished_blobs(place)):
         end = next((end for end in _LEFT_BY if name.endswith(end)), None)
         folder, _, file = name.rpartition("/")
         of_hub = folder in {_UNFINISHED, _BLOBS} and end == _OF_HUB
@@ -105,8 +106,8 @@ def _marks(place: StatePlace) -> Iterator[tuple[str, str]]:
             yield name, _LEFT_BY[end]
 
 
-def _in_blobs(place: StatePlace) -> Iterator[str]:
-    """The unfinished files of the Hub's cache that a snapshot is in."""
+def _unfinished_blobs(place: StatePlace) -> Iterator[str]:
+    """Lists the unfinished files of the Hub's cache that a snapshot is in."""
     match = _IN_CACHE.search(place.name)
     if match is None:
         return
@@ -115,18 +116,18 @@ def _in_blobs(place: StatePlace) -> Iterator[str]:
 
 
 def _lacks_weights(place: StatePlace, marks: list[tuple[str, str]]) -> bool:
-    """Whether no weight file is there, or one that aria2 marks as unfinished; it removes its mark at the end."""
+    """True if no weight file is there, or one that aria2 marks as unfinished; it removes its mark at the end."""
     unfinished = {name.removesuffix(_OF_ARIA) for name, _ in marks if name.endswith(_OF_ARIA)}
     return not any(is_weight_file(name) and name not in unfinished for name in place.top())
 
 
 def is_weight_file(name: str) -> bool:
-    """Whether a name is one of weights, and not of what a training run saves beside them."""
+    """True if a name is one of weights, and not of what a training run saves beside them."""
     return name.endswith(WEIGHTS) and not name.startswith(_NO_WEIGHTS)
 
 
-def _download(place: StatePlace) -> Repair:
-    """The command that downloads what is missing: into the Hub's cache, where the folder is one of it."""
+def _download_repair(place: StatePlace) -> Repair:
+    """Gives the command that downloads what is missing: into the Hub's cache, if the folder is one of it."""
     match = _IN_CACHE.search(place.name)
     if match is None:
         sentence = "Download it again, which resumes the download; OWNER/NAME is the model's Hub ID:"
@@ -147,15 +148,16 @@ def _missing_shards(place: StatePlace) -> Iterator[str]:
             continue
         names = set(shards.values()) if isinstance(shards, dict) and all(map(is_file_name, shards.values())) else set()
         yield from sorted(names - here)
+    # An index knows its shards better than their names do.
     sets = [] if here.intersection(_INDEXES) else list(shard_sets(here))
     if not any(here.issuperset(names) for names in sets):
         yield from sorted({name for names in sets for name in names} - here)
 
 
 def shard_sets(here: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """For shards as save_pretrained names them, the names of all that belong together, whether they are there or not.
+    """Lists the names of every set of shards, as save_pretrained names them, whether they are there or not.
 
-    The first of them has the number 1, or 0 where that is there. A variant (`model.fp16-`) has to be asked for.
+    The first of them has the number 1, or 0 if that is there. A variant (`model.fp16-`) has to be asked for.
     """
     matches = filter(None, map(_SHARD.fullmatch, sorted(here)))
     found = dict.fromkeys(match.group(1, 3, 4) for match in matches if int(match[3]))
@@ -164,37 +166,34 @@ def shard_sets(here: Iterable[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(f"{stem}-{at:05d}-of-{total}{end}" for at in range(first, first + int(total)))
 
 
-def _lacking(place: StatePlace, name: str) -> str:
-    """How a weight file ends early; "" for one that does not, or is of no format that tells."""
+def _how_cut(place: StatePlace, name: str) -> str:
+    """Describes how a weight file ends early; "" for one that does not, or that is of no format that tells."""
     if not name.endswith(WEIGHTS):
         return ""
     size, start = place.size(name), place.start(name, 8)
     if start[:4] == _ZIP:
+        # The end record of a zip file may be followed by a comment of up to 65,535 bytes.
         at = max(0, size - _TAIL)
-        tail = _tail(place, name, at, size)
+        tail = _read_tail(place, name, at, size)
         return "" if _ZIP_END in tail else f"ends early: {size:,} bytes are there, without the end of its archive"
     if not name.endswith(".safetensors") or len(start) < 8:
         return ""
     (length,) = struct.unpack("<Q", start)
     if not 0 < length <= _HEADER or place.start(name, 9)[8:] not in {b"", b"{"}:  # a header is a JSON object
         return ""
-    expected = _end_of_data(place.start(name, 8 + length)[8:], length)
+    header = place.start(name, 8 + length)[8:]
+    expected = 8 + length
+    if len(header) == length:  # searched and not parsed: nothing else of it is needed
+        expected += max((int(match[1]) for match in _OFFSETS.finditer(header)), default=0)
     is_early = size < expected < _LARGEST_FILE
     return f"ends early: {expected:,} bytes were expected, {size:,} are there" if is_early else ""
 
 
-def _tail(place: StatePlace, name: str, at: int, size: int) -> bytes:
+def _read_tail(place: StatePlace, name: str, at: int, size: int) -> bytes:
     try:
         return place.open(name).read_at(at, size - at)
     except HeadscopeError:
         return b""
-
-
-def _end_of_data(header: bytes, length: int) -> int:
-    """The size that a safetensors file must have, by its header, which is searched and not parsed."""
-    if len(header) < length:
-        return 8 + length
-    return 8 + length + max((int(match[1]) for match in _OFFSETS.finditer(header)), default=0)
 
 
 _OTHER = {
@@ -210,28 +209,28 @@ _LOADED_BEFORE = {"TensorFlow": "from_tf", "Flax": "from_flax"}
 
 
 def find_other_format(place: StatePlace) -> Found | None:
-    """The state of a place whose weights are in the formats of other frameworks alone."""
+    """Finds the state of a place whose weights are only in the formats of other frameworks."""
     if any(name.endswith((".safetensors", ".bin", ".gguf")) for name in place.top()):
         return None
     names = (*place.top(), *place.folders())
     found = {name: kind for name in names for end, kind in _OTHER.items() if name.endswith(end)}
     if not found:
         return None
-    shown = ", ".join(f"{name} ({kind})" for name, kind in list(found.items())[:4])
+    listed = ", ".join(f"{name} ({kind})" for name, kind in list(found.items())[:4])
     kind = next((kind for kind in found.values() if kind in _LOADED_BEFORE), next(iter(found.values())))
     state = CheckpointState(
         StateKind.OTHER_FORMAT,
         tool=kind,
-        sentence=f"headscope doesn't read the format of these weights: {shown}. Transformers 5 loads safetensors and "
+        sentence=f"headscope doesn't read the format of these weights: {listed}. Transformers 5 loads safetensors and "
         "PyTorch's files only.",
         evidence=(f"{counted(len(found), 'file')} of {' and '.join(dict.fromkeys(found.values()))}, no other weights",),
-        repair=_conversion(kind),
+        repair=_conversion_repair(kind),
     )
     return Found(state)
 
 
-def _conversion(kind: str) -> Repair | None:
-    """Transformers 4 converts what it could read; None for exports, which are made for running only."""
+def _conversion_repair(kind: str) -> Repair | None:
+    """Gives the code for Transformers 4, which converts what it could read; None for exports, which only run."""
     option = _LOADED_BEFORE.get(kind)
     if option is None:
         return None

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.states.files import WEIGHTS, is_weight_file
@@ -39,12 +38,13 @@ class TakeFolder(ReadyAction):
 
 
 def find_trainer_output(place: StatePlace) -> Found | None:
-    """The state of an output folder of Transformers' Trainer, or of another one with checkpoints in folders inside.
+    """Finds the state of an output folder of Transformers' Trainer, or of another one with checkpoints in folders.
 
     The folders of a pipeline, as of sentence-transformers, are parts of one model.
     """
     steps = sorted(
         (folder for folder in place.folders() if _STEP.fullmatch(folder)),
+        # By number: as text, checkpoint-1000 comes before checkpoint-500.
         key=lambda name: int(name.removeprefix("checkpoint-")),
     )
     whole = [folder for folder in steps if _is_whole(place.inside(folder))]
@@ -53,7 +53,7 @@ def find_trainer_output(place: StatePlace) -> Found | None:
     if not whole and not others:
         return None
     newest = whole[-1] if whole else ""
-    best, metric = _best(place, newest)
+    best, metric = _best_folder(place, newest)
     held = [place.inside(folder) for folder in (*whole, *others)]
     noun = "checkpoints" if any(_CONFIG in names for names in held) else "adapters"
     evidence = [f"the folder holds {few_of([*steps, *others])}", *([f"the newest is {newest}"] if newest else [])]
@@ -71,32 +71,33 @@ def find_trainer_output(place: StatePlace) -> Found | None:
         evidence=tuple(evidence),
     )
     options = {
-        name: Found(replace(several, repair=_taken(name)), _tensors(place.within(name))) for name in (*whole, *others)
+        name: Found(replace(several, repair=_take_repair(name)), _read_headers(place.within(name)))
+        for name in (*whole, *others)
     }
     return found_between(list(options.items()), several, best)
 
 
-def _tensors(folder: StatePlace) -> tuple[TensorHeader, ...] | None:
-    """The tensors of the weight files in a folder; None where headscope can't read any, or where each is a request."""
+def _read_headers(folder: StatePlace) -> tuple[TensorHeader, ...] | None:
+    """Reads the tensors of the weight files in a folder; None if none can be read, or if each file is a request."""
     names = [name for name in folder.top() if is_weight_file(name)] if folder.read is None else []
     files = [plain_weights(folder, name) for name in names]
     return tuple({header.key: header for headers in files for header in headers}.values()) or None
 
 
 def _is_whole(names: Sequence[str]) -> bool:
-    """Whether a folder has a configuration and weights, which may be in folders inside."""
+    """True if a folder has a configuration and weights, which may be in folders inside."""
     ends = (*WEIGHTS, ".distcp")
     has_weights = any(name.endswith(ends) and is_weight_file(name.rpartition("/")[2]) for name in names)
     return has_weights and not {_CONFIG, "adapter_config.json"}.isdisjoint(names)
 
 
-def _taken(folder: str) -> Repair:
+def _take_repair(folder: str) -> Repair:
     sentence = f"Use what is inside (--subfolder {folder}), or copy it to a folder for the model:"
     return repair_by(sentence, TakeFolder(folder), "sh")
 
 
-def _best(place: StatePlace, newest: str) -> tuple[str, str]:
-    """The folder that the newest checkpoint's state calls the best, "" for none, and by which number."""
+def _best_folder(place: StatePlace, newest: str) -> tuple[str, str]:
+    """Reads the folder that the newest checkpoint's state calls the best, "" for none, and by which number."""
     try:
         state = parse_object(place.text(f"{newest}/{_STATE}"), _STATE)
     except HeadscopeError:
@@ -104,13 +105,10 @@ def _best(place: StatePlace, newest: str) -> tuple[str, str]:
     path, metric = state.get("best_model_checkpoint"), state.get("best_metric")
     if not isinstance(path, str):
         return "", ""
+    # The path is that of the machine that trained, maybe one with Windows; only its last part can be here.
     name = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
-    return (name if _STEP.fullmatch(name) else ""), _number(metric)
-
-
-def _number(metric: Any) -> str:
     is_number = isinstance(metric, float | int) and not isinstance(metric, bool) and abs(metric) < _LARGEST
-    return f" (metric {metric:g})" if is_number else ""
+    return (name if _STEP.fullmatch(name) else ""), f" (metric {metric:g})" if is_number else ""
 
 
 _RANK = re.compile(r"mp_rank_(\d\d)(?:_(\d\d\d))?(?:_\d\d\d)?")
@@ -120,7 +118,7 @@ _TRACKER = "latest_checkpointed_iteration.txt"
 
 
 def find_megatron(place: StatePlace) -> Found | None:
-    """The state of a place with the rank files of Megatron-LM: `iter_*/mp_rank_XX/model_optim_rng.pt`."""
+    """Finds the state of a place with the rank files of Megatron-LM: `iter_*/mp_rank_XX/model_optim_rng.pt`."""
     files = [name for name in place.names if name.rpartition("/")[2] in ("model_optim_rng.pt", "model_rng.pt")]
     ranks = [(name, _RANK.fullmatch(name.split("/")[-2])) for name in files if "/" in name]
     found = [(name, match) for name, match in ranks if match is not None]
@@ -145,12 +143,12 @@ def find_megatron(place: StatePlace) -> Found | None:
         sentence="The weights are the rank files of Megatron-LM, split by tensor and layer: from_pretrained does not "
         "read them.",
         evidence=tuple(evidence),
-        repair=_export(folder),
+        repair=_export_repair(folder),
     )
     return Found(state)
 
 
-def _export(folder: str) -> Repair:
+def _export_repair(folder: str) -> Repair:
     return Repair(
         "Export them with Megatron Bridge; HF_ID is the Hub ID of a model of the same architecture:",
         f"python -c \"from megatron.bridge import AutoBridge; AutoBridge.from_hf_pretrained('HF_ID')"
@@ -163,7 +161,7 @@ _CORE = "metadata.json"
 
 
 def find_megatron_core(place: StatePlace) -> Found | None:
-    """The state of a place with a distributed checkpoint of Megatron Core: its `metadata.json` names the backend.
+    """Finds the state of a place with a distributed checkpoint of Megatron Core: its `metadata.json` names the backend.
 
     Its parts are those of torch.distributed.checkpoint, but the keys in them are Megatron's: merging them is not a
     repair.
@@ -178,13 +176,13 @@ def find_megatron_core(place: StatePlace) -> Found | None:
         sentence="The weights are a distributed checkpoint of Megatron Core, under Megatron's names: from_pretrained "
         "does not read them.",
         evidence=(f"{folder or 'the folder'} holds {_CORE}, which names the backend {found[folder]}",),
-        repair=_export(folder or "."),
+        repair=_export_repair(folder or "."),
     )
     return Found(state)
 
 
 def _core_backend(place: StatePlace, folder: str) -> str:
-    """The backend that a folder of Megatron Core names; "" for any other folder."""
+    """Reads the backend that a folder of Megatron Core names; "" for any other folder."""
     name = f"{folder}/{_CORE}" if folder else _CORE
     if name not in place.names:
         return ""

@@ -24,25 +24,25 @@ _NUMPY_RNG = (624,)
 
 @dataclass(slots=True)
 class TensorGroup:
-    """The tensors directly in one value: `named` are a state dict's, `others` are arrays, or have no name."""
+    """Tensors directly in one value: `named` are a state dict's, `others` are arrays, or have no name."""
 
     named: dict[str, PickledTensor] = field(default_factory=dict)
     others: list[tuple[Any, Any]] = field(default_factory=list)
 
 
 class Attribute(str):
-    """The name of an attribute, or the number of an argument: no code in a place leads there."""
+    """Name of an attribute, or number of an argument: no code in a place leads there."""
 
     __slots__ = ()
 
 
 def is_module(value: Any) -> bool:
-    """Whether a pickled object is a module of PyTorch."""
+    """True if a pickled object is a module of PyTorch."""
     return isinstance(value, Opaque) and isinstance(value.state, dict) and _OF_MODULES.issubset(value.state)
 
 
 def parts_of(value: Any) -> list[tuple[Any, Any]]:
-    """What is directly in a value, by key, index or attribute; nothing for a number or a text."""
+    """Lists what is directly in a value, by key, index or attribute; nothing for a number or a text."""
     if isinstance(value, Opaque):
         state = value.state.items() if isinstance(value.state, dict) else [("state", value.state)]
         inside = [*enumerate(value.arguments), *state]
@@ -56,7 +56,7 @@ def parts_of(value: Any) -> list[tuple[Any, Any]]:
 
 
 def tensor_groups(value: Any) -> dict[InDict, TensorGroup]:
-    """All tensors and arrays in a value by the place of what they are in, but for a training's own state.
+    """Groups all tensors and arrays in a value by the place of what they are in, without a training's own state.
 
     Its structure decides, never a name: what an optimizer keeps, and the states of random generators.
     """
@@ -65,6 +65,7 @@ def tensor_groups(value: Any) -> dict[InDict, TensorGroup]:
     left: list[tuple[InDict, Any]] = [((), value)]
     while left:
         path, item = left.pop()
+        # A pickle can hold one object at several places, or inside itself.
         if id(item) in seen or _is_array(item):
             continue
         seen.add(id(item))
@@ -73,7 +74,8 @@ def tensor_groups(value: Any) -> dict[InDict, TensorGroup]:
         if is_module(item):
             passed = {"_parameters", "_buffers"}
             if not is_held:
-                modules = list(_submodules(item))
+                modules = list(_limited_submodules(item))
+                # The outermost module has the tensors of all modules inside, so these make no groups.
                 within |= {id(module) for _, module in modules}
                 group.named = {key: tensor for prefix, module in modules for key, tensor in _state_of(prefix, module)}
         parts = [(key, part) for key, part in parts if not (isinstance(key, str) and key in passed)]
@@ -85,13 +87,14 @@ def tensor_groups(value: Any) -> dict[InDict, TensorGroup]:
                 group.others.append((key, part))
         if group.named or group.others:
             found[path] = group
+        # Reversed for the stack, which gives the last part first.
         deeper = reversed(parts) if len(path) < _MOST_LEVELS else [(None, part) for _, part in reversed(parts)]
         left += [((*path, key) if len(path) < _MOST_LEVELS else path, part) for key, part in deeper]
     return found
 
 
 def _keys_of_optimizer(value: Any) -> set[str]:
-    """The keys under which an optimizer keeps its state, which is a dict for each parameter; empty for other values."""
+    """Gives the keys under which an optimizer keeps its state, a dict for each parameter; empty for other values."""
     held = value.state if isinstance(value, Opaque) else value
     if not isinstance(held, dict) or not isinstance(held.get("param_groups"), list):
         return set()
@@ -102,16 +105,16 @@ def _keys_of_optimizer(value: Any) -> set[str]:
 
 
 def shape_of(value: Any) -> tuple[int, ...] | None:
-    """The shape of a tensor, of an array of numbers or of a storage; None for any other value."""
+    """Gives the shape of a tensor, of an array of numbers or of a storage; None for any other value."""
     if isinstance(value, PickledTensor):
         return value.shape
     if isinstance(value, PickledStorage):
         return (value.count,)
-    return _array(value)[0] if _is_array(value) else None
+    return _describe_array(value)[0] if _is_array(value) else None
 
 
-def _array(value: Any) -> tuple[Any, str]:
-    """The shape of a pickled array of numpy and its kind of numbers; nothing for another value."""
+def _describe_array(value: Any) -> tuple[Any, str]:
+    """Gives the shape of a pickled array of numpy and its kind of numbers; None and "" for another value."""
     if not isinstance(value, Opaque) or not value.made_by.startswith("numpy."):
         return None, ""
     shape, dtype = None, None
@@ -124,22 +127,23 @@ def _array(value: Any) -> tuple[Any, str]:
 
 
 def _is_array(value: Any) -> bool:
-    shape, kind = _array(value)
+    shape, kind = _describe_array(value)
     return isinstance(shape, tuple) and kind[:1] not in {"", "U", "S", "O", "M", "m"}
 
 
 def _is_random_state(value: Any) -> bool:
+    # PyTorch keeps the state of its generators as a vector of bytes.
     is_of_torch = isinstance(value, PickledTensor) and value.dtype == "uint8" and len(value.shape) == 1
-    return is_of_torch or _array(value) == (_NUMPY_RNG, "u4")
+    return is_of_torch or _describe_array(value) == (_NUMPY_RNG, "u4")
 
 
 def module_state(module: Any) -> dict[str, PickledTensor]:
-    """The state dict of a pickled module: its parameters, and its buffers but for those that aren't saved."""
-    modules = _submodules(module) if is_module(module) else ()
+    """Builds the state dict of a pickled module: its parameters, and its buffers but for those that aren't saved."""
+    modules = _limited_submodules(module) if is_module(module) else ()
     return {key: item for prefix, inner in modules for key, item in _state_of(prefix, inner)}
 
 
-def _submodules(module: Opaque) -> Iterator[tuple[str, Opaque]]:
+def _limited_submodules(module: Opaque) -> Iterator[tuple[str, Opaque]]:
     return islice(_modules_below(module, "", _MOST_LEVELS), _MOST_MODULES)
 
 
@@ -161,32 +165,32 @@ def _state_of(prefix: str, module: Opaque) -> Iterator[tuple[str, PickledTensor]
 
 
 def named_entries(value: Any) -> list[tuple[str, Any]]:
-    """The entries of a dict whose keys are texts; none for another value."""
+    """Gives the entries of a dict whose keys are texts; none for another value."""
     return [(key, item) for key, item in value.items() if isinstance(key, str)] if isinstance(value, dict) else []
 
 
 def strings_in(value: Any) -> set[str]:
-    """The texts in a collection; empty for anything else."""
+    """Gives the texts in a collection; empty for anything else."""
     items = value if isinstance(value, list | tuple | set | frozenset | dict) else ()
     return {item for item in items if isinstance(item, str)}
 
 
 def state_at(value: Any, path: Sequence[Any]) -> dict[str, PickledTensor]:
-    """The state dict at a place in a value, or that of a module there; empty where there is none."""
+    """Gives the state dict at a place in a value, or that of a module there; empty if there is none."""
     value = value_at(value, path)
     entries = [(key, item) for key, item in parts_of(value) if isinstance(key, str) and isinstance(item, PickledTensor)]
     return module_state(value) or dict(entries)
 
 
 def value_at(value: Any, path: Sequence[Any]) -> Any:
-    """What is at a place in a value; None where nothing is."""
+    """Gives what is at a place in a value; None if nothing is there."""
     for part in path:
         value = dict(parts_of(value)).get(part)
     return value
 
 
 def groups_but(groups: Mapping[InDict, TensorGroup], *kept: InDict) -> tuple[str, ...]:
-    """What is left out of a saved value but for the state dicts at some places, each group with its number and shapes.
+    """Describes what a saved value holds beside the state dicts at some places: each group with its number and shapes.
 
     A second name of a tensor that is kept isn't left out.
     """
@@ -200,18 +204,18 @@ def groups_but(groups: Mapping[InDict, TensorGroup], *kept: InDict) -> tuple[str
 
 
 def groups_in_words(groups: Mapping[InDict, Sequence[tuple[int, ...]]]) -> tuple[str, ...]:
-    """Groups of tensors by their places, each with its number, and a few with their shapes; many are joined."""
+    """Describes groups of tensors by their places: the number of each, and the shapes of a few; many are joined."""
     found: dict[InDict, list[tuple[int, ...]]] = {}
     for path, shapes in groups.items():
         found.setdefault(path[:1] if len(groups) > _SHOWN else path, []).extend(shapes)
-    return tuple(f"{place_as_name(path) or 'the top'} ({_tensors_in_words(shapes)})" for path, shapes in found.items())
-
-
-def _tensors_in_words(shapes: Sequence[tuple[int, ...]]) -> str:
-    few = shapes if len(shapes) <= _SHAPES else ()
-    return ", ".join((counted(len(shapes), "tensor"), *(str(list(shape)) for shape in few)))
+    words = []
+    for path, shapes in found.items():
+        few = shapes if len(shapes) <= _SHAPES else ()
+        tensors = ", ".join((counted(len(shapes), "tensor"), *(str(list(shape)) for shape in few)))
+        words.append(f"{place_as_name(path) or 'the top'} ({tensors})")
+    return tuple(words)
 
 
 def place_as_name(path: Iterable[Any]) -> str:
-    """The place of a value in nested dicts, as a person names it: `state.model`."""
+    """Names the place of a value in nested dicts as a person does: `state.model`."""
     return ".".join(f"<{part.made_by}>" if isinstance(part, Opaque) else str(part) for part in path)

@@ -26,24 +26,24 @@ _USUAL = "AutoModelForSequenceClassification"
 
 
 def find_peft_keys(manifest: CheckpointManifest) -> CheckpointManifest | None:
-    """The manifest with the names of the base model, as merging would leave it; None where the keys are not PEFT's."""
-    changed = _changed([tensor.key for tensor in manifest.tensors])
+    """Gives the manifest with the base model's names, as merging would leave it; None if the keys are not PEFT's."""
+    changed = _changed_layers([tensor.key for tensor in manifest.tensors])
     if not any(_is_change(tensor.key, changed) for tensor in manifest.tensors):
         return None
     kept: dict[str, TensorHeader] = {}
     for item in manifest.tensors:
         if not _is_change(item.key, changed) and not _REPLACED.search(item.key):
-            kept.setdefault(_plain(item.key), replace(item, key=_plain(item.key)))
+            kept.setdefault(_base_name(item.key), replace(item, key=_base_name(item.key)))
     return replace(manifest, tensors=tuple(kept.values()), shared=())
 
 
-def _changed(keys: Iterable[str]) -> frozenset[str]:
-    """The layers that an adapter changes: those with a `base_layer` inside."""
+def _changed_layers(keys: Iterable[str]) -> frozenset[str]:
+    """Finds the layers that an adapter changes: those with a `base_layer` inside."""
     return frozenset(key[: match.start()] for key in keys if (match := _LAYER.search(key)))
 
 
 def _is_change(key: str, changed: Container[str]) -> bool:
-    """Whether a tensor is an adapter's: it is in a changed layer, but not in its `base_layer`."""
+    """True if a tensor is an adapter's: it is in a changed layer, but not in its `base_layer`."""
     if _LORA.search(key):
         return True
     parts = key.split(".")
@@ -52,29 +52,31 @@ def _is_change(key: str, changed: Container[str]) -> bool:
 
 
 def _layer_in(parts: Sequence[str], changed: Container[str]) -> int:
-    """How many parts of a key name a changed layer; 0 where none do."""
+    """Counts the parts of a key that name a changed layer; 0 if none do."""
     return next((at for at in range(len(parts) - 1, 0, -1) if ".".join(parts[:at]) in changed), 0)
 
 
-def _plain(key: str) -> str:
-    """The name in the base model."""
+def _base_name(key: str) -> str:
+    """Gives the name in the base model."""
     return _INSIDE.sub("", key.rpartition(PREFIX)[2] if PREFIX in key else key)
 
 
 def state_of_peft_keys(manifest: CheckpointManifest, class_name: str) -> CheckpointState:
-    """The state of a checkpoint with the keys of a PEFT model, which loads as a class of Transformers."""
+    """Describes the state of a checkpoint with the keys of a PEFT model, which loads as a class of Transformers."""
     keys = [tensor.key for tensor in manifest.tensors]
     beginning = sum(PREFIX in key for key in keys)
-    changed, saved = _changed(keys), sorted(set(_saved_modules(keys)))
+    changed = _changed_layers(keys)
+    saved = sorted({match[1].rpartition(".")[2] for key in keys if (match := _SAVED.match(key))})
     layers = {key.partition(".lora_A.")[0] for key in keys if ".lora_A." in key} or changed
-    ranks = _ranks(manifest.tensors)
+    # The rank is the shorter side of the matrix.
+    ranks = [min(tensor.shape) for tensor in manifest.tensors if ".lora_A." in tensor.key and tensor.shape]
     targets = sorted({layer.rpartition(".")[2] for layer in layers})
-    kind = "low-rank changes" if ranks else f"changes ({few_of(_parts(keys, changed))})"
+    kind = "low-rank changes" if ranks else f"changes ({few_of(_adapter_parts(keys, changed))})"
     evidence = [f"{beginning:,} of {counted(len(keys), 'key')} contain {PREFIX!r}"] if beginning else []
     evidence.append(f"{counted(len(layers), 'layer')} ({few_of(targets)}) with {kind} beside the weights")
     evidence += [f"PEFT saved {few_of(saved)} whole"] if saved else []
-    adapters = list(dict.fromkeys(_adapters(keys, changed)))
-    unclear, remedy = _unclear(keys, adapters)
+    adapters = list(dict.fromkeys(_adapter_names(keys, changed)))
+    unclear, remedy = _why_unclear(keys, adapters)
     adapter = next(iter(adapters), "default")
     return CheckpointState(
         StateKind.PEFT_KEYS,
@@ -82,19 +84,22 @@ def state_of_peft_keys(manifest: CheckpointManifest, class_name: str) -> Checkpo
         sentence="The file is the state dict of a PEFT model, with the adapter still beside the base model's weights: "
         "from_pretrained does not recognize the keys.",
         evidence=(*evidence, *unclear),
-        repair=None if unclear else _repair(manifest, class_name, ranks, targets=targets, saved=saved, adapter=adapter),
+        repair=None
+        if unclear
+        else _build_repair(manifest, class_name, ranks, targets=targets, saved=saved, adapter=adapter),
         remedy=remedy,
     )
 
 
-def _unclear(keys: Sequence[str], adapters: Sequence[str]) -> tuple[list[str], str]:
-    """Why a file has no repair, and what to do about it; both empty where it has one."""
+def _why_unclear(keys: Sequence[str], adapters: Sequence[str]) -> tuple[list[str], str]:
+    """Tells why a file has no repair, and what to do about it; both empty if it has one."""
     if "" in adapters:
         return ["the keys of the adapter lack its name"], _REMEDY_OF_NO_NAME
     if len(adapters) > 1:
-        told = f"it holds {len(adapters)} adapters: {few_of(adapters)}; the file doesn't say which one is used"
-        return [told], "Load the model with one adapter, and save it again."
-    twice = of_two_tensors(_given_twice(keys))
+        reason = f"it holds {len(adapters)} adapters: {few_of(adapters)}; the file doesn't say which one is used"
+        return [reason], "Load the model with one adapter, and save it again."
+    # PEFT doesn't use the module that it replaced, so its tensors are not second ones.
+    twice = of_two_tensors(names_given_twice([_base_name(key) for key in keys if not _REPLACED.search(key)]))
     return twice, REMEDY_OF_TWO_TENSORS if twice else ""
 
 
@@ -103,48 +108,31 @@ _REMEDY_OF_NO_NAME = (
 )
 
 
-def _given_twice(keys: Sequence[str]) -> tuple[str, ...]:
-    """The parameters of the base model, or of a layer as PEFT has it, that several keys stand for."""
-    names = [_plain(key) for key in keys if not _REPLACED.search(key)]
-    return names_given_twice(names)
-
-
 def of_two_tensors(names: Sequence[str]) -> list[str]:
-    """The evidence that a file has two tensors for each of these parameters; empty for none."""
+    """Gives the evidence that a file has two tensors for each of these parameters; empty for none."""
     return [f"two tensors stand for {few_of(names)}; the file doesn't say which one is meant"] if names else []
 
 
-def _adapters(keys: Iterable[str], changed: Container[str]) -> Iterator[str]:
-    """The names that PEFT gave to the adapters: `query.lora_A.NAME.weight`, `query.ia3_l.NAME`; "" for none."""
+def _adapter_names(keys: Iterable[str], changed: Container[str]) -> Iterator[str]:
+    """Reads the names that PEFT gave to the adapters: `query.lora_A.NAME.weight`, `query.ia3_l.NAME`; "" for none."""
     for key in keys:
         match, parts = _ADAPTER.search(key), key.split(".")
         layer = _layer_in(parts, changed)
         if match:
-            yield _name_in(key[match.end() :].split("."))
+            yield _adapter_name_in(key[match.end() :].split("."))
         elif layer and parts[layer] not in ("base_layer", *_TENSORS):
-            yield _name_in(parts[layer + 1 :])
+            yield _adapter_name_in(parts[layer + 1 :])
 
 
-def _name_in(rest: Sequence[str]) -> str:
-    """The adapter's name at the beginning of what follows in a key; "" where only the tensor's follows."""
+def _adapter_name_in(rest: Sequence[str]) -> str:
+    """Gives the adapter's name at the beginning of the rest of a key; "" if only the tensor's name is there."""
     return "" if not rest or (len(rest) == 1 and rest[0] in ("", *_TENSORS)) else rest[0]
 
 
-def _ranks(tensors: tuple[TensorHeader, ...]) -> list[int]:
-    return [min(tensor.shape) for tensor in tensors if ".lora_A." in tensor.key and tensor.shape]
-
-
-def _parts(keys: list[str], changed: Container[str]) -> list[str]:
-    """The names of an adapter's tensors in a layer: `ia3_l`, `hada_w1_a`."""
+def _adapter_parts(keys: list[str], changed: Container[str]) -> list[str]:
+    """Names an adapter's tensors in a layer: `ia3_l`, `hada_w1_a`."""
     return sorted({next(part for part in reversed(key.split(".")[:-1]) if part != "default")
                    for key in keys if _is_change(key, changed)})  # fmt: skip
-
-
-def _saved_modules(keys: list[str]) -> Iterator[str]:
-    for key in keys:
-        match = _SAVED.match(key)
-        if match:
-            yield match[1].rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +165,12 @@ class MergePeft:
         return " --set lora_alpha=N" if self.rank else " --config FOLDER_WITH_ADAPTER_CONFIG"
 
     def code_to_load(self, folder: str, settings: Mapping[str, Any], config: str) -> str:
-        """The code that loads `model`, not merged yet, with settings of the reader or the PEFT configuration there."""
+        """Gives the code that loads `model`, not merged yet, with settings of the reader or a PEFT configuration."""
         trust = ", trust_remote_code=True" if self.trust else ""
         cls = self.class_name
         build = f"{cls}.from_config" if cls.startswith("Auto") else cls
         load = "torch.load(path, map_location='cpu', weights_only=True)" if self.is_torch else "load_file(path)"
-        needed, configured = self._config(settings, config)
+        needed, configured = self._config_code(settings, config)
         named = "" if self.adapter == "default" else f", adapter_name={self.adapter!r}"
         return (
             f"{'import torch' if self.is_torch else 'from safetensors.torch import load_file'}\n"
@@ -203,11 +191,11 @@ class MergePeft:
         )
 
     def code_to_save(self, folder: str) -> str:
-        """The code that merges `model` and saves it."""
+        """Gives the code that merges `model` and saves it."""
         return f"model.merge_and_unload().save_pretrained({folder!r})"
 
-    def _config(self, settings: Mapping[str, Any], config: str) -> tuple[str, str]:
-        """What is imported from PEFT, and the code that makes its configuration."""
+    def _config_code(self, settings: Mapping[str, Any], config: str) -> tuple[str, str]:
+        """Gives what is imported from PEFT, and the code that makes its configuration."""
         if config:
             return "PeftConfig, ", f"config = PeftConfig.from_pretrained({config!r})"
         if not self.rank:
@@ -222,7 +210,7 @@ class MergePeft:
         )
 
 
-def _repair(
+def _build_repair(
     manifest: CheckpointManifest, class_name: str, ranks: list[int], *, targets: list[str], saved: list[str],
     adapter: str,
 ) -> Repair:  # fmt: skip
@@ -247,7 +235,7 @@ _OTHER_SENTENCE = (
 
 
 def _remote_class(config: Mapping[str, Any]) -> str:
-    """The auto class for a model whose code is in the checkpoint; "" for one of Transformers."""
+    """Gives the auto class for a model whose code is in the checkpoint; "" for one of Transformers."""
     named = config.get("auto_map")
     found = (
         [name for name in named if isinstance(name, str) and _AUTO.fullmatch(name)] if isinstance(named, dict) else []

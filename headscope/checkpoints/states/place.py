@@ -18,9 +18,9 @@ _LARGEST_TEXT = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class StatePlace:
-    """`names` are paths below the place, with `/`; `open` opens one of them; `name` is the place's own path.
+    """A place with files: `names` are paths below it, with `/`, `open` opens one of them, `name` is its own path.
 
-    `read` reads a small file whole where that is another way than to open it, as in a repository.
+    `read` reads a small file whole, if that is another way than to open it, as in a repository.
     """
 
     name: str
@@ -29,19 +29,19 @@ class StatePlace:
     read: Callable[[str], bytes] | None = None
 
     def top(self) -> tuple[str, ...]:
-        """The files in the place itself."""
+        """Lists the files in the place itself."""
         return tuple(name for name in self.names if "/" not in name)
 
     def folders(self) -> tuple[str, ...]:
-        """The folders in the place itself that hold files."""
+        """Lists the folders in the place itself that hold files."""
         return tuple(dict.fromkeys(name.partition("/")[0] for name in self.names if "/" in name))
 
     def inside(self, folder: str) -> tuple[str, ...]:
-        """The files in a folder, by their names there."""
+        """Lists the files in a folder, by their names there."""
         return tuple(name.removeprefix(f"{folder}/") for name in self.names if name.startswith(f"{folder}/"))
 
     def within(self, folder: str) -> "StatePlace":
-        """The folder as a place."""
+        """Gives the folder as a place."""
         read = self.read
         return StatePlace(
             folder,
@@ -51,7 +51,7 @@ class StatePlace:
         )
 
     def text(self, name: str) -> bytes:
-        """A small file whole; b"" for one that is not there, cannot be read or is large."""
+        """Reads a small file whole; b"" for one that is not there, cannot be read or is large."""
         try:
             if self.read is not None:
                 return self.read(name) if name in self.names else b""
@@ -61,7 +61,7 @@ class StatePlace:
             return b""
 
     def start(self, name: str, length: int) -> bytes:
-        """The first bytes of a file, or b""."""
+        """Reads the first bytes of a file; b"" if it cannot be read."""
         try:
             source = self.open(name)
             return source.read_at(0, min(length, source.size))
@@ -69,7 +69,7 @@ class StatePlace:
             return b""
 
     def size(self, name: str) -> int:
-        """The size of a file; 0 for one that cannot be read."""
+        """Gives the size of a file; 0 for one that cannot be read."""
         try:
             return self.open(name).size
         except HeadscopeError:
@@ -90,7 +90,7 @@ class Found:
 
 
 def found_between(options: Sequence[tuple[str, Found]], several: CheckpointState, preferred: str = "") -> Found | None:
-    """What was found among models by the names for `--take`: the only one, the preferred one, or `several`."""
+    """Picks among models by the names for `--take`: the only one, the preferred one, or `several`."""
     candidates = tuple(
         PossibleModel(take, len(item.tensors) if item.tensors else None, left_out=item.left_out, state=item.state,
                       headers=item.tensors or ())
@@ -102,7 +102,7 @@ def found_between(options: Sequence[tuple[str, Found]], several: CheckpointState
 
 
 def repair_by(sentence: str, action: RepairAction, language: str = "python") -> Repair:
-    """The repair that an action is: its code is what people run, and the action is what the command carries out."""
+    """Builds the repair of an action: its code is what people run, and the action is what the command carries out."""
     return Repair(sentence, action.code(), language, action)
 
 
@@ -117,21 +117,22 @@ class ReadyAction:
 
 
 def names_below(path: Path, depth: int = 4) -> tuple[str, ...]:
-    """The files of a folder and of the folders in it, up to a limit; links to folders are not followed."""
-    return tuple(islice(_below(path, "", depth), _MOST_FILES))
+    """Lists the files of a folder and of the folders in it, up to a limit; links to folders are not followed."""
+    return tuple(islice(_walk_folder(path, "", depth), _MOST_FILES))
 
 
-def _below(path: Path, before: str, depth: int) -> Iterator[str]:
-    entries = _entries(path)
+def _walk_folder(path: Path, before: str, depth: int) -> Iterator[str]:
+    entries = _list_entries(path)
     yield from (f"{before}{entry.name}" for entry in entries if not _is_folder(entry))
     if depth > 1:
         for entry in [entry for entry in entries if _is_folder(entry)][:_MOST_FOLDERS]:
-            yield from _below(path / entry.name, f"{before}{entry.name}/", depth - 1)
+            yield from _walk_folder(path / entry.name, f"{before}{entry.name}/", depth - 1)
 
 
-def _entries(path: Path) -> list["DirEntry[str]"]:
+def _list_entries(path: Path) -> list["DirEntry[str]"]:
     try:
         with scandir(path) as found:
+            # scandir gives the entries in no order, and reports must not depend on it.
             return sorted(islice(found, _MOST_FILES), key=lambda entry: entry.name)
     except OSError:
         return []

@@ -1,4 +1,4 @@
-"""From a place with files to the state that it is in: the recognizers, the surest first."""
+"""The recognizers of states: each finds the state of a place with files; the surest come first."""
 
 from collections.abc import Callable
 
@@ -15,9 +15,9 @@ _OF_A_TRAINING = (find_distributed, find_training_file, find_trainer_output)
 
 
 def find_models(place: StatePlace) -> Found | None:
-    """The state of a place with the weights of a training: of DeepSpeed, distributed, in files, or in folders inside.
+    """Finds the state of a place with the weights of a training: of DeepSpeed, distributed, in files, or in folders.
 
-    Where there are several of these, no loader prefers one.
+    If there are several of these, no loader prefers one.
     """
     rest = without_deepspeed(place)
     looks = ((find_deepspeed, place), *((find, rest) for find in _OF_A_TRAINING))
@@ -55,27 +55,27 @@ _OF_BAD_FILES = (find_pointers, find_half_download, find_training_file)
 
 
 def recognize(place: StatePlace) -> Found | None:
-    """The state of a place without weights that `from_pretrained` reads; None where no recognizer knows it."""
+    """Finds the state of a place without weights that `from_pretrained` reads; None if no recognizer knows it."""
     return next((found for find in _RECOGNIZERS if (found := find(place)) is not None), None)
 
 
 def recognize_stored(place: StatePlace) -> Found | None:
-    """The state of a repository of the Hub without weights that `from_pretrained` reads, by few requests."""
+    """Finds the state of a repository of the Hub without weights that `from_pretrained` reads, by few requests."""
     return next((found for find in _STORED if (found := find(place)) is not None), None)
 
 
 def recognize_bad_stored_file(place: StatePlace) -> Found | None:
-    """The state of a repository with a weight file that is not what its name says."""
+    """Finds the state of a repository with a weight file that is not what its name says."""
     return find_training_file(place)
 
 
 def recognize_bad_file(place: StatePlace) -> Found | None:
-    """The state of a place with a weight file that is not what its name says; None where that has another cause."""
+    """Finds the state of a place with a weight file that is not what its name says; None for another cause."""
     return next((found for find in _OF_BAD_FILES if (found := find(place)) is not None), None)
 
 
 def as_error(reference: str, state: CheckpointState, kind: type[HeadscopeError] = NotFound) -> HeadscopeError:
-    """The error for a checkpoint that cannot be examined in this state: what it is, and what repairs it."""
+    """Builds the error for a checkpoint that cannot be examined in this state: what it is, and what repairs it."""
     hint = state.repair.advice() if state.repair else state.remedy
     error = kind(f"{reference}: {state.sentence} {state.seen()}", hint)
     error.state = state

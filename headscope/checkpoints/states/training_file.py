@@ -38,7 +38,7 @@ _READ = (WRITTEN, "pytorch_model.bin")
 
 @dataclass(frozen=True, slots=True)
 class TrainingFile:
-    """A file of a training run or with a pickled model: what it holds, what loading it imports, and all its tensors.
+    """A file of a training run or with a pickled model: its value, what loading it imports, and all its tensors.
 
     `models` are the trained ones by what may be the model: a dict with their names, or a pickled module.
     """
@@ -50,14 +50,14 @@ class TrainingFile:
     models: dict[InDict, tuple[TensorHeader, ...]]
 
     def options(self) -> list[tuple[str, Found]]:
-        """What each of the dicts would be as the model, by its place."""
+        """Describes each of the dicts as the model, by its place."""
         return [
             (place_as_name(path), Found(_state_of(self, path), tensors, left_out=groups_but(self.groups, path)))
             for path, tensors in self.models.items()
         ]
 
     def record(self) -> tuple[int, str, bool]:
-        """At which step Lightning's ModelCheckpoint called which file the best, and whether it monitors a number."""
+        """Reads from Lightning's ModelCheckpoint the step, the best file, and whether it monitors a number."""
         held = self.value if isinstance(self.value, dict) else {}
         callbacks, step = held.get("callbacks"), held.get("global_step")
         for item in callbacks.values() if isinstance(callbacks, dict) else ():
@@ -75,7 +75,7 @@ SEVERAL_SETS = CheckpointState(
 
 
 def find_training_file(place: StatePlace) -> Found | None:
-    """The state of a place with weights in files of a training run, under other names, or in shards without an index.
+    """Finds the state of a place with weights in training files, under other names, or in shards without an index.
 
     Of several models none is chosen, whatever their names are, unless a record of the training says which one is meant.
     """
@@ -95,7 +95,7 @@ def find_training_file(place: StatePlace) -> Found | None:
 
 
 def _name_of(file: str, inside: str, *, is_one: bool, is_alone: bool) -> str:
-    """What a model is called: by its file if it `is_one` there, by its place in it if no other file has a model."""
+    """Names a model: by its file if it `is_one` there, by its place in it if no other file has a model."""
     if not inside or (is_one and not is_alone):
         return file
     return inside if is_alone and not is_one else f"{file}:{inside}"
@@ -109,18 +109,19 @@ def _training_file(place: StatePlace, name: str) -> TrainingFile | None:
 
 
 def _best_of(files: Mapping[str, TrainingFile]) -> str:
-    """The file that Lightning's record in the latest one names; "" where it names none.
+    """Gives the file that Lightning's latest record names; "" if it names none.
 
     If no number was monitored, the best one is the one that was saved last, which has to be as late as all others.
     """
     records = [file.record() for file in files.values()]
+    # An older file's record can't know of a better one that came later.
     latest = [record for record in records if record[0] == max(records)[0]]
     named = {best for _, best, is_monitored in latest if is_monitored or latest == records} & files.keys()
     return named.pop() if len(named) == 1 else ""
 
 
 def _under_other_names(place: StatePlace, names: Sequence[str]) -> _Options:
-    """The models in files of plain weights under names of one's own (`best_model.pt`), and in shards without index."""
+    """Finds models in plain weights under other names (`best_model.pt`), and in shards without index."""
     if any(name.endswith(_INDEX) for name in place.top()):
         return {}  # it names its shards
     plain = {(name,): tensors for name in names if (tensors := plain_weights(place, name))}
@@ -134,7 +135,7 @@ def _under_other_names(place: StatePlace, names: Sequence[str]) -> _Options:
 
 
 def _found_under(files: tuple[str, ...], tensors: tuple[TensorHeader, ...]) -> Found:
-    """The state of weights that are whole in files which from_pretrained does not look for."""
+    """Describes the state of weights that are whole in files which from_pretrained does not look for."""
     first, is_one = files[0], len(files) == 1
     where = first if is_one else f"{len(files):,} shards without their index, {first} and so on"
     state = CheckpointState(
@@ -151,7 +152,7 @@ def _found_under(files: tuple[str, ...], tensors: tuple[TensorHeader, ...]) -> F
 
 
 def plain_weights(place: StatePlace, name: str) -> tuple[TensorHeader, ...]:
-    """The tensors of a file that holds nothing else; () for another."""
+    """Reads the tensors of a file that holds nothing else; () for another."""
     try:
         source = place.open(name)
         return read_safetensors_header(source) if name.endswith(_SAFE) else read_torch_headers(source)[0]
@@ -160,7 +161,7 @@ def plain_weights(place: StatePlace, name: str) -> tuple[TensorHeader, ...]:
 
 
 def read_training_file(source: ByteSource) -> TrainingFile | None:
-    """The models inside a file of a training run; None for another file, or a plain state dict."""
+    """Reads the models inside a file of a training run; None for another file, or a plain state dict."""
     try:
         value, names = read_torch_value(source)
         groups = tensor_groups(value)
@@ -179,14 +180,14 @@ def read_training_file(source: ByteSource) -> TrainingFile | None:
 
 
 def is_trained(header: TensorHeader) -> bool:
-    """Whether a tensor may hold what was learned: not a single number such as a loss, nor whole numbers."""
+    """True if a tensor may hold what was learned: not a single number such as a loss, nor whole numbers."""
     return bool(header.shape) and "float" in header.dtype
 
 
 def _state_of(file: TrainingFile, path: InDict) -> CheckpointState:
-    """The state of a checkpoint whose weights are at a place in a file of a training run.
+    """Describes the state of a checkpoint whose weights are at a place in a file of a training run.
 
-    For the code, a pickle of other packages' objects needs the reader's trust.
+    The code for a pickle of other packages' objects needs the reader's trust.
     """
     model = value_at(file.value, path)
     if is_module(model):
@@ -230,7 +231,7 @@ _READABLE = 6
 
 
 def place_in_dict(path: Iterable[str | int]) -> str:
-    """The place of a value in nested dicts, as code: `['state']['model']`."""
+    """Writes the place of a value in nested dicts as code: `['state']['model']`."""
     return "".join(f"[{part!r}]" for part in path)
 
 
@@ -300,7 +301,7 @@ class SavePickledModel(ReadyAction):
 
 
 def on_imports(names: Sequence[str]) -> Iterator[str]:
-    """What loading a pickle imports, as evidence; nothing for one that PyTorch loads with `weights_only=True`."""
+    """Gives what loading a pickle imports, as evidence; nothing for one that PyTorch loads with `weights_only=True`."""
     if names:
         more = ", ..." if len(names) > _READABLE else ""
         yield f"loading it imports {', '.join(names[:_READABLE])}{more}"

@@ -15,20 +15,20 @@ from headscope.facts.stored.weights import modern_name
 
 @dataclass(frozen=True, slots=True)
 class Rekeying:
-    """`dropped` are taken out wherever they are in a key; then `prefix` at the start becomes `instead`."""
+    """A change of keys: `dropped` are taken out wherever they are; then `prefix` at the start becomes `instead`."""
 
     dropped: tuple[str, ...] = ()
     prefix: str = ""
     instead: str = ""
 
     def __call__(self, key: str) -> str:
-        """The key of a tensor after the change."""
+        """Gives the key of a tensor after the change."""
         for part in self.dropped:
             key = key.replace(part, "")
         return f"{self.instead}{key.removeprefix(self.prefix)}" if key.startswith(self.prefix) else key
 
     def as_code(self) -> str:
-        """The change of `key` as an expression in Python."""
+        """Writes the change of `key` as an expression in Python."""
         code = "key"
         for part in self.dropped:
             code = f"{code}.replace({part!r}, '')"
@@ -37,7 +37,7 @@ class Rekeying:
         return f"re.sub({'^' + re.escape(self.prefix)!r}, {self.instead!r}, {code})"
 
     def in_words(self) -> str:
-        """The change as the end of `read as if ...`."""
+        """Describes the change as the end of `read as if ...`."""
         taken = [repr(part) for part in self.dropped]
         words = f"{' and '.join(taken)} were taken out of the keys" if taken else ""
         if not self.prefix:
@@ -48,7 +48,7 @@ class Rekeying:
 
 
 def rekeyed(manifest: CheckpointManifest, change: Rekeying) -> CheckpointManifest:
-    """The manifest with its keys changed; of two tensors that would get one key, the first."""
+    """Changes the keys of the manifest; of two tensors that would get one key, it keeps the first."""
     first: dict[str, TensorHeader] = {}
     for tensor in renamed_tensors(manifest.tensors, change):
         first.setdefault(tensor.key, tensor)
@@ -57,7 +57,7 @@ def rekeyed(manifest: CheckpointManifest, change: Rekeying) -> CheckpointManifes
 
 
 def renamed_tensors(tensors: Iterable[TensorHeader], change: Rekeying) -> tuple[TensorHeader, ...]:
-    """The headers with their keys changed."""
+    """Gives the headers with their keys changed."""
     return tuple(replace(tensor, key=change(tensor.key)) for tensor in tensors)
 
 
@@ -76,11 +76,11 @@ _MOST, _MOST_PREFIXES = 0.5, 20
 
 
 def find_rekeyings(manifest: CheckpointManifest, diff: WeightDiff) -> tuple[Rekeying, ...]:
-    """Changes after which most of what the checkpoint does not give would be there, by name; the best first.
+    """Finds changes after which most of what the checkpoint does not give would be there, by name; the best first.
 
-    A loader has to confirm them. Empty where every key or every parameter has found its place, as in a clean one.
-    A prefix is a wrapper's only if it is before the base model too: `sop_classifier.classifier.weight` beside a
-    base model that is read as it is belongs to another head.
+    A loader has to confirm them. Empty if every key or every parameter has found its place, as in a clean one. A prefix
+    is a wrapper's only if it is before the base model too: `sop_classifier.classifier.weight` beside a base model that
+    is read as it is belongs to another head.
     """
     if not diff.unused or not (diff.new or diff.mismatched):
         return ()
@@ -88,7 +88,7 @@ def find_rekeyings(manifest: CheckpointManifest, diff: WeightDiff) -> tuple[Reke
     keys = [tensor.key for tensor in manifest.tensors if tensor.key not in used]
     wanted = {item.name for item in diff.parameters if item.status in _LACKING and not item.is_buffer}
     bases = sorted({item.name.partition(".")[0] for item in diff.parameters if item.in_base})
-    found = _ranked(keys, wanted, bases)
+    found = _rank_changes(keys, wanted, bases)
     base = [item.name in wanted for item in diff.parameters if item.in_base]
     lacks_base = sum(base) > _MOST * len(base)
     return tuple(change for change in found if lacks_base or not change.prefix)
@@ -97,34 +97,31 @@ def find_rekeyings(manifest: CheckpointManifest, diff: WeightDiff) -> tuple[Reke
 _LACKING = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
 
 
-def _ranked(keys: Sequence[str], wanted: set[str], bases: Sequence[str]) -> Iterator[Rekeying]:
+def _rank_changes(keys: Sequence[str], wanted: set[str], bases: Sequence[str]) -> Iterator[Rekeying]:
     dropped = tuple(part for part in ANYWHERE if any(part in key for key in keys))
-    plain = [_without(key, dropped) for key in keys]
-    names = _also_bare(wanted, bases)
+    plain = [_drop_parts(key, dropped) for key in keys]
+    # A base model that was saved alone has keys without the base's own name.
+    names = wanted | {name.removeprefix(f"{base}.") for base in bases for name in wanted}
     scores = {
         prefix: sum(modern_name(key.removeprefix(prefix)) in names for key in plain if key.startswith(prefix))
-        for prefix in _prefixes(plain)
+        for prefix in _common_prefixes(plain)
         if prefix or dropped
     }
     for prefix in sorted(scores, key=lambda prefix: (-scores[prefix], len(prefix)))[:_MOST_PREFIXES]:
+        # Most of the missing names must appear: a few could agree by chance.
         if scores[prefix] > _MOST * len(wanted):
             yield Rekeying(dropped, prefix)
             yield from (Rekeying(dropped, prefix, f"{base}.") for base in bases if prefix)
 
 
-def _without(key: str, parts: Iterable[str]) -> str:
+def _drop_parts(key: str, parts: Iterable[str]) -> str:
     for part in parts:
         key = key.replace(part, "")
     return key
 
 
-def _also_bare(wanted: set[str], bases: Iterable[str]) -> set[str]:
-    """The names, and those of the base model as it saves them alone."""
-    return wanted | {name.removeprefix(f"{base}.") for base in bases for name in wanted}
-
-
-def _prefixes(keys: Iterable[str]) -> list[str]:
-    """What keys begin with, up to a few names deep; none that a single key has."""
+def _common_prefixes(keys: Iterable[str]) -> list[str]:
+    """Lists what keys begin with, up to a few names deep; none that a single key has."""
     counted_prefixes = Counter[str]()
     for key in keys:
         parts = key.split(".")[:-1][:6]
@@ -136,7 +133,7 @@ SEVERAL = CheckpointState(StateKind.WRAPPED_KEYS, "", "Several models are in the
 
 
 def rival_changes(tried: Iterable[tuple[Rekeying, WeightDiff]]) -> list[tuple[Rekeying, WeightDiff]]:
-    """The changes, the best first, that each read a model from other keys, with half of what the best one loads."""
+    """Lists the changes, the best first, that each read a model from other keys and load half as much as the best."""
     found: list[tuple[Rekeying, WeightDiff]] = []
     for change, diff in tried:
         pairs = [(change.prefix, other.prefix) for other, _ in found]
@@ -147,21 +144,21 @@ def rival_changes(tried: Iterable[tuple[Rekeying, WeightDiff]]) -> list[tuple[Re
 
 
 def keys_of_one(manifest: CheckpointManifest, change: Rekeying, diff: WeightDiff) -> set[str]:
-    """Of several models in the keys, those of the one that a change reads: under its prefix, or filling its class."""
+    """Finds the keys of the one model, of several, that a change reads: under its prefix, or filling its class."""
     used = {key for item in diff.parameters for key in item.checkpoint_keys}
     keys = [tensor.key for tensor in manifest.tensors]
-    return {key for key in keys if _without(key, change.dropped).startswith(change.prefix) or change(key) in used}
+    return {key for key in keys if _drop_parts(key, change.dropped).startswith(change.prefix) or change(key) in used}
 
 
 def groups_beside(manifest: CheckpointManifest, kept: set[str]) -> dict[str, int]:
-    """The keys that aren't kept, by the beginning that none of those has which are, with how many begin so."""
-    taken = {begin for key in kept for begin in _beginnings(key)}
+    """Counts the keys that aren't kept, by the beginning that none of the kept keys has."""
+    taken = {begin for key in kept for begin in _prefixes_of(key)}
     others = [tensor.key for tensor in manifest.tensors if tensor.key not in kept]
-    return Counter(next((begin for begin in _beginnings(key) if begin not in taken), key) for key in others)
+    return Counter(next((begin for begin in _prefixes_of(key) if begin not in taken), key) for key in others)
 
 
-def _beginnings(key: str) -> list[str]:
-    """`a.`, `a.b.` and `a.b.c` of `a.b.c`."""
+def _prefixes_of(key: str) -> list[str]:
+    """Gives `a.`, `a.b.` and `a.b.c` for `a.b.c`."""
     return [key[: match.end()] for match in re.finditer(r"\.|$", key)]
 
 
@@ -169,27 +166,27 @@ def state_of_wrapped_keys(
     manifest: CheckpointManifest, change: Rekeying, before: Sequence[str] = (), twice: Sequence[str] = (), *,
     lost: Sequence[str] = (), without: Sequence[str] = (),
 ) -> CheckpointState:  # fmt: skip
-    """The state of a checkpoint whose keys a change makes those of the model; the repairs of `before` come first.
+    """Describes a checkpoint whose keys a change makes those of the model; the repairs of `before` come first.
 
-    There is no repair where the change gives two tensors to the parameters in `twice`. The class has no place for what
-    is `lost`; keys that begin as in `without` are those of other models.
+    There is no repair if the change gives two tensors to the parameters in `twice`. The class has no place for what is
+    `lost`; keys that begin as in `without` are those of other models.
     """
     left = [f"the class has no place for {counted(len(lost), 'tensor')}: {few_of(lost)}"] if lost else []
-    tools = tuple(dict.fromkeys(_tools(change)))
+    tools = tuple(dict.fromkeys(_wrapper_names(change)))
     whose = " inside ".join(tools)
     return CheckpointState(
         StateKind.WRAPPED_KEYS,
         tool="; ".join(tools),
         sentence=f"The weights were saved from inside a wrapper ({whose}), whose names are in the keys: "
         "from_pretrained does not recognize them.",
-        evidence=(*_evidence([tensor.key for tensor in manifest.tensors], change), *of_two_tensors(twice), *left),
-        repair=None if twice else _repair(manifest, change, before, without),
+        evidence=(*_key_evidence([tensor.key for tensor in manifest.tensors], change), *of_two_tensors(twice), *left),
+        repair=None if twice else _build_repair(manifest, change, before, without),
         remedy=REMEDY_OF_TWO_TENSORS if twice else "",
     )
 
 
-def _tools(change: Rekeying) -> Iterator[str]:
-    """The wrappers that a change undoes, the innermost first."""
+def _wrapper_names(change: Rekeying) -> Iterator[str]:
+    """Names the wrappers that a change undoes, the innermost first."""
     yield from (ANYWHERE[part] for part in change.dropped)
     rest = change.prefix
     if rest.endswith(PREFIX):
@@ -199,18 +196,18 @@ def _tools(change: Rekeying) -> Iterator[str]:
         yield _LEADING[name] if name in _LEADING else _OWN.format(name)
 
 
-def _evidence(keys: Sequence[str], change: Rekeying) -> Iterator[str]:
+def _key_evidence(keys: Sequence[str], change: Rekeying) -> Iterator[str]:
     for part in change.dropped:
         holding = sum(part in key for key in keys)
-        yield f"{_share(holding, len(keys))} {verb(holding, 'contains', 'contain')} {part!r}"
+        yield f"{_share_text(holding, len(keys))} {verb(holding, 'contains', 'contain')} {part!r}"
     if change.prefix:
-        plain = [_without(key, change.dropped) for key in keys]
+        plain = [_drop_parts(key, change.dropped) for key in keys]
         beginning = sum(key.startswith(change.prefix) for key in plain)
         behind = " without it" if change.dropped else ""
-        yield f"{_share(beginning, len(keys))} {verb(beginning, 'begins', 'begin')} with {change.prefix!r}{behind}"
+        yield f"{_share_text(beginning, len(keys))} {verb(beginning, 'begins', 'begin')} with {change.prefix!r}{behind}"
 
 
-def _share(part: int, whole: int) -> str:
+def _share_text(part: int, whole: int) -> str:
     if part == whole:
         return "the only key" if whole == 1 else f"all {counted(whole, 'key')}"
     return f"{part:,} of {counted(whole, 'key')}"
@@ -226,7 +223,7 @@ class RenameKeys(ReadyAction):
     without: tuple[str, ...] = ()
 
     def __call__(self, key: str) -> str | None:
-        """The key of a tensor after the change; None for one that is left out."""
+        """Gives the key of a tensor after the change; None for one that is left out."""
         return None if key.startswith(self.without) else self.change(key)
 
     def code(self) -> str:
@@ -256,7 +253,9 @@ class RenameKeys(ReadyAction):
         return "\n".join(lines)
 
 
-def _repair(manifest: CheckpointManifest, change: Rekeying, before: Sequence[str], without: Sequence[str]) -> Repair:
+def _build_repair(
+    manifest: CheckpointManifest, change: Rekeying, before: Sequence[str], without: Sequence[str]
+) -> Repair:
     names = tuple(file.name for file in manifest.files) or ("model.safetensors",)
     first = f"After the repair of {' and '.join(before)}, save" if before else "Save"
     return repair_by(

@@ -51,7 +51,7 @@ def refuse_gguf(names: Iterable[str], opened: Callable[[str], ByteSource]) -> No
 
 
 def read_gguf(source: ByteSource) -> WeightInventory:
-    """The contents of a GGUF file. Raises Malformed where it is none, Unsupported for another version."""
+    """Reads the contents of a GGUF file. Raises Malformed if it is not one, Unsupported for another version."""
     cursor = _Cursor(source)
     if cursor.take(4) != b"GGUF":
         raise Malformed(f"{source.name} is not a GGUF file", _AGAIN)
@@ -65,36 +65,34 @@ def read_gguf(source: ByteSource) -> WeightInventory:
     values: dict[str, Any] = {}
     for _ in range(settings):
         name = cursor.text(_LONGEST_SETTING)
-        value = _value(cursor, cursor.number("I"), keep=name.endswith(_KEPT))
+        value = _read_setting(cursor, cursor.number("I"), keep=name.endswith(_KEPT))
         if value is not None:
             values[name] = value
-    headers = tuple(_tensor(cursor, source.name) for _ in range(tensors))
+    # The entries follow the settings, so even unneeded settings must be passed over.
+    headers = tuple(_read_tensor_entry(cursor, source.name) for _ in range(tensors))
     named = values.get(_ARCHITECTURE)
     architecture = named if isinstance(named, str) else "architecture not named"
     pooling, labels = values.get(f"{architecture}.pooling_type"), values.get(f"{architecture}.classifier.output_labels")
     pooling = pooling if isinstance(pooling, int) else None
     labels = tuple(labels) if isinstance(labels, list) else ()
+    named_settings = []
+    if pooling is not None:
+        named_settings.append(Setting("pooling_type", POOLING_TYPES.get(pooling, str(pooling))))
+    if labels:
+        named_settings.append(Setting("classifier labels", ", ".join(labels)))
     return contents_of(
         source.name,
         architecture,
         headers,
         format_name="gguf",
         bytes_read=source.bytes_read,
-        settings=tuple(_settings(pooling, labels)),
+        settings=tuple(named_settings),
         head=read_gguf_head(architecture, pooling, labels, headers),
     )
 
 
-def _settings(pooling: int | None, labels: tuple[str, ...]) -> Iterator[Setting]:
-    """The settings that speak of pooling and classes."""
-    if pooling is not None:
-        yield Setting("pooling_type", POOLING_TYPES.get(pooling, str(pooling)))
-    if labels:
-        yield Setting("classifier labels", ", ".join(labels))
-
-
-def _value(cursor: "_Cursor", kind: int, *, keep: bool) -> Any:
-    """A setting's value if it is wanted; otherwise it is skipped."""
+def _read_setting(cursor: "_Cursor", kind: int, *, keep: bool) -> Any:
+    """Reads a setting's value if `keep`; otherwise skips it."""
     if kind in _NUMBERS:
         number = cursor.number(_NUMBERS[kind])
         return number if keep else None
@@ -112,8 +110,8 @@ def _value(cursor: "_Cursor", kind: int, *, keep: bool) -> Any:
     return kept if keep else None
 
 
-def _tensor(cursor: "_Cursor", file: str) -> TensorHeader:
-    """A tensor's entry; ggml counts axes from the innermost, PyTorch from the outermost."""
+def _read_tensor_entry(cursor: "_Cursor", file: str) -> TensorHeader:
+    """Reads a tensor's entry; ggml counts axes from the innermost, PyTorch from the outermost."""
     name = cursor.text(_LONGEST_NAME)
     axes = cursor.number("I")
     if axes > _MOST_AXES:
@@ -125,7 +123,7 @@ def _tensor(cursor: "_Cursor", file: str) -> TensorHeader:
 
 
 class _Cursor:
-    """Reads a header from its beginning on, fetching ahead in growing parts."""
+    """Reader of a header from its beginning on; it fetches ahead in growing parts."""
 
     def __init__(self, source: ByteSource) -> None:
         self.name = source.name
@@ -136,8 +134,8 @@ class _Cursor:
         self._texts = 0
 
     def take(self, length: int) -> bytes:
-        """The next bytes. Raises Malformed where the file or the limit ends before."""
-        self._need(length)
+        """Reads the next bytes. Raises Malformed if the file or the limit ends before."""
+        self._fetch_ahead(length)
         begin = self._at - self._start
         self._at += length
         return self._data[begin : begin + length]
@@ -145,25 +143,25 @@ class _Cursor:
     def skip(self, length: int) -> None:
         """Passes over bytes without fetching them."""
         self._at += length
-        self._check(self._at)
+        self._check_limits(self._at)
 
     def number(self, code: str) -> Any:
-        """The next little-endian number."""
+        """Reads the next little-endian number."""
         return struct.unpack("<" + code, self.take(struct.calcsize("<" + code)))[0]
 
     def count(self, limit: int, what: str) -> int:
-        """A number of things that follow."""
+        """Reads how many `what` follow. Raises Malformed for more than `limit`."""
         found: int = self.number("Q")
         if found > limit:
             raise Malformed(f"{self.name} announces {found:,} {what}, over the limit of {limit:,}", _AGAIN)
         return found
 
     def text(self, limit: int) -> str:
-        """The next text. Raises Malformed for one over the limit, or not UTF-8."""
+        """Reads the next text. Raises Malformed for one over the limit."""
         return self._take_text(limit).decode("utf-8", "replace")
 
     def texts(self, count: int, keep: int) -> Iterator[str]:
-        """The first `keep` of the next `count` texts, cut to a readable length; passes over the others."""
+        """Reads the first `keep` of the next `count` texts, cut to a readable length; passes over the others."""
         self._texts += count
         if self._texts > _MOST_TEXTS:
             raise Malformed(f"{self.name} announces {self._texts:,} texts, over the limit of {_MOST_TEXTS:,}", _AGAIN)
@@ -177,7 +175,7 @@ class _Cursor:
                 left -= 1
 
     def _pass_texts(self, count: int) -> int:
-        """Passes over at most `count` texts of those that were fetched, and returns over how many."""
+        """Passes over at most `count` texts of those that were fetched, and counts them."""
         data, at, passed = self._data, self._at - self._start, 0
         while passed < count and at + _LENGTH.size <= len(data):
             end = at + _LENGTH.size + _LENGTH.unpack_from(data, at)[0]
@@ -193,18 +191,19 @@ class _Cursor:
             raise Malformed(f"{self.name} announces a text of {length:,} bytes", _AGAIN)
         return self.take(length)
 
-    def _need(self, length: int) -> None:
+    def _fetch_ahead(self, length: int) -> None:
         end = self._at + length
         if end <= self._start + len(self._data):
             return
-        self._check(end)
+        self._check_limits(end)
+        # A skip may have moved behind what was fetched; then nothing of it is left.
         rest = self._data[self._at - self._start :] if self._at < self._start + len(self._data) else b""
         begin = self._at + len(rest)
         ahead = max(length - len(rest), min(max(_FIRST, self._at), _MOST_AT_ONCE))
         more = self._source.read_at(begin, min(ahead, self._source.size - begin))
         self._start, self._data = self._at, rest + more
 
-    def _check(self, end: int) -> None:
+    def _check_limits(self, end: int) -> None:
         if end > self._source.size:
             raise Malformed(
                 f"{self.name} is not a whole GGUF file: it ends inside its header, after {self._source.size:,} bytes",

@@ -30,18 +30,18 @@ _MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Habit:
-    """What llama.cpp does under RANK pooling: which token it takes, and what follows the dense and the last layer."""
+class _RankBranch:
+    """A branch of llama.cpp's RANK pooling: the token that it takes, and what follows the dense and the last layer."""
 
     pooling: PoolingKind = PoolingKind.FIRST_TOKEN
     activation: str = "tanh"
     last: str = ""
 
 
-_HABITS = {
-    "modern-bert": _Habit(PoolingKind.MASKED_MEAN, "gelu"),
-    "qwen3": _Habit(PoolingKind.LAST_NON_PAD_TOKEN, last="softmax"),
-    "qwen3vl": _Habit(PoolingKind.LAST_NON_PAD_TOKEN, last="softmax"),
+_RANK_BRANCHES = {
+    "modern-bert": _RankBranch(PoolingKind.MASKED_MEAN, "gelu"),
+    "qwen3": _RankBranch(PoolingKind.LAST_NON_PAD_TOKEN, last="softmax"),
+    "qwen3vl": _RankBranch(PoolingKind.LAST_NON_PAD_TOKEN, last="softmax"),
 }
 """Architectures that `build_pooling` treats apart; all others share one branch."""
 
@@ -49,13 +49,13 @@ _HABITS = {
 def read_gguf_head(
     architecture: str, pooling_type: int | None, labels: tuple[str, ...], tensors: tuple[TensorHeader, ...]
 ) -> ExportHead:
-    """The head that llama.cpp would compute from these tensors and settings."""
+    """Describes the head that llama.cpp would compute from these tensors and settings."""
     own = {item.key: item for item in tensors if item.key.startswith("cls.")}
-    habit = _HABITS.get(architecture, _Habit())
-    kind, rule = _pooling(pooling_type, habit, has_classifier=bool(own))
-    steps = tuple(_steps(own, habit))
+    branch = _RANK_BRANCHES.get(architecture, _RankBranch())
+    kind, rule = _pooling_and_rule(pooling_type, branch, has_classifier=bool(own))
+    steps = tuple(_read_steps(own, branch))
     used = tuple(own[name] for step in steps for name in step.tensors)
-    classes = _classes(used)
+    classes = _count_classes(used)
     return ExportHead(
         basis=HeadBasis.NAMES,
         pooling=kind,
@@ -65,52 +65,55 @@ def read_gguf_head(
         classes=classes,
         labels=labels,
         knowledge=KNOWLEDGE,
-        notes=tuple(_notes(architecture, own, used, pooling_type, classes=classes, labels=len(labels))),
-        not_determined=tuple(_gaps(own, steps, pooling_type)),
+        notes=tuple(_notes_on_use(architecture, own, used, pooling_type, classes=classes, labels=len(labels))),
+        not_determined=tuple(_find_gaps(own, steps, pooling_type)),
     )
 
 
-def _pooling(pooling_type: int | None, habit: _Habit, *, has_classifier: bool) -> tuple[PoolingKind | None, str]:
-    """Which tokens are pooled; where the file sets no type, those of RANK, which a classifier needs."""
+def _pooling_and_rule(
+    pooling_type: int | None, branch: _RankBranch, *, has_classifier: bool
+) -> tuple[PoolingKind | None, str]:
+    """Tells which tokens are pooled; without a type in the file, those of RANK, which a classifier needs."""
     if pooling_type in _KINDS:
         return _KINDS[pooling_type]
     if pooling_type == _RANK or (pooling_type is None and has_classifier):
-        return habit.pooling, _OF_RANK[habit.pooling]
+        return branch.pooling, _OF_RANK[branch.pooling]
     if pooling_type is None:
         return PoolingKind.NONE, "not set, so llama.cpp pools nothing: one vector per token"
     return None, f"unknown pooling type {pooling_type}"
 
 
-def _steps(own: Mapping[str, TensorHeader], habit: _Habit) -> Iterator[ExportStep]:
-    """The chain after the pooling, as far as its tensors are there."""
+def _read_steps(own: Mapping[str, TensorHeader], branch: _RankBranch) -> Iterator[ExportStep]:
+    """Gives the chain after the pooling, as far as its tensors are there."""
     if f"{_DENSE}.weight" in own:
-        yield _linear(own, _DENSE)
-        yield ExportStep(habit.activation)
+        yield _linear_step(own, _DENSE)
+        yield ExportStep(branch.activation)
         if f"{_NORM}.weight" in own:
             yield ExportStep("layer_norm", (f"{_NORM}.weight",))
     if f"{_OUTPUT}.weight" in own:
-        yield _linear(own, _OUTPUT)
-    if habit.last and own:
-        yield ExportStep(habit.last)
+        yield _linear_step(own, _OUTPUT)
+    if branch.last and own:
+        yield ExportStep(branch.last)
 
 
-def _linear(own: Mapping[str, TensorHeader], name: str) -> ExportStep:
+def _linear_step(own: Mapping[str, TensorHeader], name: str) -> ExportStep:
     weight, bias = f"{name}.weight", f"{name}.bias"
     shape = own[weight].shape
     output: Shape = ("batch", shape[0]) if len(shape) == 2 else ()
     return ExportStep("linear", (weight, bias) if bias in own else (weight,), output_shape=output)
 
 
-def _classes(used: tuple[TensorHeader, ...]) -> int | None:
-    """The rows of the last layer; None where there is none, or one that is not a matrix."""
+def _count_classes(used: tuple[TensorHeader, ...]) -> int | None:
+    """Counts the rows of the last layer; None if there is none, or if it is not a matrix."""
     matrices = [item for item in used if item.key in {f"{_DENSE}.weight", f"{_OUTPUT}.weight"}]
     last = matrices[-1] if matrices else None
     if last is None:
         return None
+    # Converters may squeeze the matrix of one class to a vector.
     return last.shape[0] if len(last.shape) == 2 else (1 if len(last.shape) == 1 else None)
 
 
-def _notes(
+def _notes_on_use(
     architecture: str,
     own: Mapping[str, TensorHeader],
     used: tuple[TensorHeader, ...],
@@ -119,7 +122,7 @@ def _notes(
     classes: int | None,
     labels: int,
 ) -> Iterator[str]:
-    """What llama.cpp makes of these tensors that a reader of the chain would not expect."""
+    """Notes what llama.cpp does with these tensors that a reader of the chain would not expect."""
     if not own:
         yield (
             "the file holds no tensor named cls.*: no classifier. llama.cpp's converter drops BERT's pooler, and the "
@@ -133,14 +136,16 @@ def _notes(
         yield f"the file sets pooling_type {name}: llama.cpp computes this head only with `--pooling rank`"
     if classes is not None and (labels or f"{_OUTPUT}.weight" in own) and classes != max(labels, 1):
         yield f"the last layer gives {classes:,} scores, and llama.cpp expects {max(labels, 1):,} from the labels"
-    if f"{_OUTPUT}.weight" not in own and f"{_DENSE}.weight" in own and architecture not in _HABITS:
+    if f"{_OUTPUT}.weight" not in own and f"{_DENSE}.weight" in own and architecture not in _RANK_BRANCHES:
         yield "the only layer is cls, which llama.cpp passes through tanh: the scores lie between -1 and 1"
     beside = sorted(name for name in own if own[name] not in used)
     if beside:
         yield f"no step of llama.cpp uses {list_of(beside, _MOST_NAMED)}"
 
 
-def _gaps(own: Mapping[str, TensorHeader], steps: tuple[ExportStep, ...], pooling_type: int | None) -> Iterator[Gap]:
+def _find_gaps(
+    own: Mapping[str, TensorHeader], steps: tuple[ExportStep, ...], pooling_type: int | None
+) -> Iterator[Gap]:
     if pooling_type is not None and pooling_type not in POOLING_TYPES:
         yield Gap(GapTopic.POOLING, f"the file sets pooling_type {pooling_type}, which has no known meaning")
     if not own:

@@ -25,7 +25,7 @@ _WIDTHS = {_INT32: 4, _INT64: 8}
 
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
-    """One operation of a graph; `attributes` are its numbers and texts."""
+    """An operation of a graph; `attributes` are its numbers and texts."""
 
     operation: str
     domain: str
@@ -50,7 +50,7 @@ class OnnxGraph:
 
 
 def require_onnx(name: str) -> None:
-    """Raises Unsupported where the onnx package is not installed."""
+    """Raises Unsupported if the onnx package is not installed."""
     if find_spec("onnx") is None:
         raise Unsupported(
             f"{name} is an ONNX file, and headscope needs the onnx package to read it",
@@ -59,9 +59,10 @@ def require_onnx(name: str) -> None:
 
 
 def read_onnx_graph(source: ByteSource) -> OnnxGraph:
-    """The graph of an ONNX file, read without its weights. Raises Malformed, or Unsupported without the package."""
+    """Reads the graph of an ONNX file without its weights. Raises Malformed, or Unsupported without the package."""
     require_onnx(source.name)
     lean = lean_model(source)
+    # Imported late: the package is optional, and only its parser of the small copy is needed.
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -70,13 +71,14 @@ def read_onnx_graph(source: ByteSource) -> OnnxGraph:
         model.ParseFromString(lean.data)
         if not model.HasField("graph"):
             raise Malformed(f"{source.name} is not a valid ONNX file: it holds no graph", "export it again")
-        return _graph(_with_shapes(model, lean), lean, source.name)
+        return _build_graph(_with_shapes(model, lean), lean, source.name)
     except (DecodeError, UnicodeDecodeError) as err:
-        raise Malformed(f"{source.name} is not a valid ONNX file: {_first_line(err)}", "export it again") from err
+        line = next(iter(str(err).splitlines()), type(err).__name__)[:200]
+        raise Malformed(f"{source.name} is not a valid ONNX file: {line}", "export it again") from err
 
 
 def _with_shapes(model: Any, lean: LeanModel) -> Any:
-    """The model with the shapes of its values, where the file lacks them and they are cheap to infer."""
+    """Infers the shapes of the model's values, if the file lacks them and they are cheap to infer."""
     if len(model.graph.value_info) >= lean.nodes // 2 or len(lean.data) > _LARGEST_INFERENCE:
         return model
     from onnx import shape_inference
@@ -87,62 +89,61 @@ def _with_shapes(model: Any, lean: LeanModel) -> Any:
         return model
 
 
-def _graph(model: Any, lean: LeanModel, file: str) -> OnnxGraph:
+def _build_graph(model: Any, lean: LeanModel, file: str) -> OnnxGraph:
     graph = model.graph
     names = _dtype_names()
-    constants = dict(_constants(graph))
+    constants = dict(_stored_constants(graph))
     tensors = {
         name: TensorHeader(name, names.get(item.data_type, str(item.data_type)), tuple(item.dims), file)
         for name, item in constants.items()
     }
-    inputs = tuple(_value(item, names) for item in graph.input if _decoded(item.name) not in tensors)
-    outputs = tuple(_value(item, names) for item in graph.output)
+    inputs = tuple(_read_value_info(item, names) for item in graph.input if _decode_name(item.name) not in tensors)
+    outputs = tuple(_read_value_info(item, names) for item in graph.output)
     shapes: dict[str, Shape] = {name: item.shape for name, item in tensors.items()}
     shapes |= {
-        _decoded(item.name): _shape(item) for item in graph.value_info if item.type.tensor_type.HasField("shape")
+        _decode_name(item.name): _read_shape(item)
+        for item in graph.value_info
+        if item.type.tensor_type.HasField("shape")
     }
+    # What the exporter declared wins over what was inferred.
     shapes |= {item.name: item.shape for item in (*inputs, *outputs) if item.shape}
     return OnnxGraph(
-        nodes=tuple(_node(item) for item in graph.node),
+        nodes=tuple(_read_node(item) for item in graph.node),
         inputs=inputs,
         outputs=outputs,
         tensors=tensors,
-        ints={name: found for name, item in constants.items() if (found := _ints(item)) is not None},
+        ints={name: found for name, item in constants.items() if (found := _read_integers(item)) is not None},
         shapes=shapes,
-        labels=_labels({_decoded(item.key): _decoded(item.value) for item in model.metadata_props}),
-        opset=", ".join(map(_opset, model.opset_import[:20])),
+        labels=_labels_in_metadata({_decode_name(item.key): _decode_name(item.value) for item in model.metadata_props}),
+        opset=", ".join(f"{_decode_name(item.domain) or 'ai.onnx'} {item.version}" for item in model.opset_import[:20]),
         is_partial="it has model-local functions" if lean.has_functions else "",
     )
 
 
-def _opset(item: Any) -> str:
-    return f"{_decoded(item.domain) or 'ai.onnx'} {item.version}"
-
-
-def _constants(graph: Any) -> Iterator[tuple[str, Any]]:
-    """The stored tensors by name: initializers, and the values of Constant nodes."""
+def _stored_constants(graph: Any) -> Iterator[tuple[str, Any]]:
+    """Gives the stored tensors by name: initializers, and the values of Constant nodes."""
     for item in graph.initializer:
-        yield _decoded(item.name), item
+        yield _decode_name(item.name), item
     for node in graph.node:
         if node.op_type == "Constant" and node.output:
             for attribute in node.attribute:
                 if attribute.HasField("t"):
-                    yield _decoded(node.output[0]), attribute.t
+                    yield _decode_name(node.output[0]), attribute.t
 
 
-def _node(item: Any) -> OnnxNode:
-    attributes = {_decoded(attribute.name): _attribute(attribute) for attribute in item.attribute}
-    inputs, outputs = tuple(map(_decoded, item.input)), tuple(map(_decoded, item.output))
-    return OnnxNode(_decoded(item.op_type), _decoded(item.domain), inputs, outputs, attributes)
+def _read_node(item: Any) -> OnnxNode:
+    attributes = {_decode_name(attribute.name): _read_attribute(attribute) for attribute in item.attribute}
+    inputs, outputs = tuple(map(_decode_name, item.input)), tuple(map(_decode_name, item.output))
+    return OnnxNode(_decode_name(item.op_type), _decode_name(item.domain), inputs, outputs, attributes)
 
 
-def _decoded(name: str | bytes) -> str:
-    """A name, which protobuf gives as bytes where it is not UTF-8."""
+def _decode_name(name: str | bytes) -> str:
+    """Decodes a name, which protobuf gives as bytes if it is not UTF-8."""
     return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
 
 
-def _attribute(item: Any) -> Any:
-    """Numbers and texts; None for the rest."""
+def _read_attribute(item: Any) -> Any:
+    """Reads an attribute's numbers or text; None for the rest."""
     if item.HasField("i"):
         return item.i
     if item.ints:
@@ -152,29 +153,30 @@ def _attribute(item: Any) -> Any:
     return item.f if item.HasField("f") else None
 
 
-def _value(item: Any, names: Mapping[int, str]) -> ExportValue:
+def _read_value_info(item: Any, names: Mapping[int, str]) -> ExportValue:
     kind = item.type.tensor_type.elem_type
-    return ExportValue(_decoded(item.name), names.get(kind, str(kind)), _shape(item))
+    return ExportValue(_decode_name(item.name), names.get(kind, str(kind)), _read_shape(item))
 
 
-def _shape(item: Any) -> Shape:
+def _read_shape(item: Any) -> Shape:
     return tuple(
-        axis.dim_value if axis.HasField("dim_value") else _axis_name(_decoded(axis.dim_param))
+        axis.dim_value if axis.HasField("dim_value") else _axis_name(_decode_name(axis.dim_param))
         for axis in item.type.tensor_type.shape.dim
     )
 
 
 def _axis_name(name: str) -> str:
-    """The name of an axis that varies; the inference numbers those that it has no name for."""
+    """Gives the name of an axis that varies; "?" for one that the inference only numbered."""
     return "?" if not name or name.startswith("unk__") else name
 
 
-def _ints(item: Any) -> tuple[int, ...] | None:
-    """The numbers of a small integer tensor; None for any other."""
+def _read_integers(item: Any) -> tuple[int, ...] | None:
+    """Reads the numbers of a small integer tensor; None for any other."""
     width = _WIDTHS.get(item.data_type)
     if width is None:
         return None
     raw = item.raw_data
+    # A tensor has its numbers either here or in raw_data.
     stored = tuple(item.int64_data if item.data_type == _INT64 else item.int32_data)
     if raw and len(raw) % width == 0:
         stored = tuple(int.from_bytes(raw[at : at + width], "little", signed=True) for at in range(0, len(raw), width))
@@ -182,15 +184,15 @@ def _ints(item: Any) -> tuple[int, ...] | None:
 
 
 def _dtype_names() -> dict[int, str]:
-    """PyTorch's names of ONNX's number formats."""
+    """Gives PyTorch's names of ONNX's number formats."""
     import onnx
 
     renamed = {"FLOAT": "float32", "DOUBLE": "float64"}
     return {number: renamed.get(name, name.lower()) for name, number in onnx.TensorProto.DataType.items()}
 
 
-def _labels(metadata: Mapping[str, str]) -> tuple[str, ...]:
-    """The class names in the metadata: a JSON list, or an object from ids to names."""
+def _labels_in_metadata(metadata: Mapping[str, str]) -> tuple[str, ...]:
+    """Reads the class names from the metadata: a JSON list, or an object from IDs to names."""
     for key in _LABEL_KEYS:
         text = metadata.get(key, "")
         if not text:
@@ -199,23 +201,19 @@ def _labels(metadata: Mapping[str, str]) -> tuple[str, ...]:
             found = json.loads(text)
         except (ValueError, RecursionError):
             continue
-        names = _in_order(found) if isinstance(found, dict) else found
+        names = _names_by_id(found) if isinstance(found, dict) else found
         if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
             return tuple(name[:_LONGEST_LABEL] for name in names[:_MOST_LABELS])
     return ()
 
 
-def _in_order(found: Mapping[str, Any]) -> list[Any]:
-    """The names by id; nothing where an id is not a number."""
+def _names_by_id(found: Mapping[str, Any]) -> list[Any]:
+    """Sorts the names by ID; empty if an ID is not a number."""
     if not all(key.isascii() and key.isdigit() and len(key) < 10 for key in found):
         return []
     return [found[key] for key in sorted(found, key=int)]
 
 
-def _first_line(err: Exception) -> str:
-    return next(iter(str(err).splitlines()), type(err).__name__)[:200]
-
-
 def names_of(values: Iterable[ExportValue]) -> tuple[str, ...]:
-    """The names of inputs or outputs."""
+    """Gives the names of inputs or outputs."""
     return tuple(item.name for item in values)

@@ -62,7 +62,10 @@ class LeanModel:
 
 
 def lean_model(source: ByteSource) -> LeanModel:
-    """The description of the graph in an ONNX file. Raises Malformed for no protobuf, Unsupported over the limits."""
+    """Copies the description of the graph from an ONNX file.
+
+    Raises Malformed if it is not protobuf, Unsupported over the limits.
+    """
     return _Lean(source).copy()
 
 
@@ -80,32 +83,34 @@ class _Lean:
         self._has_subgraphs = False
 
     def copy(self) -> LeanModel:
-        """The whole file."""
-        data = self._message(_Message.MODEL, 0, self._source.size)
+        """Copies the whole file."""
+        data = self._copy_message(_Message.MODEL, 0, self._source.size)
         return LeanModel(data, self._nodes, self._has_functions, self._has_subgraphs)
 
-    def _message(self, kind: _Message, at: int, end: int) -> bytes:
-        """The fields of one message that are kept."""
+    def _copy_message(self, kind: _Message, at: int, end: int) -> bytes:
+        """Copies the fields of one message that are kept."""
         parts: list[bytes] = []
         while at < end:
             begin = at
-            tag, at = self._number(at, end)
+            tag, at = self._read_varint(at, end)
             field, wire = tag >> 3, tag & 7
-            size, at = self._size(wire, at, end)
+            size, at = self._value_size(wire, at, end)
             stop = at + size
             if stop > end or field == 0:
-                raise self._broken()
-            self._watch(kind, field)
+                raise self._invalid_file_error()
+            self._count_field(kind, field)
             inner = _PARTS[kind].get(field)
             if inner is not None and wire == 2:  # the wire type of a message
-                parts.append(_framed(field, self._message(inner, at, stop)))
+                # The content got shorter, so its length is written again.
+                content = self._copy_message(inner, at, stop)
+                parts.append(_encode_varint(field << 3 | 2) + _encode_varint(len(content)) + content)
             elif field in _WHOLE[kind] or (kind is _Message.TENSOR and field in _NUMBERS and size <= _SMALL_TENSOR):
-                parts.append(self._bytes(begin, stop))
+                parts.append(self._copy_bytes(begin, stop))
             at = stop
         return b"".join(parts)
 
-    def _watch(self, kind: _Message, field: int) -> None:
-        """Counts the work, and what is passed over."""
+    def _count_field(self, kind: _Message, field: int) -> None:
+        """Counts the work, and notes what is passed over."""
         self._fields += 1
         self._nodes += kind is _Message.GRAPH and field == 1
         self._has_functions |= kind is _Message.MODEL and field == 25  # the number of a field
@@ -117,36 +122,38 @@ class _Lean:
                     "inspect its checkpoint",
                 )
 
-    def _size(self, wire: int, at: int, end: int) -> tuple[int, int]:
-        """How long the value of a field is, and where it begins."""
+    def _value_size(self, wire: int, at: int, end: int) -> tuple[int, int]:
+        """Gives the length of a field's value, and where it begins."""
+        # Wire types of protobuf: 0 is a varint, 1 has eight bytes, 2 begins with its length, 5 has four bytes.
         match wire:
             case 0:
-                return self._number(at, end)[1] - at, at
+                return self._read_varint(at, end)[1] - at, at
             case 1:
                 return 8, at
             case 2:
-                return self._number(at, end)
+                return self._read_varint(at, end)
             case 5:
                 return 4, at
-        raise self._broken()
+        raise self._invalid_file_error()
 
-    def _number(self, at: int, end: int) -> tuple[int, int]:
-        """A varint, and the position behind it."""
+    def _read_varint(self, at: int, end: int) -> tuple[int, int]:
+        """Reads a varint, and gives the position behind it."""
         value = 0
         for place in range(_LONGEST_NUMBER):
             if at >= end:
                 break
             if not self._start <= at < self._start + len(self._data):
-                self._move(at)
+                self._start = at
+                self._data = self._source.read_at(at, min(_WINDOW, self._source.size - at))
             byte = self._data[at - self._start]
             at += 1
             value |= (byte & 0x7F) << (7 * place)
             if byte < 0x80:  # the bit that says that another byte follows
                 return value, at
-        raise self._broken()
+        raise self._invalid_file_error()
 
-    def _bytes(self, at: int, end: int) -> bytes:
-        """The bytes of a small field."""
+    def _copy_bytes(self, at: int, end: int) -> bytes:
+        """Reads the bytes of a small field."""
         self._copied += end - at
         if end - at > _LARGEST_FIELD or self._copied > _MOST_BYTES:
             raise Unsupported(
@@ -154,24 +161,16 @@ class _Lean:
                 "inspect its checkpoint",
             )
         begin = at - self._start
+        # Outside of the window the field is read alone: moving the window back would fetch it again and again.
         if begin >= 0 and end <= self._start + len(self._data):
             return self._data[begin : end - self._start]
         return self._source.read_at(at, end - at)
 
-    def _move(self, at: int) -> None:
-        self._start = at
-        self._data = self._source.read_at(at, min(_WINDOW, self._source.size - at))
-
-    def _broken(self) -> Malformed:
+    def _invalid_file_error(self) -> Malformed:
         return Malformed(f"{self._source.name} is not a valid ONNX file: it ends early or is not protobuf", _AGAIN)
 
 
-def _framed(field: int, content: bytes) -> bytes:
-    """A message as a field of another."""
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     parts = bytearray()
     while value > 0x7F:  # seven bits a byte
         parts.append(value & 0x7F | 0x80)

@@ -29,12 +29,12 @@ QUANTIZED = (Storage.QUANTIZED, Storage.TRANSPOSED)
 
 
 def stored_step(name: str, tensors: tuple[str, ...], storage: tuple[Storage, ...], shape: Shape) -> ExportStep:
-    """A step with the words for how its matrix is stored."""
+    """Builds a step with the words for how its matrix is stored."""
     return ExportStep(name, tensors, ", ".join(storage), shape, storage)
 
 
 def storage_of(node: OnnxNode, weights: Iterable[OnnxWeight]) -> tuple[Storage, ...]:
-    """How the matrix of a linear layer is stored: PyTorch stores outputs by inputs, MatMul takes the other way."""
+    """Tells how a linear layer's matrix is stored: PyTorch stores outputs by inputs, MatMul takes the other way."""
     matrices = [item for item in weights if len(item.tensor.shape) > 1]
     by_outputs = bool(node.attributes.get("transB", 0))
     found = {
@@ -45,7 +45,7 @@ def storage_of(node: OnnxNode, weights: Iterable[OnnxWeight]) -> tuple[Storage, 
 
 
 def composite_of(meeting: Meeting, walk: Walk) -> str:
-    """The function that single steps make up, by the operations that it cannot do without."""
+    """Names the function that single steps make up, by the operations that it cannot do without; "" for none."""
     names = {node.operation for node in meeting.nodes}
     if "ReduceMean" in names:
         is_last = all(_reduces_last_axis(node, walk) for node in meeting.nodes if node.operation == "ReduceMean")
@@ -98,6 +98,7 @@ class Walk:
         self.graph = graph
         self._makers: dict[str, int] = {}
         self._inputs = tuple(item.name for item in graph.inputs)
+        # A bit for each input: joining sets of names at every node would take too long in large graphs.
         self._reads = {name: 1 << min(at, _MOST_INPUTS) for at, name in enumerate(self._inputs)}
         self._features: set[str] = set()
         self._ints = dict(graph.ints)
@@ -115,25 +116,25 @@ class Walk:
             self._note_ints(node)
 
     def maker(self, value: str) -> OnnxNode | None:
-        """The node that makes a value; None for an input or a stored tensor."""
+        """Gives the node that makes a value; None for an input or a stored tensor."""
         at = self._makers.get(value)
         return None if at is None else self.graph.nodes[at]
 
     def reads(self, value: str) -> tuple[str, ...]:
-        """The inputs of the graph whose numbers a value depends on."""
+        """Lists the inputs of the graph whose numbers a value depends on."""
         mask = self._reads.get(value, 0)
         return tuple(sorted(name for at, name in enumerate(self._inputs[:_MOST_INPUTS]) if mask >> at & 1))
 
     def features(self, node: OnnxNode) -> tuple[str, ...]:
-        """The inputs of a node that carry what the model computed: they depend on an input through a weight matrix."""
+        """Lists a node's inputs that carry what the model computed: they depend on an input through a weight matrix."""
         return tuple(dict.fromkeys(name for name in node.inputs if name in self._features))
 
     def is_feature(self, value: str) -> bool:
-        """Whether a value carries what the model computed."""
+        """True if a value carries what the model computed."""
         return value in self._features
 
     def ints(self, value: str) -> tuple[int, ...] | None:
-        """The numbers of a small integer constant, also behind a node that only rearranges it."""
+        """Gives the numbers of a small integer constant, even behind a node that only rearranges it."""
         found: str | None = value
         for _ in range(_LONGEST_CHAIN):
             if found is None or found in self._ints:
@@ -143,11 +144,11 @@ class Walk:
         return None if found is None else self._ints.get(found)
 
     def shape(self, value: str) -> Shape | None:
-        """The shape of a value, where it is known."""
+        """Gives the shape of a value; None if it is not known."""
         return self.graph.shapes.get(value)
 
     def weight(self, value: str) -> OnnxWeight | None:
-        """The stored tensor behind a value, where the graph only rearranges or dequantizes it."""
+        """Finds the stored tensor behind a value, if the graph only rearranges or dequantizes it."""
         transposed = dequantized = False
         for _ in range(_LONGEST_CHAIN):
             tensor = self.graph.tensors.get(value)
@@ -162,7 +163,7 @@ class Walk:
         return None
 
     def weights(self, nodes: Iterable[OnnxNode]) -> Iterator[OnnxWeight]:
-        """The stored vectors and matrices that nodes use, beside single numbers."""
+        """Gives the stored vectors and matrices that nodes use, without single numbers."""
         for node in nodes:
             for name in node.inputs:
                 found = None if name in self._features else self.weight(name)
@@ -170,7 +171,8 @@ class Walk:
                     yield found
 
     def meeting(self, node: OnnxNode, allowed: frozenset[str]) -> Meeting | None:
-        """Where the branches that a node joins begin, if only `allowed` operations lie between; None elsewhere."""
+        """Finds where the branches that a node joins begin, if only `allowed` operations lie between; None if not."""
+        # By the place of its maker, the last first: a value is met only after everything that is made from it.
         heap = sorted((-self._makers[name], name) for name in self.features(node) if name in self._makers)
         if len(heap) != len(self.features(node)):
             return None
@@ -198,7 +200,7 @@ class Walk:
         return dtype.startswith(("float", "bfloat")) or found.is_dequantized or dtype in {"int8", "uint8"}
 
     def _note_ints(self, node: OnnxNode) -> None:
-        """The numbers that a Constant node holds as attributes."""
+        """Keeps the numbers that a Constant node holds as attributes."""
         if node.operation != "Constant" or not node.outputs:
             return
         for name in ("value_int", "value_ints"):
@@ -214,22 +216,22 @@ _AROUND = frozenset({"Cast", "Identity", "Unsqueeze", "Expand"})
 
 
 def last_match(walk: Walk, indices: str) -> tuple[str, int] | None:
-    """The input and the number where indices are the last position of each row whose number is another.
+    """Finds the input and the number if indices are the last position of each row that differs from the number.
 
     Transformers writes it as `argmax(arange * (input_ids != pad))`; None for any other computation.
     """
-    picked = _through(walk, indices, _PLACING)
+    picked = _skip_operations(walk, indices, _PLACING)
     if picked is None or picked.operation != "ArgMax" or picked.attributes.get("select_last_index", 0) != 0:
         return None
-    product = _through(walk, picked.inputs[0], _AROUND)
+    product = _skip_operations(walk, picked.inputs[0], _AROUND)
     if product is None or product.operation != "Mul":
         return None
-    sides = [_through(walk, name, _AROUND) for name in product.inputs]
+    sides = [_skip_operations(walk, name, _AROUND) for name in product.inputs]
     names = [side.operation if side is not None else "" for side in sides]
     if sorted(names) != ["Not", "Range"]:
         return None
     negated = next(side for side in sides if side is not None and side.operation == "Not")
-    equal = _through(walk, negated.inputs[0], _AROUND)
+    equal = _skip_operations(walk, negated.inputs[0], _AROUND)
     if equal is None or equal.operation != "Equal" or len(equal.inputs) < 2:
         return None
     given = [name for name in equal.inputs if walk.ints(name) is None]
@@ -239,8 +241,8 @@ def last_match(walk: Walk, indices: str) -> tuple[str, int] | None:
     return given[0], numbers[0][0]
 
 
-def _through(walk: Walk, value: str, passed: frozenset[str]) -> OnnxNode | None:
-    """The first node behind a value that is not one of those passed; one way only depends on the graph's inputs."""
+def _skip_operations(walk: Walk, value: str, passed: frozenset[str]) -> OnnxNode | None:
+    """Finds the first node behind a value that is not one of those passed; only one way may depend on the inputs."""
     for _ in range(_LONGEST_BRANCH):
         node = walk.maker(value)
         if node is None or node.operation not in passed:

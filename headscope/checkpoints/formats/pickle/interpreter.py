@@ -36,74 +36,71 @@ _LONGEST_OF_ANY = 24_000_000
 _WIDEST_INTEGER = 128
 
 
-class _Bounded:
-    """The file of a pickle, for the readers of `pickletools`: an argument has at most that many bytes."""
+class _BoundedFile:
+    """File of a pickle for the readers of `pickletools`, with a limit for the bytes of an argument."""
 
     def __init__(self, file: IO[bytes], machine: Machine) -> None:
         self._file = file
         self._machine = machine
-        self._longest = _longest_value(machine)
+        # Files of any objects hold files in turn (a tokenizer, say), state dicts do not.
+        self._longest = _LONGEST_ARGUMENT if machine.names is None else _LONGEST_OF_ANY
+        if machine.dialect is not None:
+            self._longest = machine.dialect.longest
         self._read = file.read
 
     def read(self, size: int) -> bytes:
-        """That many bytes, or fewer at the end of the file."""
+        """Reads that many bytes, or fewer at the end of the file."""
         if size > self._longest:
             raise self._machine.bad(f"a value of {size:,} bytes is over the limit of {self._longest:,}")
         return self._read(size)
 
     def readline(self) -> bytes:
-        """A line with its end."""
+        """Reads a line with its end."""
         line = self._file.readline(_LONGEST_ARGUMENT + 1)
         if len(line) > _LONGEST_ARGUMENT:
             raise self._machine.bad(f"a line is over the limit of {_LONGEST_ARGUMENT:,} bytes")
         return line
 
 
-def _longest_value(machine: Machine) -> int:
-    """The limit of one value: files of any objects hold files in turn (a tokenizer, say), state dicts do not."""
-    if machine.dialect is not None:
-        return machine.dialect.longest
-    return _LONGEST_ARGUMENT if machine.names is None else _LONGEST_OF_ANY
-
-
 def read_pickle(file: IO[bytes], name: str, names: set[str] | None = None, dialect: Dialect | None = None) -> Any:
-    """The value of the pickle at the file's position, with tensors as `PickledTensor`; leaves the file after it.
+    """Reads the value of the pickle at the file's position, with tensors as `PickledTensor`; leaves the file after it.
 
     Raises Malformed for what would import or call anything that building a state dict does not need, and OverLimit for
     more operations or memory than a state dict takes. With `names`, objects of other packages become `Opaque` in the
     value, and what they would import is collected there; what Python's own library could do stays refused. A `dialect`
     allows other names.
     """
-    return _run(Machine(name, names, dialect=dialect, file=file), file)
+    return _run_operations(Machine(name, names, dialect=dialect, file=file), file)
 
 
-def _run(machine: Machine, file: IO[bytes]) -> Any:
-    """The value that the operations in the file make, up to STOP."""
+def _run_operations(machine: Machine, file: IO[bytes]) -> Any:
+    """Runs the operations in the file up to STOP, and returns the value that they make."""
     read = file.read
     operations = _OPERATIONS if machine.names is None else _OF_ANY_OBJECT
-    arguments = _Bounded(file, machine)
+    arguments = _BoundedFile(file, machine)
     while code := read(1):
         machine.work += 1
+        # `spend` raises the error; comparing here saves a call for each of a million operations.
         if machine.work > MOST_OPERATIONS or machine.held > MOST_PICKLE_BYTES:
             machine.spend(0)
-        if code == b".":
+        if code == b".":  # STOP
             return machine.pop()
         found = operations.get(code)
         if found is None:
-            raise _unknown(machine, code, file.tell() - 1)
+            raise _unknown_operation_error(machine, code, file.tell() - 1)
         argument, act = found
-        act(machine, None if argument is None else _argument(argument, arguments, machine))
+        act(machine, None if argument is None else _read_argument(argument, arguments, machine))
     raise machine.bad("it ends without STOP")
 
 
-def _unknown(machine: Machine, code: bytes, position: int) -> Malformed:
+def _unknown_operation_error(machine: Machine, code: bytes, position: int) -> Malformed:
     name = _NAMES.get(code)
     if name is None:
         return machine.bad(f"it cannot be parsed (byte {code[0]} at {position} is not an operation)")
     return machine.bad(f"the operation {name} at byte {position} does not belong in one")
 
 
-def _argument(reader: Callable[[Any], Any], file: _Bounded, machine: Machine) -> Any:
+def _read_argument(reader: Callable[[Any], Any], file: _BoundedFile, machine: Machine) -> Any:
     try:
         return reader(file)
     except HeadscopeError:
@@ -113,19 +110,20 @@ def _argument(reader: Callable[[Any], Any], file: _Bounded, machine: Machine) ->
 
 
 def _push_argument(machine: Machine, argument: Any) -> None:
+    # Python's hash and text of a huge integer take time that its few bytes don't show.
     if isinstance(argument, int) and argument.bit_length() > _WIDEST_INTEGER:
         raise machine.bad(f"a number of {argument.bit_length():,} bits is over the limit of {_WIDEST_INTEGER}")
     machine.push(argument, sys.getsizeof(argument))
 
 
-def _push(make: Callable[[], Any], held: int = 0) -> Callable[[Machine, Any], None]:
+def _pusher_of(make: Callable[[], Any], held: int = 0) -> Callable[[Machine, Any], None]:
     def act(machine: Machine, argument: Any) -> None:
         machine.push(make(), held)
 
     return act
 
 
-def _nothing(machine: Machine, argument: Any) -> None:
+def _do_nothing(machine: Machine, argument: Any) -> None:
     return
 
 
@@ -162,10 +160,6 @@ def _set_item(machine: Machine, argument: Any) -> None:
     _set_pairs(machine, [key, value])
 
 
-def _set_items(machine: Machine, argument: Any) -> None:
-    _set_pairs(machine, machine.pop_to_mark())
-
-
 def _set_pairs(machine: Machine, items: list[Any]) -> None:
     target = machine.top()
     is_opaque = isinstance(target, Opaque) and machine.names is not None
@@ -180,16 +174,7 @@ def _set_pairs(machine: Machine, items: list[Any]) -> None:
         machine.set_entry(target, items[at], items[at + 1])
 
 
-def _append(machine: Machine, argument: Any) -> None:
-    value = machine.pop()
-    _extend(machine, [value])
-
-
-def _appends(machine: Machine, argument: Any) -> None:
-    _extend(machine, machine.pop_to_mark())
-
-
-def _extend(machine: Machine, items: list[Any]) -> None:
+def _append_items(machine: Machine, items: list[Any]) -> None:
     target = machine.top()
     if isinstance(target, list):
         machine.spend(0, 2 * len(items) * SLOT)
@@ -211,31 +196,27 @@ def _add_items(machine: Machine, argument: Any) -> None:
         _put_into(machine, target, list(enumerate(items, len(target.items))))
 
 
-def _put(machine: Machine, argument: Any) -> None:
+def _write_memo(machine: Machine, argument: Any) -> None:
     machine.keep(int(argument))
 
 
-def _memoize(machine: Machine, argument: Any) -> None:
-    machine.keep(len(machine.memo))
-
-
-def _get(machine: Machine, argument: Any) -> None:
+def _read_memo(machine: Machine, argument: Any) -> None:
     machine.push(machine.recall(int(argument)), 0)
 
 
-def _global(machine: Machine, argument: Any) -> None:
+def _push_global(machine: Machine, argument: Any) -> None:
     module, _, name = str(argument).partition(" ")
-    machine.push(_allowed(machine, Global(module, name)))
+    machine.push(_checked_global(machine, Global(module, name)))
 
 
 def _stack_global(machine: Machine, argument: Any) -> None:
     name, module = machine.pop(), machine.pop()
     if not (isinstance(name, str) and isinstance(module, str)):
         raise machine.bad("it imports something that is not a name")
-    machine.push(_allowed(machine, Global(module, name)))
+    machine.push(_checked_global(machine, Global(module, name)))
 
 
-def _allowed(machine: Machine, found: Global) -> Global:
+def _checked_global(machine: Machine, found: Global) -> Global:
     if machine.is_class(found) or found in REBUILDERS or storage_dtype(found) is not None or is_dtype(found):
         return found
     if machine.names is not None and is_of_a_package(found):
@@ -245,9 +226,10 @@ def _allowed(machine: Machine, found: Global) -> Global:
     raise machine.bad(f"it references {found}, which is not allowed (nothing was run)")
 
 
-def _persistent(machine: Machine, argument: Any) -> None:
+def _push_storage(machine: Machine, argument: Any) -> None:
     reference = machine.pop()
     match reference:
+        # What torch.save writes for a storage: its class, its key, its device and the count of its elements.
         case ("storage", Global() as kind, str() as key, str(), int() as count, *_):
             dtype = storage_dtype(kind)
             if dtype is not None and is_size(count):
@@ -256,7 +238,7 @@ def _persistent(machine: Machine, argument: Any) -> None:
     raise machine.bad("it refers to data in an unknown way")
 
 
-def _reduce(machine: Machine, argument: Any) -> None:
+def _call_rebuilder(machine: Machine, argument: Any) -> None:
     arguments, function = machine.pop(), machine.pop()
     if machine.names is not None and (isinstance(function, Opaque) or str(function) in machine.names):
         machine.push(Opaque(str(function), arguments=arguments if isinstance(arguments, tuple) else ()))
@@ -272,8 +254,8 @@ def _reduce(machine: Machine, argument: Any) -> None:
     machine.push(rebuild(machine, arguments))
 
 
-def _build(machine: Machine, argument: Any) -> None:
-    """Attributes of an object (an ordered dict's `_metadata`): taken off, and kept where the object is described."""
+def _set_state(machine: Machine, argument: Any) -> None:
+    """Takes an object's attributes (an ordered dict's `_metadata`) off the stack; a described object keeps them."""
     state, target = machine.pop(), machine.top()
     if isinstance(target, Opaque) and machine.names is not None:
         target.state = state
@@ -283,9 +265,9 @@ def _build(machine: Machine, argument: Any) -> None:
 
 
 def _read_inside(machine: Machine, file: IO[bytes], name: str, dialect: Dialect) -> Any:
-    """The value of a pickle that is inside another: its work and its memory are those of the outer one too."""
+    """Reads a pickle inside another: its work and its memory count for the outer one too."""
     inner = Machine(name, dialect=dialect, file=file, work=machine.work, held=machine.held)
-    value = _run(inner, file)
+    value = _run_operations(inner, file)
     machine.work, machine.held = inner.work, inner.held
     return value
 
@@ -316,16 +298,16 @@ def _frozen_set(machine: Machine, argument: Any) -> None:
 
 
 _ACTIONS: dict[str, Callable[[Machine, Any], None]] = {
-    "PROTO": _nothing,
-    "FRAME": _nothing,
-    "MARK": _push(lambda: MARK),
-    "NONE": _push(lambda: None),
-    "NEWTRUE": _push(lambda: True),
-    "NEWFALSE": _push(lambda: False),
-    "EMPTY_DICT": _push(dict, OBJECT),
-    "EMPTY_LIST": _push(list, OBJECT),
-    "EMPTY_TUPLE": _push(tuple),
-    "EMPTY_SET": _push(Opaque, OBJECT),
+    "PROTO": _do_nothing,
+    "FRAME": _do_nothing,
+    "MARK": _pusher_of(lambda: MARK),
+    "NONE": _pusher_of(lambda: None),
+    "NEWTRUE": _pusher_of(lambda: True),
+    "NEWFALSE": _pusher_of(lambda: False),
+    "EMPTY_DICT": _pusher_of(dict, OBJECT),
+    "EMPTY_LIST": _pusher_of(list, OBJECT),
+    "EMPTY_TUPLE": _pusher_of(tuple),
+    "EMPTY_SET": _pusher_of(Opaque, OBJECT),
     "ADDITEMS": _add_items,
     "TUPLE": _tuple_to_mark,
     "TUPLE1": _tuple_of(1),
@@ -334,23 +316,23 @@ _ACTIONS: dict[str, Callable[[Machine, Any], None]] = {
     "LIST": _list_to_mark,
     "DICT": _dict_to_mark,
     "SETITEM": _set_item,
-    "SETITEMS": _set_items,
-    "APPEND": _append,
-    "APPENDS": _appends,
-    "PUT": _put,
-    "BINPUT": _put,
-    "LONG_BINPUT": _put,
-    "MEMOIZE": _memoize,
-    "GET": _get,
-    "BINGET": _get,
-    "LONG_BINGET": _get,
-    "GLOBAL": _global,
+    "SETITEMS": lambda machine, argument: _set_pairs(machine, machine.pop_to_mark()),
+    "APPEND": lambda machine, argument: _append_items(machine, [machine.pop()]),
+    "APPENDS": lambda machine, argument: _append_items(machine, machine.pop_to_mark()),
+    "PUT": _write_memo,
+    "BINPUT": _write_memo,
+    "LONG_BINPUT": _write_memo,
+    "MEMOIZE": lambda machine, argument: machine.keep(len(machine.memo)),
+    "GET": _read_memo,
+    "BINGET": _read_memo,
+    "LONG_BINGET": _read_memo,
+    "GLOBAL": _push_global,
     "STACK_GLOBAL": _stack_global,
-    "BINPERSID": _persistent,
-    "REDUCE": _reduce,
-    "BUILD": _build,
+    "BINPERSID": _push_storage,
+    "REDUCE": _call_rebuilder,
+    "BUILD": _set_state,
     "NEWOBJ": _new_object,
-    "POP": lambda machine, argument: _nothing(machine, machine.pop()),
+    "POP": lambda machine, argument: _do_nothing(machine, machine.pop()),
 } | dict.fromkeys(
     (
         "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",

@@ -35,7 +35,7 @@ _HOLE = _Hole()
 
 @dataclass(slots=True)
 class Machine:
-    """The state of a pickle machine, and what its operations have cost so far: steps and bytes of memory.
+    """State of a pickle machine, and what its operations have cost so far: steps and bytes of memory.
 
     Both are counted, never measured, so that the same file ends in the same way on every computer.
     """
@@ -51,7 +51,7 @@ class Machine:
     file: IO[bytes] | None = None
 
     def bad(self, what: str, kind: type[Malformed] = Malformed) -> Malformed:
-        """The error for a pickle that is not what was expected, with what to do next."""
+        """Builds the error for a pickle that is not what was expected, with what to do next."""
         if self.names is not None:
             return kind(f"{self.name} holds a pickle that cannot be read: {what}", "check where the file is from")
         if self.dialect is not None:
@@ -59,7 +59,7 @@ class Machine:
         return kind(f"{self.name} holds a pickle that is not a state dict: {what}", "save it as safetensors")
 
     def is_class(self, found: Any) -> bool:
-        """Whether a name stands for a class of which an instance is described."""
+        """True if a name stands for a class of which an instance is described."""
         return self.dialect is not None and isinstance(found, Global) and self.dialect.is_class(found)
 
     def spend(self, work: int, held: int = 0) -> None:
@@ -72,7 +72,7 @@ class Machine:
             raise self.bad(f"its values take more than {MOST_PICKLE_BYTES:,} bytes of memory", OverLimit)
 
     def push(self, value: Any, held: int = OBJECT) -> None:
-        """A new value of that many bytes; `read_pickle` holds them against the limit after each operation."""
+        """Pushes a new value of `held` bytes; `read_pickle` checks the limit after each operation."""
         self.held += held + SLOT
         self.stack.append(value)
 
@@ -83,7 +83,7 @@ class Machine:
         return self.stack.pop()
 
     def top(self) -> Any:
-        """The top of the stack. Raises what `bad` makes if the stack is empty."""
+        """Gives the top of the stack. Raises what `bad` makes if the stack is empty."""
         if not self.stack:
             raise self.bad("it reads an empty stack")
         return self.stack[-1]
@@ -112,7 +112,7 @@ class Machine:
         self.memo[at] = self.top()
 
     def recall(self, at: int) -> Any:
-        """What the memo holds at a place. Raises what `bad` makes where it holds nothing."""
+        """Gives what the memo holds at a place. Raises what `bad` makes if it holds nothing."""
         found = self.memo[at] if 0 <= at < len(self.memo) else _HOLE
         if found is _HOLE:
             raise self.bad("it reads a memo that was never written")
@@ -124,10 +124,10 @@ class Machine:
         target[self.key_of(key)] = value
 
     def key_of(self, key: Any) -> Any:
-        """What stands for a key. Only texts and small numbers are keys: the hash of a larger number can be chosen.
+        """Gives the key that stands for a value: only texts and small numbers, as a larger number's hash can be chosen.
 
-        Where the pickle may hold any object, so are objects, each by its place in memory, and one of them stands for
-        any other value, which nobody looks up. Raises what `bad` makes for others.
+        If the pickle may hold any object, objects are keys too, each by its place in memory. Any other value gets an
+        object that nobody looks up. Raises what `bad` makes for others.
         """
         is_plain = type(key) is str or (type(key) is int and 0 <= key < _LARGEST_KEY)
         if is_plain or (self.names is not None and isinstance(key, Opaque)):

@@ -16,6 +16,7 @@ def _rebuild_dict(machine: Machine, arguments: tuple[Any, ...]) -> Any:
         case ():
             return {}
         case (list() as pairs,):
+            # One operation of the pickle does the work of many here.
             machine.spend(len(pairs))
             found: dict[Any, Any] = {}
             for pair in pairs:
@@ -33,12 +34,14 @@ def _rebuild_tensor(machine: Machine, arguments: tuple[Any, ...]) -> PickledTens
             shape
         ) == len(strides) <= _MOST_AXES and all(map(is_size, (offset, *shape, *strides))):
             begin = offset if _is_contiguous(shape, strides) else None
-            return PickledTensor(storage, shape, storage.dtype, _extent(offset, shape, strides), begin, offset, strides)
+            return PickledTensor(
+                storage, shape, storage.dtype, _needed_elements(offset, shape, strides), begin, offset, strides
+            )
     raise machine.bad("a tensor is made from something that is not a storage and a shape")
 
 
-def _extent(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """How many elements of a storage a view needs; none where it is empty."""
+def _needed_elements(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Counts the elements of a storage that a view needs; 0 if it is empty."""
     if 0 in shape:
         return 0
     return offset + 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
@@ -47,6 +50,7 @@ def _extent(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> in
 def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        # The stride of an axis of one element is never used, so PyTorch writes any number there.
         if size != 1 and stride != expected:
             return False
         expected *= size
@@ -54,14 +58,14 @@ def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def _rebuild_tensor_v3(machine: Machine, arguments: tuple[Any, ...]) -> PickledTensor:
-    """Like `_rebuild_tensor_v2` with the dtype as the sixth argument: storages without a dtype."""
+    """Rebuilds a tensor like `_rebuild_tensor_v2`; its storage has no dtype, so an argument gives it."""
     tensor = _rebuild_tensor(machine, arguments)
     dtype = next((item for item in arguments[4:] if is_dtype(item)), None)
     return tensor if dtype is None else replace(tensor, dtype=dtype.name)
 
 
 def is_size(value: Any) -> bool:
-    """Whether a value may be the size of an axis, an offset or a stride."""
+    """True if a value may be the size of an axis, an offset or a stride."""
     return type(value) is int and 0 <= value < _LARGEST_SIZE
 
 

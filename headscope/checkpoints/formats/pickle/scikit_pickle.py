@@ -37,7 +37,7 @@ _COMPRESSED = {
 
 
 def read_pickled_head(source: ByteSource) -> PickledHead:
-    """The head in a `model_head.pkl`. Raises Malformed, also for a pickle that names what such a head lacks."""
+    """Reads the head in a `model_head.pkl`. Raises Malformed, also for a pickle that names what such a head lacks."""
     if source.size > _LARGEST:
         raise Malformed(f"{source.name} has {source.size:,} bytes, over the limit of {_LARGEST:,}", "check the file")
     content = source.read_at(0, source.size)
@@ -70,6 +70,7 @@ def _read_array(file: IO[bytes], made: Instance, read_inside: Callable[[str, Dia
         made.arguments = (read_inside("labels", dialect),)
         return
     if made.state.get("numpy_array_alignment_bytes") is not None:
+        # joblib aligns the numbers: a byte says how many bytes of padding follow.
         file.read(int.from_bytes(file.read(1), "little"))
     size = width
     for axis in shape:
@@ -89,10 +90,11 @@ def _shape_of(value: Any) -> tuple[int, ...]:
 
 
 def _dtype_of(value: Any) -> tuple[str, int]:
-    """The letter of a dtype and its bytes: `f8` is 8 bytes, `U3` are three characters of 4 bytes each."""
+    """Reads the letter of a dtype and its bytes: `f8` is 8 bytes, `U3` are three characters of 4 bytes each."""
     code = value.arguments[0] if isinstance(value, Instance) and value.arguments else None
     letter, digits = (code[:1], code[1:]) if isinstance(code, str) else ("", "")
     if letter == "O":
+        # The items are pickled apart, so the width is not used.
         return "O", 8
     is_text = letter in {"U", "S"} and digits.isascii() and digits.isdigit() and len(digits) <= 5
     if not is_text and not (letter in {"f", "i", "u", "b"} and digits in {"1", "2", "4", "8"}):
@@ -105,19 +107,19 @@ def _dtype_of(value: Any) -> tuple[str, int]:
 def _scikit_head(made: Instance, name: str) -> PickledHead:
     state = made.state
     coefficients, classes = state.get("coef_"), state.get("classes_")
-    shape, dtype = _described(coefficients)
+    shape, dtype = _describe_array(coefficients)
     if shape is None:
         return PickledHead(made.kind.name, reason=f"{name} holds a {made.kind.name}, whose weights are not read")
-    labels = tuple(_labels(classes)) if isinstance(classes, Instance) else ()
-    has_bias = _described(state.get("intercept_"))[0] is not None
+    labels = tuple(_read_labels(classes)) if isinstance(classes, Instance) else ()
+    has_bias = _describe_array(state.get("intercept_"))[0] is not None
     version = state.get("_sklearn_version")
     library = f"scikit-learn {version}" if isinstance(version, str) else ""
     is_text = isinstance(classes, Instance) and _holds_texts(classes)
     return PickledHead(made.kind.name, labels, shape, dtype, has_bias, library, classes_are_texts=is_text)
 
 
-def _described(value: Any) -> tuple[tuple[int, ...] | None, str]:
-    """Shape and number format of an array as joblib or NumPy describes it; None for anything else."""
+def _describe_array(value: Any) -> tuple[tuple[int, ...] | None, str]:
+    """Gives shape and number format of an array as joblib or NumPy describes it; None for anything else."""
     if not isinstance(value, Instance):
         return None, ""
     if value.kind == _WRAPPER and isinstance(value.state, dict):
@@ -132,16 +134,16 @@ def _described(value: Any) -> tuple[tuple[int, ...] | None, str]:
 _FLOATS = {("f", 8): "float64", ("f", 4): "float32", ("f", 2): "float16"}
 
 
-def _labels(made: Instance) -> list[str]:
-    """The classes as texts; empty where their kind is not known."""
+def _read_labels(made: Instance) -> list[str]:
+    """Reads the classes as texts; empty if their kind is not known."""
     data = made.arguments[0] if made.arguments else None
     if made.kind == _WRAPPER and isinstance(data, bytes):
-        return _decoded(data, *_dtype_of(made.state.get("dtype")))
+        return _decode_items(data, *_dtype_of(made.state.get("dtype")))
     return [str(item) for item in _listed_items(made)[:_MOST_LABELS] if isinstance(item, str | int)]
 
 
 def _listed_items(made: Instance) -> list[Any]:
-    """The items of an array that is stored as a list; empty for one that is stored as numbers."""
+    """Gives the items of an array that is stored as a list; empty for one that is stored as numbers."""
     data = made.arguments[0] if made.arguments else None
     inner = data if isinstance(data, Instance) else made
     found = inner.state[-1] if isinstance(inner.state, tuple) and inner.state else None
@@ -149,14 +151,14 @@ def _listed_items(made: Instance) -> list[Any]:
 
 
 def _holds_texts(made: Instance) -> bool:
-    """Whether an array holds texts, and not numbers."""
+    """True if an array holds texts, and not numbers."""
     if made.kind == _WRAPPER and made.arguments and isinstance(made.arguments[0], bytes):
         return _dtype_of(made.state.get("dtype"))[0] in {"U", "S"}
     items = _listed_items(made)
     return bool(items) and all(isinstance(item, str) for item in items)
 
 
-def _decoded(data: bytes, kind: str, width: int) -> list[str]:
+def _decode_items(data: bytes, kind: str, width: int) -> list[str]:
     pieces = [data[at : at + width] for at in range(0, min(len(data), _MOST_LABELS * width), max(width, 1))]
     if kind == "U":
         return [piece.decode("utf-32-le", "replace").rstrip("\0") for piece in pieces]

@@ -1,4 +1,4 @@
-"""What a pickle describes: names, tensors and objects, none of which is imported or made."""
+"""The values that a pickle describes: names, tensors and objects, none of which is imported or made."""
 
 import sys
 from collections.abc import Callable
@@ -71,11 +71,11 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What a pickle of another kind than a state dict may name: `is_class` makes an `Instance`, and nothing is called.
+    """Rules for a pickle of another kind than a state dict: `is_class` allows an `Instance`, and nothing is called.
 
-    `after` gets each instance once its state is known: it may read data that is between the operations from the
-    file, and a pickle there with the function that it is given, which counts towards the same limits. `longest` is the
-    limit of one value in bytes.
+    `after` gets each instance once its state is known: it may read data that is between the operations from the file,
+    and a pickle there with the function that it is given, which counts towards the same limits. `longest` is the limit
+    of one value in bytes.
     """
 
     is_class: Callable[[Global], bool]
@@ -103,19 +103,19 @@ _DTYPES = {
 
 
 def is_of_a_package(found: Global) -> bool:
-    """Whether a name belongs to no module of Python's own, or to one of the few of which objects are kept in files."""
+    """True if a name belongs to no module of Python's own, or to one of the few whose objects are kept in files."""
     root = _TODAY.get(found.module, found.module).partition(".")[0]
     name = f"{_TODAY.get(found.module, found.module)}.{found.name}"
     return (bool(root) and root not in sys.stdlib_module_names) or name in _PLAIN_OBJECTS
 
 
 def storage_dtype(found: Any) -> str | None:
-    """The dtype of the elements of a storage class of PyTorch; None for any other value."""
+    """Gives the dtype of the elements of a storage class of PyTorch; None for any other value."""
     if isinstance(found, Global) and found.module in {"torch", "torch.cuda", "torch.storage"}:
         return TORCH_STORAGES.get(found.name)
     return None
 
 
 def is_dtype(found: Any) -> bool:
-    """Whether a value is the name of a dtype of PyTorch."""
+    """True if a value is the name of a dtype of PyTorch."""
     return isinstance(found, Global) and found.module == "torch" and found.name in _DTYPES
