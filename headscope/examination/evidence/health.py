@@ -124,7 +124,8 @@ def _why_not_its_numbers(weight: HeadParameter, *, is_loaded: bool) -> str:
     if weight.quantized is not None:
         return f"it is quantized ({weight.quantized}), which hides the effect of training"
     if min(weight.shape[0], weight.count // weight.shape[0]) > _LARGEST_SIDE:
-        return f"it is {_format_shape(weight.shape)}, and headscope judges matrices with a side of at most {_LARGEST_SIDE:,}"
+        shape = _format_shape(weight.shape)
+        return f"it is {shape}, and headscope judges matrices with a side of at most {_LARGEST_SIDE:,}"
     return ""
 
 

@@ -45,9 +45,7 @@ class StoredFiles:
     manifest: CheckpointManifest
 
     def header_of(self, item: HeadParameter | ParameterOrigin) -> TensorHeader | None:
-        """Finds the one stored tensor that fills a parameter; None if it isn't in this place, the adapter's or the
-        base's.
-        """
+        """Finds the one stored tensor that fills a parameter; None if this place (adapter or base) lacks it."""
         if item.status is not ParameterStatus.LOADED or len(item.checkpoint_keys) != 1:
             return None
         is_of_adapter = self.manifest.kind is CheckpointKind.ADAPTER
