@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The states of a checkpoint; `change` says what the repair does, and `weights` is the diff after it.
+    """States of a checkpoint; `change` says what the repair does, and `weights` is the diff after it.
 
     `weights` is None where there is nothing to repair, or where the repair cannot be read in memory.
     """

@@ -78,7 +78,8 @@ def _examine_with_memory(
         on_build()
         return examine_manifest(command, request, manifest, tracer, progress)
     rows = tokens_of(request, manifest)
-    key = key_of(manifest, *_options_of_request(request), first, rows) if memory.cache.is_open else ""
+    options = (request.num_labels, request.labels, request.task, request.model_class, request.reference)
+    key = key_of(manifest, *options, first, rows) if memory.cache.is_open else ""
     structure = structure_of(manifest, request, first, rows)
     is_known = not request.prove or command == "check"  # which needs what padding does, and shows no positions
     known = memory.find(structure, manifest, verified=request.prove)
@@ -98,11 +99,6 @@ def _trace_program_again(request: Request, manifest: CheckpointManifest, tracer:
     """Traces the program of a head whose report is known."""
     choice, loaded = load_checkpoint(request, manifest, lambda sentence: None)
     return tracer(loaded.model, choice).program
-
-
-def _options_of_request(request: Request) -> tuple[object, ...]:
-    """Lists what a report depends on beside the manifest and the versions."""
-    return request.num_labels, request.labels, request.task, request.model_class, request.reference
 
 
 def examine_weights(request: Request, progress: Progress | None) -> Report:

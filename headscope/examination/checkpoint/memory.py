@@ -22,7 +22,7 @@ _MOST_STRUCTURES = 96
 
 
 class Structures(Recent):
-    """The structures that a process has examined: a `Remembered` by the key of each, and the programs of the heads."""
+    """Structures that a process has examined: a `Remembered` by the key of each, and the programs of the heads."""
 
     def __init__(self, most: int = _MOST_STRUCTURES) -> None:
         super().__init__(most)
@@ -31,9 +31,9 @@ class Structures(Recent):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Where facts of checkpoints are kept: in this process, in a folder that processes share, in the package.
+    """Places where facts of checkpoints are kept: this process, a folder that processes share, the package.
 
-    They are looked for in this order. The package's are of structures that nobody has to have examined here.
+    They are searched in this order. The package's facts are of structures that nobody has to have examined here.
     """
 
     cache: Cache

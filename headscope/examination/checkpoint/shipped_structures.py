@@ -56,7 +56,7 @@ MOST_CLASSES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ClassCount:
-    """How many classes are meant: by the configuration, by the request, or, where `number` is None, by default."""
+    """Number of classes meant: by the configuration, by the request, or, if `number` is None, by default."""
 
     form: str
     number: int | None
@@ -64,7 +64,7 @@ class ClassCount:
 
     @property
     def kind(self) -> str:
-        """The key under which an entry keeps its answers: one and two classes can be other heads."""
+        """Key under which an entry keeps its answers: one and two classes can be other heads."""
         return "default" if self.number is None else str(self.number) if self.number <= 2 else "many"
 
 
@@ -236,12 +236,8 @@ def fits(value: Any, rule: Any) -> bool:
             return isinstance(value, list) and set(map(type, value)) == {int}
         case dict() if isinstance(value, dict):
             return value.keys() == rule.keys() and all(fits(item, rule[name]) for name, item in value.items())
-    return _is_same_json(value, rule)
-
-
-def _is_same_json(one: Any, other: Any) -> bool:
-    """True if two values of JSON are the same: 1, 1.0 and true are not."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    # As texts, because 1, 1.0 and true are equal in Python but not in JSON.
+    return json.dumps(value, sort_keys=True) == json.dumps(rule, sort_keys=True)
 
 
 def answer_of_form(

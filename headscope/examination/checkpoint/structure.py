@@ -27,7 +27,7 @@ _VERSION, _NAME = "transformers_version", "_name_or_path"
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What is kept of an examination; `verified` says that the effect of padding was measured too.
+    """An examination as it is cached; `verified` says that the effect of padding was measured too.
 
     `owner` is the exact key of the one checkpoint that it is true of; "" if it is true of the whole structure.
     """
@@ -40,7 +40,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The key of a structure; `labels` are the checkpoint's own if the key leaves their names out, otherwise None."""
+    """Key of a structure; `labels` are the checkpoint's own if the key leaves their names out, otherwise None."""
 
     key: str
     labels: tuple[str, ...] | None

@@ -189,7 +189,8 @@ class TextScorer:
         if any("token_type_ids" in batch and batch["token_type_ids"].any() for batch in plain):
             yield _NO_SEGMENTS, [{**batch, "token_type_ids": batch["token_type_ids"] * 0} for batch in plain]
         positioned: list[Mapping[str, torch.Tensor]] = [
-            {**batch, "position_ids": _positions_from_zero(batch["input_ids"])} for batch in plain
+            {**batch, "position_ids": batch["input_ids"].new_ones(batch["input_ids"].shape).cumsum(1) - 1}
+            for batch in plain
         ]
         if self._reads_positions(plain[0], positioned[0]):
             yield "position IDs from 0", positioned
@@ -216,11 +217,6 @@ class TextScorer:
 
         size = max(1, min(self.batch_size, _TOKENS_AT_ONCE // longest))
         return list(encode_batches(self.tokenizer, self.model, texts, size))
-
-
-def _positions_from_zero(ids: torch.Tensor) -> torch.Tensor:
-    """Counts 0, 1, 2, ... in each row."""
-    return ids.new_ones(ids.shape).cumsum(1) - 1
 
 
 def _is_close(one: Scores, other: Scores, tolerance: float) -> bool:

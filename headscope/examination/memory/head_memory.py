@@ -25,7 +25,7 @@ _PIECE = 16_000_000
 
 @dataclass(frozen=True, slots=True)
 class HeadMemory:
-    """The head of a model at one time, without copies.
+    """Record of a model's head at one time, without copies.
 
     `names` are those of its tensors in `unwrapped.module`, `given` is what the load did to each. `digests` and `norms`
     are those of the tensors whose numbers this process holds. `rest` are the other tensors that a save of the whole

@@ -76,7 +76,9 @@ def inspect_module(module: nn.Module, module_request: ModuleRequest) -> Report:
     live_model = see(module, module_request)
     report, origin = _compare_with_origin(live_model, module_request)
     if module_request.loading_info is not None or origin is not None:
-        report = _with_findings(live_model, report, origin)
+        profile = likely_profile(report)
+        found = findings_of(report, profile, config_of_module(live_model), live_facts(live_model, origin))
+        report = replace(report, findings=found, profile=profile)
     return replace(report, health=live_health(live_model, report)) if module_request.health else report
 
 
@@ -134,12 +136,6 @@ def _trace_without_run(module: nn.Module) -> HeadTrace:
     base = base_module(module)
     name = "" if base is None else ModelNames(module).modules.get(id(base), "")
     return HeadTrace((), Pooling(PoolingKind.OTHER, (), "", ()), (), "", (), (), name, ())
-
-
-def _with_findings(live_model: LiveModel, report: Report, origin: LoadOrigin | None) -> Report:
-    profile = likely_profile(report)
-    found = findings_of(report, profile, config_of_module(live_model), live_facts(live_model, origin))
-    return replace(report, findings=found, profile=profile)
 
 
 def see(module: nn.Module, module_request: ModuleRequest | None = None) -> LiveModel:

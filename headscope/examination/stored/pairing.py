@@ -86,7 +86,8 @@ class StoredPairing:
         same = self._headers.get(name)
         if same is not None and same.shape == tuple(item.tensor.shape) and not change:
             return self._mark_used(StoredPair((same,), base))
-        if origin is not None and origin.quantized is not None and not _is_as_stored(item, same):
+        is_as_stored = same is not None and str(item.tensor.dtype) == f"torch.{same.dtype}"
+        if origin is not None and origin.quantized is not None and not is_as_stored:
             self.used.update(origin.checkpoint_keys)
             raise Unsupported("the checkpoint holds it packed, and headscope does not unpack numbers", "")
         if origin is None or not origin.checkpoint_keys:
@@ -198,10 +199,6 @@ def _headers_of_modules(manifest: CheckpointManifest, module: nn.Module) -> Iter
             for tensor in part.weights:
                 key, file = f"{part.folder}.{tensor.name}", f"{part.folder}/{part.file}"
                 yield f"{number}.{tensor.name}", TensorHeader(key, tensor.dtype, tensor.shape, file)
-
-
-def _is_as_stored(item: LiveTensor, header: TensorHeader | None) -> bool:
-    return header is not None and str(item.tensor.dtype) == f"torch.{header.dtype}"
 
 
 @dataclass(frozen=True, slots=True)

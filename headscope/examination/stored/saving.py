@@ -98,9 +98,7 @@ def _rest_checks(stored: SavedTensors, *, head_only: bool) -> Iterator[TensorChe
 
 
 def _adapter_checks(head: Sequence[TensorCheck], stored: SavedTensors) -> Iterator[TensorCheck]:
-    """Checks what PEFT would save of the live adapter outside the head, and trained tensors that the adapter leaves
-    out.
-    """
+    """Checks what PEFT would save of the live adapter outside the head, and trained tensors that it leaves out."""
     try:
         live = state_of_adapter(stored.root, stored.adapter)
     except HeadscopeError as err:

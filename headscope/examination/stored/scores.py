@@ -96,7 +96,10 @@ def _scores_of(model: Any, row: Mapping[str, Any], device: torch.device) -> torc
 def score_checkpoint(
     request: Request, loader: str | None, rows: Sequence[Mapping[str, Any]], dtype: str
 ) -> tuple[torch.Tensor | str, ...] | str | Exception:
-    """Scores rows with a fresh load: each result or its error; the load's error, or the reason why it can't be loaded."""
+    """Scores rows with a fresh load: each result, or its error.
+
+    Returns the error of the load if there is one, or the reason why the checkpoint can't be loaded.
+    """
     import torch
 
     from headscope.model.loading.inference import fault_of_checkpoint
