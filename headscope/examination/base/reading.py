@@ -192,7 +192,7 @@ def _names_its_head(request: Request) -> bool:
 
 
 def _with_value_head(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
-    """Adds the tensors of a value head that lies beside the weights or the adapter of a folder."""
+    """Adds the tensors of a value head beside the weights or the adapter of a folder."""
     from headscope.checkpoints import VALUE_HEAD_FILES, open_sidecar, with_weight_file
 
     place = request.location if request.adapter is None else Location(request.adapter)

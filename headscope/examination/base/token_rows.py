@@ -152,7 +152,7 @@ def _requested_rows(request: Request, manifest: CheckpointManifest) -> tuple[Tok
 
 def _is_id(token: str) -> bool:
     digits = token.removeprefix(_ID)
-    # At most 9 digits: a longer number is no id, and Python refuses to convert very long ones.
+    # At most 9 digits: a longer number cannot be an id, and Python refuses to convert very long ones.
     return token.startswith(_ID) and digits.isascii() and digits.isdigit() and len(digits) <= 9
 
 

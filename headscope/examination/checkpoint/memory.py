@@ -57,7 +57,7 @@ class Memory:
         return stored
 
     def shipped(self, request: Request, manifest: CheckpointManifest, first: FirstToken | None) -> Remembered | None:
-        """Finds what the package knows of a checkpoint; None if it knows nothing, or if no cache is wanted."""
+        """Finds the package's examination of a checkpoint; None if there is none, or if no cache is wanted."""
         return shipped_examination(request, manifest, first) if self.cache.is_open else None
 
     def program(self, structure: Structure, make: Callable[[], HeadProgram | None]) -> HeadProgram | None:

@@ -93,7 +93,7 @@ def _by_place(head: Head, export: ExportHead) -> dict[str, str]:
             pairs = _pair_by_shape(names, theirs[place], shapes, stored)
             if pairs:
                 found |= pairs
-                # Steps stand in the order of the run, so the next layer is looked for before this one only.
+                # Steps are in the order of the run, so the next layer is looked for before this one only.
                 at = place - 1
                 break
     return found

@@ -196,7 +196,7 @@ class TextScorer:
             yield "position IDs from 0", positioned
         for shorter in _SHORT_LIMITS:
             if shorter < longest:
-                # The same tokenizer serves every variant, so its limit is set back at once.
+                # The same tokenizer serves every variant, so its limit is set back before the next one.
                 self.tokenizer.model_max_length = shorter
                 try:
                     yield f"texts cut to {shorter} tokens", self._encode_texts(texts, shorter)

@@ -281,7 +281,7 @@ def open_stored_files(request: Request, manifest: CheckpointManifest) -> list[St
     base = replace(
         manifest, adapter=None, kind=CheckpointKind.LOCAL, revision=manifest.base_revision, commit=manifest.base_commit
     )
-    # A value head's file lies in the adapter's folder, though its tensors are no part of the adapter.
+    # A value head's file is in the adapter's folder, but its tensors are not part of the adapter.
     beside = tuple(tensor for tensor in manifest.tensors if tensor.file in VALUE_HEAD_FILES)
     own = replace(base, tensors=tuple(tensor for tensor in manifest.tensors if tensor not in beside))
     place = Location(adapter.reference, adapter.revision, adapter.commit, folder_of_adapter, hub=hub)

@@ -63,7 +63,7 @@ def task_of(module: nn.Module, task: str | None) -> Task:
 
 
 def facts_in_memory(module: nn.Module) -> CheckpointFacts:
-    """Builds what stands in a report instead of a checkpoint: nothing was read."""
+    """Builds the facts that replace those of a checkpoint: nothing was read."""
     return CheckpointFacts(
         reference=type(module).__name__,
         kind=CheckpointKind.MEMORY,

@@ -136,7 +136,7 @@ def _training_facts(live_model: LiveModel, optimizer: Any) -> LiveFacts:
     to_save = _modules_to_save(live_model, frozen) if held_by(module).of_adapter else ()
     if optimizer is None:
         return LiveFacts(frozen, modules_to_save=to_save)
-    # By identity: an optimizer knows no names.
+    # By identity: an optimizer has no names of parameters.
     optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     left_out = tuple(name for name in live if name in trained and id(held[name]) not in optimized)
     return LiveFacts(frozen, left_out, to_save)

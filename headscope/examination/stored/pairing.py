@@ -63,7 +63,7 @@ class StoredPairing:
             try:
                 self._pairs[item.name] = self._find_pair(item)
             except Unsupported as err:
-                # The error is kept as well: a packed tensor is asked for again when dropped tensors are searched.
+                # The error is kept as well: the search for dropped tensors looks up packed ones again.
                 self._pairs[item.name] = err
         found = self._pairs[item.name]
         if isinstance(found, Unsupported):

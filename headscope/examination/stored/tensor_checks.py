@@ -155,7 +155,7 @@ def _judge_numbers(bare: TensorCheck, tensor: torch.Tensor, found: NumberDiffere
 
 
 def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing) -> TensorCheck:
-    """Compares a weight with what PEFT would merge; the reason says so if it is still the base model's."""
+    """Compares a weight with what PEFT would merge; the reason tells if it is still the base model's."""
     from headscope.model.tensors.numbers import compare_numbers, merge_lora
 
     adapter = pairing.adapter_files

@@ -59,7 +59,7 @@ def unknown_share(tokenizer: Any, names: Sequence[str], encoded: Sequence[Mappin
         with_one = lost + max(found.values(), default=0)
         is_one = with_one >= _ALMOST_ALL * total and total >= _FEW
         shares.append((with_one if is_one else lost) / total)
-    # The best kind decides: a tokenizer of proteins knows no English, and is right for its model.
+    # The best kind decides: a tokenizer of proteins lacks English words, and is right for its model.
     return min(shares) if shares else None
 
 
