@@ -278,7 +278,7 @@ def test_how_long_the_longest_text_is(
     tokenizer = make_tokenizer("english", "Bert", model_max_length=limit)
     monkeypatch.setattr(opening, "_most_tokens", lambda model: most)
     model: Any = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=positions))
-    found = opening._longest(model, tokenizer, Task.SEQUENCE_CLASSIFICATION)
+    found = opening._longest_text(model, tokenizer, Task.SEQUENCE_CLASSIFICATION)
     assert (None if found is None else found[1]) == expected
     assert found is None or found[0]["input_ids"].shape == (1, expected)
     assert expected is None or tokenizer.model_max_length == limit
@@ -286,7 +286,7 @@ def test_how_long_the_longest_text_is(
 
 def test_a_long_pair_is_long_in_its_second_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "_most_tokens", lambda model: 4000)
-    found = opening._longest(nn.Linear(1, 1), make_tokenizer("english", "Bert"), Task.QUESTION_ANSWERING)
+    found = opening._longest_text(nn.Linear(1, 1), make_tokenizer("english", "Bert"), Task.QUESTION_ANSWERING)
     assert found is not None and found[0]["token_type_ids"].sum() > 60
 
 

@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from headscope.model.classes.model_request import Choice
     from headscope.model.loading.loader import Loaded
 
+_SHAPES_DIFFER = "shapes differ: from_pretrained raises unless it is given ignore_mismatched_sizes=True"
+
 
 def assemble(  # noqa: PLR0917 - each is what one step came to
     command: str, manifest: CheckpointManifest, choice: Choice, loaded: Loaded, traced: Traced, diagnosis: Diagnosis
 ) -> Report:
-    """The report of a checkpoint: what was read, built, loaded and traced, with the notes and the gaps of each."""
+    """Joins what was read, built, loaded and traced into a report, with the notes and the gaps of each step."""
     head = join_head(traced.trace, loaded.diff) if traced.trace else None
     return Report(
         tool_version=tool_version(),
@@ -54,23 +56,24 @@ def assemble(  # noqa: PLR0917 - each is what one step came to
         head=head,
         notes=(
             *choice.notes,
-            *_mismatch_notes(loaded.diff),
+            *((_SHAPES_DIFFER,) if loaded.diff.mismatched else ()),
             *loaded.notes,
             *(traced.trace.notes if traced.trace else ()),
         ),
         not_determined=(
             *_gaps_of(manifest),
-            *_gaps_of_packing(loaded, manifest),
+            # Unpacking quantized weights may add gaps to those of the manifest, which the diff repeats.
+            *(gap for gap in loaded.diff.gaps if gap not in manifest.gaps),
             *traced.gaps,
             *(traced.trace.not_determined if traced.trace else ()),
         ),
         adapter=_adapter_facts(manifest, loaded, head),
-        repaired=_repaired(diagnosis, traced.trace),
+        repaired=_facts_after_repair(diagnosis, traced.trace),
     )
 
 
 def without_head(report: Report) -> Report:
-    """A report as it is without a trace of the head: what only the forward tells is not determined."""
+    """Returns a report without its head: what only a trace can show becomes "not determined"."""
     model, whole = report.model, report.model.parameters
     own = sum(item.count for item in report.weights.parameters if not (item.in_base or item.is_buffer))
     return replace(
@@ -94,20 +97,14 @@ def _adapter_facts(manifest: CheckpointManifest, loaded: Loaded, head: Head | No
     return None if manifest.adapter is None else adapter_facts(loaded, manifest.adapter, manifest, head)
 
 
-def _repaired(diagnosis: Diagnosis, trace: HeadTrace | None) -> Repaired | None:
-    """What the checkpoint would give after its repair, with the parameters of the head."""
+def _facts_after_repair(diagnosis: Diagnosis, trace: HeadTrace | None) -> Repaired | None:
+    """Gives the weights and the head that the checkpoint would have after its repair; None without a repair."""
     if diagnosis.weights is None:
         return None
     head = join_head(trace, diagnosis.weights).parameters if trace is not None else ()
     return Repaired(
         tuple(state.rule for state in diagnosis.states if state.repair), diagnosis.change, diagnosis.weights, head
     )
-
-
-def _mismatch_notes(diff: WeightDiff) -> tuple[str, ...]:
-    if not diff.mismatched:
-        return ()
-    return ("shapes differ: from_pretrained raises unless it is given ignore_mismatched_sizes=True",)
 
 
 def _gaps_of(manifest: CheckpointManifest) -> tuple[Gap, ...]:
@@ -117,13 +114,8 @@ def _gaps_of(manifest: CheckpointManifest) -> tuple[Gap, ...]:
     return manifest.gaps
 
 
-def _gaps_of_packing(loaded: Loaded, manifest: CheckpointManifest) -> tuple[Gap, ...]:
-    """The gaps that unpacking found, which are not the manifest's."""
-    return tuple(gap for gap in loaded.diff.gaps if gap not in manifest.gaps)
-
-
 def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
-    """The checkpoint as a report shows it."""
+    """Builds the part of a report that describes the checkpoint."""
     from headscope.checkpoints import score_heads_of
 
     config = manifest.config
@@ -151,7 +143,7 @@ def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
 
 
 def with_saved_class(model: ModelFacts, manifest: CheckpointManifest) -> ModelFacts:
-    """The facts on a model with the class that its checkpoint names, where that is another one."""
+    """Adds the class that the checkpoint names, if the model was built from another one."""
     from headscope.model.classes.catalog import saved_class_of
 
     name, is_own = saved_class_of(manifest.config, model.class_name)
@@ -165,6 +157,7 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
     is_embedding = choice.chain is not None and not choice.chain.score_count
     labels = () if is_embedding else labels_in(choice.config)
     loss = trace.loss if trace else ""
+    # headscope composes these models from a base model and a head, so there is no forward that computes a loss.
     loss = Loss.NONE.value if trace and choice.is_composed else loss
     return ModelFacts(
         class_name=choice.cls.__name__,
@@ -174,19 +167,19 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
         labels_are_placeholders=are_placeholders(labels),
         **problem_type_of(choice.config.problem_type, trace, len(labels)),
         loss=loss or Loss.NOT_DETERMINED.value,
-        activation=_activation(choice, loss) if trace else Activation.NOT_DETERMINED.value,
+        activation=_activation_of_choice(choice, loss) if trace else Activation.NOT_DETERMINED.value,
         parameters=parameter_counts(
             sum(item.numel() for item in loaded.model.parameters()), head, loaded.diff.parameters
         ),
         dtype=str(loaded.model.dtype).removeprefix("torch."),
-        quantization=_quantization(loaded, head),
+        quantization=_quantization_of_head(loaded, head),
         padding_side=padding_side_of(str(choice.config.model_type)) if choice.task in TEXT_TASKS else "",
         reads_problem_type=trace.reads_problem_type if trace else None,
     )
 
 
-def _activation(choice: Choice, loss: str) -> str:
-    """What makes probabilities of the scores: for two tokens of a language model their softmax."""
+def _activation_of_choice(choice: Choice, loss: str) -> str:
+    """Names what turns the scores into probabilities: for two tokens of a language model, a softmax."""
     if choice.chain is not None:
         return activation_of_chain(choice.chain)
     if choice.head is not None:
@@ -197,13 +190,13 @@ def _activation(choice: Choice, loss: str) -> str:
 
 
 def activation_of_chain(chain: SentencePipeline) -> str:
-    """What the library makes of the scores of a chain: by default a sigmoid for one score, otherwise nothing."""
+    """Names what sentence-transformers applies to the scores of a chain: by default a sigmoid to a single score."""
     name = chain.activation or ("Sigmoid" if chain.score_count == 1 else "Identity")
     return Activation.NONE.value if name == "Identity" or not chain.score_count else name.lower()
 
 
 def problem_type_of(stated: Any, trace: HeadTrace | None, count: int) -> dict[str, Any]:
-    """The problem type of a model, stated or chosen by its forward for one score, and which of both it is.
+    """Gives the problem type of a model, and whether the configuration states it or its forward implies it.
 
     A stated one that is not a text is shown as JSON: no class of Transformers computes a loss for it.
     """
@@ -213,7 +206,7 @@ def problem_type_of(stated: Any, trace: HeadTrace | None, count: int) -> dict[st
     return {"problem_type": stated or implied, "problem_type_implied": not stated and implied is not None}
 
 
-def _quantization(loaded: Loaded, head: Head | None) -> Quantization | None:
+def _quantization_of_head(loaded: Loaded, head: Head | None) -> Quantization | None:
     from headscope.model.loading.quantized import quantization_facts
 
     if not loaded.quantization:
@@ -236,7 +229,7 @@ def parameter_counts(
 
 
 def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
-    """The head of a trace with the status of its parameters and buffers."""
+    """Builds the head from a trace, with the status of each of its parameters and buffers."""
     origins = {origin.name: origin for origin in diff.parameters}
     mismatches = {item.parameter: item for item in diff.mismatched}
     live = set(trace.live)

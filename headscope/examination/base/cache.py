@@ -51,14 +51,14 @@ class Cache:
 
     @property
     def is_open(self) -> bool:
-        """Whether anything is stored."""
+        """True if facts are stored."""
         return self._folder is not None
 
     def load(self, kind: type[_Fact], key: str) -> _Fact | None:
-        """The fact stored under a key, or None; what cannot be read back is removed."""
+        """Reads the fact stored under a key; None if there is none. Removes an entry that can't be read back."""
         if self._folder is None:
             return None
-        file = self._file(kind, key)
+        file = self._entry_path(kind, key)
         try:
             # The folder may be shared, and JSON takes several times its size in memory.
             if file.stat().st_size > _LARGEST_ENTRY:
@@ -67,7 +67,7 @@ class Cache:
             digest, body = entry["digest"], entry["fact"]
             # Entries are written whole, but a disk, a sync tool or a person can change them later, and a wrong report
             # is worse than none.
-            if not hmac.compare_digest(digest, self._digest(file.name, body)):
+            if not hmac.compare_digest(digest, self._sign_entry(file.name, body)):
                 raise ValueError("damaged")
             found = restore(kind, body)
             # Marks the entry as used: `_make_room` removes those that were not used for the longest time.
@@ -75,18 +75,18 @@ class Cache:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
-            _remove(file)
+            _remove_file(file)
             return None
         return found
 
     def save(self, key: str, fact: Any) -> None:
-        """Stores a fact, atomically; that it cannot be stored is not a failure."""
+        """Stores a fact atomically. A fact that can't be stored is not an error."""
         if self._folder is None:
             return
-        body, file = store(fact), self._file(type(fact), key)
+        body, file = store(fact), self._entry_path(type(fact), key)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({"digest": self._digest(file.name, body), "fact": body})
+            text = json.dumps({"digest": self._sign_entry(file.name, body), "fact": body})
             if len(text) > _LARGEST_ENTRY:
                 return
             write_whole(file, text)
@@ -94,17 +94,18 @@ class Cache:
         except OSError:
             return
 
-    def _digest(self, name: str, body: Any) -> str:
-        """The signature of an entry. Raises OSError where there is no key that only this user reads."""
+    def _sign_entry(self, name: str, body: Any) -> str:
+        """Signs an entry with the user's key. Raises OSError if there is no key that only this user can read."""
         text = json.dumps([name, body]).encode()
-        return hmac.new(_secret(self._folder or Path()), text, hashlib.sha256).hexdigest()
+        return hmac.new(_read_or_make_key(self._folder or Path()), text, hashlib.sha256).hexdigest()
 
-    def _file(self, kind: type, key: str) -> Path:
+    def _entry_path(self, kind: type, key: str) -> Path:
         return (self._folder or Path()) / f"{key}-{kind.__name__.lower()}.json"
 
     def _make_room(self) -> None:
-        """Removes the entries that were not used for the longest time, beyond the limits; never another's file."""
+        """Removes the least recently used entries beyond the limits; never a file of somebody else."""
         entries = []
+        # The folder may be shared with other programs, so only files whose name has the form of an entry count.
         for file in (self._folder or Path()).glob("*.json"):
             if not _NAME.fullmatch(file.name):
                 continue
@@ -117,37 +118,39 @@ class Cache:
         for place, (_, size, file) in enumerate(sorted(entries, key=lambda entry: entry[0], reverse=True)):
             room -= size
             if place >= MOST_ENTRIES or room < 0:
-                _remove(file)
+                _remove_file(file)
 
 
-def _remove(file: Path) -> None:
+def _remove_file(file: Path) -> None:
     try:
         file.unlink(missing_ok=True)
     except OSError:  # a cache that may only be read
         return
 
 
-def _secret(folder: Path) -> bytes:
-    """The user's key to the entries, made where there is none. Raises OSError for one that others may have written."""
+def _read_or_make_key(folder: Path) -> bytes:
+    """Reads the user's key to the entries, or makes it. Raises OSError if others may have written it."""
     place = folder / _KEY
     try:
         descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        found = _read_own(place)
+        found = _read_private_file(place)
     else:
         found = secrets.token_bytes(_KEY_BYTES)
         with os.fdopen(descriptor, "wb") as file:
             file.write(found)
+    # A key that others can write, or one of another length, could sign entries that this user didn't make.
     if len(found) != _KEY_BYTES:
         raise PermissionError(f"{place} is not the user's own key")
     return found
 
 
-def _read_own(place: Path) -> bytes:
-    """What a file holds that only this user may read and write; b"" for any other. Raises OSError.
+def _read_private_file(place: Path) -> bytes:
+    """Reads a file that only this user may read and write; b"" for any other. Raises OSError.
 
-    It is opened once: a path can lead to another file at the next look.
+    Opens the file once: between two looks, a path can be changed to lead to another file.
     """
+    # O_NOFOLLOW refuses a link, and O_NONBLOCK doesn't wait for a writer if the path is a pipe. Windows has neither.
     descriptor = os.open(place, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -156,19 +159,19 @@ def _read_own(place: Path) -> bytes:
 
 
 def open_cache(wanted: bool) -> Cache:
-    """The user's cache: `$HEADSCOPE_CACHE`, or the system's place for caches; none under `$HEADSCOPE_NO_CACHE`."""
+    """Opens the user's cache; one that stores nothing if `wanted` is false or `$HEADSCOPE_NO_CACHE` is set."""
     if not wanted or os.environ.get("HEADSCOPE_NO_CACHE", "").strip().lower() not in _FALSE:
         return Cache(None)
     return Cache(cache_folder())
 
 
 def cache_folder() -> Path | None:
-    """Where entries are stored, whether or not the cache is in use; None where there is no home folder."""
+    """Finds the folder of entries: `$HEADSCOPE_CACHE`, or the system's place for caches; None without a home folder."""
     place = os.environ.get("HEADSCOPE_CACHE")
-    return Path(place) if place else _usual_place()
+    return Path(place) if place else _default_folder()
 
 
-def _usual_place() -> Path | None:
+def _default_folder() -> Path | None:
     try:
         home = Path.home()
     except RuntimeError:
@@ -191,13 +194,14 @@ class StoredFile:
 
 @contextmanager
 def opened_folder(folder: Path) -> Iterator[int | Path]:
-    """A folder for `stored_files` and `remove_stored`; it stays the same whatever happens to its path.
+    """Opens a folder for `stored_files` and `remove_stored`; it stays the same folder if its path changes.
 
-    Raises OSError, also for a link.
+    Raises OSError, for a link as well.
     """
     if os.unlink not in os.supports_dir_fd or os.scandir not in os.supports_fd:  # Windows
         if folder.is_symlink():
             raise NotADirectoryError(f"{folder} is a link")
+        # Windows can't address files by an open folder: only the check for a link is left.
         yield folder
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -208,7 +212,7 @@ def opened_folder(folder: Path) -> Iterator[int | Path]:
 
 
 def stored_files(folder: int | Path) -> list[StoredFile]:
-    """The files in a folder, sorted by name; a link or a folder is never headscope's. Raises OSError."""
+    """Lists the files in a folder, sorted by name; a link or a folder never counts as headscope's. Raises OSError."""
     found = []
     with os.scandir(folder) as items:
         for item in items:
@@ -226,7 +230,7 @@ def _kind_of(name: str, size: int) -> str:
 
 
 def remove_stored(folder: int | Path, file: StoredFile) -> None:
-    """Removes a file of the folder, which may be gone. Raises OSError."""
+    """Removes a file of the folder, which may be gone already. Raises OSError."""
     try:
         if isinstance(folder, int):
             os.unlink(file.name, dir_fd=folder)
@@ -237,7 +241,7 @@ def remove_stored(folder: int | Path, file: StoredFile) -> None:
 
 
 def key_of(manifest: CheckpointManifest, *parts: object) -> str:
-    """The digest of a manifest, of everything else that is named, and of the versions that take part."""
+    """Digests a manifest, the `parts` that a report also depends on, and the versions that take part."""
     from headscope.checkpoints import snapshot_text
 
     repaired = manifest.repaired.tensors if manifest.repaired is not None else ()
@@ -250,25 +254,26 @@ def key_of(manifest: CheckpointManifest, *parts: object) -> str:
 
 
 def versions_key(config: Mapping[str, Any]) -> tuple[object, ...]:
-    """The versions of everything that takes part in an examination of a model with this configuration, headscope's own
-    code and Transformers' sources among them.
+    """Lists the versions of everything that takes part in an examination with this configuration.
+
+    headscope's own code and Transformers' sources for the model's families are among them.
     """
     parts = [config, *(value for value in config.values() if isinstance(value, dict))]
     families = {name for part in parts if isinstance(name := part.get("model_type"), str)}
-    return _FORMAT, tool_version(), _own_code(), store(environment()), sources_stamp(tuple(sorted(families)))
+    return _FORMAT, tool_version(), _own_code_stamp(), store(environment()), sources_stamp(tuple(sorted(families)))
 
 
 @cache
-def _own_code() -> tuple[int, int]:
-    """The state of headscope's own code, which a development install changes without a new version."""
+def _own_code_stamp() -> tuple[int, int]:
+    """Stamps headscope's own code, which changes without a new version in a development install."""
     stamps = [file.stat().st_mtime_ns for file in Path(__file__).parents[2].rglob("*.py")]
     return len(stamps), max(stamps, default=0)
 
 
 def state_of(paths: Sequence[Path]) -> tuple[tuple[str, int, int, int, int], ...]:
-    """What tells whether local files have changed: name, size, times, and which file it is.
+    """Describes local files so that a change shows: name, size, times, and which file it is.
 
-    The time of the last change can be set to any value; that of the last change of the entry (ctime) can't.
+    Anybody can set the time of the last change (mtime), but not that of the last change of the entry (ctime).
     """
     found = []
     for path in paths:

@@ -20,7 +20,7 @@ _LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGenera
 
 
 def with_purpose(built: BuiltFacts, manifest: CheckpointManifest, *, is_reranker: bool = False) -> BuiltFacts:
-    """The facts with what the checkpoint was made for; a reranker's language-model head is its classifier."""
+    """Adds what the checkpoint was made for; a reranker's language-model head counts as its classifier."""
     from headscope.model.classes.catalog import task_of_class
 
     name = _first_architecture(manifest)
@@ -40,7 +40,7 @@ def _first_architecture(manifest: CheckpointManifest) -> str | None:
 
 
 def _kind_of(manifest: CheckpointManifest) -> str | None:
-    """A word for what the checkpoint was made for; None for a classifier, or where it does not say.
+    """Names what the checkpoint was made for; None for a classifier, or if the checkpoint doesn't say.
 
     A class that Transformers does not have can be anything, also a classifier.
     """
@@ -64,7 +64,7 @@ def _kind_of(manifest: CheckpointManifest) -> str | None:
 
 
 def _has_own_scores(manifest: CheckpointManifest) -> bool:
-    """Whether the checkpoint holds what makes scores, although no class of Transformers loads it."""
+    """True if the checkpoint holds a scoring head that no class of Transformers loads."""
     from headscope.checkpoints import score_heads_of
 
     sentence = manifest.sentence
@@ -77,7 +77,7 @@ def _has_own_scores(manifest: CheckpointManifest) -> bool:
 
 
 def built_facts(config: Any) -> BuiltFacts:
-    """What a configuration says once Transformers has built it."""
+    """Reads the facts from a configuration that Transformers has built."""
     from headscope.model.tokenizers import padding_side_of
     from headscope.trace.batch.probe_batch import most_positions
     from headscope.upstream.transformers import text_config_of
@@ -87,8 +87,8 @@ def built_facts(config: Any) -> BuiltFacts:
     spread = getattr(config, "initializer_range", None)
     return BuiltFacts(
         num_labels=int(getattr(config, "num_labels", 0) or 0),
-        vocab_size=_whole(getattr(text, "vocab_size", None)),
-        pad_token_id=_whole(getattr(text, "pad_token_id", None)),
+        vocab_size=_int_or_none(getattr(text, "vocab_size", None)),
+        pad_token_id=_int_or_none(getattr(text, "pad_token_id", None)),
         eos_token_ids=eos,
         initializer_range=float(spread) if isinstance(spread, int | float) else None,
         padding_side=padding_side_of(str(getattr(config, "model_type", ""))),
@@ -98,9 +98,9 @@ def built_facts(config: Any) -> BuiltFacts:
 
 
 def special_ids(fields: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[tuple[str, int], ...]]:
-    """The ids of end tokens, and those of special tokens by their roles, in a configuration's fields."""
+    """Reads the ids of end tokens, and those of special tokens by their roles, from a configuration's fields."""
     eos = fields.get("eos_token_id")
-    by_role = ((role, _first(fields.get(f"{role}_token_id"))) for role in ROLES)
+    by_role = ((role, _first_id(fields.get(f"{role}_token_id"))) for role in ROLES)
     return (
         tuple(item for item in (eos if isinstance(eos, list) else [eos]) if type(item) is int),
         tuple((role, number) for role, number in by_role if number is not None),
@@ -108,7 +108,7 @@ def special_ids(fields: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[tuple
 
 
 def with_tables(built: BuiltFacts, model: nn.Module) -> BuiltFacts:
-    """The facts with the rows of the word embeddings; RoBERTa's kind reserves positions up to that of padding."""
+    """Adds the rows of the word embeddings, and subtracts the positions that padding reserves (RoBERTa)."""
     from torch import nn
 
     try:
@@ -120,40 +120,40 @@ def with_tables(built: BuiltFacts, model: nn.Module) -> BuiltFacts:
     return replace(
         built,
         embedding_rows=found.num_embeddings if isinstance(found, nn.Embedding) else None,
+        # RoBERTa counts positions from padding_idx + 1, so these rows of its table are never positions of a text.
         positions=None if built.positions is None else built.positions - reserved,
     )
 
 
-def _whole(value: Any) -> int | None:
+def _int_or_none(value: Any) -> int | None:
+    # `isinstance` would take True for 1.
     return value if type(value) is int else None
 
 
-def _first(value: Any) -> int | None:
-    """The first of several ids, as of end tokens."""
-    return _whole(value[0] if isinstance(value, list) and value else value)
+def _first_id(value: Any) -> int | None:
+    """Gives an id, or the first one of a list, as there may be several end tokens."""
+    return _int_or_none(value[0] if isinstance(value, list) and value else value)
 
 
 def config_facts(config: dict[str, Any]) -> ConfigFacts:
-    """What a parsed `config.json` says of its labels; what is not a map or number counts as absent."""
+    """Reads the labels in a parsed `config.json`; what is not a map or a number counts as absent."""
     count = config.get("num_labels")
     problem = config.get("problem_type")
+    numbers: dict[str, Any] = config["label2id"] if isinstance(config.get("label2id"), dict) else {}
     return ConfigFacts(
         num_labels=count if type(count) is int else None,
-        id2label=_pairs(config.get("id2label")),
-        label2id=_pairs(config.get("label2id")),
-        ids_as_text=_names_of_text(config.get("label2id")),
+        id2label=_sorted_pairs(config.get("id2label")),
+        label2id=_sorted_pairs(config.get("label2id")),
+        # Names whose id is a text, such as "0".
+        ids_as_text=tuple(str(name) for name, item in numbers.items() if isinstance(item, str)),
         problem_type=problem if isinstance(problem, str | None) else json.dumps(problem),
         has_auto_map=isinstance(config.get("auto_map"), dict),
         is_decoder=config.get("is_decoder") is True,
     )
 
 
-def _names_of_text(value: Any) -> tuple[str, ...]:
-    """The names whose id is a text, such as "0"."""
-    return tuple(str(name) for name, item in value.items() if isinstance(item, str)) if isinstance(value, dict) else ()
-
-
-def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
+def _sorted_pairs(value: Any) -> tuple[tuple[str, str], ...]:
+    """Lists the items of a map as texts, sorted by the length of the key, then by the key: 2 comes before 10."""
     if not isinstance(value, dict):
         return ()
     keys = list(map(str, value))

@@ -20,14 +20,14 @@ _OF_CHECKPOINTS = ("revision", "subfolder", "variant")
 
 
 def is_class_name(request: Request) -> bool:
-    """Whether a request names a class of Transformers or PyTorch; a path of that name on this machine comes first.
+    """True if a request names a class of Transformers or PyTorch; an existing path of that name comes first.
 
     It is looked up in their files: neither is imported.
     """
     reference = request.reference
     if not _LIKE_A_CLASS.fullmatch(reference) or os.path.lexists(reference):
         return False
-    if _shipped(request) is not None:
+    if _shipped_entry(request) is not None:
         return True
     from headscope.upstream.class_sources import find_class_source
 
@@ -35,15 +35,15 @@ def is_class_name(request: Request) -> bool:
 
 
 def read_default_class(request: Request) -> CheckpointManifest:
-    """The manifest of a class in its default configuration: no files, no tensors.
+    """Builds the manifest of a class in its default configuration: no files, no tensors.
 
     Raises UsageError for a class without a head, and for options that only a checkpoint has.
     """
     name = request.reference
-    _check_options(request)
-    known = _shipped(request)
+    _refuse_other_options(request)
+    known = _shipped_entry(request)
     if known is not None:
-        return _manifest(name, known["config"] | known["rest"], known["notices"])
+        return _manifest_of_class(name, known["config"] | known["rest"], known["notices"])
     from headscope.model.classes.catalog import family_of_class, gives_other_scores, task_of_class
     from headscope.model.classes.defaults import default_values
     from headscope.model.classes.model_request import describe_other_scores
@@ -55,14 +55,15 @@ def read_default_class(request: Request) -> CheckpointManifest:
         raise UsageError(f"{name} has no head that scores classes", _with_head(family, name))
     values, filled = default_values(family)
     notices = (f"the default configuration leaves {few_of(filled)} open; set here to run the class",) if filled else ()
-    return _manifest(name, {**values, "architectures": [name]}, notices)
+    return _manifest_of_class(name, {**values, "architectures": [name]}, notices)
 
 
-def _shipped(request: Request) -> Any:
+def _shipped_entry(request: Request) -> Any:
+    # Without a cache the user wants everything examined again, so shipped facts don't count either.
     return shipped_class(request.reference) if open_cache(request.cache).is_open else None
 
 
-def _manifest(name: str, config: dict[str, Any], notices: Iterable[str]) -> CheckpointManifest:
+def _manifest_of_class(name: str, config: dict[str, Any], notices: Iterable[str]) -> CheckpointManifest:
     return CheckpointManifest(
         reference=name,
         kind=CheckpointKind.CLASS,
@@ -75,7 +76,7 @@ def _manifest(name: str, config: dict[str, Any], notices: Iterable[str]) -> Chec
 
 
 def without_checkpoint(name: str) -> UsageError:
-    """The error for a class where weights are needed."""
+    """Builds the error for a class where weights are needed."""
     return UsageError(
         f"{name} is a class, not a checkpoint: it has no weights to look at",
         f"give the folder or the Hub ID of a checkpoint; `headscope inspect {name}` shows the class in its default "
@@ -84,7 +85,7 @@ def without_checkpoint(name: str) -> UsageError:
 
 
 def with_nearest_class(err: HeadscopeError, reference: str) -> HeadscopeError:
-    """The error for a reference that nothing was found for; if it looks like the name of a class, with the nearest."""
+    """Adds the nearest class name to the error of a reference that nothing was found for, if it looks like one."""
     if not _ANY_CASE.fullmatch(reference):
         return err
     from difflib import get_close_matches
@@ -98,7 +99,8 @@ def with_nearest_class(err: HeadscopeError, reference: str) -> HeadscopeError:
     return type(err)(f"{err.message}; Transformers has no class of that name either", f"did you mean {names[near[0]]}?")
 
 
-def _check_options(request: Request) -> None:
+def _refuse_other_options(request: Request) -> None:
+    """Raises UsageError for an option that only a checkpoint has, or for a second class."""
     given = {name: getattr(request.location, name) for name in _OF_CHECKPOINTS} | {"adapter": request.adapter}
     lost = next((name for name, value in given.items() if value), None)
     if lost is not None:
@@ -108,7 +110,7 @@ def _check_options(request: Request) -> None:
 
 
 def _with_head(family: str | None, name: str) -> str:
-    """Which classes of a family have a head, or where the class is explained."""
+    """Lists the classes of a family that have a head, or says where the class is explained."""
     from headscope.model.classes.catalog import classes_of_family
 
     found = [item.name for item in classes_of_family(family)] if family else []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The states of a checkpoint; `change` says what the repair does, and `weights` is the diff after it.
+    """States of a checkpoint; `change` says what the repair does, and `weights` is the diff after it.
 
     `weights` is None where there is nothing to repair, or where the repair cannot be read in memory.
     """
@@ -30,7 +30,7 @@ class Diagnosis:
 
 
 def diagnose(choice: Choice, manifest: CheckpointManifest, loaded: WeightDiff, take: tuple[str, ...] = ()) -> Diagnosis:
-    """The states of a checkpoint that was loaded; for a clean one nothing is loaded again.
+    """Diagnoses the states of a checkpoint that was loaded; a clean one is not loaded again.
 
     `take` names the models that are meant where several may be.
     """
@@ -40,18 +40,19 @@ def diagnose(choice: Choice, manifest: CheckpointManifest, loaded: WeightDiff, t
         return known
     readable, diff = manifest, loaded
     if manifest.repaired is not None:
-        found = _loaded(choice, manifest.repaired)
+        found = _load_diff(choice, manifest.repaired)
         if found is None:
             return known
         readable, diff = manifest.repaired, found
-        known = Diagnosis(known.states, _done(known.states), found)
+        known = Diagnosis(known.states, _words_on_repairs(known.states), found)
     return _of_peft(choice, readable, diff, known) or _with_keys_repaired(choice, readable, diff, known, take) or known
 
 
 def _of_one_model(choice: Choice, manifest: CheckpointManifest, take: tuple[str, ...]) -> CheckpointManifest:
-    """The manifest with the state of the one model that is taken, or that fills the class as no other does.
+    """Chooses one model of a file that holds several: the one in `take`, or the one that fills most of the class.
 
-    Where several do, its state names them; where none does, all.
+    Returns the manifest with that model's state. If several models fill the class about as well, the state names these;
+    if none fills it, all of them.
     """
     from headscope.checkpoints.manifest import in_state
     from headscope.checkpoints.states.place import Found
@@ -63,6 +64,7 @@ def _of_one_model(choice: Choice, manifest: CheckpointManifest, take: tuple[str,
         tried: dict[object, tuple[int, int]] = {}
         filled = tuple(_with_fill(choice, manifest, item, tried) for item in state.candidates)
         most = max(item.fills or 0 for item in filled)
+        # One that fills less than half of what the best one fills is not meant to be this class.
         rivals = tuple(item for item in filled if item.fills is None or item.fills > most / 2)
         state = replace(state, candidates=filled).among(rivals if most else filled)
     return in_state(manifest, Found(state, None if state.is_ambiguous else state.candidates[0].headers or None))
@@ -71,7 +73,10 @@ def _of_one_model(choice: Choice, manifest: CheckpointManifest, take: tuple[str,
 def _with_fill(
     choice: Choice, manifest: CheckpointManifest, item: PossibleModel, tried: dict[object, tuple[int, int]]
 ) -> PossibleModel:
-    """The candidate with how much of the class it fills after its repair; the same keys and shapes are loaded once."""
+    """Measures how much of the class a candidate fills after its repair.
+
+    Candidates with the same keys and shapes are loaded once; `tried` keeps the results.
+    """
     from headscope.checkpoints.manifest import in_state
     from headscope.checkpoints.states.place import Found
 
@@ -81,43 +86,47 @@ def _with_fill(
         return item
     if key not in tried:
         part = replace(part, states=(), repaired=None)
-        diff = _loaded(choice, part)
+        diff = _load_diff(choice, part)
         found = Diagnosis() if diff is None else diagnose(choice, part, diff)
         diff = found.weights or diff
+        # The keys of the candidate may fit the class in several ways again: the best of them counts.
         inside = [other.fills or 0 for state in found.states for other in state.candidates]
         tried[key] = (max(diff.loaded, *inside, 0), diff.total) if diff is not None else (0, 0)
     fills, total = tried[key]
     return replace(item, fills=fills, of_class=total)
 
 
-def _done(states: tuple[CheckpointState, ...]) -> str:
+def _words_on_repairs(states: tuple[CheckpointState, ...]) -> str:
     return f"the repair of {' and '.join(state.rule for state in states)} were done"
 
 
 def _of_peft(choice: Choice, manifest: CheckpointManifest, diff: WeightDiff, known: Diagnosis) -> Diagnosis | None:
-    """The diagnosis of a PEFT model that was saved whole; None for other keys."""
+    """Diagnoses a PEFT model that was saved whole; None for other keys."""
     from headscope.checkpoints.states.peft_keys import find_peft_keys, state_of_peft_keys
 
     if not diff.unused:
         return None
     merged = find_peft_keys(manifest)
-    found = _loaded(choice, merged) if merged is not None else None
+    found = _load_diff(choice, merged) if merged is not None else None
     if found is None or found.loaded <= diff.loaded:
         return None
     state = state_of_peft_keys(manifest, choice.cls.__name__)
-    return _joined(known, state, _done((*known.states, state)), found)
+    return _add_state(known, state, _words_on_repairs((*known.states, state)), found)
 
 
-def _joined(known: Diagnosis, state: CheckpointState, change: str, weights: WeightDiff) -> Diagnosis:
-    """What was known, and a further state; behind one without a repair, what the others need is left to a person."""
+def _add_state(known: Diagnosis, state: CheckpointState, change: str, weights: WeightDiff) -> Diagnosis:
+    """Adds a further state to a diagnosis.
+
+    If the new state has no repair, no command can repair the earlier ones either: a person has to decide first.
+    """
     if state.repair is not None:
         return Diagnosis((*known.states, state), change, weights)
-    told = [item.repair and replace(item.repair, action=None, command="") for item in known.states]
-    before = (replace(item, repair=repair) for item, repair in zip(known.states, told, strict=True))
+    repairs = [item.repair and replace(item.repair, action=None, command="") for item in known.states]
+    before = (replace(item, repair=repair) for item, repair in zip(known.states, repairs, strict=True))
     return Diagnosis((*before, state), known.change, known.weights)
 
 
-def _loaded(choice: Choice, manifest: CheckpointManifest) -> WeightDiff | None:
+def _load_diff(choice: Choice, manifest: CheckpointManifest) -> WeightDiff | None:
     from headscope.model.loading.loader import load_skeleton
 
     try:
@@ -129,21 +138,22 @@ def _loaded(choice: Choice, manifest: CheckpointManifest) -> WeightDiff | None:
 def _with_keys_repaired(
     choice: Choice, manifest: CheckpointManifest, diff: WeightDiff, known: Diagnosis, take: tuple[str, ...]
 ) -> Diagnosis | None:
-    """The diagnosis where keys that are changed in memory load more than the stored ones.
+    """Diagnoses keys that load more once they are changed in memory; None if no change loads more.
 
-    None where none do. There is no repair where the best change gives one parameter two tensors, nor where several
-    changes each read another model and none of them is taken.
+    There is no repair if the best change gives one parameter two tensors, nor if several changes each read another
+    model and none of them is taken.
     """
     from headscope.checkpoints.states.wrapped_keys import find_rekeyings, rekeyed, rival_changes, state_of_wrapped_keys
 
     tried: list[tuple[Rekeying, WeightDiff, tuple[str, ...]]] = []
     for change in find_rekeyings(manifest, diff):
         changed = rekeyed(manifest, change)
-        found = _loaded(choice, changed)
+        found = _load_diff(choice, changed)
         if found is not None and found.loaded > diff.loaded:
             tried.append((change, found, _given_twice(manifest, change, changed, found)))
     if not tried:
         return None
+    # Most parameters loaded first; of equals, one that gives no parameter two tensors.
     tried.sort(key=lambda item: (-item[1].loaded, bool(item[2])))
     before = [state.rule for state in known.states]
     rivals = rival_changes((change, found) for change, found, _ in tried)
@@ -151,13 +161,13 @@ def _with_keys_repaired(
         return _of_several(choice, manifest, rivals, known, take)
     change, best, twice = tried[0]
     words = f"{known.change} and {change.in_words()}" if known.change else change.in_words()
-    return _joined(known, state_of_wrapped_keys(manifest, change, before, twice, lost=best.lost), words, best)
+    return _add_state(known, state_of_wrapped_keys(manifest, change, before, twice, lost=best.lost), words, best)
 
 
 def _of_several(
     choice: Choice, manifest: CheckpointManifest, rivals: Rivals, known: Diagnosis, take: tuple[str, ...]
 ) -> Diagnosis:
-    """The diagnosis where each of several changes reads another model: of the one that is taken, or of all."""
+    """Diagnoses a checkpoint of which each of several changes reads another model: the one in `take`, or all."""
     from headscope.checkpoints.states import wrapped_keys as keys
 
     before, candidates, found = [state.rule for state in known.states], [], {}
@@ -165,7 +175,7 @@ def _of_several(
         kept = keys.keys_of_one(manifest, change, whole)
         part = replace(manifest, tensors=tuple(item for item in manifest.tensors if item.key in kept))
         changed, beside = keys.rekeyed(part, change), keys.groups_beside(manifest, kept)
-        diff = found[change.prefix] = _loaded(choice, changed) or whole
+        diff = found[change.prefix] = _load_diff(choice, changed) or whole
         twice, without = _given_twice(part, change, changed, diff), tuple(beside)
         state = keys.state_of_wrapped_keys(manifest, change, before, twice, lost=diff.lost, without=without)
         left_out = tuple(f"{name} ({counted(count, 'tensor')})" for name, count in beside.items())
@@ -173,20 +183,20 @@ def _of_several(
             PossibleModel(change.prefix, len(kept), diff.loaded, diff.total, left_out, state, changed.tensors)
         )
     state = replace(keys.SEVERAL, candidates=tuple(candidates)).taking(take)
-    return _joined(known, state, _done((*known.states, state)), found[state.candidates[0].take])
+    return _add_state(known, state, _words_on_repairs((*known.states, state)), found[state.candidates[0].take])
 
 
 def _given_twice(
     manifest: CheckpointManifest, change: Rekeying, changed: CheckpointManifest, diff: WeightDiff
 ) -> tuple[str, ...]:
-    """The parameters that a change of keys gives two tensors."""
+    """Lists the parameters that get two tensors by a change of keys."""
     from headscope.facts.stored.weights import names_given_twice
 
     return names_given_twice(change(item.key) for item in manifest.tensors) or _left_out(changed, diff)
 
 
 def _left_out(manifest: CheckpointManifest, diff: WeightDiff) -> tuple[str, ...]:
-    """The tensors that the loader leaves out without a word, for another one of the same parameter."""
+    """Lists tensors that the loader skips silently because another tensor fills the same parameter."""
     keys = {item.name: item.checkpoint_keys for item in diff.parameters if item.status is ParameterStatus.LOADED}
     used = {key for several in keys.values() for key in several}
     left = {item.key for item in manifest.tensors} - used - set(diff.unused)

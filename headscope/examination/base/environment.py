@@ -28,21 +28,23 @@ def environment() -> Environment:
     """
     return Environment(
         python=platform.python_version(),
-        torch=_version("torch"),
-        transformers=_version("transformers"),
-        huggingface_hub=_version("huggingface_hub"),
-        safetensors=_version("safetensors"),
+        torch=_installed_version("torch"),
+        transformers=_installed_version("transformers"),
+        huggingface_hub=_installed_version("huggingface_hub"),
+        safetensors=_installed_version("safetensors"),
     )
 
 
 def surroundings() -> Surroundings:
-    """Versions and the Hub's settings, for a bug report; no secrets."""
+    """Reads versions and the Hub's settings for a bug report; no secrets."""
     names = (field.name for field in fields(OtherPackages))
-    return Surroundings(environment(), read_settings(), OtherPackages(**{name: _version(name) for name in names}))
+    return Surroundings(
+        environment(), read_settings(), OtherPackages(**{name: _installed_version(name) for name in names})
+    )
 
 
 @cache
-def _version(package: str) -> str:
+def _installed_version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -50,7 +52,7 @@ def _version(package: str) -> str:
 
 
 def default_torch() -> AbstractContextManager[None]:
-    """Inside, PyTorch is as it is by default, where it was imported; see `upstream.torch.as_by_default`."""
+    """Sets PyTorch to its defaults inside the block, if it was imported; see `upstream.torch.as_by_default`."""
     if sys.modules.get("torch") is None:
         return nullcontext()
     from headscope.upstream.torch import as_by_default
@@ -59,7 +61,7 @@ def default_torch() -> AbstractContextManager[None]:
 
 
 def read_settings() -> Settings:
-    """The settings of this process."""
+    """Reads the settings of this process."""
     from huggingface_hub import constants, get_token
 
     return Settings(
@@ -68,12 +70,13 @@ def read_settings() -> Settings:
         hf_endpoint=mask_credentials(constants.ENDPOINT),
         hf_hub_offline=bool(constants.HF_HUB_OFFLINE),
         hf_hub_cache=str(constants.HF_HUB_CACHE),
+        # Only whether there is a token: the text is made to be pasted into an issue.
         token_set=get_token() is not None,
     )
 
 
 def mask_credentials(url: str) -> str:
-    """`url` without what a proxy or server would take for a password.
+    """Masks what a proxy or a server would take for a password in `url`.
 
     >>> mask_credentials("https://me:secret@hub.example/api?key=1")
     'https://***@hub.example/api?***'

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def read_checkpoint(
     request: Request, progress: Progress | None, *, takes_class: bool = False, joins_chain: bool = True
 ) -> CheckpointManifest:
-    """The manifest of the checkpoint that a request names; with `takes_class`, a class of Transformers is one too.
+    """Reads the manifest of the checkpoint that a request names, or of a class of Transformers with `takes_class`.
 
     The weights of a chain of sentence-transformers are among its tensors if the request means the chain, unless
     `joins_chain` is false. Raises UsageError for a class where weights are needed, and otherwise what `read_manifest`
@@ -63,9 +63,10 @@ def read_checkpoint(
 
 
 def chain_of(request: Request, manifest: CheckpointManifest) -> SentencePipeline | None:
-    """The modules of sentence-transformers that make the result; None where the request wants another head.
+    """Gives the sentence-transformers modules that make the result; None if the request wants another head.
 
-    A chain of scores is also what its own task and its own number of classes name; an embedding has neither.
+    A request that names the chain's own task or its own number of classes still means the chain; an embedding has
+    neither.
     """
     pipeline = manifest.sentence
     if pipeline is None or not pipeline.chain or manifest.adapter is not None:
@@ -79,7 +80,7 @@ def chain_of(request: Request, manifest: CheckpointManifest) -> SentencePipeline
 
 
 def score_head_of(request: Request, manifest: CheckpointManifest) -> ScoreHead | None:
-    """The head of another library that makes the scores; None where the request wants another, or it isn't known."""
+    """Gives the head of another library that makes the scores; None if it is unknown, or the request wants another."""
     from headscope.checkpoints import score_heads_of
 
     heads = score_heads_of(manifest.tensors, manifest.config)
@@ -92,7 +93,7 @@ def score_head_of(request: Request, manifest: CheckpointManifest) -> ScoreHead |
 
 
 def _with_chain(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
-    """The manifest with the tensors of the chain, under the names that they have in its class."""
+    """Adds the tensors of the chain's modules, under the names that they have in the chain's class."""
     chain = chain_of(request, manifest)
     if chain is None:
         return manifest
@@ -107,9 +108,10 @@ def _with_chain(request: Request, manifest: CheckpointManifest) -> CheckpointMan
 
 
 def _with_notices(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
-    """The manifest of a folder with notices: headscope edited it, or another file names its classes.
+    """Adds the notices of a folder: headscope edited it, or another file names its classes.
 
-    An adapter beside whole weights is a gap: Transformers puts it on them, and a merge would be in the scores twice.
+    An adapter beside whole weights is a gap: Transformers puts it on them, and if it was merged already, it would count
+    twice in the scores.
     """
     if manifest.kind is not CheckpointKind.LOCAL or not Path(request.reference).is_dir():
         return manifest
@@ -132,9 +134,9 @@ _ADAPTER_BESIDE = Gap(
 
 
 def _with_extra_files(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
-    """The manifest with the tensors of the files that the configuration's class names beside the weights.
+    """Adds the tensors of the files that the configuration's class names beside the weights.
 
-    A folder without other safetensors files is not looked at, so Transformers is imported for the few that have some.
+    Only a folder with further safetensors files is looked at, so Transformers is imported for few.
     """
     from headscope.checkpoints import open_sidecar, with_weight_file
     from headscope.facts.stored.checkpoint import DECISION_CLASS
@@ -158,7 +160,7 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest) -> Checkpo
 
 
 def _with_decision(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
-    """The manifest of a folder with the head of a decision model, if its files say that it is one."""
+    """Adds the head of a decision model to the manifest of a folder, if its files say that it is one."""
     from headscope.checkpoints import open_sidecar, read_decision_head, refuse_decision_files
     from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
 
@@ -166,31 +168,31 @@ def _with_decision(request: Request, manifest: CheckpointManifest) -> Checkpoint
         return manifest
     files = open_sidecar(request.location)
     found = read_decision_head(files, manifest.config) if files is not None else None
-    if found is None and files is not None and not _asks_for_a_class(request):
+    if found is None and files is not None and not _names_its_head(request):
         refuse_decision_files(files, manifest.config)
     if found is None:
         return manifest
-    adapter = Path(request.reference) / (request.location.subfolder or "") / _ADAPTER / ADAPTER_CONFIG
-    return replace(manifest, decision=replace(found, adapter=_ADAPTER if adapter.is_file() else ""))
+    adapter = Path(request.reference) / (request.location.subfolder or "") / _ADAPTER_FOLDER / ADAPTER_CONFIG
+    return replace(manifest, decision=replace(found, adapter=_ADAPTER_FOLDER if adapter.is_file() else ""))
 
 
-_ADAPTER = "adapter"
+_ADAPTER_FOLDER = "adapter"
 """The folder of the adapter that Transformers' pipeline puts on a decision model."""
 
 
 def decision_of(request: Request, manifest: CheckpointManifest) -> DecisionHead | None:
-    """The head of a decision model that makes the scores; None where the request wants another."""
-    return None if _asks_for_a_class(request) else manifest.decision
+    """Gives the head of a decision model that makes the scores; None if the request wants another head."""
+    return None if _names_its_head(request) else manifest.decision
 
 
-def _asks_for_a_class(request: Request) -> bool:
-    """Whether a request says which head it wants."""
+def _names_its_head(request: Request) -> bool:
+    """True if a request says which head it wants."""
     asked = (request.tokens, request.trust_remote_code, request.model_class, request.task, request.num_labels)
     return any((*asked, request.labels))
 
 
 def _with_value_head(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
-    """The manifest of a folder with the tensors of a value head beside its weights or its adapter."""
+    """Adds the tensors of a value head beside the weights or the adapter of a folder."""
     from headscope.checkpoints import VALUE_HEAD_FILES, open_sidecar, with_weight_file
 
     place = request.location if request.adapter is None else Location(request.adapter)
@@ -209,14 +211,14 @@ def _with_value_head(request: Request, manifest: CheckpointManifest) -> Checkpoi
 
 
 def trusted_code(request: Request, manifest: CheckpointManifest) -> Location | None:
-    """Where the repository's own code may be run from, if the user trusts it and it is at hand."""
+    """Gives where the repository's own code may run from, if the user trusts it and it is at hand."""
     if not request.trust_remote_code or manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
         return None
     return loadable(request, manifest)
 
 
 def loadable(request: Request, manifest: CheckpointManifest) -> Location:
-    """What a request names as `from_pretrained` takes it: a folder or a Hub ID, at the commit that was examined."""
+    """Gives a request's location as `from_pretrained` takes it: a folder or a Hub ID, at the examined commit."""
     from headscope.checkpoints.reference import HubReference, parse_reference
 
     found = parse_reference(request.reference)
@@ -228,7 +230,7 @@ def loadable(request: Request, manifest: CheckpointManifest) -> Location:
 
 
 def in_local_folder(request: Request) -> Request:
-    """The same request for the folder in the Hub's cache, where it names what is there; otherwise as it is."""
+    """Points a request at the folder in the Hub's cache, if the checkpoint is there; otherwise returns it as it is."""
     from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
     from headscope.checkpoints.reference import HubReference, parse_reference
     from headscope.upstream.hub import cached_file
@@ -244,13 +246,13 @@ def in_local_folder(request: Request) -> Request:
 
 
 def base_of_adapter(request: Request, manifest: CheckpointManifest) -> Request:
-    """The same request for the base model of an adapter."""
+    """Builds the request for the base model of an adapter."""
     place = Location(manifest.base, manifest.base_revision, hub=request.location.hub)
     return replace(request, location=place, adapter=None)
 
 
 def own_first_token(request: Request, manifest: CheckpointManifest) -> FirstToken | None:
-    """What the checkpoint's own tokenizer puts first; read where that costs no request, so not from the Hub."""
+    """Reads what the checkpoint's own tokenizer puts first; None from the Hub, where it would cost a request."""
     from headscope.checkpoints.contents.tokenizer_file import read_first_token
 
     if manifest.kind is not CheckpointKind.LOCAL or request.adapter is not None:

@@ -1,4 +1,4 @@
-"""What to examine, and as what."""
+"""A request: what to examine, and as what."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to examine and as what; `headscope.api.inspect` describes the fields.
+    """A checkpoint to examine and how to read it; `headscope.api.inspect` describes the fields.
 
     `take` names the models that a repair is to take where the files may mean several.
     """
@@ -43,7 +43,7 @@ class Request:
 
     @property
     def runs_code(self) -> bool:
-        """Whether code runs that no key of a cache names: that of the checkpoint, or a class of the user's own."""
+        """True if code runs that no key of a cache names: that of the checkpoint, or a class of the user's own."""
         return self.trust_remote_code or is_own_code(self.model_class)
 
     @property
@@ -54,7 +54,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ModuleRequest:
-    """As what to examine a model in memory; `headscope.api.inspect` describes the fields."""
+    """How to examine a model in memory; `headscope.api.inspect` describes the fields."""
 
     example_inputs: Any = None
     labels: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class ModuleRequest:
 
 
 def is_in_memory(reference: Any) -> TypeGuard[nn.Module]:
-    """Whether `reference` is meant as a model in memory: a module, a class of modules, an exported program."""
+    """True if `reference` is meant as a model in memory: a module, a class of modules, an exported program."""
     # SetFit's models aren't modules: they hold one, and a classifier that may be scikit-learn's.
     is_module = callable(getattr(reference, "named_parameters", None))
     return is_module or descends_from(reference, "setfit", "SetFitModel")

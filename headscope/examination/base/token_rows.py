@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 def trace_token_rows(
     skeleton: PreTrainedModel, choice: Choice, keep: Callable[[HeadProgram], object] | None = None
 ) -> tuple[HeadTrace, Choice]:
-    """The head trace of a reranker, and the choice that makes the same model with a small vocabulary.
+    """Traces the head of a reranker; also gives the choice that makes the same model with a small vocabulary.
 
-    A head does not depend on the size of the vocabulary, and a proof on random numbers would need all its rows: so a
-    copy with few tokens is traced, and its sizes and rows are given back the names of the checkpoint's.
-    Raises Unsupported where no such copy can be made.
+    A head does not depend on the size of the vocabulary, and a proof on random numbers would need all its rows. So a
+    copy with few tokens is traced, and its sizes and rows get back the names of the checkpoint's. Raises Unsupported if
+    no such copy can be made.
     """
 
     from headscope.model.classes.reduced_config import shallow_twins
@@ -57,7 +57,7 @@ def _token_of(row: object) -> str:
 
 
 def _check_shapes(small: PreTrainedModel, skeleton: PreTrainedModel, trace: HeadTrace, renamed: dict[int, int]) -> None:
-    """Raises Unsupported where the head of the small copy is another one than the checkpoint's."""
+    """Raises Unsupported if the head of the small copy differs from the checkpoint's in more than the vocabulary."""
     own, other = ({name: tuple(item.shape) for name, item in of.named_parameters()} for of in (small, skeleton))
     for name in trace.parameters:
         if name not in other or tuple(renamed.get(axis, axis) for axis in own.get(name, ())) != other[name]:
@@ -65,7 +65,7 @@ def _check_shapes(small: PreTrainedModel, skeleton: PreTrainedModel, trace: Head
 
 
 def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -> HeadTrace:
-    """The trace with the vocabulary's true size, the true tokens, and no places in headscope's own source."""
+    """Puts the vocabulary's true size and tokens into the trace, and takes out places in headscope's own source."""
 
     picked = f"[:, {[row.id for row in choice.rows]}]"
 
@@ -73,7 +73,7 @@ def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -
         return tuple(whole if axis == size else axis for axis in axes)
 
     def stage(item: Stage) -> Stage:
-        own = _is_own(item.file)
+        own = _is_own_source(item.file)
         return replace(
             item,
             input_shapes=tuple(map(shape, item.input_shapes)),
@@ -84,30 +84,30 @@ def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -
         )
 
     rows = trace.token_rows
-    told = None if rows is None else TokenRows(rows.parameter, choice.rows, whole)
-    gaps = () if told else (Gap(GapTopic.TOKEN_ROWS, "headscope could not prove which rows the scores read"),)
+    true_rows = None if rows is None else TokenRows(rows.parameter, choice.rows, whole)
+    gaps = () if true_rows else (Gap(GapTopic.TOKEN_ROWS, "headscope could not prove which rows the scores read"),)
     return replace(
         trace,
         stages=tuple(map(stage, trace.stages)),
-        pooling=_pooling(trace.pooling),
-        token_rows=told,
+        pooling=_pooling_without_places(trace.pooling),
+        token_rows=true_rows,
         not_determined=(*trace.not_determined, *gaps),
     )
 
 
-def _is_own(file: str) -> bool:
-    """Whether an operation is in headscope's own source, where tokens are picked and chains of modules run."""
+def _is_own_source(file: str) -> bool:
+    """True if an operation is in headscope's own source, where tokens are picked and chains of modules run."""
     return file.rpartition("/")[2] in {"token_rows.py", "module_chain.py"}
 
 
 def without_own_places(trace: HeadTrace) -> HeadTrace:
-    """The trace without places in headscope's own source, which show nothing of the checkpoint."""
-    stages = (replace(item, file="", line=0) if _is_own(item.file) else item for item in trace.stages)
-    return replace(trace, stages=tuple(stages), pooling=_pooling(trace.pooling))
+    """Removes places in headscope's own source from the trace: they say nothing about the checkpoint."""
+    stages = (replace(item, file="", line=0) if _is_own_source(item.file) else item for item in trace.stages)
+    return replace(trace, stages=tuple(stages), pooling=_pooling_without_places(trace.pooling))
 
 
-def _pooling(pooling: Pooling) -> Pooling:
-    evidence = tuple(replace(item, file="", line=0) if _is_own(item.file) else item for item in pooling.evidence)
+def _pooling_without_places(pooling: Pooling) -> Pooling:
+    evidence = tuple(replace(item, file="", line=0) if _is_own_source(item.file) else item for item in pooling.evidence)
     return replace(pooling, evidence=evidence)
 
 
@@ -115,16 +115,16 @@ _ID = "id:"
 
 
 def tokens_of(request: Request, manifest: CheckpointManifest) -> tuple[TokenRow, ...]:
-    """The tokens in the order of the scores, with their texts where the files are at hand; () for no such scores.
+    """Lists the tokens in the order of the scores, with their texts if the files are at hand; () for other scores.
 
-    Raises UsageError for tokens that the vocabulary lacks, and for a text where no vocabulary can be read.
+    Raises UsageError for tokens that the vocabulary lacks, and for a text if no vocabulary can be read.
     """
     if request.tokens:
         return _requested_rows(request, manifest)
     files = manifest.sentence.token_ids if manifest.sentence is not None else ()
     if not files or request.task or request.model_class or request.num_labels is not None:
         return ()
-    texts = _texts(request, manifest)
+    texts = _read_texts_of_ids(request, manifest)
     return tuple(TokenRow(number, texts.get(number, "")) for number in files)
 
 
@@ -139,27 +139,29 @@ def _requested_rows(request: Request, manifest: CheckpointManifest) -> tuple[Tok
             f"--tokens names {', '.join(request.tokens)}", "name the token for no and the one for yes, or one token"
         )
     if all(map(_is_id, request.tokens)):
-        texts = _texts(request, manifest)
-        return tuple(TokenRow(number, texts.get(number, "")) for number in map(_id, request.tokens))
+        texts = _read_texts_of_ids(request, manifest)
+        return tuple(TokenRow(number, texts.get(number, "")) for number in map(_id_in, request.tokens))
     from headscope.model.classes.token_rows import id_of
 
     vocabulary = _read_tokens(request, manifest)
     return tuple(
-        TokenRow(_id(token)) if _is_id(token) else TokenRow(id_of(token, vocabulary), token) for token in request.tokens
+        TokenRow(_id_in(token)) if _is_id(token) else TokenRow(id_of(token, vocabulary), token)
+        for token in request.tokens
     )
 
 
 def _is_id(token: str) -> bool:
     digits = token.removeprefix(_ID)
+    # At most 9 digits: a longer number cannot be an id, and Python refuses to convert very long ones.
     return token.startswith(_ID) and digits.isascii() and digits.isdigit() and len(digits) <= 9
 
 
-def _id(token: str) -> int:
+def _id_in(token: str) -> int:
     return int(token.removeprefix(_ID))
 
 
-def _texts(request: Request, manifest: CheckpointManifest) -> dict[int, str]:
-    """The texts of ids, where reading them costs no request; empty where it does, and where no file lists them."""
+def _read_texts_of_ids(request: Request, manifest: CheckpointManifest) -> dict[int, str]:
+    """Reads the texts of token ids, if that costs no request; {} if it does, and if no file lists them."""
     try:
         return {number: token for token, number in _read_tokens(request, manifest, is_free=True).items()}
     except HeadscopeError:  # the ids stand without their texts
@@ -167,7 +169,7 @@ def _texts(request: Request, manifest: CheckpointManifest) -> dict[int, str]:
 
 
 def _read_tokens(request: Request, manifest: CheckpointManifest, *, is_free: bool = False) -> dict[str, int]:
-    """Every token with its id, of the base model where an adapter has no tokenizer. Raises as `_read_tokens_at`."""
+    """Reads every token with its id, of the base model if an adapter has no tokenizer. Raises as `_read_tokens_at`."""
     from headscope.examination.base.reading import base_of_adapter
 
     try:
@@ -179,9 +181,9 @@ def _read_tokens(request: Request, manifest: CheckpointManifest, *, is_free: boo
 
 
 def _read_tokens_at(request: Request, commit: str | None, *, is_free: bool) -> dict[str, int]:
-    """The tokens that a tokenizer's files list, with their ids; {} with `is_free` where reading them costs a request.
+    """Reads the tokens that a tokenizer's files list, with their ids; {} with `is_free` if that costs a request.
 
-    Raises UsageError for a snapshot, which has none, and NotFound where no file lists them.
+    Raises UsageError for a snapshot, which has none, and NotFound if no file lists them.
     """
     from headscope.checkpoints import open_sidecar, read_vocabulary
 

@@ -41,7 +41,7 @@ class Traced:
 def trace_checkpoint(
     skeleton: PreTrainedModel, choice: Choice, own: FirstToken | None = None, *, prove: bool = False
 ) -> Traced:
-    """The head trace of a model on the meta device; `own` is what the checkpoint's own tokenizer puts first.
+    """Traces the head of a model on the meta device; `own` is what the checkpoint's own tokenizer puts first.
 
     With `prove` the proof is kept, and the effect of padding is measured.
     """
@@ -95,11 +95,11 @@ def traced_with_numbers(
     failure: Unsupported,
     keep: Callable[[HeadProgram], object] | None = None,
 ) -> HeadTrace | None:
-    """The head trace of a small random model of the class, for a base model that decides by its values (experts).
+    """Traces the head of a small random model of the class, for a base model that decides by its values (experts).
 
-    None where numbers aren't what the failed run lacked: without them the small model must fail in the same words. None
-    too where its head has other shapes than the skeleton's. What only the skeleton has, further layers of the base
-    model, counts as live: the layers that were run are.
+    None if numbers aren't what the failed run lacked: without them the small model must fail in the same words. None
+    too if its head has other shapes than the skeleton's. What only the skeleton has, further layers of the base model,
+    counts as live: the layers that were run are.
     """
     from headscope.model.quiet import quiet
     from headscope.trace import trace_head
@@ -124,8 +124,7 @@ def traced_with_numbers(
 
 
 def _fails_without_numbers(choice: Choice, config: Any, failure: Unsupported) -> bool:
-    """Whether the model of a configuration fails on the meta device in the words of another failure."""
-
+    """True if the model of a configuration fails on the meta device in the words of another failure."""
     from headscope.trace import trace_head
     from headscope.upstream.torch import on_meta
 
@@ -140,14 +139,14 @@ def _fails_without_numbers(choice: Choice, config: Any, failure: Unsupported) ->
 
 
 def small_model(choice: Choice, most: int = SIZES[-1], depth: int = 1) -> PreTrainedModel:
-    """A model of the class with random weights, of at most that many, and of the configuration as far as they allow.
+    """Builds a model of the class with at most `most` random weights, as close to the configuration as they allow.
 
-    Raises ValueError where the smallest is too large, and whatever the class raises.
+    Raises ValueError if the smallest is too large, and whatever the class raises.
     """
-    return _made(choice, _small_config(choice, most, depth))
+    return _build_model(choice, _small_config(choice, most, depth))
 
 
-def _made(choice: Choice, config: Any) -> PreTrainedModel:
+def _build_model(choice: Choice, config: Any) -> PreTrainedModel:
     import torch
 
     from headscope.upstream.optional.peft_prompts import caller_with
@@ -162,7 +161,6 @@ def _made(choice: Choice, config: Any) -> PreTrainedModel:
 
 
 def _small_config(choice: Choice, most: int = SIZES[-1], depth: int = 1) -> Any:
-
     from headscope.model.classes.reduced_config import fitting_config
     from headscope.upstream.torch import on_meta
 
@@ -177,13 +175,13 @@ def _small_config(choice: Choice, most: int = SIZES[-1], depth: int = 1) -> Any:
 
 
 def unless_contradicted(trace: HeadTrace) -> HeadTrace:
-    """The trace without its proof, which was not requested, unless the proof failed."""
+    """Drops the proof of the trace, which was not requested, unless the proof failed."""
     failed = trace.verification is not None and trace.verification.agrees is False
     return trace if failed else replace(trace, verification=None)
 
 
 def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
-    """The trace with the effect of padding, measured on a small random model of the class and configuration."""
+    """Adds the effect of padding to the trace, measured on a small random model of the class and configuration."""
     from headscope.trace.slice.invariance import reads_padded_texts
 
     if trace.verification is None or not reads_padded_texts(choice.cls):
@@ -192,7 +190,7 @@ def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
 
 
 def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
-    """The effect of padding on a small random model of a class that reads padded texts, in its configuration."""
+    """Measures padding on a small random model of a class that reads padded texts, in its configuration."""
     from headscope.trace.slice.invariance import unmeasured_effects
     from headscope.upstream.transformers import text_config_of
 
@@ -208,16 +206,16 @@ def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
 
 
 def _first_measured(choice: Choice, sizes: tuple[int, ...], depth: int) -> tuple[PaddingEffect, ...]:
-    """The effect of padding on the first small model that runs."""
+    """Measures the effect of padding on the first small model that runs."""
     found: tuple[PaddingEffect, ...] = ()
     for most in sizes:
-        found = _padding_effects(choice, most, depth)
+        found = _try_to_measure(choice, most, depth)
         if all(effect.changes is not None for effect in found):
             break
     return found
 
 
-def _padding_effects(choice: Choice, most: int, depth: int) -> tuple[PaddingEffect, ...]:
+def _try_to_measure(choice: Choice, most: int, depth: int) -> tuple[PaddingEffect, ...]:
     from headscope.model.quiet import quiet
     from headscope.trace.record.randomness import OwnRandomness
     from headscope.trace.slice.invariance import measure_padding, strengthen_weights, unmeasured_effects
@@ -236,11 +234,11 @@ def _padding_effects(choice: Choice, most: int, depth: int) -> tuple[PaddingEffe
 def id_effects(
     choice: Choice, of_tokenizer: Mapping[str, int], around: set[str], differing: Mapping[str, bool], side: str
 ) -> dict[str, tuple[AffectedTexts | None, str]]:
-    """What each differing id of the configuration does to the scores: what `measure_ids` gives, by role.
+    """Measures how each differing id of the configuration changes the scores: what `measure_ids` gives, by role.
 
     `around` are the roles of the tokens that the tokenizer puts around a text, and `differing` says for each role
-    whether the configuration's id is that of a word. Measured on small random models: one
-    with the tokenizer's ids, and for each role one with the configuration's.
+    whether the configuration's id is that of a word. Measured on small random models: one with the tokenizer's ids, and
+    for each role one with the configuration's.
     """
     from headscope.model.classes.reduced_config import with_vocabulary
     from headscope.model.quiet import quiet
@@ -250,7 +248,7 @@ def id_effects(
 
     config = deepcopy(choice.config)
     for role, number in of_tokenizer.items():
-        setattr(text_config_of(config), f"{_OWN}{role}_token_id", number)
+        setattr(text_config_of(config), f"{_OWN_PREFIX}{role}_token_id", number)
     for role in differing:
         stated = getattr(text_config_of(config), f"{role}_token_id")
         if isinstance(stated, list):
@@ -259,30 +257,31 @@ def id_effects(
     with quiet(), OwnRandomness():
         small = _small_config(replace(choice, config=with_vocabulary(config, size)))
         text = text_config_of(small)
-        own = {role: getattr(text, f"{_OWN}{role}_token_id") for role in of_tokenizer}
+        own = {role: getattr(text, f"{_OWN_PREFIX}{role}_token_id") for role in of_tokenizer}
         configured = {role: getattr(text, f"{role}_token_id") for role in differing}
         for role in configured:
             setattr(text, f"{role}_token_id", own[role])
-        right = _made(choice, small)
+        right = _build_model(choice, small)
         free = [number for number in range(size) if number not in {*own.values(), *configured.values()}]
         first, last = ([own[role] for role in pair if role in around & set(own)][:1] for pair in _ENDS)
         for role, number in configured.items():
             other = deepcopy(small)
             setattr(text_config_of(other), f"{role}_token_id", number)
-            model = _made(choice, other)
+            model = _build_model(choice, other)
+            # Both models have the same weights, so only the id can make a difference.
             model.load_state_dict(right.state_dict())
             texts = measured_texts(free[-8:-1], (first, last), number if differing[role] else None)
             found[role] = measure_ids(model, right, texts, own.get("pad"), side)
     return found
 
 
-_OWN = "of_tokenizer_"
+_OWN_PREFIX = "of_tokenizer_"
 _FEW_TOKENS = 128
 _ENDS = (("cls", "bos"), ("sep", "eos"))
 
 
 def length_effect(choice: Choice, length: int, ahead: int = 0) -> str | None:
-    """The error that a text of `length` tokens raises in a model of the class; "" for none, None where unknown.
+    """Gives the error that a text of `length` tokens raises in a model of the class; "" for none, None if unknown.
 
     `ahead` counts the virtual tokens before it.
     """
@@ -291,4 +290,4 @@ def length_effect(choice: Choice, length: int, ahead: int = 0) -> str | None:
     from headscope.trace.slice.invariance import error_of_length
 
     with quiet(), OwnRandomness():
-        return error_of_length(partial(_made, choice), _small_config(choice), length, ahead)
+        return error_of_length(partial(_build_model, choice), _small_config(choice), length, ahead)

@@ -27,11 +27,11 @@ _MOST_NUMBERS = (3_000_000, 12_000_000)
 
 
 def settings_without_shape(proposal: Proposal) -> dict[str, Any] | None:
-    """The settings that change the scores of a proposed class and not its shapes, with the values it would have.
+    """Finds the settings that change the scores of a proposed class but not its shapes, with the values it would have.
 
-    Each setting of the configuration is varied on a small model with the same stored numbers. What can't be varied so
-    (a name that only the model's code knows, a nested configuration) is not among them. None where no small model of
-    the class can be run.
+    Each setting of the configuration is varied on a small model with the same stored numbers. What can't be varied this
+    way (a name that only the model's code knows, a nested configuration) is left out. None if no small model of the
+    class can be run.
     """
     import transformers
 
@@ -42,22 +42,24 @@ def settings_without_shape(proposal: Proposal) -> dict[str, Any] | None:
     small = None if task is None else _Small.of(getattr(transformers, proposal.class_name), config, task)
     if small is None:
         return None
-    told = {name for name, _ in proposal.fields}
-    values = {name: value for name, value in config.to_dict().items() if name not in told}
-    words = _words_compared(small.model_class)
+    inferred = {name for name, _ in proposal.fields}
+    values = {name: value for name, value in config.to_dict().items() if name not in inferred}
+    # A setting that is a text has no other values to try but the words that the model's source compares with.
+    source = inspect.getsource(inspect.getmodule(small.model_class) or small.model_class)
+    words = tuple(dict.fromkeys(_COMPARED.findall(source)))
     padding = {"pad_token_id": None} if small.needs_padding else {}
     return padding | {
         name: value
         for name, value in values.items()
-        if hasattr(small.config, name) and any(small.changes(name, other) for other in _others(value, words))
+        if hasattr(small.config, name) and any(small.changes(name, other) for other in _other_values(value, words))
     }
 
 
 def without_idle_tensors(loaded: Loaded, choice: Choice) -> Loaded:
-    """The load without those dropped groups that the scores don't need, such as a mask token for pretraining.
+    """Takes the dropped groups that the scores don't need, such as a mask token for pretraining, out of a load.
 
-    They are zeroed in a small model whose setting takes them: where its scores stay, they are idle, and of pretraining.
-    A group without a setting stays, and so does one whose small model can't be run.
+    They are zeroed in a small model whose setting takes them: if its scores stay the same, the group is idle. A group
+    without a setting stays, and so does one whose small model can't be run.
     """
     idle = tuple(group for group in loaded.diff.dropped if _is_idle(group, choice))
     if not idle:
@@ -96,14 +98,14 @@ class _Small:
         self._inputs, self._scores = inputs, scores
 
     @cached_property
-    def _shapes(self) -> Any:
+    def _own_shapes(self) -> Any:
         from headscope.model.classes.proposals import shapes_of_class
 
         return shapes_of_class(self.model_class, self.config)
 
     @classmethod
     def of(cls, model_class: Any, config: Any, task: Task) -> _Small | None:
-        """The small model of a class at a configuration; None where none can be run."""
+        """Builds the small model of a class at a configuration; None if none can be run."""
         from headscope.model.classes.proposals import build_with_named_numbers, count_of_numbers
         from headscope.model.classes.reduced_config import fitting_config
         from headscope.trace.batch.probe_batch import build_probe
@@ -116,30 +118,31 @@ class _Small:
                 return None
             model = build_with_named_numbers(model_class, small)
             inputs = build_probe(model, task).inputs
-            needs_padding = not _runs(model, inputs)
+            needs_padding = not _can_run(model, inputs)
             if needs_padding:
+                # Some classes refuse a batch of several texts while no pad token is set.
                 text_config_of(small).pad_token_id = 1
-            scores = _scores(model, inputs)
+            scores = _compute_scores(model, inputs)
             return cls(model_class, small, inputs, scores, needs_padding) if scores.isfinite().all() else None
         except Exception:  # whatever foreign code raises on dummy inputs: then nothing can be varied
             return None
 
     def changes(self, name: str, value: Any) -> bool:
-        """Whether another value of a setting gives the same shapes and other scores."""
+        """True if another value of a setting gives the same shapes and other scores."""
         from headscope.model.classes.proposals import build_with_named_numbers, shapes_of_class
 
         changed = deepcopy(self.config)
         try:
             setattr(changed, name, value)
-            if shapes_of_class(self.model_class, changed) != self._shapes:
+            if shapes_of_class(self.model_class, changed) != self._own_shapes:
                 return False
-            scores = _scores(build_with_named_numbers(self.model_class, changed), self._inputs)
+            scores = _compute_scores(build_with_named_numbers(self.model_class, changed), self._inputs)
         except Exception:  # a value that the class refuses
             return False
         return not self._is_same(scores)
 
     def needs(self, kinds: set[str]) -> bool:
-        """Whether the scores change without the tensors of these names, with the numbers of layers left out."""
+        """True if the scores change without the tensors of these names, with the numbers of layers left out."""
         from headscope.model.classes.proposals import build_with_named_numbers
 
         model = build_with_named_numbers(self.model_class, self.config)
@@ -149,7 +152,8 @@ class _Small:
             if kinds & {of_any_layer(name), of_any_layer(name).removeprefix(prefix)}:
                 item.zero_()
                 zeroed += 1
-        return not zeroed or not self._is_same(_scores(model, self._inputs))
+        # If no tensor of these names was found, nothing was tried, and the tensors count as needed.
+        return not zeroed or not self._is_same(_compute_scores(model, self._inputs))
 
     def _is_same(self, scores: torch.Tensor) -> bool:
         import torch
@@ -157,20 +161,15 @@ class _Small:
         return scores.shape == self._scores.shape and torch.allclose(scores, self._scores, rtol=1e-5, atol=1e-6)
 
 
-def _words_compared(model_class: Any) -> tuple[str, ...]:
-    """The words that the source of a class of Transformers compares something with."""
-    return tuple(dict.fromkeys(_COMPARED.findall(inspect.getsource(inspect.getmodule(model_class) or model_class))))
-
-
-def _runs(model: Any, inputs: Any) -> bool:
+def _can_run(model: Any, inputs: Any) -> bool:
     try:
-        _scores(model, inputs)
+        _compute_scores(model, inputs)
     except Exception:  # whatever foreign code raises on dummy inputs
         return False
     return True
 
 
-def _scores(model: Any, inputs: Any) -> torch.Tensor:
+def _compute_scores(model: Any, inputs: Any) -> torch.Tensor:
     from headscope.model.quiet import quiet
     from headscope.trace.record.execution import run_unrecorded
 
@@ -179,8 +178,8 @@ def _scores(model: Any, inputs: Any) -> torch.Tensor:
     return found
 
 
-def _others(value: Any, words: Sequence[str] = ()) -> Iterator[Any]:
-    """Other values of a setting: large steps, so that an epsilon or the base of a rotation shows in the scores."""
+def _other_values(value: Any, words: Sequence[str] = ()) -> Iterator[Any]:
+    """Gives other values of a setting: large steps, so that an epsilon or a rotation's base shows in the scores."""
     from transformers.activations import ACT2FN
 
     match value:
@@ -196,7 +195,7 @@ def _others(value: Any, words: Sequence[str] = ()) -> Iterator[Any]:
             yield from words
         case dict():
             for key, item in value.items():
-                yield from ({**value, key: other} for other in _others(item))
+                yield from ({**value, key: other} for other in _other_values(item))
         case [int() | float(), *_]:
             yield [2 * item for item in value]
         case None:

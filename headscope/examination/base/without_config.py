@@ -18,13 +18,15 @@ _USUAL = ("model.safetensors", "pytorch_model.bin")
 
 
 def with_proposals(error: WithoutConfig) -> HeadscopeError:
-    """The error with the classes that the weights fit, ranked, and code for a configuration if one class is left."""
+    """Adds the classes that the weights fit, ranked, to the error, and code for a configuration if one is left."""
     from headscope.checkpoints.states.wrapped_keys import ANYWHERE, Rekeying, renamed_tensors
     from headscope.model.classes.proposals import fitting_classes
 
     tensors = tuple(item for item in error.tensors if isinstance(item, TensorHeader))
     plain = renamed_tensors(tensors, Rekeying(tuple(ANYWHERE)))
-    shared = _shared_prefix([item.key for item in plain])
+    first = {item.key.partition(".")[0] for item in plain}
+    # A prefix that all keys share may be a wrapper's, so the classes are tried without it as well.
+    shared = [f"{first.pop()}."] if len(first) == 1 else []
     read: tuple[TensorHeader, ...] = ()
     found: tuple[Proposal, ...] = ()
     for prefix in ("", *shared):
@@ -34,13 +36,14 @@ def with_proposals(error: WithoutConfig) -> HeadscopeError:
             found, read = fitting, renamed
     files = sorted({item.file for item in tensors})
     are_own = {item.key for item in read} == {item.key for item in tensors}
-    return _with_state(error, _state(found, _offered(found, read), files, are_own=are_own))
+    return _with_state(error, _state_of_proposals(found, _choose_proposal(found, read), files, are_own=are_own))
 
 
-def _offered(found: Sequence[Proposal], tensors: Sequence[TensorHeader]) -> Proposal | str:
-    """The class that loads every tensor, if no other one does that computes something else; otherwise the reason.
+def _choose_proposal(found: Sequence[Proposal], tensors: Sequence[TensorHeader]) -> Proposal | str:
+    """Chooses the class that loads every tensor, unless another one does so and computes something else.
 
-    Settings that no shape tells have the default of each class, so that its scores need not be those of the training.
+    Returns the reason as a text if no class can be chosen. Settings that no shape tells have the default of each class,
+    so its scores may differ from those of the training.
     """
     from headscope.model.classes.proposals import with_sizes
 
@@ -58,7 +61,7 @@ def _offered(found: Sequence[Proposal], tensors: Sequence[TensorHeader]) -> Prop
 
 
 def _compute_the_same(one: Proposal, other: Proposal) -> bool:
-    """Whether two classes give the same scores for the same weights; False where that cannot be tried."""
+    """True if two classes give the same scores for the same weights; False if that cannot be tried."""
     import torch
     import transformers
 
@@ -83,12 +86,6 @@ def _compute_the_same(one: Proposal, other: Proposal) -> bool:
         return False
 
 
-def _shared_prefix(keys: Sequence[str]) -> list[str]:
-    """The first name of the keys where all have one."""
-    first = {key.partition(".")[0] for key in keys}
-    return [f"{first.pop()}."] if len(first) == 1 else []
-
-
 def _with_state(error: WithoutConfig, state: CheckpointState) -> HeadscopeError:
     named = WithoutConfig(
         f"{error.message} {state.seen()}", state.repair.advice() if state.repair else error.hint, error.tensors
@@ -97,7 +94,7 @@ def _with_state(error: WithoutConfig, state: CheckpointState) -> HeadscopeError:
     return named
 
 
-def _state(
+def _state_of_proposals(
     found: Sequence[Proposal], offered: Proposal | str, files: Sequence[str], *, are_own: bool
 ) -> CheckpointState:
     shown = found if isinstance(offered, str) else [item for item in found if item.class_name == offered.class_name]
@@ -112,7 +109,7 @@ def _state(
         tool="",
         sentence="The weights have no config.json, which says what they are of.",
         evidence=evidence or ("no classification class whose source names them fits half of the keys",),
-        repair=None if isinstance(offered, str) else _repair(offered, files, are_own=are_own),
+        repair=None if isinstance(offered, str) else _repair_with_config(offered, files, are_own=are_own),
     )
 
 
@@ -142,7 +139,7 @@ class WriteConfig:
         return " --config FOLDER_OR_ID"
 
     def code_with(self, settings: Mapping[str, Any]) -> str:
-        """The code with settings of the reader in the place of assumed ones, or of sizes."""
+        """Writes the code with `settings` of the reader instead of assumed ones, or instead of sizes."""
         assumed, fields = dict(self.assumed) | dict(settings), [item for item in self.fields if item[0] not in settings]
         lines = [
             f"from transformers import {self.config_class}",
@@ -153,12 +150,13 @@ class WriteConfig:
             "config.save_pretrained('.')",
         ]
         if self.file:
+            # from_pretrained looks for these names only.
             usual = _USUAL[0] if self.file.endswith(".safetensors") else _USUAL[1]
             lines += ["import shutil", f"shutil.copy({self.file!r}, {usual!r})"]
         return "\n".join(lines)
 
 
-def _repair(best: Proposal, files: Sequence[str], *, are_own: bool) -> Repair:
+def _repair_with_config(best: Proposal, files: Sequence[str], *, are_own: bool) -> Repair:
     from headscope.checkpoints.states.place import repair_by
     from headscope.examination.base.unseen_settings import settings_without_shape
 

@@ -40,13 +40,13 @@ def examine(
     takes_class: bool = False,
     on_build: Callable[[], None] = lambda: None,
 ) -> Examined:
-    """The examination that a request asks for, under the name of a command, with what it came from.
+    """Examines the checkpoint of a request, under the name of a command.
 
     `memory` keeps what the next checkpoints of the same structure share; without one, it is the user's cache. With
     `takes_class` the request may name a class of Transformers, which is examined in its default configuration.
-    `on_build` is called before the class is built, which takes seconds; not where the report is known.
+    `on_build` is called before the class is built, which takes seconds, but not if the report is known.
     """
-    examined = _examine(command, request, progress, memory, takes_class=takes_class, on_build=on_build)
+    examined = _examine_with_memory(command, request, progress, memory, takes_class=takes_class, on_build=on_build)
     head = examined.report.head
     if command != "check" or head is None or head.verification is None:
         return examined
@@ -55,12 +55,12 @@ def examine(
 
 
 def without_measures(proof: Verification) -> Verification:
-    """Returns a proof without what depends on the sizes of the model that was run: all that a check needs."""
+    """Returns a proof without what depends on the sizes of the model that was run: a check needs no more."""
     padding = tuple(replace(effect, difference=None) for effect in proof.padding)
     return replace(proof, positions=(), padding=padding)
 
 
-def _examine(
+def _examine_with_memory(
     command: str,
     request: Request,
     progress: Progress | None,
@@ -78,14 +78,15 @@ def _examine(
         on_build()
         return examine_manifest(command, request, manifest, tracer, progress)
     rows = tokens_of(request, manifest)
-    key = key_of(manifest, *_identity(request), first, rows) if memory.cache.is_open else ""
+    options = (request.num_labels, request.labels, request.task, request.model_class, request.reference)
+    key = key_of(manifest, *options, first, rows) if memory.cache.is_open else ""
     structure = structure_of(manifest, request, first, rows)
     is_known = not request.prove or command == "check"  # which needs what padding does, and shows no positions
     known = memory.find(structure, manifest, verified=request.prove)
     known = known or (memory.shipped(request, manifest, first) if is_known else None)
     if known is not None:
         report = with_version(renewed(known, structure, manifest, command, verified=request.prove))
-        program = partial(memory.program, structure, partial(_program_again, request, manifest, tracer))
+        program = partial(memory.program, structure, partial(_trace_program_again, request, manifest, tracer))
         return Examined(report, manifest, known.built, None, None, key, program)
     on_build()
     examined = examine_manifest(command, request, manifest, tracer, progress)
@@ -94,19 +95,14 @@ def _examine(
     return replace(examined, key=key)
 
 
-def _program_again(request: Request, manifest: CheckpointManifest, tracer: Tracer) -> HeadProgram | None:
-    """The program of a head whose report is known, traced again."""
+def _trace_program_again(request: Request, manifest: CheckpointManifest, tracer: Tracer) -> HeadProgram | None:
+    """Traces the program of a head whose report is known."""
     choice, loaded = load_checkpoint(request, manifest, lambda sentence: None)
     return tracer(loaded.model, choice).program
 
 
-def _identity(request: Request) -> tuple[object, ...]:
-    """What a report depends on beside the manifest and the versions."""
-    return request.num_labels, request.labels, request.task, request.model_class, request.reference
-
-
 def examine_weights(request: Request, progress: Progress | None) -> Report:
-    """The examination without a trace of the head; that of a shipped structure is its report without one."""
+    """Examines a checkpoint without a trace of the head; takes the report of a shipped structure if there is one."""
     manifest = read_checkpoint(request, progress)
     memory = Memory(open_cache(request.cache))
     known = None if request.runs_code else memory.shipped(request, manifest, None)
@@ -139,7 +135,7 @@ Tracer = Callable[["PreTrainedModel", "Choice"], Traced]
 def examine_manifest(
     command: str, request: Request, manifest: CheckpointManifest, tracer: Tracer | None, progress: Progress | None
 ) -> Examined:
-    """The examination of a checkpoint that was read; without a `tracer` the head is left out."""
+    """Examines a checkpoint that was read; leaves the head out if there is no `tracer`."""
     tell = progress or (lambda sentence: None)
     tell("importing torch and transformers")
     choice, loaded = load_checkpoint(request, manifest, tell)
@@ -147,12 +143,12 @@ def examine_manifest(
     traced = tracer(loaded.model, choice) if tracer else Traced(None)
     report = assemble(command, manifest, choice, loaded, traced, diagnose(choice, manifest, loaded.diff, request.take))
     built = with_purpose(built_facts(choice.config), manifest, is_reranker=bool(choice.rows))
-    built = with_tables(replace(built, initial=_initial(loaded.model, report, built)), loaded.model)
+    built = with_tables(replace(built, initial=_spread_of_fresh_classifier(loaded.model, report, built)), loaded.model)
     return Examined(report, manifest, built, choice, loaded.model, "", lambda: traced.program)
 
 
-def _initial(skeleton: PreTrainedModel, report: Report, built: BuiltFacts) -> InitialSpread | None:
-    """What the class puts into a fresh classifier."""
+def _spread_of_fresh_classifier(skeleton: PreTrainedModel, report: Report, built: BuiltFacts) -> InitialSpread | None:
+    """Measures the numbers that the class puts into a fresh classifier."""
     from headscope.model.tensors.initialization import initial_spread
 
     weight = classifier_weight(report.head) if report.head else None

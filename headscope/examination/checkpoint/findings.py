@@ -24,7 +24,7 @@ UNREAD_NUMBERS = Gap("numbers", _UNREAD)
 
 
 def with_findings(examined: Examined, request: Request) -> Report:
-    """The report with its findings, for what the model can be used for next: `likely_profile`."""
+    """Adds the findings to the report, for what the model can be used for next: `likely_profile`."""
     report = examined.report
     if report.checkpoint.kind is CheckpointKind.CLASS:
         return report  # the rules are on checkpoints
@@ -36,14 +36,14 @@ def with_findings(examined: Examined, request: Request) -> Report:
 def findings_of(
     report: Report, profile: Profile, config: dict[str, Any], built: BuiltFacts, request: Request | None = None
 ) -> tuple[Finding, ...]:
-    """What the rules that need no more than the report and its configuration say of it."""
+    """Runs the rules that need no more than the report and its configuration."""
     return judge(subject_of(report, profile, config, built, request), select()).findings
 
 
 def subject_of(
     report: Report, profile: Profile, config: dict[str, Any], built: BuiltFacts, request: Request | None = None
 ) -> Subject:
-    """What the rules look at where no more is read than a report and its configuration."""
+    """Builds the subject of the rules from a report and its configuration."""
     return Subject(
         report=report,
         profile=profile,
@@ -51,14 +51,15 @@ def subject_of(
         built=built,
         wanted_num_labels=request.num_labels if request else None,
         wanted_labels=request.labels if request else (),
+        # Only `check` reads these, so rules on them are skipped and don't count as passed.
         inapplicable=(UNREAD_TOKENIZER, Gap("values", _UNREAD), UNREAD_NUMBERS),
     )
 
 
 def likely_profile(report: Report) -> Profile:
-    """Training where a weight that the scores depend on is not the checkpoint's, otherwise inference.
+    """Chooses training if a weight that the scores depend on is not the checkpoint's, otherwise inference.
 
-    A checkpoint with a head that the class doesn't load was trained for what that gives.
+    A checkpoint with a head that the class doesn't load counts as inference: it was trained for that head.
     """
     live = (item for item in report.head.tensors if item.live) if report.head else ()
     is_new = any(item.status in NEW_AT_LOAD for item in live) and not holds_other_head(report)

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progress) -> tuple[Choice, Loaded]:
-    """The skeleton with its diff.
+    """Builds the skeleton of the chosen class and compares it with the checkpoint's keys.
 
-    An adapter's head says how many classes there are, where the request does not, and its table of word embeddings how
-    many tokens.
+    An adapter's head gives the number of classes, if the request doesn't, and its table of word embeddings the number
+    of tokens.
     """
     from headscope.model.classes.reduced_config import with_vocabulary
     from headscope.model.loading.loader import load_skeleton
@@ -37,7 +37,7 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
 
     choice = choose_class(request, manifest)
     tell(f"building {choice.cls.__name__} and diffing {len(manifest.tensors)} checkpoint keys")
-    with _telling_contents(manifest):
+    with _with_inventory_in_errors(manifest):
         loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
     if manifest.adapter is None:
         return choice, loaded
@@ -58,12 +58,13 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
 def _with_adapter(
     request: Request, manifest: CheckpointManifest, tell: Progress, choice: Choice, loaded: Loaded
 ) -> tuple[Choice, Loaded]:
-    """The skeleton of a base model with its adapter, whose head says how many classes there are."""
+    """Puts the adapter on the skeleton of its base model; its head gives the number of classes."""
     from headscope.model.loading.adapters import classes_in_adapter, holds_head, own_class_in, with_adapter
 
     assert manifest.adapter is not None
     adapter, given = manifest.adapter, request.num_labels is not None or request.labels
     own = own_class_in(adapter.config)
+    # Names and shapes alone: the class count of the base model may not be the adapter's yet.
     named = None if given and not own else with_adapter(loaded, adapter, by_names=True)
     count = None if given or named is None else classes_in_adapter(named.diff, choice.config.num_labels)
     if count is None:
@@ -88,7 +89,7 @@ def _sentence_on_adapter(count: int) -> str:
 
 
 def _words_in_adapter(adapter: CheckpointManifest, model: PreTrainedModel) -> int | None:
-    """The rows of the word embeddings that an adapter holds whole, if they are more or fewer than the model's."""
+    """Counts the rows of the word embeddings that an adapter holds whole, if they differ from the model's."""
     from headscope.upstream.peft import COPIES
     from headscope.upstream.transformers import word_table
 
@@ -111,18 +112,19 @@ def _sentence_on_words(count: int) -> str:
 
 
 def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
-    """The class and configuration that a request and a checkpoint come to."""
+    """Chooses the class and the configuration for a request and a checkpoint."""
     from headscope.checkpoints import refuse_model_type
     from headscope.model.classes.model_request import ModelRequest, choose
 
     named = manifest.reference if manifest.kind is CheckpointKind.CLASS else request.model_class
     if named is None:
+        # Whoever names a class wants the files read as that class, whatever their configuration says.
         _refuse_timm(manifest)
         refuse_model_type(manifest.config, manifest.reference)
     code = trusted_code(request, manifest)
     rows = tokens_of(request, manifest)
     task = None if rows else request.task or _task_of_adapter(request, manifest)
-    with _telling_contents(manifest):
+    with _with_inventory_in_errors(manifest):
         keys, chain = tuple(tensor.key for tensor in manifest.tensors), chain_of(request, manifest)
         head = score_head_of(request, manifest) if chain is None and task is None else None
         decision = decision_of(request, manifest)
@@ -136,24 +138,24 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
 
 
 @contextmanager
-def _telling_contents(manifest: CheckpointManifest) -> Iterator[None]:
-    """Where the class cannot be built, the error tells what the weight files hold."""
+def _with_inventory_in_errors(manifest: CheckpointManifest) -> Iterator[None]:
+    """Adds what the weight files hold to the error of a class that cannot be built."""
     try:
         yield
     except HeadscopeError as err:
         if manifest.kind is CheckpointKind.CLASS and not isinstance(err, UsageError):
-            raise _unbuildable(manifest.reference, err) from err
+            raise _explain_unbuildable(manifest.reference, err) from err
         if _lacks_timm(manifest) and not isinstance(err, UsageError):
-            raise _needs_timm(manifest) from err
+            raise _error_without_timm(manifest) from err
         if not isinstance(err, Unsupported) or isinstance(err, Inventoried):
             raise
-        told = Inventoried(err.message, err.hint, _contents(manifest))
-        told.state = err.state
-        raise told from err.__cause__
+        inventoried = Inventoried(err.message, err.hint, _inventory_of(manifest))
+        inventoried.state = err.state
+        raise inventoried from err.__cause__
 
 
-def _unbuildable(name: str, err: HeadscopeError) -> HeadscopeError:
-    """The error for a class that can't be built from its defaults: it lacks a package, or its defaults don't fit."""
+def _explain_unbuildable(name: str, err: HeadscopeError) -> HeadscopeError:
+    """Gives the error for a class that can't be built: it lacks a package, or its defaults don't fit."""
     cause = err.__cause__
     if cause is None or isinstance(cause, HeadscopeError):
         return err
@@ -177,13 +179,13 @@ def _refuse_timm(manifest: CheckpointManifest) -> None:
 
 
 def _lacks_timm(manifest: CheckpointManifest) -> bool:
-    """Whether the checkpoint needs timm, and it is not installed."""
+    """True if the checkpoint needs timm, and it is not installed."""
     from headscope.checkpoints import is_timm_wrapper
 
     return is_timm_wrapper(manifest.config) and find_spec("timm") is None
 
 
-def _needs_timm(manifest: CheckpointManifest) -> Inventoried:
+def _error_without_timm(manifest: CheckpointManifest) -> Inventoried:
     from headscope.checkpoints import timm_contents
 
     return Inventoried(
@@ -194,7 +196,7 @@ def _needs_timm(manifest: CheckpointManifest) -> Inventoried:
     )
 
 
-def _contents(manifest: CheckpointManifest) -> WeightInventory:
+def _inventory_of(manifest: CheckpointManifest) -> WeightInventory:
     found = checkpoint_facts(manifest)
     architecture = ", ".join(found.architectures) or found.model_type or "architecture not named"
     return contents_of(
@@ -207,7 +209,7 @@ def _contents(manifest: CheckpointManifest) -> WeightInventory:
 
 
 def _task_of_adapter(request: Request, manifest: CheckpointManifest) -> str | None:
-    """The task that an adapter was trained for, which its base model need not say."""
+    """Gives the task that an adapter was trained for, as its base model may not name one."""
     from headscope.model.loading.adapters import task_of_adapter
 
     if manifest.adapter is None or request.model_class is not None:

@@ -22,7 +22,7 @@ _MOST_STRUCTURES = 96
 
 
 class Structures(Recent):
-    """The structures that a process has examined: a `Remembered` by the key of each, and the programs of the heads."""
+    """Structures that a process has examined: a `Remembered` by the key of each, and the programs of the heads."""
 
     def __init__(self, most: int = _MOST_STRUCTURES) -> None:
         super().__init__(most)
@@ -31,9 +31,9 @@ class Structures(Recent):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Where facts of checkpoints are kept: in this process, in a folder that processes share, in the package.
+    """Places where facts of checkpoints are kept: this process, a folder that processes share, the package.
 
-    They are looked for in this order. The package's are of structures that nobody has to have examined here.
+    They are searched in this order. The package's facts are of structures that nobody has to have examined here.
     """
 
     cache: Cache
@@ -41,27 +41,27 @@ class Memory:
 
     @property
     def is_open(self) -> bool:
-        """Whether anything is cached."""
+        """True if anything is cached."""
         return self.cache.is_open or self.structures is not None
 
     def find(self, structure: Structure, manifest: CheckpointManifest, *, verified: bool) -> Remembered | None:
-        """What was examined before and is true of this checkpoint, with the effect of padding if it is wanted."""
+        """Finds an earlier examination that is true of this checkpoint, with the effect of padding if `verified`."""
         known = self.structures.get(structure.key) if self.structures is not None else None
-        if known is not None and _serves(known, manifest, verified):
+        if known is not None and _is_true_of(known, manifest, verified):
             return cast(Remembered, known)
         stored = self.cache.load(Remembered, structure.key)
-        if stored is None or not _serves(stored, manifest, verified):
+        if stored is None or not _is_true_of(stored, manifest, verified):
             return None
         if self.structures is not None:
             self.structures.keep(structure.key, stored)
         return stored
 
     def shipped(self, request: Request, manifest: CheckpointManifest, first: FirstToken | None) -> Remembered | None:
-        """What the package knows of a checkpoint; None where it doesn't, or where no cache is wanted."""
+        """Finds the package's examination of a checkpoint; None if there is none, or if no cache is wanted."""
         return shipped_examination(request, manifest, first) if self.cache.is_open else None
 
     def program(self, structure: Structure, make: Callable[[], HeadProgram | None]) -> HeadProgram | None:
-        """What runs the heads of a structure again, made once for a process; None where their path is not known."""
+        """Makes the program of a structure's heads, once for a process; None if their path is not known."""
         if self.structures is None:
             return make()
         known = self.structures.programs.get(structure.key)
@@ -75,15 +75,16 @@ class Memory:
     ) -> None:
         """Caches an examination; for this checkpoint only, if its report says what others of its kind don't."""
         is_shared = report.checkpoint.states == manifest.states and structure.labels in (None, report.model.labels)
-        found = Remembered(report, built, verified, "" if is_shared else _owner(manifest))
+        found = Remembered(report, built, verified, "" if is_shared else _owner_key(manifest))
         if self.structures is not None:
             self.structures.keep(structure.key, found)
+        # The folder keeps only reports: a program holds a live module, which can't be stored.
         self.cache.save(structure.key, found)
 
 
-def _serves(known: Remembered, manifest: CheckpointManifest, verified: bool) -> bool:
-    return (known.verified or not verified) and (not known.owner or known.owner == _owner(manifest))
+def _is_true_of(known: Remembered, manifest: CheckpointManifest, verified: bool) -> bool:
+    return (known.verified or not verified) and (not known.owner or known.owner == _owner_key(manifest))
 
 
-def _owner(manifest: CheckpointManifest) -> str:
+def _owner_key(manifest: CheckpointManifest) -> str:
     return key_of(manifest, manifest.reference)

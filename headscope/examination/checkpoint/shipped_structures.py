@@ -48,7 +48,7 @@ ABSENT = {"absent": True}
 """What a rule has for a field that is left out."""
 _KINDS: dict[str, tuple[type, ...]] = {"n": (int,), "f": (int, float)}
 """The types of the values that a rule leaves free: sizes and ids, shares and spreads."""
-_OTHERS = (KeyError, TypeError, ValueError, Unvouched)
+_ERRORS_OF_OTHER_FACTS = (KeyError, TypeError, ValueError, Unvouched)
 """What facts of another shape raise, a size that is null where it is needed, or other sources."""
 MOST_CLASSES = 10_000
 """Up to which number of classes entries are tried."""
@@ -56,7 +56,7 @@ MOST_CLASSES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ClassCount:
-    """How many classes are meant: by the configuration, by the request, or, where `number` is None, by default."""
+    """Number of classes meant: by the configuration, by the request, or, if `number` is None, by default."""
 
     form: str
     number: int | None
@@ -64,23 +64,23 @@ class ClassCount:
 
     @property
     def kind(self) -> str:
-        """By which an entry keeps its answers: one and two classes can be other heads."""
+        """Key under which an entry keeps its answers: one and two classes can be other heads."""
         return "default" if self.number is None else str(self.number) if self.number <= 2 else "many"
 
 
 def shipped_examination(request: Request, manifest: CheckpointManifest, first: FirstToken | None) -> Remembered | None:
-    """The examination of a checkpoint whose structure is shipped; None for any other, and for another request."""
+    """Finds the shipped examination of a checkpoint's structure; None if there is none for it or the request."""
     count = _class_count(request, manifest.config)
     if count is None or (count.number or 0) > MOST_CLASSES or not _is_plain(request, manifest):
         return None
     try:
         entries = _entries_of_family(manifest)
-    except _OTHERS:
+    except _ERRORS_OF_OTHER_FACTS:
         return None
     for entry in entries:
         if manifest.sentence is not None and [False, False] in entry["labels"]:  # an embedder: reports tell more of it
             continue
-        with suppress(*_OTHERS):
+        with suppress(*_ERRORS_OF_OTHER_FACTS):
             found = _examination_of(entry, manifest, count, first)
             if found is not None:
                 return _with_proof(entry, found) if request.prove else found
@@ -88,7 +88,7 @@ def shipped_examination(request: Request, manifest: CheckpointManifest, first: F
 
 
 def _entries_of_family(manifest: CheckpointManifest) -> Sequence[Any]:
-    """What is shipped of the structures of a family, or of the class that is meant."""
+    """Reads the shipped entries of a family, or of the class that is meant."""
     if manifest.kind is CheckpointKind.CLASS:
         entry = shipped_class(manifest.reference)
         return () if entry is None else (entry,)
@@ -99,12 +99,12 @@ def _entries_of_family(manifest: CheckpointManifest) -> Sequence[Any]:
 
 
 def member_of(model_type: str) -> str:
-    """The part of the shipped facts that holds the structures of a family."""
+    """Names the part of the shipped facts that holds the structures of a family."""
     return f"structures/{model_type}.json"
 
 
 def _is_plain(request: Request, manifest: CheckpointManifest) -> bool:
-    """Whether nothing but the number of classes is wanted, of a checkpoint without anything beside its tensors."""
+    """True if only the number of classes is requested, of a checkpoint without anything beside its tensors."""
     asked = (request.task, request.model_class, request.adapter, request.tokens, request.trust_remote_code)
     chain = manifest.sentence is not None and (manifest.sentence.chain or manifest.sentence.token_ids)
     beside = (manifest.adapter, chain, manifest.decision, manifest.repaired, manifest.gaps, manifest.states)
@@ -113,7 +113,7 @@ def _is_plain(request: Request, manifest: CheckpointManifest) -> bool:
 
 
 def _class_count(request: Request, config: Mapping[str, Any]) -> ClassCount | None:
-    """The number of classes and their names; None for labels that are not numbered from 0."""
+    """Counts the classes and lists their names; None for labels that are not numbered from 0."""
     stated = plain_labels(config)
     if stated is None and any(name in config for name in LABEL_FIELDS):
         return None
@@ -138,7 +138,7 @@ def _examination_of(
 
 
 def form_of(entry: Mapping[str, Any], manifest: CheckpointManifest, symbols: Symbols) -> Any | None:
-    """The form in which a checkpoint of an entry was saved; None for tensors that no form has."""
+    """Finds the form in which a checkpoint of an entry was saved; None for tensors that no form has."""
     if manifest.kind is CheckpointKind.CLASS:
         return entry["forms"][0]
     own = [[tensor.key, tensor.dtype, list(tensor.shape)] for tensor in by_layer(manifest.tensors)]
@@ -149,7 +149,7 @@ def form_of(entry: Mapping[str, Any], manifest: CheckpointManifest, symbols: Sym
 
 
 def symbols_of(entry: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount) -> Symbols | None:
-    """The sizes of a checkpoint whose configuration is of an entry; None for another one."""
+    """Reads the sizes of a checkpoint whose configuration fits an entry; None for another one."""
     classes = entry["default_classes"] if count.number is None else count.number
     if manifest.kind is CheckpointKind.CLASS:
         return {"classes": classes}
@@ -162,6 +162,7 @@ def symbols_of(entry: Mapping[str, Any], manifest: CheckpointManifest, count: Cl
     found = symbols_of_config(entry, config)
     if found is None or not hold(entry["relations"], found | {"classes": classes}):
         return None
+    # Buffers of positions and ids are int64 whatever the dtype of the weights.
     kinds = {tensor.dtype for tensor in manifest.tensors} - {"int64"}
     stated = config.get("dtype", config.get("torch_dtype"))
     if len(kinds) != 1 or stated not in (None, *kinds) or not kinds <= set(entry["dtypes"]):
@@ -170,12 +171,12 @@ def symbols_of(entry: Mapping[str, Any], manifest: CheckpointManifest, count: Cl
 
 
 def by_layer(tensors: Iterable[Any]) -> list[Any]:
-    """Tensors in the order of their layers, as no file has them."""
+    """Sorts tensors by their layers, as no file orders them."""
     return sorted(tensors, key=lambda item: in_layer_order(item.key))
 
 
 def symbols_of_config(entry: Mapping[str, Any], config: dict[str, Any]) -> dict[str, Any] | None:
-    """The numbers of a configuration that fits the rules of an entry; None for another."""
+    """Reads the numbers of a configuration that fits the rules of an entry; None for another."""
     if any(name.startswith("__") for name in config) or not config.keys().isdisjoint(
         (*entry["absent"], *shipped(SOURCES)["reserved"])
     ):
@@ -209,14 +210,14 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def _size_of(side: str, symbols: Symbols) -> int | None:
-    """A size, or a product of two (`n_head*d_head`); None for one that is missing."""
+    """Gives a size, or a product of two (`n_head*d_head`); None for one that is missing."""
     names = side.split("*")
     sizes = [symbols[name] for name in names if symbols.get(name) is not None]
     return int(prod(sizes)) if len(sizes) == len(names) else None
 
 
 def hold(relations: Sequence[Any], symbols: Symbols) -> bool:
-    """Whether sizes stand to each other, and to numbers, as they did where the entry was made."""
+    """True if sizes stand to each other, and to numbers, as they did where the entry was made."""
     for kind, one, two in relations:
         left, right = (side if isinstance(side, int) else _size_of(side, symbols) for side in (one, two))
         if left is None or right is None:  # a field that may be null
@@ -227,7 +228,7 @@ def hold(relations: Sequence[Any], symbols: Symbols) -> bool:
 
 
 def fits(value: Any, rule: Any) -> bool:
-    """Whether a value of JSON is that of a rule: `{"?": "f"}` is any number, and `{"?": "ids"}` any list of ids."""
+    """True if a value of JSON is that of a rule: `{"?": "f"}` is any number, and `{"?": "ids"}` any list of ids."""
     match rule:
         case {"?": "f"}:
             return type(value) in (int, float)
@@ -235,18 +236,14 @@ def fits(value: Any, rule: Any) -> bool:
             return isinstance(value, list) and set(map(type, value)) == {int}
         case dict() if isinstance(value, dict):
             return value.keys() == rule.keys() and all(fits(item, rule[name]) for name, item in value.items())
-    return _equal(value, rule)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two values of JSON are the same: 1, 1.0 and true are not."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    # As texts, because 1, 1.0 and true are equal in Python but not in JSON.
+    return json.dumps(value, sort_keys=True) == json.dumps(rule, sort_keys=True)
 
 
 def answer_of_form(
     form: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount, first: FirstToken | None
 ) -> Any | None:
-    """What a form says for this number of classes and this first token; None where it says nothing."""
+    """Gives the facts of a form for this number of classes and this first token; None if it has none."""
     problem = manifest.config.get("problem_type")
     wanted = ([count.form, count.kind, problem], None if first is None else [first.token])
     template = form["base"]
@@ -259,17 +256,17 @@ def answer_of_form(
 
 
 def examination_in(entry: Mapping[str, Any], manifest: CheckpointManifest, count: ClassCount) -> Remembered | None:
-    """What an entry says of a checkpoint of its structure whose first token isn't known; None where it says nothing."""
+    """Gives the examination that an entry has for a checkpoint whose first token isn't known, or None."""
     try:
         return _examination_of(entry, manifest, count, None)
-    except _OTHERS:
+    except _ERRORS_OF_OTHER_FACTS:
         return None
 
 
 def _examination_from(
     entry: Mapping[str, Any], answer: Any, symbols: Symbols, manifest: CheckpointManifest, count: ClassCount
 ) -> Remembered | None:
-    """The examination with what is the checkpoint's own; None where other sources run here."""
+    """Fills an answer with what is the checkpoint's own; None if other sources run here."""
     if not are_same_sources(entry["code"]):
         return None
     document = filled(answer, symbols, line_of)
@@ -305,7 +302,7 @@ def _examination_from(
 
 
 def _is_too_large(head: Head | None) -> bool:
-    """Whether the module of a head's classifier has more numbers than are drawn to see their spread."""
+    """True if the module of a head's classifier has more numbers than are drawn to see their spread."""
     weight = classifier_weight(head) if head is not None else None
     if head is None or weight is None:
         return False
@@ -314,7 +311,7 @@ def _is_too_large(head: Head | None) -> bool:
 
 
 def _with_proof(entry: Mapping[str, Any], found: Remembered) -> Remembered | None:
-    """An examination with its proof and what padding does; None where the base model is another than was measured."""
+    """Adds the proof and what padding does; None if the base model differs from the one that was measured."""
     if found.report.head is None or entry.get("proof") is None or not are_same_sources(entry["code_of_base"]):
         return None
     head = replace(found.report.head, verification=restore(Verification, entry["proof"]))
@@ -322,7 +319,7 @@ def _with_proof(entry: Mapping[str, Any], found: Remembered) -> Remembered | Non
 
 
 def with_version(report: Report) -> Report:
-    """A report that says, where Transformers is not installed, of which version its facts are."""
+    """Adds a note on the version of Transformers that the facts are of, if none is installed."""
     if package_version("transformers"):
         return report
     made = shipped(SOURCES)["transformers"]
@@ -330,12 +327,17 @@ def with_version(report: Report) -> Report:
 
 
 def with_counts(report: Report) -> Report:
-    """A report with the numbers of parameters that follow from shapes."""
+    """Adds the numbers of parameters, which follow from shapes."""
     weights = report.weights
     parameters = tuple(replace(item, count=prod(item.shape)) for item in weights.parameters)
     tied = {tie.parameter for tie in weights.tied}
     total = sum(item.count for item in parameters if not item.is_buffer and item.name not in tied)
-    head = None if report.head is None else _head_with_counts(report.head)
+    head = report.head
+    if head is not None:
+        own, buffers = (
+            tuple(replace(item, count=prod(item.shape)) for item in some) for some in (head.parameters, head.buffers)
+        )
+        head = replace(head, parameters=own, buffers=buffers)
     counts = parameter_counts(total, head, parameters, report.model.parameters.other_heads)
     return replace(
         report,
@@ -343,10 +345,3 @@ def with_counts(report: Report) -> Report:
         model=replace(report.model, parameters=counts),
         weights=replace(weights, parameters=parameters),
     )
-
-
-def _head_with_counts(head: Head) -> Head:
-    own, buffers = (
-        tuple(replace(item, count=prod(item.shape)) for item in some) for some in (head.parameters, head.buffers)
-    )
-    return replace(head, parameters=own, buffers=buffers)

@@ -27,7 +27,7 @@ _VERSION, _NAME = "transformers_version", "_name_or_path"
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What is kept of an examination; `verified` says that the effect of padding was measured too.
+    """An examination as it is cached; `verified` says that the effect of padding was measured too.
 
     `owner` is the exact key of the one checkpoint that it is true of; "" if it is true of the whole structure.
     """
@@ -40,14 +40,14 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The key of a structure; `labels` are the checkpoint's own if the key leaves their names out, otherwise None."""
+    """Key of a structure; `labels` are the checkpoint's own if the key leaves their names out, otherwise None."""
 
     key: str
     labels: tuple[str, ...] | None
 
 
 def structure_of(manifest: CheckpointManifest, request: Request, *parts: object) -> Structure:
-    """The structure of a checkpoint as a request wants it examined; `parts` are what else the report depends on."""
+    """Computes the structure of a checkpoint and a request; `parts` are what else the report depends on."""
     asked = (request.num_labels, request.labels, request.task, request.model_class)
     config = manifest.config
     has_numbers = "label2id" in config
@@ -81,7 +81,7 @@ def structure_of(manifest: CheckpointManifest, request: Request, *parts: object)
 
 
 def plain_labels(config: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The label names in order, if they are numbered from 0 and `label2id` says the same; None for anything else."""
+    """Lists the label names in order, if they are numbered from 0 and `label2id` says the same; otherwise None."""
     names, numbers = config.get("id2label"), config.get("label2id")
     if not isinstance(names, dict) or not names:
         return None
@@ -100,7 +100,7 @@ def plain_labels(config: Mapping[str, Any]) -> tuple[str, ...] | None:
 def renewed(
     known: Remembered, structure: Structure, manifest: CheckpointManifest, command: str, *, verified: bool
 ) -> Report:
-    """A cached report as this command and this reading of this checkpoint would have made it."""
+    """Turns a cached report into the one that this command and this reading of this checkpoint would have made."""
     report = known.report
     states = manifest.states if not known.owner else report.checkpoint.states
     model = report.model

@@ -19,7 +19,7 @@ Symbols = Mapping[str, Any]
 
 
 def filled(template: Any, symbols: Symbols, line_of: Callable[..., int] | None = None) -> Any:
-    """A template for some symbols. Raises KeyError for a symbol that is missing."""
+    """Fills a template with the values of symbols. Raises KeyError for a symbol that is missing."""
     if isinstance(template, list):
         return list(_filled_items(template, symbols, line_of))
     if not isinstance(template, dict):
@@ -54,12 +54,12 @@ def _filled_items(template: list[Any], symbols: Symbols, line_of: Any) -> Iterat
 
 
 def number(terms: Sequence[Any], symbols: Symbols) -> int:
-    """The sum of some terms."""
+    """Adds up some terms."""
     return sum(term if isinstance(term, int) else _value_of_term(term, symbols) for term in terms)
 
 
 def _value_of_term(term: Sequence[Any], symbols: Symbols) -> int:
-    """A product, or a quotient of products. Raises ValueError where that is not a whole number."""
+    """Computes a product, or a quotient of products. Raises ValueError if that is not a whole number."""
     times, *names = term
     cut = names.index("/") if "/" in names else len(names)
     whole = times * prod(_value_of_symbol(name, symbols) for name in names[:cut])
@@ -70,7 +70,7 @@ def _value_of_term(term: Sequence[Any], symbols: Symbols) -> int:
 
 
 def _value_of_symbol(name: str, symbols: Symbols) -> int:
-    """The value of a symbol, or of the whole part of a quotient: `image_size//patch_size`."""
+    """Gives the value of a symbol, or of the whole part of a quotient: `image_size//patch_size`."""
     one, is_quotient, two = name.partition("//")
     return int(symbols[one] // symbols[two] if is_quotient else symbols[one])
 
@@ -82,7 +82,7 @@ def _written_part(part: Sequence[Any], symbols: Symbols) -> str:
 
 
 def changed(value: Any, changes: Sequence[Any]) -> Any:
-    """A nested list or dict with other values at some places; a change is the keys that lead there, and the value."""
+    """Copies a nested list or dict with other values at some places; a change is the path of keys, and the value."""
     for path, new in changes:
         value = _with_value_at(value, path, new)
     return value

@@ -24,25 +24,29 @@ if TYPE_CHECKING:
 
     from headscope.model.classes.model_request import Choice
 
-_WHOLE = ("int", "uint", "bool")
+_WHOLE_NUMBERS = ("int", "uint", "bool")
 NOT_IN_TRAINING = "they are read before inference"
 
 
 @dataclass(frozen=True, slots=True)
 class _Extremes:
-    """The smallest and the largest of some numbers: NaN if there is one among them."""
+    """Smallest and largest of some numbers; NaN if there is one among them."""
 
     low: float
     high: float
 
     def over(self, largest: float) -> bool:
-        """Whether they are not all finite in a dtype that goes as far as `largest`."""
+        """True if not all numbers are finite in a dtype that goes as far as `largest`."""
+        # Written so that NaN, which compares as false, counts as over.
         return not (-largest <= self.low and self.high <= largest)
 
 
 def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Gap:
-    """What the numbers outside the head are; why there are none to read. Raises a HeadscopeError for a broken file."""
-    wanted = _wanted(examined.report, stored=True)
+    """Reads the numbers outside the head, or says why there are none to read.
+
+    Raises a HeadscopeError for a broken file.
+    """
+    wanted = _tensors_outside_head(examined.report, stored=True)
     dtypes = {name: dtype for name, dtype, _ in wanted.values()}
     found: dict[str, _Extremes] = {}
     for place in open_stored_files(request, examined.manifest):
@@ -55,24 +59,24 @@ def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Gap
     if not found:
         return Gap("numbers", "the checkpoint holds no numbers of a base model")
     choice = examined.choice or choose_class(request, examined.manifest)
-    judged = _judged(found, dtypes, wanted, partial(_silences, choice))
+    judged = _judge_extremes(found, dtypes, wanted, partial(_silences_model, choice))
     return replace(judged, whole=tuple(_whole_numbers(examined, wanted)))
 
 
 def _whole_numbers(examined: Examined, wanted: Mapping[str, tuple[str, str, int]]) -> Iterator[tuple[str, str]]:
-    """The parameters that are stored as whole numbers and loaded as floats, with no scale, each with the dtype."""
+    """Finds parameters stored as whole numbers and loaded as floats without a scale, each with its dtype."""
     if examined.report.model.quantization is not None:
         return
     parameters = {item.name for item in examined.report.weights.parameters if not item.is_buffer}
     for header in examined.manifest.tensors:
         name = wanted[header.key][0] if header.key in wanted else ""
-        if name in parameters and header.dtype.startswith(_WHOLE):
+        if name in parameters and header.dtype.startswith(_WHOLE_NUMBERS):
             yield name, header.dtype
 
 
 def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:
-    """The same of a model in memory."""
-    wanted = _wanted(report, stored=False)
+    """Reads the numbers outside the head of a model in memory."""
+    wanted = _tensors_outside_head(report, stored=False)
     held = {**dict(module.named_buffers()), **dict(module.named_parameters())}
     tensors = {name: item.detach() for name, item in held.items() if name in wanted and not item.is_meta}
     found = {name: _extremes_of(item.flatten()) for name, item in tensors.items() if item.is_floating_point()}
@@ -82,19 +86,20 @@ def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:
     from headscope.model.classes.model_request import Choice
 
     choice = Choice(type(module), report.model.task, module.config) if isinstance(module, PreTrainedModel) else None
-    judged = _judged(found, dtypes, wanted, partial(_silences, choice))
+    judged = _judge_extremes(found, dtypes, wanted, partial(_silences_model, choice))
+    # A fresh adapter begins with a matrix of zeros, so that it changes nothing before the training.
     return replace(judged, zeros=tuple(name for name in judged.zeros if not begins_as_zero(name)))
 
 
-def _judged(
+def _judge_extremes(
     found: Mapping[str, _Extremes],
     dtypes: Mapping[str, str],
     wanted: Mapping[str, tuple[str, str, int]],
     silences: Callable[[Sequence[str]], bool],
 ) -> BaseNumbers:
-    """What the extremes mean.
+    """Judges the extremes of all tensors.
 
-    A vector may hold zeros (a bias, a scale that opens with training): `silences` tells whether these could matter.
+    A vector may be all zeros (a bias, a scale that opens with training): `silences` answers whether these could matter.
     """
     import torch
 
@@ -109,11 +114,11 @@ def _judged(
     return BaseNumbers(len(found), (), doubtful)
 
 
-def _silences(choice: Choice | None, names: Sequence[str]) -> bool:
-    """Whether a small random model of the class gives every input the same scores without these tensors.
+def _silences_model(choice: Choice | None, names: Sequence[str]) -> bool:
+    """True if a small random model of the class gives every input the same scores without these tensors.
 
-    Zeros in one layer are tried in every layer of the small model, so the real model may still give an answer. False
-    where such a model can't be run.
+    Zeros in one layer are tried in every layer of the small model, so the real model may still give an answer. False if
+    such a model can't be run.
     """
     import torch
 
@@ -137,8 +142,11 @@ def _silences(choice: Choice | None, names: Sequence[str]) -> bool:
     return False
 
 
-def _wanted(report: Report, *, stored: bool) -> dict[str, tuple[str, str, int]]:
-    """By checkpoint key (by name where nothing is stored): a tensor outside the head, its dtype, its number of axes."""
+def _tensors_outside_head(report: Report, *, stored: bool) -> dict[str, tuple[str, str, int]]:
+    """Lists name, dtype and number of axes of each tensor outside the head, by checkpoint key.
+
+    The key is the tensor's name if nothing is stored.
+    """
     head = report.head
     apart = {item.name for item in head.tensors} | set(head.not_live) if head else set()
     found: dict[str, tuple[str, str, int]] = {}
@@ -154,13 +162,13 @@ def _wanted(report: Report, *, stored: bool) -> dict[str, tuple[str, str, int]]:
 def _read_place(
     place: StoredFiles, wanted: Mapping[str, tuple[str, str, int]], *, is_adapter: bool
 ) -> dict[str, _Extremes]:
-    """The extremes of the tensors of one place by the names of their parameters."""
+    """Reads the extremes of the tensors of one place, by the names of their parameters."""
     headers = [item for item in place.manifest.tensors if is_adapter or item.key in wanted]
     found: dict[str, list[_Extremes]] = {}
     for header, numbers in place.stream(headers):
         name = header.key if is_adapter else wanted[header.key][0]
         found.setdefault(name, []).append(_extremes_of(numbers))
-    return {name: _joined(parts) for name, parts in found.items()}
+    return {name: _join_extremes(parts) for name, parts in found.items()}
 
 
 def _extremes_of(numbers: torch.Tensor) -> _Extremes:
@@ -169,11 +177,12 @@ def _extremes_of(numbers: torch.Tensor) -> _Extremes:
     if not numbers.numel():
         return _Extremes(0.0, 0.0)
     is_ordinary = numbers.is_floating_point() and numbers.dtype.itemsize > 1
+    # aminmax lacks kernels for complex and 8-bit floats.
     low, high = torch.aminmax(numbers if is_ordinary else numbers.real.float())
     return _Extremes(float(low), float(high))
 
 
-def _joined(parts: list[_Extremes]) -> _Extremes:
-    """The extremes of all parts; NaN stays NaN."""
+def _join_extremes(parts: list[_Extremes]) -> _Extremes:
+    """Joins the extremes of all parts; NaN stays NaN."""
     lost = next((item for item in parts if item.low != item.low), None)
     return lost or _Extremes(min(item.low for item in parts), max(item.high for item in parts))

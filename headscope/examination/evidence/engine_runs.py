@@ -47,7 +47,7 @@ GIVE_TOKENS = ("onnx-runtime", "transformers-js", "vllm")
 
 @dataclass(frozen=True, slots=True)
 class EngineTrial:
-    """A random copy in a folder, what is run with it, and what Transformers gives."""
+    """A random copy in a folder, the inputs to run on it, and the scores that Transformers gives."""
 
     folder: Path
     batches: tuple[InputBatch, ...]
@@ -56,22 +56,23 @@ class EngineTrial:
     is_of_tokens: bool
 
     def head(self, cited: EngineHead, python: str | None) -> EngineHead:
-        """The entry of an engine as a run shows it. Raises Unsupported where the engine can't be run."""
+        """Runs an engine and gives its entry as the run shows it. Raises Unsupported if the engine can't be run."""
         if self.is_of_tokens and cited.engine not in GIVE_TOKENS:
             raise Unsupported(f"{cited.title} gives no scores of all labels for each token", "")
         with TemporaryDirectory(prefix="headscope-") as scratch:
             return self.head_of(cited, run_engine(cited.engine, self.folder, Path(scratch), self.batches, python))
 
     def head_of(self, cited: EngineHead, answer: EngineAnswer) -> EngineHead:
-        """The entry of an engine as its answer shows it."""
+        """Gives the entry of an engine as its answer shows it."""
         return head_in_run(cited, answer, [batch.name for batch in self.batches], self.expected)
 
 
 @contextmanager
 def engine_trial(examined: Examined, request: Request) -> Iterator[EngineTrial]:
-    """What engines are run on, as long as the context is open.
+    """Makes the random copy, the inputs and the expected scores that engines are compared with.
 
-    Raises Unsupported where the model scores neither texts nor their tokens, or no small copy of it can be made.
+    The folder exists as long as the context is open. Raises Unsupported if the model scores neither texts nor their
+    tokens, or if no small copy of it can be made.
     """
     from headscope.model.classes.random_copy import save_random_copy
 
@@ -99,7 +100,7 @@ def engine_trial(examined: Examined, request: Request) -> Iterator[EngineTrial]:
 
 
 def _texts_of(copy: RandomCopy) -> Mapping[str, Sequence[TextOrPair]]:
-    """The texts of each batch; those with padding only if the model has a padding token."""
+    """Draws the texts of each batch; those with padding only if the model has a padding token."""
     draw = random.Random(_SEED)
 
     def words(count: int) -> str:

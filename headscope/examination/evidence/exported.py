@@ -28,7 +28,7 @@ _SAME_FUNCTION = {"addmm": "linear"}
 
 
 def compare_with_export(report: Report, reference: str, contents: WeightInventory) -> ExportComparison:
-    """The export beside the report of its source; what is unknown is in `not_determined`."""
+    """Compares an export with the report of its source; what is unknown goes into `not_determined`."""
     head, export = report.head, contents.head
     if head is None or export is None:
         whose = "the export" if head is not None else "the source"
@@ -40,13 +40,13 @@ def compare_with_export(report: Report, reference: str, contents: WeightInventor
         reference=reference,
         contents=contents,
         tensors=tuple(_tensor_fates(head, export)),
-        aspects=tuple(_aspects(report.model, head, export)),
+        aspects=tuple(_compare_aspects(report.model, head, export)),
         not_determined=gaps,
     )
 
 
 def _tensor_fates(head: Head, export: ExportHead) -> Iterator[TensorFate]:
-    """Each tensor of the source's head: by its name, or by its place among the layers and its shape."""
+    """Follows each tensor of the source's head: by its name, or by its place among the layers and its shape."""
     stored = {item.key: item for item in export.tensors}
     steps = {name: step for step in export.steps for name in step.tensors}
     placed = _by_place(head, export)
@@ -58,32 +58,30 @@ def _tensor_fates(head: Head, export: ExportHead) -> Iterator[TensorFate]:
         if found is None and item.name in placed:
             found, how = stored[placed[item.name]], "place in the head and shape"
         if found is None:
-            zeros = item.name.endswith(".bias") and export.basis is HeadBasis.GRAPH and _weight_of(item.name) in placed
+            weight = f"{item.name.removesuffix('.bias')}.weight"
+            zeros = item.name.endswith(".bias") and export.basis is HeadBasis.GRAPH and weight in placed
             how = "exporters leave out a bias whose numbers are all zero" if zeros else ""
-        yield _fate(item, found, steps.get(found.key) if found is not None else None, how)
-
-
-def _weight_of(bias: str) -> str:
-    return f"{bias.removesuffix('.bias')}.weight"
+        yield _describe_fate(item, found, steps.get(found.key) if found is not None else None, how)
 
 
 def _by_name(item: HeadParameter, stored: dict[str, TensorHeader]) -> TensorHeader | None:
-    """The tensor of that name, or of that name with what exporters put before or behind it."""
+    """Finds the tensor of that name, or of that name with what exporters put before or behind it."""
     for name, tensor in stored.items():
         bare = name
         for suffix in ("_quantized", "_transposed", "_DequantizeLinear"):
             bare = bare.removesuffix(suffix)
         if bare == item.name or bare.endswith(f".{item.name}"):
-            return tensor if _fits(item.shape, tensor.shape) else None
+            return tensor if _shapes_fit(item.shape, tensor.shape) else None
     return None
 
 
-def _fits(shape: Sequence[int], stored: Sequence[int]) -> bool:
+def _shapes_fit(shape: Sequence[int], stored: Sequence[int]) -> bool:
+    # Exporters turn a linear layer into a product with its transposed weight.
     return tuple(stored) in (tuple(shape), tuple(shape)[::-1])
 
 
 def _by_place(head: Head, export: ExportHead) -> dict[str, str]:
-    """The source's tensors in the export: the layers are aligned from the scores backwards."""
+    """Finds the source's tensors in the export: aligns the layers from the scores backwards."""
     ours = [names for stage in head.stages if (names := stage.parameters + stage.buffers)]
     shapes = {item.name: item.shape for item in head.tensors}
     theirs = [step for step in export.steps if step.tensors]
@@ -92,22 +90,23 @@ def _by_place(head: Head, export: ExportHead) -> dict[str, str]:
     at = len(theirs) - 1
     for names in reversed(ours):
         for place in range(at, -1, -1):
-            pairs = _paired(names, theirs[place], shapes, stored)
+            pairs = _pair_by_shape(names, theirs[place], shapes, stored)
             if pairs:
                 found |= pairs
+                # Steps are in the order of the run, so the next layer is looked for before this one only.
                 at = place - 1
                 break
     return found
 
 
-def _paired(
+def _pair_by_shape(
     names: Sequence[str], step: ExportStep, shapes: dict[str, tuple[int, ...]], stored: dict[str, tuple[int, ...]]
 ) -> dict[str, str]:
-    """The tensors of one layer in one step of the export, if the largest of them fits; each by its shape."""
+    """Pairs the tensors of one layer with those of one step of the export by shape; {} if the largest doesn't fit."""
     left = [name for name in step.tensors if name in stored]
     pairs: dict[str, str] = {}
     for name in sorted((name for name in names if name in shapes), key=lambda item: -len(shapes[item])):
-        match = next((other for other in left if _fits(shapes[name], stored[other])), None)
+        match = next((other for other in left if _shapes_fit(shapes[name], stored[other])), None)
         if match is None:
             if not pairs:
                 return {}
@@ -117,11 +116,12 @@ def _paired(
     return pairs
 
 
-def _fate(item: HeadParameter, found: TensorHeader | None, step: ExportStep | None, how: str) -> TensorFate:
-    """What became of one tensor."""
+def _describe_fate(item: HeadParameter, found: TensorHeader | None, step: ExportStep | None, how: str) -> TensorFate:
+    """Describes what became of one tensor."""
     if found is None:
         return TensorFate(item.name, item.shape, Fate.LOST, how=how)
     changes = []
+    # A square matrix looks the same when transposed: then only the step of the graph can tell.
     is_square = len(item.shape) > 1 and item.shape == item.shape[::-1]
     if found.shape != item.shape or (is_square and step is not None and Storage.TRANSPOSED in step.storage):
         changes.append("transposed")
@@ -136,20 +136,20 @@ def _fate(item: HeadParameter, found: TensorHeader | None, step: ExportStep | No
     return TensorFate(item.name, item.shape, fate, found.key, found.shape, found.dtype, said)
 
 
-def _aspects(model: ModelFacts, head: Head, export: ExportHead) -> Iterator[AspectFate]:
-    """Classes, labels, pooling and the functions behind it."""
+def _compare_aspects(model: ModelFacts, head: Head, export: ExportHead) -> Iterator[AspectFate]:
+    """Compares classes, labels, pooling and the functions behind it."""
     if model.task not in WITHOUT_CLASSES:
         known = export.classes is not None
         same = export.classes == model.num_labels
         unknown = Fate.UNKNOWN if export.tensors else Fate.LOST
         fate = (Fate.CARRIED if same else Fate.CHANGED) if known else unknown
         yield AspectFate("classes", fate, str(model.num_labels), str(export.classes) if known else "not determined")
-        yield _labels(model, export)
-    yield _pooling(head, export)
-    yield _functions(head, export)
+        yield _compare_labels(model, export)
+    yield _compare_pooling(head, export)
+    yield _compare_functions(head, export)
 
 
-def _labels(model: ModelFacts, export: ExportHead) -> AspectFate:
+def _compare_labels(model: ModelFacts, export: ExportHead) -> AspectFate:
     ours, theirs = ", ".join(model.labels), ", ".join(export.labels) or "none"
     if not export.labels:
         note = "the source has placeholders only" if model.labels_are_placeholders else ""
@@ -161,8 +161,8 @@ def _labels(model: ModelFacts, export: ExportHead) -> AspectFate:
     return AspectFate("labels", Fate.CHANGED, ours, theirs, "; ".join(item for item in (note, origin) if item))
 
 
-def _pooling(head: Head, export: ExportHead) -> AspectFate:
-    """Whether the same positions are read."""
+def _compare_pooling(head: Head, export: ExportHead) -> AspectFate:
+    """Compares which positions are read."""
     ours = f"{head.pooling.kind.value}: {head.pooling.rule}"
     if export.pooling is None:
         return AspectFate("pooling", Fate.UNKNOWN, ours, export.pooling_rule or "not determined")
@@ -173,13 +173,13 @@ def _pooling(head: Head, export: ExportHead) -> AspectFate:
     return AspectFate("pooling", fate, ours, theirs)
 
 
-def _functions(head: Head, export: ExportHead) -> AspectFate:
-    """The functions behind the pooling, in order, without those that only rearrange."""
-    ours = _chain(stage.operation for stage in head.stages)
-    theirs = _chain(step.operation for step in export.steps)
+def _compare_functions(head: Head, export: ExportHead) -> AspectFate:
+    """Compares the functions behind the pooling, in order, without those that only rearrange."""
+    ours = _essential_operations(stage.operation for stage in head.stages)
+    theirs = _essential_operations(step.operation for step in export.steps)
     fate = Fate.CARRIED if ours == theirs else Fate.CHANGED
     return AspectFate("operations", fate, " > ".join(ours) or "none", " > ".join(theirs) or "none")
 
 
-def _chain(operations: Iterator[str]) -> list[str]:
+def _essential_operations(operations: Iterator[str]) -> list[str]:
     return [_SAME_FUNCTION.get(name, name) for name in operations if name not in _NEUTRAL]

@@ -33,10 +33,10 @@ _BYTES_A_NUMBER = 4
 def gather(
     examined: Examined, request: Request, profile: Profile, *, reads_tokenizer: bool = True, reads_numbers: bool = True
 ) -> Subject:
-    """Everything the rules look at, for a checkpoint that was examined: its head, and as much more as is wanted."""
-    evidence = _evidence(examined, request, reads_tokenizer=reads_tokenizer)
+    """Gathers what the rules look at, for a checkpoint that was examined: its head, and as much more as requested."""
+    evidence = _read_evidence(examined, request, reads_tokenizer=reads_tokenizer)
     try:
-        numbers = _numbers(examined, request, profile) if reads_numbers else UNREAD_NUMBERS
+        numbers = _read_numbers(examined, request, profile) if reads_numbers else UNREAD_NUMBERS
     except HeadscopeError as err:
         numbers = Gap("numbers", f"they could not be read: {err.message}")
         evidence = replace(evidence, unknown=(*evidence.unknown, numbers))
@@ -55,8 +55,8 @@ def gather(
     )
 
 
-def _numbers(examined: Examined, request: Request, profile: Profile) -> BaseNumbers | Gap:
-    """What the base model's numbers are: from the cache, if no file has changed."""
+def _read_numbers(examined: Examined, request: Request, profile: Profile) -> BaseNumbers | Gap:
+    """Reads the base model's numbers: from the cache, if no file has changed."""
     from headscope.examination.evidence.base_numbers import NOT_IN_TRAINING, read_base_numbers
 
     if profile is Profile.TRAINING:
@@ -74,8 +74,8 @@ def _numbers(examined: Examined, request: Request, profile: Profile) -> BaseNumb
     return found
 
 
-def _evidence(examined: Examined, request: Request, *, reads_tokenizer: bool) -> RuleEvidence:
-    """What is beside the report: from the cache, if no file has changed; only what could be read is cached."""
+def _read_evidence(examined: Examined, request: Request, *, reads_tokenizer: bool) -> RuleEvidence:
+    """Reads what is beside the report: from the cache, if no file has changed."""
     cache = open_cache(request.cache and bool(examined.key) and reads_tokenizer)
     key = f"{examined.key}{state_of_files(examined, request)}" if cache.is_open else ""
     known = cache.load(RuleEvidence, key)
@@ -95,24 +95,25 @@ def _evidence(examined: Examined, request: Request, *, reads_tokenizer: bool) ->
         values=stored.values if stored else None,
         unknown=tuple(unknown),
         inapplicable=tuple(inapplicable),
-        health=_health(examined, stored.stored) if stored else None,
-        trial=_trial(examined, stored) if stored else None,
+        health=_health_of_stored(examined, stored.stored) if stored else None,
+        trial=_try_stored_head(examined, stored) if stored else None,
     )
     if not unknown:
+        # What could not be read, say for a network error, may be readable the next time.
         cache.save(key, evidence)
     return evidence
 
 
-def _health(examined: Examined, stored: Mapping[str, torch.Tensor]) -> HeadHealth:
-    """What the numbers of the classifier show, of those that were read anyway."""
+def _health_of_stored(examined: Examined, stored: Mapping[str, torch.Tensor]) -> HeadHealth:
+    """Judges the numbers of the classifier, of those that were read anyway."""
     from headscope.examination.evidence.health import health_of_tensors
 
     floats = {name: item for name, item in stored.items() if item.is_floating_point()}
     return health_of_tensors(examined.report, floats, examined.built.initial, "its numbers are not floats, or not read")
 
 
-def _trial(examined: Examined, stored: _StoredHead) -> HeadTrial:
-    """What the head does with its numbers."""
+def _try_stored_head(examined: Examined, stored: _StoredHead) -> HeadTrial:
+    """Tries the head with its stored numbers."""
     from headscope.examination.evidence.head_trial import try_head
 
     program = examined.program()
@@ -125,7 +126,7 @@ def _trial(examined: Examined, stored: _StoredHead) -> HeadTrial:
 
 
 def state_of_files(examined: Examined, request: Request) -> str:
-    """A digest of what tells that a file beside the weights, or a weight, has changed."""
+    """Digests the state of the weight files and of those beside them, so that a change shows."""
     from headscope.checkpoints import files_beside
 
     try:
@@ -138,7 +139,7 @@ def state_of_files(examined: Examined, request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _StoredHead:
-    """The tensors of a head as the loader gives them and as they are stored.
+    """Tensors of a head, as the loader gives them and as they are stored.
 
     `unread` says why some of what the checkpoint gives was not read.
     """
@@ -151,9 +152,9 @@ class _StoredHead:
 
 
 def loaded_head(examined: Examined, request: Request) -> Mapping[str, torch.Tensor]:
-    """The numbers of the head's parameters as the loader gives them, by name; those that can't be read are left out.
+    """Reads the head's parameters as the loader gives them, by name; leaves out those that can't be read.
 
-    Raises Unsupported where none can be read.
+    Raises Unsupported if none can be read.
     """
     unknown: list[Gap] = []
     inapplicable: list[Gap] = []
@@ -166,13 +167,13 @@ def loaded_head(examined: Examined, request: Request) -> Mapping[str, torch.Tens
 def _stored_head(
     examined: Examined, request: Request, unknown: list[Gap], inapplicable: list[Gap]
 ) -> _StoredHead | None:
-    """The numbers of the head; why there are none goes into one of the lists."""
+    """Reads the numbers of the head; adds to one of the lists why there are none."""
     report = examined.report
-    given = list(_given(report))
+    given = list(_tensors_given(report))
     if not given:
         inapplicable.append(Gap("values", "the checkpoint gives no weight of the head"))
         return None
-    unread = {item.name: _why_unlike(item, source) for item, source in given}
+    unread = {item.name: _why_not_as_stored(item, source) for item, source in given}
     wanted = [(item, source) for item, source in given if not unread[item.name]]
     found: dict[str, torch.Tensor] = {}
     try:
@@ -196,8 +197,9 @@ def _stored_head(
     return _StoredHead(tuple(values), loaded, found, tuple(lost), sum(sum(place.sidecar.asked) for place in opened))
 
 
-def _given(report: Report) -> Iterator[tuple[HeadParameter, HeadParameter | ParameterOrigin]]:
-    """The tensors of the head that the checkpoint gives, each with what is stored: itself, or what it is tied to."""
+def _tensors_given(report: Report) -> Iterator[tuple[HeadParameter, HeadParameter | ParameterOrigin]]:
+    """Lists the head's tensors that the checkpoint gives, each with what is stored: itself, or what it is tied to."""
+    # A tied tensor isn't stored: its numbers are those of its source.
     sources = {tie.parameter: tie.source for tie in report.weights.tied}
     origins = {item.name: item for item in report.weights.parameters}
     for item in report.head.tensors if report.head else ():
@@ -206,8 +208,8 @@ def _given(report: Report) -> Iterator[tuple[HeadParameter, HeadParameter | Para
             yield item, source
 
 
-def _why_unlike(item: HeadParameter, source: HeadParameter | ParameterOrigin) -> str:
-    """Why no stored tensor is what the scores depend on; "" where one is."""
+def _why_not_as_stored(item: HeadParameter, source: HeadParameter | ParameterOrigin) -> str:
+    """Says why no stored tensor is what the scores depend on; "" if one is."""
     if source.quantized is not None:
         return f"{item.name} is quantized ({source.quantized}), and headscope doesn't unpack its numbers"
     if item.adapter is Carried.ADAPTED:
@@ -223,7 +225,7 @@ def _read_place(
     report: Report,
     unread: dict[str, str],
 ) -> dict[str, torch.Tensor]:
-    """The stored tensors of the head in one place; why one was not read goes into `unread`."""
+    """Reads the stored tensors of the head in one place; adds to `unread` why one was not read."""
     stored = {item: header for item, source in wanted if (header := place.header_of(source)) is not None}
     whys = place.unreadable(stored.values())
     readable: dict[str, TensorHeader] = {}
@@ -244,7 +246,7 @@ def _read_place(
 
 
 def _rows_of(header: TensorHeader, report: Report) -> tuple[int, ...] | None:
-    """Which rows of a tensor the scores read, where they are those of a few tokens."""
+    """Lists the rows of a tensor that the scores read, if they are those of a few tokens; otherwise None."""
     tokens = report.head.token_rows if report.head else None
     if tokens is None or header.shape[:1] != (tokens.vocabulary,):
         return None

@@ -22,7 +22,7 @@ _ORDINARY, _LARGE = 1.0, 30.0
 without one, and the outliers of the others, are rarely larger than 30."""
 _HUGE = 1e30
 """Scores beyond this are infinite for inputs a little larger."""
-_STILL = 1e-9
+_UNMOVED = 1e-9
 """Scores that inputs of the larger size move by no more than this don't move."""
 _SAME, _TINY = 1e-5, 1e-5
 """Scores that move by less give the same probabilities in every digit shown. That is a fault if a matrix of the head
@@ -35,7 +35,7 @@ _ONE_PER_INPUT = (Task.MULTIPLE_CHOICE,)
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
-    """A head, its numbers, and how its scores are read."""
+    """A head, its numbers, and the settings that say how to read its scores."""
 
     program: HeadProgram
     given: Mapping[str, torch.Tensor]
@@ -50,7 +50,7 @@ class _Bench:
         return self.program.run(self.given, self.hidden(size), exact=exact)
 
     def table(self, replay: Replay) -> torch.Tensor:
-        """The scores [inputs, classes]; an input is a text, a token or a choice."""
+        """Arranges the scores as [inputs, classes]; an input is a text, a token or a choice."""
         scores = [item.float() for item in replay.logits]
         if self.task in _ONE_PER_INPUT or scores[0].dim() == 1:
             return torch.cat([item.reshape(-1, 1) for item in scores])
@@ -62,12 +62,14 @@ class _Bench:
 def try_head(
     program: HeadProgram, given: Mapping[str, torch.Tensor], task: Task, problem_type: str | None
 ) -> HeadTrial:
-    """What a head does with the numbers in `given`; tensors that aren't given are made up."""
-    bench = _Bench(program, {name: _as_read(program, name, value) for name, value in given.items()}, task, problem_type)
+    """Tries a head with the numbers in `given`; tensors that aren't given are made up."""
+    bench = _Bench(
+        program, {name: _pad_token_rows(program, name, value) for name, value in given.items()}, task, problem_type
+    )
     try:
-        found = _tried(bench)
+        found = _run_trial(bench)
         # A head that behaves so with any numbers says nothing about these: masked positions, a score that is constant.
-        usual = found if found == HeadTrial() else _tried(replace(bench, given=_any_numbers(program)))
+        usual = found if found == HeadTrial() else _run_trial(replace(bench, given=_any_numbers(program)))
     except Unsupported as err:
         return HeadTrial(why_not=err.message)
     if found != HeadTrial() and (not usual.finite or not usual.moves or usual.fails):
@@ -76,7 +78,7 @@ def try_head(
 
 
 def _any_numbers(program: HeadProgram) -> dict[str, torch.Tensor]:
-    """Random numbers for the head; those of a buffer may be variances."""
+    """Draws random numbers for the head; those of buffers are positive, as they may be variances."""
     generator = torch.Generator().manual_seed(_SEED)
     floats = {name: item for name, item in program.tensors.items() if item.is_floating_point()}
     drawn = {name: torch.randn(item.shape, generator=generator) / 2 for name, item in floats.items()}
@@ -85,15 +87,15 @@ def _any_numbers(program: HeadProgram) -> dict[str, torch.Tensor]:
     }
 
 
-def _as_read(program: HeadProgram, name: str, value: torch.Tensor) -> torch.Tensor:
-    """Numbers in the shape of the program's tensor, whose last rows stand for those of a few tokens."""
+def _pad_token_rows(program: HeadProgram, name: str, value: torch.Tensor) -> torch.Tensor:
+    """Pads numbers to the shape of the program's tensor, whose last rows stand for those of a few tokens."""
     wanted = program.tensors.get(name)
     if wanted is None or wanted.shape == value.shape or wanted.dim() == 0 or wanted.shape[1:] != value.shape[1:]:
         return value
     return torch.cat([torch.zeros(wanted.shape[0] - value.shape[0], *value.shape[1:], dtype=value.dtype), value])
 
 
-def _tried(bench: _Bench) -> HeadTrial:
+def _run_trial(bench: _Bench) -> HeadTrial:
     try:
         exact = bench.run(_ORDINARY, exact=True)
     except Unsupported as err:
@@ -102,9 +104,9 @@ def _tried(bench: _Bench) -> HeadTrial:
         exact = bench.run(_ORDINARY)  # a kernel that the CPU lacks
     if not bool((bench.table(exact).abs() < _HUGE).all()):  # NaN is no less
         return HeadTrial(finite=False)
-    scores = _joined([bench.table(bench.run(size)) for size in (_ORDINARY, _LARGE)])
+    scores = _join_finite_scores([bench.table(bench.run(size)) for size in (_ORDINARY, _LARGE)])
     is_tiny = any(value.dim() > 1 and float(value.abs().max()) < _TINY for value in bench.given.values())
-    least, largest = _SAME if is_tiny else _STILL, scores.abs().amax(0)
+    least, largest = _SAME if is_tiny else _UNMOVED, scores.abs().amax(0)
     least = 0.0 if bench.problem_type == "regression" else least  # a number may be measured in any unit
     best = scores.amax(1, keepdim=True)
     apart = scores - best if scores.shape[1] > 1 else scores  # of a mean, a class that is switched off takes the bits
@@ -115,7 +117,7 @@ def _tried(bench: _Bench) -> HeadTrial:
     stuck = tuple(torch.nonzero(scores.amax(0) - scores.amin(0) <= limit).flatten().tolist())
     # A bias that was made up may outweigh all that the real numbers do.
     picks = _picks_one(bench, scores) and bench.program.tensors.keys() <= bench.given.keys()
-    winner = _winner(bench, scores) if picks else None
+    winner = _find_constant_winner(bench, scores) if picks else None
     found = HeadTrial(stuck=stuck, winner=winner)
     vectors = [item for name, item in bench.given.items() if item.shape == scores.shape[1:] and name.endswith("bias")]
     if winner is None or len(vectors) != 1:
@@ -125,32 +127,34 @@ def _tried(bench: _Bench) -> HeadTrial:
     return replace(found, bias=float(bias[winner]), ahead=float(bias[winner] - others.max()))
 
 
-def _joined(tables: list[torch.Tensor]) -> torch.Tensor:
-    """The scores of several runs; of those on large numbers, which may overflow, only the finite ones."""
+def _join_finite_scores(tables: list[torch.Tensor]) -> torch.Tensor:
+    """Joins the scores of several runs; drops rows that overflow, as those of large numbers may."""
     joined = torch.cat([item.detach() for item in tables])
     return joined[torch.isfinite(joined).all(1)]
 
 
 def _picks_one(bench: _Bench, scores: torch.Tensor) -> bool:
-    """Whether the answer is the class with the highest score."""
+    """True if the answer is the class with the highest score."""
     is_several = bench.problem_type == "multi_label_classification"
     return scores.shape[1] > 1 and not is_several and bench.task is not Task.QUESTION_ANSWERING
 
 
-def _winner(bench: _Bench, scores: torch.Tensor) -> int | None:
-    """The class that wins whatever the input; None where an input was found for which another one does."""
+def _find_constant_winner(bench: _Bench, scores: torch.Tensor) -> int | None:
+    """Finds the class that wins whatever the input; None if another one wins for some input."""
     first, *others = set(scores.argmax(1).tolist())
     if others:
         return None
     margin = (scores - scores[:, first : first + 1]).amax(0)
+    # The winner is not its own rival.
     margin[first] = -torch.inf
+    # Only the classes that came closest: each search takes up to 30 runs of the head.
     rivals = margin.topk(min(4, len(margin) - 1)).indices.tolist()
     is_beaten = any(_can_win(bench, rival, first, size) for rival in rivals for size in (_ORDINARY, _LARGE))
     return None if is_beaten else first
 
 
 def _can_win(bench: _Bench, rival: int, first: int, size: float) -> bool:
-    """Whether steps along the gradient lead from random inputs to one for which the first class doesn't win.
+    """Follows the gradient from random inputs; True if this finds one for which the first class doesn't win.
 
     The steps are those of Rprop, which pass the flat parts of a tanh, and no input gets larger than what is tried.
     """

@@ -32,7 +32,7 @@ _OPERATIONS = ("linear", "conv1d", "conv2d")
 
 
 def health_of_checkpoint(examined: Examined, request: Request) -> HeadHealth:
-    """What the stored numbers of the classifier show. Only its weight and bias are read, by their ranges."""
+    """Judges the stored numbers of the classifier. Reads only its weight and bias, by their ranges."""
     report = examined.report
     known = _without_numbers(report, is_loaded=True)
     if isinstance(known, HeadHealth):
@@ -45,24 +45,24 @@ def health_of_checkpoint(examined: Examined, request: Request) -> HeadHealth:
         return not_determined(weight.name, f"its numbers could not be read: {err.message}")
     if weight.name not in found:
         return not_determined(weight.name, why or "snapshots contain no weights")
-    return replace(_measured(report, weight, bias, found, examined.built.initial), bytes_read=read)
+    return replace(_judge_measured(report, weight, bias, found, examined.built.initial), bytes_read=read)
 
 
 def health_of_tensors(
     report: Report, found: Mapping[str, torch.Tensor], initial: InitialSpread | None, otherwise: str
 ) -> HeadHealth:
-    """What numbers that were read already show; `otherwise` says why the classifier may not be among them."""
+    """Judges numbers that were read already; `otherwise` says why the classifier may not be among them."""
     known = _without_numbers(report, is_loaded=True)
     if isinstance(known, HeadHealth):
         return known
     weight, bias = known
     if weight.name not in found:
         return not_determined(weight.name, otherwise)
-    return _measured(report, weight, bias if bias is not None and bias.name in found else None, found, initial)
+    return _judge_measured(report, weight, bias if bias is not None and bias.name in found else None, found, initial)
 
 
 def health_of_module(module: nn.Module, report: Report, initial: InitialSpread | None) -> HeadHealth:
-    """What the numbers of a classifier in memory show."""
+    """Judges the numbers of a classifier in memory."""
     known = _without_numbers(report, is_loaded=False)
     if isinstance(known, HeadHealth):
         return known
@@ -75,11 +75,11 @@ def health_of_module(module: nn.Module, report: Report, initial: InitialSpread |
         return not_determined(weight.name, f"{lost} is on the meta device, without numbers")
     if weight.name not in found:
         return not_determined(weight.name, "the module no longer holds it under this name")
-    return _measured(report, weight, bias, found, initial)
+    return _judge_measured(report, weight, bias, found, initial)
 
 
 def _without_numbers(report: Report, *, is_loaded: bool) -> HeadHealth | tuple[HeadParameter, HeadParameter | None]:
-    """The verdict where no numbers are needed or none would help, otherwise the classifier's weight and bias."""
+    """Gives the verdict if numbers aren't needed or wouldn't help, otherwise the classifier's weight and bias."""
     weight = classifier_weight(report.head) if report.head is not None else None
     reason = _why_no_classifier(report) or ("the head has no parameters" if weight is None else "")
     if weight is None or reason or report.head is None:
@@ -93,6 +93,7 @@ def _without_numbers(report: Report, *, is_loaded: bool) -> HeadHealth | tuple[H
     if reason:
         return not_determined(weight.name, reason)
     bias = next((item for item in report.head.parameters if item.name == _bias_of(weight) and item.live), None)
+    # A bias that is new at every load shows nothing of the training.
     is_read = bias is not None and (not is_loaded or bias.status is ParameterStatus.LOADED) and bias.quantized is None
     return weight, bias if is_read else None
 
@@ -102,7 +103,7 @@ def _bias_of(weight: HeadParameter) -> str:
 
 
 def _why_no_classifier(report: Report) -> str:
-    """Why there is no classifier to judge; "" where there may be one."""
+    """Says why there is no classifier to judge; "" if there may be one."""
     head = report.head
     if head is None:
         reason = next(
@@ -115,7 +116,7 @@ def _why_no_classifier(report: Report) -> str:
 
 
 def _why_not_its_numbers(weight: HeadParameter, *, is_loaded: bool) -> str:
-    """Why the stored numbers would not be those of the classifier; "" where they are."""
+    """Says why the stored numbers would not be those of the classifier; "" if they are."""
     if is_loaded and weight.status is not ParameterStatus.LOADED:
         return _REASONS.get(weight.status, f"its status is {weight.status.value}")
     if weight.adapter is Carried.ADAPTED:
@@ -123,7 +124,8 @@ def _why_not_its_numbers(weight: HeadParameter, *, is_loaded: bool) -> str:
     if weight.quantized is not None:
         return f"it is quantized ({weight.quantized}), which hides the effect of training"
     if min(weight.shape[0], weight.count // weight.shape[0]) > _LARGEST_SIDE:
-        return f"it is {_size(weight.shape)}, and headscope judges matrices with a side of at most {_LARGEST_SIDE:,}"
+        shape = _format_shape(weight.shape)
+        return f"it is {shape}, and headscope judges matrices with a side of at most {_LARGEST_SIDE:,}"
     return ""
 
 
@@ -135,7 +137,7 @@ _REASONS = {
 
 
 def _why_no_matrix(report: Report, weight: HeadParameter) -> str:
-    """Why a weight is not a classifier [classes, features]; "" for one that is."""
+    """Says why a weight is not a classifier [classes, features]; "" for one that is."""
     head, model = report.head, report.model
     assert head is not None
     stage = next(item for item in reversed(head.stages) if weight.name in item.parameters)
@@ -151,20 +153,20 @@ def _why_no_matrix(report: Report, weight: HeadParameter) -> str:
 def _fresh_by_status(report: Report, weight: HeadParameter) -> HeadHealth:
     whose = "neither the adapter nor its base model gives" if report.adapter is not None else "the checkpoint lacks"
     if weight.status is ParameterStatus.MISMATCHED:
-        stored = _size(weight.checkpoint_shape or ())
-        sizes = f"{stored} for {weight.name}, and the model {_size(weight.shape)}"
+        stored = _format_shape(weight.checkpoint_shape or ())
+        sizes = f"{stored} for {weight.name}, and the model {_format_shape(weight.shape)}"
         reason = f"the checkpoint has {sizes}, so every load initializes it"
     else:
         reason = f"{whose} {weight.name}, so every load initializes it"
     return HeadHealth(HealthVerdict.FRESH, 1.0, HealthBasis.STATUS, (reason,), weight.name)
 
 
-def _size(shape: tuple[int, ...]) -> str:
+def _format_shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "another shape"
 
 
 def _read_stored(places: list[StoredFiles], wanted: list[HeadParameter]) -> tuple[Mapping[str, torch.Tensor], str, int]:
-    """The tensors that could be read by their names, why one could not, and how many bytes they took."""
+    """Reads tensors by their names; also says why one could not be read, and how many bytes they took."""
     found: dict[str, torch.Tensor] = {}
     reasons: list[str] = []
     for place in places:
@@ -179,7 +181,7 @@ def _read_stored(places: list[StoredFiles], wanted: list[HeadParameter]) -> tupl
 
 
 def _why_unread(place: StoredFiles, header: TensorHeader, item: HeadParameter) -> str:
-    """Why a stored tensor isn't read as the classifier's; "" where it is."""
+    """Says why a stored tensor isn't read as the classifier's; "" if it is."""
     size = item.count * _WIDTHS.get(header.dtype, 0)
     limit = _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
     if header.shape != item.shape:
@@ -195,7 +197,7 @@ _WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 """The bytes of a number, of the dtypes that are fine enough."""
 
 
-def _measured(
+def _judge_measured(
     report: Report,
     weight: HeadParameter,
     bias: HeadParameter | None,
@@ -215,9 +217,11 @@ def _measured(
     if not all(item.is_floating_point() and item.dtype.itemsize > 1 for item in both):
         return not_determined(weight.name, f"its dtype {str(matrix.dtype).removeprefix('torch.')} holds no floats")
     if not all(bool(torch.isfinite(item).all()) for item in both):
-        return _collapsed(weight.name, "it holds NaN or infinity, so every score is NaN: the training diverged")
+        return _collapsed_health(weight.name, "it holds NaN or infinity, so every score is NaN: the training diverged")
     if not bool(matrix.any()):
-        return _collapsed(weight.name, "it holds only zeros, so all inputs get the same scores: never trained, or lost")
+        return _collapsed_health(
+            weight.name, "it holds only zeros, so all inputs get the same scores: never trained, or lost"
+        )
     if not _SMALLEST < float(matrix.double().abs().max()) < _LARGEST:
         return not_determined(weight.name, "its numbers are too large or too small to be measured")
     numbers = matrix_statistics(weight.name, matrix, initial.weight if initial else None)
@@ -229,12 +233,12 @@ def _measured(
     return judged
 
 
-def _collapsed(name: str, reason: str) -> HeadHealth:
+def _collapsed_health(name: str, reason: str) -> HeadHealth:
     return HeadHealth(HealthVerdict.COLLAPSED, 1.0, HealthBasis.VALUES, (reason,), name)
 
 
 def _mean_row_applies(report: Report) -> bool | None:
-    """Whether the loss is a softmax over the rows of the classifier."""
+    """True if the loss is a softmax over the rows of the classifier; None if the loss is not determined."""
     model = report.model
     if model.task in WITHOUT_CLASSES and model.task is not Task.NEXT_SENTENCE_PREDICTION:
         return False  # a softmax over positions or choices, not over the rows

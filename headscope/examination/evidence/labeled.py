@@ -17,7 +17,7 @@ _TEXTS = ("one text", "a pair of texts")
 
 @dataclass(frozen=True, slots=True)
 class DataRequest:
-    """Which labeled data to look at. `predict` is a number of rows to predict on `device`; None for no predictions."""
+    """Labeled data to look at. `predict` is a number of rows to predict on `device`; None for no predictions."""
 
     file: str
     label_columns: tuple[str, ...]
@@ -44,14 +44,14 @@ class DataRequest:
 
 @dataclass(frozen=True, slots=True)
 class Labeled:
-    """Data that were read, and the request that they answer."""
+    """Facts on labeled data, and the request that they answer."""
 
     request: DataRequest
     facts: DataFacts
 
 
 def read_labeled(request: DataRequest) -> Labeled:
-    """The labels of all rows. Raises a HeadscopeError for data that cannot be read."""
+    """Reads the labels of all rows. Raises a HeadscopeError for data that cannot be read."""
     source = open_labeled(request.file, request.split, request.label_columns).source
     return Labeled(request, tally_labels(source, request.label_columns, request.text_columns))
 
@@ -60,7 +60,7 @@ Predict = Callable[[Labeled], Predictions | Gap]
 
 
 def with_data(subject: Subject, labeled: Labeled | None, predict: Predict | None = None) -> Subject:
-    """The subject with the data fitted to its classes, and with predictions if they were requested."""
+    """Adds the data, fitted to the subject's classes, and predictions if they were requested."""
     if labeled is None:
         return subject
     fitted = replace(labeled, facts=fit_classes(labeled.facts, subject.report.model))

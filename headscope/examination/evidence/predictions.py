@@ -42,10 +42,10 @@ _MORE = "give more rows (--predict)"
 def predict_sample(
     examined: Examined, request: Request, labeled: Labeled, progress: Progress | None
 ) -> Predictions | Gap:
-    """What predictions for a sample of the rows say of the order of the classes."""
+    """Predicts a sample of the rows, and judges which order of the classes the predictions fit."""
     report, data = examined.report, labeled.facts
     model = report.model
-    reason = _unsuited(examined, data, model)
+    reason = _why_unsuited(examined, data, model)
     if reason:
         return Gap("predictions", reason)
     from headscope.labeled import open_labeled, sample_rows
@@ -54,18 +54,18 @@ def predict_sample(
     source = open_labeled(wanted.file, wanted.split, wanted.label_columns).source
     rows = sample_rows(source, data, wanted.predict or 0)
     (progress or (lambda sentence: None))(f"predicting {len(rows)} rows on {wanted.device}")
-    scores = _scores(examined, request, wanted.device, rows)
+    scores = _predict_scores(examined, request, wanted.device, rows)
     if scores.dim() != 2 or scores.shape[1] != model.num_labels:  # a row for each text
         reason = f"the model gives scores of the shape {tuple(scores.shape)}"
         return Predictions(len(rows), wanted.device, Order.NOT_DETERMINED, reason)
     if not bool(scores.isfinite().all()):
         return Predictions(len(rows), wanted.device, Order.NOT_DETERMINED, "some scores are NaN or infinite")
-    found = _judged(rows, scores, data, model)
+    found = _judge_scores(rows, scores, data, model)
     return replace(found, device=wanted.device)
 
 
-def _unsuited(examined: Examined, data: DataFacts, model: ModelFacts) -> str:
-    """Why predictions would say nothing; "" where they do."""
+def _why_unsuited(examined: Examined, data: DataFacts, model: ModelFacts) -> str:
+    """Says why predictions would show nothing; "" if they do."""
     if model.task is not Task.SEQUENCE_CLASSIFICATION:
         return f"headscope predicts labels of whole texts, and the task is {model.task.value}"
     if examined.choice is not None and examined.choice.rows:
@@ -73,31 +73,31 @@ def _unsuited(examined: Examined, data: DataFacts, model: ModelFacts) -> str:
     missing = find_missing(examined.report)
     if missing.head or missing.elsewhere:
         return "weights that the scores depend on are newly initialized, so the predictions are random"
-    return _unsuited_labels(data, model)
+    return _why_labels_unsuited(data, model)
 
 
-def _unsuited_labels(data: DataFacts, model: ModelFacts) -> str:
-    """Why the labels can't be compared with predictions; "" where they can."""
+def _why_labels_unsuited(data: DataFacts, model: ModelFacts) -> str:
+    """Says why the labels can't be compared with predictions; "" if they can."""
     if is_regression(model):
         is_number = data.kind in (LabelKind.INTEGERS, LabelKind.NUMBERS) and model.num_labels == 1
         return "" if is_number else "the labels are not one number for each row"
-    if _is_flags(data) != (model.problem_type == "multi_label_classification"):
+    if _has_several_labels(data) != (model.problem_type == "multi_label_classification"):
         return "the labels don't fit the problem type (HS004)"
     if not _has_order(data) and not model.labels_are_placeholders:
         return "no label of the data is a class of the model (HS001)"
     return "" if model.num_labels > 1 else "the model has one class"
 
 
-def _is_flags(data: DataFacts) -> bool:
+def _has_several_labels(data: DataFacts) -> bool:
     return data.kind in (LabelKind.LISTS, LabelKind.COLUMNS)
 
 
 def _has_order(data: DataFacts) -> bool:
-    """Whether the data say which class of the model a label means."""
+    """True if the data say which class of the model a label means."""
     return any(item.model_class is not None for item in data.classes)
 
 
-def _scores(examined: Examined, request: Request, device: str, rows: Sequence[Sampled]) -> Any:
+def _predict_scores(examined: Examined, request: Request, device: str, rows: Sequence[Sampled]) -> Any:
     from headscope.model.loading.inference import check_device, predict_texts
 
     manifest = examined.manifest
@@ -111,19 +111,19 @@ def _scores(examined: Examined, request: Request, device: str, rows: Sequence[Sa
     return predict_texts(choice, loadable(request, manifest), where, [row.texts for row in rows])
 
 
-def _judged(rows: Sequence[Sampled], scores: Any, data: DataFacts, model: ModelFacts) -> Predictions:
+def _judge_scores(rows: Sequence[Sampled], scores: Any, data: DataFacts, model: ModelFacts) -> Predictions:
     if is_regression(model):
-        return _of_numbers(rows, scores)
-    if _is_flags(data):
-        return _of_flags(rows, scores.sigmoid(), data, model)
-    return _of_classes(rows, scores.softmax(-1), data, model)
+        return _judge_numbers(rows, scores)
+    if _has_several_labels(data):
+        return _judge_flags(rows, scores.sigmoid(), data, model)
+    return _judge_classes(rows, scores.softmax(-1), data, model)
 
 
-def _open(rows: int, reason: str) -> Predictions:
+def _not_determined(rows: int, reason: str) -> Predictions:
     return Predictions(rows, "", Order.NOT_DETERMINED, reason)
 
 
-def _of_numbers(rows: Sequence[Sampled], scores: Any) -> Predictions:
+def _judge_numbers(rows: Sequence[Sampled], scores: Any) -> Predictions:
     from headscope.labeled.matching import fit_line
 
     given = [float(str(row.label)) for row in rows]
@@ -132,8 +132,8 @@ def _of_numbers(rows: Sequence[Sampled], scores: Any) -> Predictions:
     return found if line is None else replace(found, correlation=line[0], scale=line[1], offset=line[2])
 
 
-def _of_classes(rows: Sequence[Sampled], chances: Any, data: DataFacts, model: ModelFacts) -> Predictions:
-    """One label for each row."""
+def _judge_classes(rows: Sequence[Sampled], chances: Any, data: DataFacts, model: ModelFacts) -> Predictions:
+    """Judges one label for each row."""
     from headscope.labeled.matching import match_classes
     from headscope.labeled.tally import spelled
 
@@ -142,15 +142,16 @@ def _of_classes(rows: Sequence[Sampled], chances: Any, data: DataFacts, model: M
     pairs = [(places.get(spelled(row.label)), chance) for row, chance in zip(rows, chances.tolist(), strict=True)]
     known = [(place, chance) for place, chance in pairs if place is not None]
     expected, given = [place for place, _ in known], [chance for _, chance in known]
+    # Data may have more classes than the model: a square table needs room for both.
     size = max(model.num_labels, *(place + 1 for place in expected), 1)
     present = sorted(set(expected))
     if len(known) < _FEWEST or len(present) < 2:
         few = "rows of only one class" if len(known) >= _FEWEST else f"only {len(known)} rows with a known class"
-        return _open(len(known), f"the sample has {few}: {_MORE}")
+        return _not_determined(len(known), f"the sample has {few}: {_MORE}")
     predicted = [max(range(len(row)), key=row.__getitem__) for row in given]
     match = match_classes(expected, predicted, size)
     moved = [place for place in present if match.order[place] != place]
-    margin = _margin(expected, given, match.order, moved if is_ordered else present, is_ordered=is_ordered)
+    margin = _margin_of_order(expected, given, match.order, moved if is_ordered else present, is_ordered=is_ordered)
     found = Predictions(
         len(known),
         "",
@@ -159,16 +160,18 @@ def _of_classes(rows: Sequence[Sampled], chances: Any, data: DataFacts, model: M
         best=match.best,
         chance=match.chance,
         margin=margin,
-        pairs=_pairs(present, match.order, data, model, is_ordered=is_ordered),
+        pairs=_pair_classes(present, match.order, data, model, is_ordered=is_ordered),
     )
     is_enough = len(known) >= max(_FEWEST_FOR_NEITHER, _ROWS_A_CLASS * len(present))
     if match.chance > _SURE or is_ordered:
-        return _ordered(found, match.chance_given, match.moved, is_moved=bool(moved), is_enough=is_enough)
+        return _choose_order(found, match.chance_given, match.moved, is_moved=bool(moved), is_enough=is_enough)
     return _if_clear(found, Order.FOUND, _LEAST_CONTRAST)
 
 
-def _ordered(found: Predictions, chance_given: float, chosen: float, *, is_moved: bool, is_enough: bool) -> Predictions:
-    """Which order the predictions fit. `chosen`: that the best order is better only because it was chosen."""
+def _choose_order(
+    found: Predictions, chance_given: float, chosen: float, *, is_moved: bool, is_enough: bool
+) -> Predictions:
+    """Chooses the order that the predictions fit. `chosen`: chance that the best one wins by being chosen."""
     chance = found.chance if found.chance is not None else 1.0
     if chance > _UNSURE and is_enough:
         return replace(found, order=Order.NEITHER)
@@ -184,14 +187,14 @@ def _ordered(found: Predictions, chance_given: float, chosen: float, *, is_moved
 
 
 def _if_clear(found: Predictions, order: Order, least: float) -> Predictions:
-    """The order, unless the scores hardly differ: a model that was never trained leans to some class for each text."""
+    """Claims the order, unless the scores hardly differ, as those of a model that was never trained."""
     if found.margin is not None and found.margin >= least:
         return replace(found, order=order)
     reason = "the probabilities of the classes hardly differ, as those of a model that was not trained"
     return replace(found, reason=reason)
 
 
-def _margin(
+def _margin_of_order(
     expected: Sequence[int],
     given: Sequence[Sequence[float]],
     order: Sequence[int],
@@ -199,21 +202,24 @@ def _margin(
     *,
     is_ordered: bool,
 ) -> float:
-    """By how much more probability the best order's class gets than the given one, on rows of these classes.
+    """Computes how much more probability the best order's class gets than the given one, on rows of these classes.
 
-    Where no class is moved, or none is given, the comparison is with an even share.
+    If no class is moved, or no order is given, the comparison is with an even share.
     """
     even = not is_ordered or not classes
     rows = [(place, chance) for place, chance in zip(expected, given, strict=True) if even or place in set(classes)]
-    found = [_of(chance, order[place]) - (1 / len(chance) if even else _of(chance, place)) for place, chance in rows]
+    found = [
+        _chance_of(chance, order[place]) - (1 / len(chance) if even else _chance_of(chance, place))
+        for place, chance in rows
+    ]
     return sum(found) / len(found)
 
 
-def _of(chances: Sequence[float], place: int) -> float:
+def _chance_of(chances: Sequence[float], place: int) -> float:
     return chances[place] if place < len(chances) else 0.0
 
 
-def _pairs(
+def _pair_classes(
     present: Sequence[int], order: Sequence[int], data: DataFacts, model: ModelFacts, *, is_ordered: bool
 ) -> tuple[Pairing, ...]:
     labels = {item.model_class: item.label for item in reversed(data.classes)}
@@ -222,36 +228,36 @@ def _pairs(
     if data.names and has_ids(data):
         labels |= {place: data.names[place] for place in present if place < len(data.names)}
     return tuple(
-        Pairing(labels[place], _name(model, place) if is_ordered else None, _name(model, order[place]))
+        Pairing(labels[place], _class_name(model, place) if is_ordered else None, _class_name(model, order[place]))
         for place in present
     )
 
 
-def _name(model: ModelFacts, place: int) -> str:
+def _class_name(model: ModelFacts, place: int) -> str:
     return model.labels[place] if place < len(model.labels) else f"class {place}"
 
 
-def _of_flags(rows: Sequence[Sampled], chances: Any, data: DataFacts, model: ModelFacts) -> Predictions:
-    """Several labels for each row, matched class by class."""
+def _judge_flags(rows: Sequence[Sampled], chances: Any, data: DataFacts, model: ModelFacts) -> Predictions:
+    """Judges several labels for each row, matched class by class."""
     from headscope.labeled.matching import match_flags
 
     if not _has_order(data):
-        return _open(len(rows), "the classes of the model have no names that the data knows")
-    expected = [_flags(row, data, model.num_labels) for row in rows]
+        return _not_determined(len(rows), "the classes of the model have no names that the data knows")
+    expected = [_row_as_flags(row, data, model.num_labels) for row in rows]
     present = [item for item in range(model.num_labels) if 0 < sum(row[item] for row in expected) < len(rows)]
     if len(rows) < _FEWEST_FOR_NEITHER or len(present) < 2:
-        return _open(len(rows), f"too few of the {len(rows)} rows have and lack a class: {_MORE}")
+        return _not_determined(len(rows), f"too few of the {len(rows)} rows have and lack a class: {_MORE}")
     match = match_flags(expected, chances.tolist())
     moved = [place for place in present if match.order[place] != place]
     found = Predictions(
         len(rows), "", Order.NOT_DETERMINED, chance=match.chance, margin=match.contrast,
-        pairs=_pairs(present, match.order, data, model, is_ordered=True),
+        pairs=_pair_classes(present, match.order, data, model, is_ordered=True),
     )  # fmt: skip
-    return _ordered(found, match.chance_given, match.moved, is_moved=bool(moved), is_enough=True)
+    return _choose_order(found, match.chance_given, match.moved, is_moved=bool(moved), is_enough=True)
 
 
-def _flags(row: Sampled, data: DataFacts, size: int) -> list[float]:
-    """A row as 0 and 1 for each class of the model."""
+def _row_as_flags(row: Sampled, data: DataFacts, size: int) -> list[float]:
+    """Writes a row as 0 and 1 for each class of the model."""
     from headscope.labeled.tally import spelled
 
     label = row.label if isinstance(row.label, tuple) else (row.label,)

@@ -40,7 +40,7 @@ _TOKENS_AT_ONCE = 2048
 
 
 def check_comparable(examined: Examined, reference: str) -> None:
-    """Raises Unsupported where a checkpoint has no scores to compare with."""
+    """Raises Unsupported if a checkpoint has no scores to compare with."""
     report, manifest = examined.report, examined.manifest
     if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
@@ -69,7 +69,7 @@ def check_scores_texts(examined: Examined, *, or_tokens: bool = False) -> None:
 
 
 def local_folder(request: Request, manifest: CheckpointManifest) -> Path:
-    """The folder of a checkpoint on this machine, for an engine to load. Raises Unsupported where there is none."""
+    """Gives the checkpoint's folder on this machine for an engine. Raises Unsupported if there is none."""
     folder = Path(loadable(request, manifest).reference)
     if not folder.is_dir() or request.location.subfolder:
         raise Unsupported(
@@ -91,7 +91,7 @@ class TextScorer:
 
     @classmethod
     def load(cls, examined: Examined, request: Request, batch_size: int) -> TextScorer:
-        """The scorer. Raises Unsupported where weights or tokenizer cannot be loaded."""
+        """Loads model and tokenizer. Raises Unsupported if one of them cannot be loaded."""
         import torch
 
         from headscope.model.loading.inference import limit_length, load_model, open_tokenizer
@@ -105,14 +105,18 @@ class TextScorer:
         return cls(choice, place, tokenizer, model, batch_size)
 
     def reference(self, texts: Sequence[TextOrPair], labels: Sequence[str], activation: str) -> ReferenceScores:
-        """The scores of texts; those in another precision and of variants are computed when they are called for."""
-        own = self._scores(self.model, texts)
+        """Scores texts; scores in another precision and of variants are computed when they are called for."""
+        own = self._scores_of_texts(self.model, texts)
         return ReferenceScores(
-            own, labels, activation, partial(self._rounded, texts), cache(partial(self._variants, texts, own))
+            own,
+            labels,
+            activation,
+            partial(self._scores_in_precision, texts),
+            cache(partial(self._find_variants, texts, own)),
         )
 
     def padded_scores(self, texts: Sequence[TextOrPair], side: str) -> Scores:
-        """The scores of texts in one batch, padded on a side."""
+        """Scores texts in one batch, padded on a side."""
         from headscope.model.loading.inference import encode_batches, score_texts
 
         self.tokenizer.padding_side = side
@@ -123,10 +127,10 @@ class TextScorer:
         return np.asarray(score_texts(self.model, batches).double().numpy())
 
     def longest(self, texts: Sequence[TextOrPair]) -> int:
-        """The tokens of the longest text, before it is truncated."""
+        """Counts the tokens of the longest text, before it is truncated."""
         return max(len(self.tokenizer(*text, truncation=False, verbose=False)["input_ids"]) for text in texts)
 
-    def _scores(self, model: PreTrainedModel, texts: Sequence[TextOrPair]) -> Scores:
+    def _scores_of_texts(self, model: PreTrainedModel, texts: Sequence[TextOrPair]) -> Scores:
         from headscope.model.loading.inference import encode_batches, score_texts
 
         scores = score_texts(model, encode_batches(self.tokenizer, model, texts, 1)).double().numpy()
@@ -136,22 +140,22 @@ class TextScorer:
             raise Unsupported("the checkpoint's own scores are not all finite", "run `headscope check --for inference`")
         return np.asarray(scores)
 
-    def _rounded(self, texts: Sequence[TextOrPair], precision: str) -> Scores | None:
+    def _scores_in_precision(self, texts: Sequence[TextOrPair], precision: str) -> Scores | None:
         import torch
 
         from headscope.model.loading.inference import load_model
 
         try:
             model = load_model(self.choice, self.place, torch.device("cpu"), getattr(torch, precision))
-            return self._scores(model, texts)
+            return self._scores_of_texts(model, texts)
         except Unsupported:  # an operation that PyTorch lacks in this precision, or one that overflows
             return None
 
-    def _variants(self, texts: Sequence[TextOrPair], own: Scores) -> Mapping[str, VariantScores]:
-        """The variants of the head on the inputs as they are and on changed ones; of several alike, the first."""
+    def _find_variants(self, texts: Sequence[TextOrPair], own: Scores) -> Mapping[str, VariantScores]:
+        """Scores variants of the head on the inputs as they are and on changed ones; of several alike, the first."""
         found = {AS_IT_IS: VariantScores(own)}
         tolerance = _CLOSE * max(float(np.abs(own).max()), 1.0)
-        for change, batches in self._inputs(texts):
+        for change, batches in self._changed_inputs(texts):
             no_segments = change == _NO_SEGMENTS
             for name, item in self._head_variants(batches).items():
                 words = ", ".join(word for word in (change, "" if name == AS_IT_IS else name) if word)
@@ -176,29 +180,31 @@ class TextScorer:
             name: VariantScores(item.logits.double().numpy(), item.formula, item.is_sum) for name, item in found.items()
         }
 
-    def _inputs(self, texts: Sequence[TextOrPair]) -> Iterator[tuple[str, list[Mapping[str, torch.Tensor]]]]:
-        """The encoded texts as they are, and as an engine may change them."""
+    def _changed_inputs(self, texts: Sequence[TextOrPair]) -> Iterator[tuple[str, list[Mapping[str, torch.Tensor]]]]:
+        """Encodes the texts as they are, and as an engine may change them."""
         limit = self.tokenizer.model_max_length
         longest = min(self.longest(texts), limit)
-        plain = self._encoded(texts, longest)
+        plain = self._encode_texts(texts, longest)
         yield "", plain
         if any("token_type_ids" in batch and batch["token_type_ids"].any() for batch in plain):
             yield _NO_SEGMENTS, [{**batch, "token_type_ids": batch["token_type_ids"] * 0} for batch in plain]
         positioned: list[Mapping[str, torch.Tensor]] = [
-            {**batch, "position_ids": _positions(batch["input_ids"])} for batch in plain
+            {**batch, "position_ids": batch["input_ids"].new_ones(batch["input_ids"].shape).cumsum(1) - 1}
+            for batch in plain
         ]
         if self._reads_positions(plain[0], positioned[0]):
             yield "position IDs from 0", positioned
         for shorter in _SHORT_LIMITS:
             if shorter < longest:
+                # The same tokenizer serves every variant, so its limit is set back before the next one.
                 self.tokenizer.model_max_length = shorter
                 try:
-                    yield f"texts cut to {shorter} tokens", self._encoded(texts, shorter)
+                    yield f"texts cut to {shorter} tokens", self._encode_texts(texts, shorter)
                 finally:
                     self.tokenizer.model_max_length = limit
 
     def _reads_positions(self, plain: Mapping[str, torch.Tensor], positioned: Mapping[str, torch.Tensor]) -> bool:
-        """Whether the model takes position IDs, and its own don't count from 0."""
+        """True if the model takes position IDs, and its own don't count from 0."""
         from headscope.model.loading.inference import score_texts
 
         if "position_ids" not in inspect.signature(self.model.forward).parameters:
@@ -206,16 +212,11 @@ class TextScorer:
         one, other = (score_texts(self.model, [batch]).double().numpy() for batch in (plain, positioned))
         return not _is_close(one, other, _CLOSE * max(float(np.abs(one).max()), 1.0))
 
-    def _encoded(self, texts: Sequence[TextOrPair], longest: int) -> list[Mapping[str, torch.Tensor]]:
+    def _encode_texts(self, texts: Sequence[TextOrPair], longest: int) -> list[Mapping[str, torch.Tensor]]:
         from headscope.model.loading.inference import encode_batches
 
         size = max(1, min(self.batch_size, _TOKENS_AT_ONCE // longest))
         return list(encode_batches(self.tokenizer, self.model, texts, size))
-
-
-def _positions(ids: torch.Tensor) -> torch.Tensor:
-    """0, 1, 2, ... for each row."""
-    return ids.new_ones(ids.shape).cumsum(1) - 1
 
 
 def _is_close(one: Scores, other: Scores, tolerance: float) -> bool:

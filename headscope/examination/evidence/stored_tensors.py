@@ -45,28 +45,32 @@ class StoredFiles:
     manifest: CheckpointManifest
 
     def header_of(self, item: HeadParameter | ParameterOrigin) -> TensorHeader | None:
-        """The one stored tensor that fills a parameter, where it is in this place: the adapter's or the base's."""
+        """Finds the one stored tensor that fills a parameter; None if this place (adapter or base) lacks it."""
         if item.status is not ParameterStatus.LOADED or len(item.checkpoint_keys) != 1:
             return None
         is_of_adapter = self.manifest.kind is CheckpointKind.ADAPTER
-        return self._headers.get(item.checkpoint_keys[0]) if (item.adapter is Carried.SAVED) == is_of_adapter else None
+        return (
+            self._headers_by_key.get(item.checkpoint_keys[0])
+            if (item.adapter is Carried.SAVED) == is_of_adapter
+            else None
+        )
 
     @cached_property
-    def _headers(self) -> dict[str, TensorHeader]:
+    def _headers_by_key(self) -> dict[str, TensorHeader]:
         return {tensor.key: tensor for tensor in self.manifest.tensors}
 
     @property
     def bytes_read(self) -> int:
-        """The bytes of tensors that were read, by range or from a pickle."""
-        return self._bytes.bytes_read + self._unpickled.bytes_read
+        """Bytes of tensors that were read, by range or from a pickle."""
+        return self._range_reader.bytes_read + self._pickle_reader.bytes_read
 
     @property
     def is_pickled(self) -> bool:
-        """Whether the tensors are in PyTorch files. On this machine these are unpickled with weights_only."""
+        """True if the tensors are in PyTorch files. On this machine these are unpickled with weights_only."""
         return self.manifest.format is WeightsFormat.TORCH
 
     def unreadable(self, headers: Iterable[TensorHeader]) -> dict[TensorHeader, str]:
-        """The tensors whose numbers can't be read, and why."""
+        """Finds the tensors whose numbers can't be read, and why."""
         kinds = {header: _dtype_of(header) for header in headers}
         found = {
             header: f"its dtype {header.dtype} is not one that PyTorch reads"
@@ -74,7 +78,7 @@ class StoredFiles:
             if kind is None
         }
         by_range = [header for header in kinds if header not in found and self._unpickled_path(header.file) is None]
-        for header, place in self._bytes.places(by_range).items():
+        for header, place in self._range_reader.places(by_range).items():
             kind = kinds[header]
             if place is None and self.is_pickled:
                 found[header] = f"its elements don't follow in order in {header.file}"
@@ -83,59 +87,65 @@ class StoredFiles:
         return found
 
     def part(self, header: TensorHeader, begin: int, end: int) -> torch.Tensor:
-        """Some of a tensor's elements, flat. Nothing may write to them. Raises Unsupported where they can't be read."""
+        """Reads some of a tensor's elements, flat. Nothing may write to them.
+
+        Raises Unsupported if they can't be read.
+        """
         self._check_readable([header])
         if self._unpickled_path(header.file) is not None:
-            return self._unpickled.counted(self._unpickled_tensor(header).reshape(-1)[begin:end])
+            return self._pickle_reader.counted(self._unpickled_tensor(header).reshape(-1)[begin:end])
         size = _size_of_number(header)
-        return _as_numbers(self._bytes.read({header: [(begin * size, end * size)]})[header], header)
+        return _as_numbers(self._range_reader.read({header: [(begin * size, end * size)]})[header], header)
 
     def whole(self, header: TensorHeader) -> torch.Tensor:
-        """A tensor. Raises Unsupported where it can't be read."""
+        """Reads a tensor. Raises Unsupported if it can't be read."""
         return self.together({header: None})[header]
 
     def together(self, wanted: Mapping[TensorHeader, Sequence[int] | None]) -> dict[TensorHeader, torch.Tensor]:
-        """Whole tensors, or some of their rows; what lies close together is read in one request. Raises as `whole`."""
+        """Reads whole tensors, or some of their rows.
+
+        What lies close together is read in one request. Raises as `whole`.
+        """
         self._check_readable(wanted)
         here = [header for header in wanted if self._unpickled_path(header.file) is not None]
         found = {}
         for header in here:
             tensor, rows = self._unpickled_tensor(header), wanted[header]
-            found[header] = self._unpickled.counted(tensor if rows is None else tensor[list(rows)])
+            found[header] = self._pickle_reader.counted(tensor if rows is None else tensor[list(rows)])
         return found | self._by_range({header: wanted[header] for header in wanted if header not in found})
 
     def _by_range(self, wanted: Mapping[TensorHeader, Sequence[int] | None]) -> dict[TensorHeader, torch.Tensor]:
-        data = self._bytes.read({header: _ranges_of(header, rows) for header, rows in wanted.items()})
+        data = self._range_reader.read({header: _ranges_of(header, rows) for header, rows in wanted.items()})
         shapes = {item: item.shape if rows is None else (len(rows), *item.shape[1:]) for item, rows in wanted.items()}
         return {header: _as_numbers(data[header], header).reshape(shapes[header]) for header in wanted}
 
     def bytes_of(self, header: TensorHeader) -> bytes:
-        """The bytes of a tensor in a safetensors file, in whatever format its numbers are."""
-        begin, end = self._bytes.places([header])[header] or (0, 1)  # of what is not there, no byte can be read
-        return self._bytes.read({header: [(0, end - begin)]})[header]
+        """Reads the bytes of a tensor in a safetensors file, in whatever format its numbers are."""
+        begin, end = self._range_reader.places([header])[header] or (0, 1)  # of what is not there, no byte can be read
+        return self._range_reader.read({header: [(0, end - begin)]})[header]
 
     def pieces(self, header: TensorHeader, size: int) -> Iterator[bytes]:
-        """The bytes of a tensor in a safetensors file, at most `size` at a time."""
-        begin, end = self._bytes.places([header])[header] or (0, 1)  # of what is not there, no byte can be read
+        """Reads the bytes of a tensor in a safetensors file, at most `size` at a time."""
+        begin, end = self._range_reader.places([header])[header] or (0, 1)  # of what is not there, no byte can be read
         for at in range(0, end - begin, size):
-            yield self._bytes.read({header: [(at, min(at + size, end - begin))]})[header]
+            yield self._range_reader.read({header: [(at, min(at + size, end - begin))]})[header]
 
     def path_of(self, file: str) -> Path:
-        """A weight file on this machine. Raises Unsupported where it isn't on this machine."""
-        path = self._path(file)
+        """Gives the path of a weight file. Raises Unsupported if it isn't on this machine."""
+        path = self._local_path(file)
         if path is None:
             raise Unsupported(f"{file} is not on this machine", "download it with `hf download`")
         return path
 
     def stream(self, headers: Iterable[TensorHeader]) -> Iterator[tuple[TensorHeader, torch.Tensor]]:
-        """All numbers of tensors on this machine, flat, block by block; the next block overwrites the last one."""
+        """Reads all numbers of tensors on this machine, flat, block by block; each block overwrites the last one."""
         for file, some in groupby(headers, lambda header: header.file):
             if self._unpickled_path(file) is not None:
                 yield from ((header, self._unpickled_tensor(header).flatten()) for header in some)
             else:
-                path = self._path(file)
+                path = self._local_path(file)
                 assert path is not None  # only places on this machine are streamed
-                yield from _blocks_of(path, self._bytes.places(some))
+                yield from _blocks_of(path, self._range_reader.places(some))
 
     def _check_readable(self, headers: Iterable[TensorHeader]) -> None:
         why = next(iter(self.unreadable(headers).values()), "")
@@ -145,31 +155,31 @@ class StoredFiles:
     def _unpickled_tensor(self, header: TensorHeader) -> torch.Tensor:
         path = self._unpickled_path(header.file)
         assert path is not None  # others are read by range
-        return self._unpickled.tensor(path, header.key_in_file)
+        return self._pickle_reader.tensor(path, header.key_in_file)
 
     def _unpickled_path(self, file: str) -> Path | None:
-        """A PyTorch file on this machine; None for a file that is read by range."""
+        """Gives the path of a PyTorch file on this machine; None for a file that is read by range."""
         is_pickled = file.endswith(".bin") or (self.is_pickled and not file.endswith(".safetensors"))
-        return self._path(file) if is_pickled else None
+        return self._local_path(file) if is_pickled else None
 
-    def _path(self, file: str) -> Path | None:
+    def _local_path(self, file: str) -> Path | None:
         from headscope.checkpoints import path_in
 
         return path_in(self.sidecar, file)
 
     @cached_property
-    def _unpickled(self) -> _Unpickled:
-        return _Unpickled()
+    def _pickle_reader(self) -> _PickleReader:
+        return _PickleReader()
 
     @cached_property
-    def _bytes(self) -> TensorBytes:
+    def _range_reader(self) -> TensorBytes:
         from headscope.checkpoints import TensorBytes
 
         return TensorBytes(self.sidecar, {file.name: file.size for file in self.manifest.files})
 
 
-class _Unpickled:
-    """The tensors of the PyTorch file that was read last, mapped into memory where it is a zip."""
+class _PickleReader:
+    """Tensors of the PyTorch file that was read last, mapped into memory if it is a zip."""
 
     def __init__(self) -> None:
         self.bytes_read = 0
@@ -177,26 +187,27 @@ class _Unpickled:
         self._tensors: Mapping[str, torch.Tensor] = {}
 
     def tensor(self, path: Path, key: str) -> torch.Tensor:
-        """A tensor by its key. Raises Malformed where PyTorch refuses the file, or it doesn't hold the tensor."""
+        """Gives a tensor by its key. Raises Malformed if PyTorch refuses the file, or the file lacks the tensor."""
         try:
             if path != self._path:
-                self._tensors, self._path = _unpickled(path), path
+                self._tensors, self._path = _unpickle_file(path), path
             return self._tensors[key]
         except Exception as err:
             raise Malformed(f"{path.name} cannot be read by PyTorch: {type(err).__name__}", "save it again") from err
 
     def counted(self, numbers: torch.Tensor) -> torch.Tensor:
-        """The numbers, added to those that were read."""
+        """Counts the numbers as read, and returns them."""
         self.bytes_read += numbers.numel() * numbers.element_size()
         return numbers
 
 
-def _unpickled(path: Path) -> Mapping[str, torch.Tensor]:
+def _unpickle_file(path: Path) -> Mapping[str, torch.Tensor]:
     import torch
 
     with path.open("rb") as file:
         is_zip = file.read(2) == b"PK"  # as PyTorch has written since 1.6
     state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+    # Trainers such as Lightning save the weights under this key, beside the optimizer's state.
     found: Mapping[str, Any] = state.get("state_dict", state)
     return found
 
@@ -215,7 +226,7 @@ def _size_of_number(header: TensorHeader) -> int:
 
 
 def _as_numbers(data: bytes, header: TensorHeader) -> torch.Tensor:
-    """Stored bytes as a flat tensor that shares their memory; nothing may write to it."""
+    """Views stored bytes as a flat tensor that shares their memory; nothing may write to it."""
     import torch
 
     kind = getattr(torch, header.dtype)
@@ -225,7 +236,7 @@ def _as_numbers(data: bytes, header: TensorHeader) -> torch.Tensor:
 
 
 def _ranges_of(header: TensorHeader, rows: Sequence[int] | None) -> list[tuple[int, int]]:
-    """Where rows begin and end in a tensor's data, or its whole data."""
+    """Computes where rows begin and end in a tensor's data, or its whole data."""
     if rows is None:
         return [(0, math.prod(header.shape) * _size_of_number(header))]
     width = math.prod(header.shape[1:]) * _size_of_number(header)
@@ -235,11 +246,12 @@ def _ranges_of(header: TensorHeader, rows: Sequence[int] | None) -> list[tuple[i
 def _blocks_of(
     path: Path, places: Mapping[TensorHeader, tuple[int, int] | None]
 ) -> Iterator[tuple[TensorHeader, torch.Tensor]]:
-    """The numbers of tensors of one file, read one block after the other into the same memory."""
+    """Reads the numbers of tensors of one file, one block after the other into the same memory."""
     import torch
 
     buffer = memoryview(bytearray(_BLOCK))
     memory = torch.frombuffer(buffer, dtype=torch.uint8)
+    # Unbuffered: the blocks are large already, and a buffer would copy them once more.
     with path.open("rb", buffering=0) as file:
         for header, place in places.items():
             first, last = place or (0, 0)
@@ -252,15 +264,15 @@ def _blocks_of(
 
 
 def open_stored_files(request: Request, manifest: CheckpointManifest) -> list[StoredFiles]:
-    """Each place that holds files of the checkpoint, the adapter's first; none for a snapshot.
+    """Opens each place that holds files of the checkpoint, the adapter's first; none for a snapshot.
 
-    Each is opened at its own commit: an adapter and its base model seldom are in one repository.
-    Raises a HeadscopeError where one cannot be reached.
+    Each is opened at its own commit: an adapter and its base model seldom are in one repository. Raises a
+    HeadscopeError if one cannot be reached.
     """
     if manifest.kind is CheckpointKind.SNAPSHOT:
         return []
     if manifest.adapter is None:
-        return _opened(replace(request.location, revision=manifest.revision, commit=manifest.commit), manifest)
+        return _open_place(replace(request.location, revision=manifest.revision, commit=manifest.commit), manifest)
     from headscope.checkpoints import VALUE_HEAD_FILES
 
     subfolder, hub = request.location.subfolder, request.location.hub
@@ -269,17 +281,18 @@ def open_stored_files(request: Request, manifest: CheckpointManifest) -> list[St
     base = replace(
         manifest, adapter=None, kind=CheckpointKind.LOCAL, revision=manifest.base_revision, commit=manifest.base_commit
     )
+    # A value head's file is in the adapter's folder, but its tensors are not part of the adapter.
     beside = tuple(tensor for tensor in manifest.tensors if tensor.file in VALUE_HEAD_FILES)
     own = replace(base, tensors=tuple(tensor for tensor in manifest.tensors if tensor not in beside))
     place = Location(adapter.reference, adapter.revision, adapter.commit, folder_of_adapter, hub=hub)
     return [
-        *_opened(place, adapter),
-        *_opened(Location(manifest.base, base.revision, base.commit, folder_of_base, hub=hub), own),
-        *(_opened(place, replace(base, tensors=beside)) if beside else ()),
+        *_open_place(place, adapter),
+        *_open_place(Location(manifest.base, base.revision, base.commit, folder_of_base, hub=hub), own),
+        *(_open_place(place, replace(base, tensors=beside)) if beside else ()),
     ]
 
 
-def _opened(location: Location, manifest: CheckpointManifest) -> list[StoredFiles]:
+def _open_place(location: Location, manifest: CheckpointManifest) -> list[StoredFiles]:
     from headscope.checkpoints import open_sidecar
 
     sidecar = open_sidecar(location)

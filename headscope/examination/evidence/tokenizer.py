@@ -1,4 +1,4 @@
-"""What the files of a checkpoint's tokenizer say, held against what its configuration says."""
+"""Facts in a checkpoint's tokenizer files, compared with its configuration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOKEN_IDS = "token ids"
 def read_tokenizer(
     report: Report, manifest: CheckpointManifest, request: Request, unknown: list[Gap], inapplicable: list[Gap]
 ) -> TokenizerFacts | None:
-    """What the checkpoint's tokenizer files say; why there is nothing goes into one of the lists."""
+    """Reads the checkpoint's tokenizer files; adds to one of the lists why there is nothing to read."""
     if report.model.task not in TEXT_TASKS:
         inapplicable.append(Gap("tokenizer", "the model reads no text"))
         return None
@@ -52,6 +52,7 @@ def read_tokenizer(
     facts = _settings_facts(settings, report.checkpoint.model_type or "")
     is_pinned = manifest.sentence is not None and manifest.sentence.token_ids and report.head and report.head.token_rows
     if is_pinned:
+        # sentence-transformers pads language models that score by tokens on the left.
         facts = replace(facts, padding_side="left")  # whatever its file says
     try:
         return _with_files(facts, sidecar, settings, report.checkpoint.model_type or "")
@@ -65,7 +66,7 @@ def read_tokenizer(
 def _with_files(
     facts: TokenizerFacts, sidecar: FileReader, settings: Mapping[str, Any], model_type: str
 ) -> TokenizerFacts:
-    """The facts with the ids of the tokens, and where files differ. Raises NotFound where no file gives any ids."""
+    """Adds the ids of the tokens, and where files differ. Raises NotFound if no file gives any ids."""
     from headscope.checkpoints import read_token_ids
 
     with sidecar.reaching():
@@ -74,21 +75,21 @@ def _with_files(
     names = _names_of(settings, model_type)
     return replace(
         facts,
-        tokens=tuple(_tokens(names, ids)),
+        tokens=tuple(_list_tokens(names, ids)),
         ids_unread=ids.unread,
-        contradictions=(*_contradictions(settings, ids), *templates),
+        contradictions=(*_find_contradictions(settings, ids), *templates),
         appends_eos=_appends_eos(names.get("eos"), settings, ids),
     )
 
 
 def _names_of(settings: Mapping[str, Any], model_type: str) -> dict[str, str]:
-    """The special tokens by role: as the settings name them, otherwise as the tokenizer's class does."""
+    """Names the special tokens by role: as the settings do, otherwise as the tokenizer's class does."""
     from headscope.model.tokenizers import default_tokens
 
     named = settings.get("tokenizer_class")
     defaults = default_tokens(named if isinstance(named, str) else "", model_type)
     found = {role: settings.get(f"{role}_token", defaults.get(f"{role}_token")) for role in ROLES}
-    return {role: token for role, value in found.items() if (token := _token(value)) is not None}
+    return {role: token for role, value in found.items() if (token := _token_text(value)) is not None}
 
 
 def _settings_facts(settings: Mapping[str, Any], model_type: str) -> TokenizerFacts:
@@ -97,20 +98,20 @@ def _settings_facts(settings: Mapping[str, Any], model_type: str) -> TokenizerFa
     side, longest = settings.get("padding_side"), settings.get("model_max_length")
     return TokenizerFacts(
         padding_side=side if side in ("left", "right") else padding_side_of(model_type),
-        pad_token=_token(settings.get("pad_token")),
-        eos_token=_token(settings.get("eos_token")),
+        pad_token=_token_text(settings.get("pad_token")),
+        eos_token=_token_text(settings.get("eos_token")),
         max_length=longest if type(longest) is int and 0 < longest < _NO_LIMIT else None,
     )
 
 
-def _token(value: Any) -> str | None:
-    """A special token as settings write it: a text, or an object with its content."""
+def _token_text(value: Any) -> str | None:
+    """Reads a special token as settings write it: a text, or an object with its content."""
     content = value.get("content") if isinstance(value, dict) else value
     return content if isinstance(content, str) else None
 
 
-def _tokens(names: Mapping[str, str], ids: TokenIds) -> Iterator[TokenId]:
-    """The special tokens, then the ordinary and the added token with the highest id.
+def _list_tokens(names: Mapping[str, str], ids: TokenIds) -> Iterator[TokenId]:
+    """Lists the special tokens, then the ordinary and the added token with the highest id.
 
     A special token that the files don't list gets the next id, as the tokenizer appends it.
     """
@@ -120,6 +121,7 @@ def _tokens(names: Mapping[str, str], ids: TokenIds) -> Iterator[TokenId]:
     known |= {item.token: (item.id, item.file) for item in ids.added}
     following = max([len(ids.vocabulary), *((item.id or 0) + 1 for item in ids.added)])
     for role, token in names.items():
+        # These two may be in any encoded text, whatever the template puts around it.
         occurs = role in ("pad", "unk") or token in (ids.around or ())
         if token not in known and not ids.unread:
             known[token] = following, ""
@@ -135,7 +137,7 @@ def _tokens(names: Mapping[str, str], ids: TokenIds) -> Iterator[TokenId]:
 
 
 def _appends_eos(eos: str | None, settings: Mapping[str, Any], ids: TokenIds) -> bool | None:
-    """Whether texts hold the end token; None where the tokenizer's class decides, which adds what its heads read."""
+    """True if texts hold the end token; None if the tokenizer's class decides, which adds what its heads read."""
     from headscope.model.tokenizers import GENERIC
 
     if ids.around is not None:
@@ -143,12 +145,15 @@ def _appends_eos(eos: str | None, settings: Mapping[str, Any], ids: TokenIds) ->
     return False if ids.post_processor is None and settings.get("tokenizer_class") in GENERIC else None
 
 
-def _contradictions(settings: Mapping[str, Any], ids: TokenIds) -> Iterator[FileContradiction]:
-    """Where `tokenizer_config.json` and `tokenizer.json` differ: Transformers takes ids from the second file only."""
+def _find_contradictions(settings: Mapping[str, Any], ids: TokenIds) -> Iterator[FileContradiction]:
+    """Finds where `tokenizer_config.json` and `tokenizer.json` differ.
+
+    Transformers takes ids from the second file only.
+    """
     listed = settings.get("added_tokens_decoder")
     known = {item.token: item.id for item in ids.added}
     for number, item in sorted(listed.items()) if isinstance(listed, dict) else ():
-        token = _token(item) or ""
+        token = _token_text(item) or ""
         if str(known.get(token, number)) != number:
             yield FileContradiction(f"the id of {token!r}", f"{known[token]} ({ids.file})", f"{number} ({_SETTINGS})")
     padding, truncation = (part if isinstance(part, dict) else {} for part in (ids.padding, ids.truncation))
@@ -158,13 +163,13 @@ def _contradictions(settings: Mapping[str, Any], ids: TokenIds) -> Iterator[File
         "truncation_side": truncation.get("direction"),
     }
     for name, other in others.items():
-        used = _token(settings.get(name))
+        used = _token_text(settings.get(name))
         if used is not None and isinstance(other, str) and used.lower() != other.lower():
             yield FileContradiction(name, f"{used!r} ({_SETTINGS})", f"{other!r} ({ids.file})")
 
 
 def _two_templates(settings: Mapping[str, Any], storage: FileStorage) -> Iterator[FileContradiction]:
-    """The chat template, where it is in two files that differ: Transformers takes the separate file."""
+    """Compares the chat templates of two files. Transformers takes the separate file."""
     stated = settings.get("chat_template")
     if isinstance(stated, list):  # several, by name
         stated = {str(item.get("name")): item.get("template") for item in stated if isinstance(item, dict)}.get(
@@ -180,13 +185,13 @@ def _two_templates(settings: Mapping[str, Any], storage: FileStorage) -> Iterato
 def with_effects(
     facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request
 ) -> TokenizerFacts:
-    """The facts with what follows where the configuration says something else: measured only there."""
-    effects = _effects(facts, built, manifest, request)
+    """Adds what follows from ids and lengths on which the configuration differs; measures only these."""
+    effects = _measure_effects(facts, built, manifest, request)
     too_long = _too_long(facts, built, manifest, request)
     return replace(facts, effects=effects, too_long=too_long)
 
 
-def _effects(
+def _measure_effects(
     facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request
 ) -> tuple[IdEffect, ...]:
     rows = built.embedding_rows or built.vocab_size or 0
@@ -208,13 +213,13 @@ def _effects(
     try:
         unwritten = {number for role, number in ids.items() if role not in around}
         is_word = {role: number <= last and number not in unwritten for role, number in differing.items()}
-        seen = id_effects(choose_class(request, manifest), ids, around, is_word, facts.padding_side)
+        measured = id_effects(choose_class(request, manifest), ids, around, is_word, facts.padding_side)
     except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
-        seen = dict.fromkeys(differing, (None, f"{type(err).__name__}: {err}"))
-    return tuple(IdEffect(role, at, _source(manifest, role), *seen[role]) for role, at in differing.items())
+        measured = dict.fromkeys(differing, (None, f"{type(err).__name__}: {err}"))
+    return tuple(IdEffect(role, at, _origin_of_id(manifest, role), *measured[role]) for role, at in differing.items())
 
 
-def _source(manifest: CheckpointManifest, role: str) -> str:
+def _origin_of_id(manifest: CheckpointManifest, role: str) -> str:
     text = manifest.config.get("text_config")
     stated = {**(text if isinstance(text, dict) else {}), **manifest.config}
     return "config.json" if f"{role}_token_id" in stated else "the default of its class"

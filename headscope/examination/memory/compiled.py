@@ -1,4 +1,4 @@
-"""A model without its compiled code, which cannot be recorded."""
+"""Running a model without its compiled code, which cannot be recorded."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 @contextmanager
 def uncompiled(module: nn.Module) -> Iterator[None]:
-    """No compiled code inside, which cannot be recorded; `module` is restored afterwards."""
+    """Runs `module` without compiled code, which cannot be recorded; restores it afterwards."""
     from headscope.upstream.torch import compiled_calls, set_compiled_call
 
     compiled = compiled_calls(module)
     try:
         for part in compiled:
             set_compiled_call(part, None)
-        with _eagerly():
+        with _run_eagerly():
             yield
     finally:
         for part, call in compiled.items():
             set_compiled_call(part, call)
 
 
-def _eagerly() -> Any:
-    """Parts wrapped by torch.compile run as they were written."""
+def _run_eagerly() -> Any:
+    """Makes parts wrapped by torch.compile run as they were written."""
     import sys
 
     import torch

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LiveModel:
-    """What a model in memory shows without its checkpoint. `alone` has no statuses, `program` runs the head again."""
+    """Facts on a model in memory without its checkpoint. `alone` has no statuses, `program` runs the head again."""
 
     unwrapped: Unwrapped
     task: Task
@@ -65,66 +65,72 @@ class LiveModel:
     program: HeadProgram | None = None
 
 
-def inspect_module(module: nn.Module, asked: ModuleRequest) -> Report:
-    """The examination of `module` as it is: mode, hooks, gradients, random state and device stay untouched.
+def inspect_module(module: nn.Module, module_request: ModuleRequest) -> Report:
+    """Examines `module` as it is: mode, hooks, gradients, random state and device stay untouched.
 
     `example_inputs` is what its `forward` takes (a mapping, a tensor, or several in order); a model of Transformers
     needs none. `output` names the scores to examine where the forward returns several. Weights are compared with the
-    checkpoint that the model was loaded from, as in `check`. With `health`, what the numbers of the classifier show.
-    Raises Unsupported where the forward fails or gives no scores.
+    checkpoint that the model was loaded from, as in `check`. With `health`, the numbers of the classifier are judged
+    too. Raises Unsupported if the forward fails or gives no scores.
     """
-    seen = see(module, asked)
-    report, origin = _compared(seen, asked)
-    if asked.loading_info is not None or origin is not None:
-        report = _with_findings(seen, report, origin)
-    return replace(report, health=live_health(seen, report)) if asked.health else report
+    live_model = see(module, module_request)
+    report, origin = _compare_with_origin(live_model, module_request)
+    if module_request.loading_info is not None or origin is not None:
+        profile = likely_profile(report)
+        found = findings_of(report, profile, config_of_module(live_model), live_facts(live_model, origin))
+        report = replace(report, findings=found, profile=profile)
+    return replace(report, health=live_health(live_model, report)) if module_request.health else report
 
 
-def live_health(seen: LiveModel, report: Report) -> HeadHealth:
-    """What the numbers of the classifier in memory show."""
+def live_health(live_model: LiveModel, report: Report) -> HeadHealth:
+    """Judges the numbers of the classifier in memory."""
     from headscope.examination.evidence.health import health_of_module
     from headscope.facts.heads.head import classifier_weight
 
-    if seen.unwrapped.is_sharded:
+    if live_model.unwrapped.is_sharded:
         from headscope.checks.health import not_determined
 
         return not_determined("", "the parameters are sharded: no process holds their whole numbers")
     weight = classifier_weight(report.head) if report.head else None
-    return health_of_module(seen.unwrapped.module, report, _initial_of(seen, weight))
+    return health_of_module(live_model.unwrapped.module, report, _spread_of_fresh_classifier(live_model, weight))
 
 
-def _initial_of(seen: LiveModel, weight: HeadParameter | None) -> InitialSpread | None:
-    """What the class of the model gives a fresh classifier, if the classifier is that of the class."""
+def _spread_of_fresh_classifier(live_model: LiveModel, weight: HeadParameter | None) -> InitialSpread | None:
+    """Measures what the class gives a fresh classifier, if the classifier is that of the class."""
     from headscope.model.tensors.initialization import initial_spread
 
-    origin, prefix = seen.unwrapped.origin, seen.unwrapped.prefix
+    origin, prefix = live_model.unwrapped.origin, live_model.unwrapped.prefix
     if weight is None or not weight.name.startswith(prefix):
         return None
     stated = built_facts(getattr(origin, "config", None)).initializer_range
     return initial_spread(origin, plain_name(weight.name.removeprefix(prefix)), stated)
 
 
-def _compared(seen: LiveModel, asked: ModuleRequest) -> tuple[Report, LoadOrigin | None]:
-    """The report with the statuses of the weights, where a checkpoint is known, and that checkpoint."""
-    if asked.loading_info is not None:
-        return with_info(seen, asked.loading_info), None
-    origin = find_origin(seen.unwrapped, seen.task, loaded_from=asked.loaded_from, offline=asked.offline)
+def _compare_with_origin(live_model: LiveModel, module_request: ModuleRequest) -> tuple[Report, LoadOrigin | None]:
+    """Adds the statuses of the weights to the report, if a checkpoint is known, and gives that checkpoint."""
+    if module_request.loading_info is not None:
+        return with_info(live_model, module_request.loading_info), None
+    origin = find_origin(
+        live_model.unwrapped, live_model.task, loaded_from=module_request.loaded_from, offline=module_request.offline
+    )
     if isinstance(origin, LoadOrigin):
-        return with_origin(seen, origin), origin
+        return with_origin(live_model, origin), origin
     gaps = () if origin is None else (origin,)
-    return replace(seen.alone, not_determined=(*seen.alone.not_determined, *gaps)), None
+    return replace(live_model.alone, not_determined=(*live_model.alone.not_determined, *gaps)), None
 
 
-def diff_module(module: nn.Module, asked: ModuleRequest) -> Report:
-    """The weights of `module` compared with the checkpoint that it was loaded from. It does not run."""
+def diff_module(module: nn.Module, module_request: ModuleRequest) -> Report:
+    """Compares the weights of `module` with the checkpoint that it was loaded from. Does not run it."""
     unwrapped = unwrap(module)
-    found = task_of(unwrapped.origin, asked.task)
-    report, _ = _compared(_seen(unwrapped, found, _untraced(unwrapped.module), asked.labels), asked)
+    found = task_of(unwrapped.origin, module_request.task)
+    report, _ = _compare_with_origin(
+        _build_live_model(unwrapped, found, _trace_without_run(unwrapped.module), module_request.labels), module_request
+    )
     return replace(report, command="diff-weights", head=None)
 
 
-def _untraced(module: nn.Module) -> HeadTrace:
-    """What is known of a head without a run of the model: where its base model lies."""
+def _trace_without_run(module: nn.Module) -> HeadTrace:
+    """Describes a head without a run of the model: only where its base model lies."""
     from headscope.trace.record.base import ModelNames, base_module
 
     base = base_module(module)
@@ -132,25 +138,21 @@ def _untraced(module: nn.Module) -> HeadTrace:
     return HeadTrace((), Pooling(PoolingKind.OTHER, (), "", ()), (), "", (), (), name, ())
 
 
-def _with_findings(seen: LiveModel, report: Report, origin: LoadOrigin | None) -> Report:
-    profile = likely_profile(report)
-    found = findings_of(report, profile, config_of_module(seen), live_facts(seen, origin))
-    return replace(report, findings=found, profile=profile)
-
-
-def see(module: nn.Module, asked: ModuleRequest | None = None) -> LiveModel:
-    """What `module` shows on its own; see `inspect_module`. With `prove`, the effect of padding is measured too."""
-    asked = asked or ModuleRequest()
+def see(module: nn.Module, module_request: ModuleRequest | None = None) -> LiveModel:
+    """Examines `module` without a checkpoint; see `inspect_module`. With `prove`, padding is measured too."""
+    module_request = module_request or ModuleRequest()
     unwrapped = unwrap(module)
-    inner, found = unwrapped.module, task_of(unwrapped.origin, asked.task)
+    inner, found = unwrapped.module, task_of(unwrapped.origin, module_request.task)
     programs: list[HeadProgram] = []
     with uncompiled(inner):
-        trace = _traced(unwrapped, asked.example_inputs, found, asked.output, programs.append)
-    trace = _with_padding(trace, unwrapped, found) if asked.prove else unless_contradicted(trace)
-    return replace(_seen(unwrapped, found, trace, asked.labels), program=programs[-1])
+        trace = _trace_live_model(
+            unwrapped, module_request.example_inputs, found, module_request.output, programs.append
+        )
+    trace = _with_padding(trace, unwrapped, found) if module_request.prove else unless_contradicted(trace)
+    return replace(_build_live_model(unwrapped, found, trace, module_request.labels), program=programs[-1])
 
 
-def _seen(unwrapped: Unwrapped, found: Task, trace: HeadTrace, labels: tuple[str, ...]) -> LiveModel:
+def _build_live_model(unwrapped: Unwrapped, found: Task, trace: HeadTrace, labels: tuple[str, ...]) -> LiveModel:
     inner = unwrapped.module
     names, notes = labels_of(unwrapped.origin, trace, found, labels, unwrapped.scorer)
     diff = nothing_loaded(inner, trace)
@@ -169,50 +171,57 @@ def _seen(unwrapped: Unwrapped, found: Task, trace: HeadTrace, labels: tuple[str
     return LiveModel(unwrapped, found, trace, report)
 
 
-def with_info(seen: LiveModel, info: Mapping[str, Any]) -> Report:
-    """The report with the statuses that `from_pretrained` told and the marks that it left. Raises UsageError."""
+def with_info(live_model: LiveModel, info: Mapping[str, Any]) -> Report:
+    """Adds the statuses that `from_pretrained` reported and the marks that it left. Raises UsageError."""
     from headscope.model.classes.unexpected_keys import describe_unused
 
-    held, prefix = _held(seen), seen.unwrapped.prefix
-    given = diff_of_info(_of_origin(seen), info, frozenset(name.removeprefix(prefix) for name in held.of_adapter))
-    origin: Any = seen.unwrapped.origin
+    held, prefix = _held_parameters(live_model), live_model.unwrapped.prefix
+    given = diff_of_info(
+        _parameters_of_origin(live_model), info, frozenset(name.removeprefix(prefix) for name in held.of_adapter)
+    )
+    origin: Any = live_model.unwrapped.origin
     given = replace(given, unused_groups=describe_unused(origin, given.unused) if is_of_transformers(origin) else ())
-    report = _with_given(seen, prefixed(given, prefix), Present(held, {}, frozenset(), marks_count=True, prefix=prefix))
-    return replace(report, notes=(*_notes_on_gaps(seen, report, held, frozenset()), *report.notes))
+    report = _with_load(
+        live_model, prefixed(given, prefix), Present(held, {}, frozenset(), marks_count=True, prefix=prefix)
+    )
+    return replace(report, notes=(*_notes_on_gaps(live_model, report, held, frozenset()), *report.notes))
 
 
-def _of_origin(seen: LiveModel) -> tuple[ParameterOrigin, ...]:
-    """The parameters of the part that `from_pretrained` may have loaded, under the names that it has there."""
-    prefix = seen.unwrapped.prefix
+def _parameters_of_origin(live_model: LiveModel) -> tuple[ParameterOrigin, ...]:
+    """Lists the parameters of the part that `from_pretrained` may have loaded, under the names it has there."""
+    prefix = live_model.unwrapped.prefix
     return tuple(
         replace(item, name=item.name.removeprefix(prefix))
-        for item in seen.alone.weights.parameters
+        for item in live_model.alone.weights.parameters
         if item.name.startswith(prefix)
     )
 
 
-def _held(seen: LiveModel) -> Held:
-    """What the parameters show; those of a whole copy have no numbers, and the loader's marks are on other tensors."""
+def _held_parameters(live_model: LiveModel) -> Held:
+    """Reads what the parameters show of their origin.
+
+    A whole copy of a sharded model has no numbers, and the loader's marks are on other tensors.
+    """
     from headscope.model.tensors.held import held_by
 
-    held = held_by(seen.unwrapped.module)
-    return replace(held, empty=frozenset(), marked=frozenset()) if seen.unwrapped.is_sharded else held
+    held = held_by(live_model.unwrapped.module)
+    return replace(held, empty=frozenset(), marked=frozenset()) if live_model.unwrapped.is_sharded else held
 
 
-def _with_given(seen: LiveModel, given: WeightDiff, present: Present) -> Report:
-    diff = joined(seen.alone.weights, given, present)
-    return replace(seen.alone, weights=diff, head=join_head(seen.trace, diff))
+def _with_load(live_model: LiveModel, given: WeightDiff, present: Present) -> Report:
+    diff = joined(live_model.alone.weights, given, present)
+    return replace(live_model.alone, weights=diff, head=join_head(live_model.trace, diff))
 
 
-def with_origin(seen: LiveModel, origin: LoadOrigin) -> Report:
-    """The report compared with the checkpoint that the model was loaded from, number by number where that is cheap."""
+def with_origin(live_model: LiveModel, origin: LoadOrigin) -> Report:
+    """Compares the model with the checkpoint that it was loaded from, number by number where that is cheap."""
     from headscope.examination.memory.stored_numbers import same_numbers
 
-    module, prefix = seen.unwrapped.module, seen.unwrapped.prefix
-    held, resized = _held(seen), embeddings_of(module, seen.unwrapped.origin)
-    same = same_numbers(module, origin, frozenset(seen.trace.parameters))
+    module, prefix = live_model.unwrapped.module, live_model.unwrapped.prefix
+    held, resized = _held_parameters(live_model), embeddings_of(module, live_model.unwrapped.origin)
+    same = same_numbers(module, origin, frozenset(live_model.trace.parameters))
     present = Present(held, same, resized, marks_count=not origin.was_named, prefix=prefix)
-    report = _with_given(seen, origin.given, present)
+    report = _with_load(live_model, origin.given, present)
     compared = report.head is not None and all(
         item.name in same
         for item in (report.head.parameters or report.weights.parameters)
@@ -231,7 +240,7 @@ def with_origin(seen: LiveModel, origin: LoadOrigin) -> Report:
         notes=(
             sentence,
             *(raised if mismatched else ()),
-            *_notes_on_gaps(seen, report, held, resized),
+            *_notes_on_gaps(live_model, report, held, resized),
             *origin.notes,
             *report.notes,
         ),
@@ -240,20 +249,20 @@ def with_origin(seen: LiveModel, origin: LoadOrigin) -> Report:
     )
 
 
-def resized_in(seen: LiveModel, report: Report) -> tuple[str, ...]:
-    """The embeddings whose rows are others than in the checkpoint."""
-    module = seen.unwrapped.module
-    resized = embeddings_of(module, seen.unwrapped.origin)
+def resized_in(live_model: LiveModel, report: Report) -> tuple[str, ...]:
+    """Lists the embeddings whose number of rows differs from the checkpoint's."""
+    module = live_model.unwrapped.module
+    resized = embeddings_of(module, live_model.unwrapped.origin)
     numbered = {name for name, item in module.named_parameters(remove_duplicate=False) if not item.is_meta}
     unknown = (item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN)
     return tuple(name for name in unknown if plain_name(name) in resized and name in numbered)
 
 
-def _notes_on_gaps(seen: LiveModel, report: Report, held: Held, resized: frozenset[str]) -> Iterator[str]:
-    """Why the status of parameters is open."""
+def _notes_on_gaps(live_model: LiveModel, report: Report, held: Held, resized: frozenset[str]) -> Iterator[str]:
+    """Explains why the status of parameters is open."""
     unknown = [item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN]
     empty = [name for name in unknown if name in held.empty]
-    prefix, is_sharded = seen.unwrapped.prefix, seen.unwrapped.is_sharded
+    prefix, is_sharded = live_model.unwrapped.prefix, live_model.unwrapped.is_sharded
     beside = [name for name in unknown if not name.startswith(prefix) and name not in empty]
     rows = [name for name in unknown if plain_name(name) in resized and name not in (*empty, *beside)]
     rows = [] if is_sharded else rows
@@ -263,7 +272,7 @@ def _notes_on_gaps(seen: LiveModel, report: Report, held: Held, resized: frozens
     if rows:
         yield f"not the size that the checkpoint has, so resized or new: {', '.join(rows)}"
     if beside:
-        loaded = type(seen.unwrapped.origin).__name__
+        loaded = type(live_model.unwrapped.origin).__name__
         yield (
             f"{counted(len(beside), 'parameter')} {verb(len(beside))} not part of the {loaded} that the checkpoint "
             "gave, so headscope can't tell where they come from"
@@ -277,24 +286,26 @@ def _notes_on_gaps(seen: LiveModel, report: Report, held: Held, resized: frozens
         )
 
 
-def config_of_module(seen: LiveModel) -> dict[str, Any]:
-    """The model's own configuration as plain values; empty for a module without one."""
-    written = getattr(getattr(seen.unwrapped.origin, "config", None), "to_dict", None)
+def config_of_module(live_model: LiveModel) -> dict[str, Any]:
+    """Reads the model's own configuration as plain values; {} for a module without one."""
+    written = getattr(getattr(live_model.unwrapped.origin, "config", None), "to_dict", None)
     return dict(written()) if callable(written) else {}
 
 
-def live_facts(seen: LiveModel, origin: LoadOrigin | None = None) -> BuiltFacts:
-    """What the model's own configuration says; only what the checkpoint was made for is the checkpoint's.
+def live_facts(live_model: LiveModel, origin: LoadOrigin | None = None) -> BuiltFacts:
+    """Reads the model's own configuration; only the purpose is read from the checkpoint.
 
     A library that makes scores itself decides what a checkpoint is for.
     """
-    inner = seen.unwrapped.origin
+    inner = live_model.unwrapped.origin
     built = with_tables(built_facts(getattr(inner, "config", None)), inner)
-    return built if origin is None or seen.unwrapped.scorer is not None else with_purpose(built, origin.manifest)
+    return built if origin is None or live_model.unwrapped.scorer is not None else with_purpose(built, origin.manifest)
 
 
-def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str | None, keep: Keep) -> HeadTrace:
-    """The head trace; a model of Transformers runs on the probe that its checkpoint would be traced with."""
+def _trace_live_model(
+    unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str | None, keep: Keep
+) -> HeadTrace:
+    """Traces the head; a model of Transformers runs on the probe that its checkpoint would be traced with."""
     from transformers import PreTrainedModel
 
     from headscope.model.quiet import quiet
@@ -303,7 +314,7 @@ def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str |
     module = unwrapped.module
     caller = unwrapped.caller
     if (example_inputs is not None and caller is None) or not isinstance(unwrapped.origin, PreTrainedModel):
-        return _trace(module, example_inputs, task, output, keep)
+        return _trace_with_examples(module, example_inputs, task, output, keep)
     with quiet():
         if unwrapped.scorer is not None:
             return _trace_scorer(unwrapped.scorer, task, output, keep)
@@ -314,7 +325,7 @@ def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str |
 
 
 def _trace_scorer(scorer: Scorer, task: Task, output: str | None, keep: Keep) -> HeadTrace:
-    """The head trace of a scorer, which runs on the probe of the model of Transformers inside."""
+    """Traces the head of a scorer, which runs on the probe of the model of Transformers inside."""
     from headscope.trace.batch.probe_batch import build_probe
     from headscope.trace.head import read_head
     from headscope.trace.record.execution import Execution, run_forward
@@ -330,7 +341,7 @@ def _trace_scorer(scorer: Scorer, task: Task, output: str | None, keep: Keep) ->
 
 
 def token_names(module: nn.Module) -> TokenNames:
-    """What the tokenizer of the model's family calls its special tokens."""
+    """Names the special tokens as the tokenizer of the model's family does."""
     from headscope.model.tokenizers import special_tokens_of
     from headscope.trace import TokenNames
 
@@ -357,7 +368,9 @@ def _with_padding(trace: HeadTrace, unwrapped: Unwrapped, task: Task) -> HeadTra
     return replace(measured, verification=replace(measured.verification, padding=(gap,)))
 
 
-def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | None, keep: Keep) -> HeadTrace:
+def _trace_with_examples(
+    module: nn.Module, example_inputs: Any, task: Task, output: str | None, keep: Keep
+) -> HeadTrace:
     from headscope.trace.batch.examples import probe_from_examples
     from headscope.trace.head import read_head
     from headscope.trace.record.execution import Execution, run_forward

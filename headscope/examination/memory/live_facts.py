@@ -1,4 +1,4 @@
-"""What a model in memory says of itself: its parameters, its labels, its configuration."""
+"""Facts that a model in memory holds itself: its parameters, its labels, its configuration."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PER_CLASS = (
 
 
 def embeddings_of(module: nn.Module, origin: nn.Module) -> frozenset[str]:
-    """Names in `module` of the parameters that `resize_token_embeddings` of `origin`, a part of it, changes."""
+    """Names the parameters of `module` that `resize_token_embeddings` of `origin`, a part of it, changes."""
     layers = []
     for name in ("get_input_embeddings", "get_output_embeddings"):
         try:
@@ -54,7 +54,7 @@ def embeddings_of(module: nn.Module, origin: nn.Module) -> frozenset[str]:
 
 
 def task_of(module: nn.Module, task: str | None) -> Task:
-    """The task that a caller names, or that of the model's class. Raises UsageError for an unknown one."""
+    """Gives the task that a caller names, or that of the model's class. Raises UsageError for an unknown one."""
     from headscope.model.classes.catalog import task_of_class
 
     if task is not None:
@@ -63,7 +63,7 @@ def task_of(module: nn.Module, task: str | None) -> Task:
 
 
 def facts_in_memory(module: nn.Module) -> CheckpointFacts:
-    """What is in a report instead of a checkpoint: nothing was read."""
+    """Builds the facts that replace those of a checkpoint: nothing was read."""
     return CheckpointFacts(
         reference=type(module).__name__,
         kind=CheckpointKind.MEMORY,
@@ -80,7 +80,7 @@ def facts_in_memory(module: nn.Module) -> CheckpointFacts:
 
 
 def nothing_loaded(module: nn.Module, trace: HeadTrace) -> WeightDiff:
-    """Parameters and persistent buffers of unknown origin: a module does not know where its values came from."""
+    """Lists parameters and persistent buffers as of unknown origin, which a module itself doesn't know."""
     from headscope.trace.record.base import persistent_buffers
 
     prefix = f"{trace.base_module}." if trace.base_module else ""
@@ -114,7 +114,7 @@ def nothing_loaded(module: nn.Module, trace: HeadTrace) -> WeightDiff:
 def live_model_facts(
     unwrapped: Unwrapped, task: Task, names: tuple[str, ...], trace: HeadTrace, *, diff: WeightDiff, head: Head
 ) -> ModelFacts:
-    """The facts on a model in memory; what it has no configuration for is not determined.
+    """Builds the facts on a model in memory; what no configuration says is not determined.
 
     A library that has its own function for the scores computes its loss outside the forward.
     """
@@ -126,6 +126,8 @@ def live_model_facts(
         trace = replace(trace, loss="none", reads_problem_type=None)
     count = scorer.count if scorer is not None and scorer.count is not None else len(names) or _score_count(trace)
     problem = None if is_foreign else getattr(getattr(module, "config", None), "problem_type", None)
+    others = set(trace.other_parameters) - set(trace.parameters)
+    size_of_others = sum(item.count for item in diff.parameters if item.name in others)
     return ModelFacts(
         class_name=type(module).__name__,
         task=task,
@@ -136,7 +138,7 @@ def live_model_facts(
         loss=trace.loss or Loss.NOT_DETERMINED.value,
         activation=unwrapped.activation or activation_for(trace.loss),
         parameters=parameter_counts(
-            sum(item.numel() for item in module.parameters()), head, diff.parameters, _size_of_others(trace, diff)
+            sum(item.numel() for item in module.parameters()), head, diff.parameters, size_of_others
         ),
         dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
         padding_side=(scorer.padding_side if scorer else "") or _padding_side(unwrapped.origin, task),
@@ -146,29 +148,23 @@ def live_model_facts(
 
 
 def _score_count(trace: HeadTrace) -> int:
-    """The size of the last axis of the scores; 0 where it varies."""
+    """Gives the size of the last axis of the scores; 0 if it varies."""
     last = trace.stages[-1].output_shape if trace.stages else ()
     return last[-1] if last and isinstance(last[-1], int) else 0
 
 
 def _padding_side(module: nn.Module, task: Task) -> str:
-    """The side on which the tokenizer of the model's family pads; "" for a model of no family, or of no texts."""
+    """Gives the side on which the family's tokenizer pads; "" for a model of no family, or of no texts."""
     from headscope.model.tokenizers import padding_side_of
 
     family = getattr(getattr(module, "config", None), "model_type", "")
     return padding_side_of(str(family)) if family and task in TEXT_TASKS else ""
 
 
-def _size_of_others(trace: HeadTrace, diff: WeightDiff) -> int:
-    """The parameters of other heads, beside the examined one."""
-    names = set(trace.other_parameters) - set(trace.parameters)
-    return sum(item.count for item in diff.parameters if item.name in names)
-
-
 def labels_of(
     module: nn.Module, trace: HeadTrace, task: Task, given: tuple[str, ...], scorer: Scorer | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The class names in the order of the scores, and notes on them; no names for a module without a configuration.
+    """Lists the class names in the order of the scores, and notes on them; no names without a configuration.
 
     Raises UsageError for another number of names.
     """

@@ -21,7 +21,7 @@ _SHARDED = "the parameters are sharded, so the pass shows shapes and no numbers"
 def observe_live(
     module: nn.Module, task: Task, *, example_inputs: Any = None, output: str | None = None
 ) -> Observation:
-    """What one forward pass of `module` shows. Raises Unsupported where it fails or makes no scores."""
+    """Runs one forward pass of `module` and records it. Raises Unsupported if it fails or makes no scores."""
     from headscope.model.quiet import quiet
     from headscope.trace.batch.examples import named_examples
     from headscope.trace.slice.observe import observe_inputs, observe_module, probe_of_inputs
@@ -31,13 +31,13 @@ def observe_live(
     with quiet(), uncompiled(model):
         if example_inputs is not None and unwrapped.caller is not None:
             given = named_examples(model, example_inputs)
-            seen = observe_inputs(model, given, unwrapped.caller)  # type: ignore[arg-type]
+            observed = observe_inputs(model, given, unwrapped.caller)  # type: ignore[arg-type]
         elif example_inputs is not None:
             probe = probe_of_inputs(model, example_inputs)
-            seen = observe_module(model, probe, invented=False, output=output)
+            observed = observe_module(model, probe, invented=False, output=output)
         else:
-            seen = _on_invented_inputs(unwrapped, task, output)
-    return replace(seen, notes=(*seen.notes, _SHARDED)) if unwrapped.is_sharded else seen
+            observed = _on_invented_inputs(unwrapped, task, output)
+    return replace(observed, notes=(*observed.notes, _SHARDED)) if unwrapped.is_sharded else observed
 
 
 def _on_invented_inputs(unwrapped: Unwrapped, task: Task, output: str | None) -> Observation:
@@ -59,14 +59,14 @@ def _on_invented_inputs(unwrapped: Unwrapped, task: Task, output: str | None) ->
 
 
 def device_of(module: nn.Module) -> str:
-    """Where the parameters of a model in memory are, as far as one place says it."""
+    """Names the device of a model in memory: that of its first parameter; "meta" if it is sharded."""
     unwrapped = unwrap(module)
     found = next(iter(unwrapped.held.values()), None)
     return "meta" if found is None or unwrapped.is_sharded else str(found.device)
 
 
 def runs_by_itself(module: nn.Module) -> bool:
-    """Whether headscope knows the inputs of a model in memory without example_inputs."""
+    """True if headscope knows the inputs of a model in memory without example_inputs."""
     from transformers import PreTrainedModel
 
     unwrapped = unwrap(module)

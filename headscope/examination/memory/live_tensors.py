@@ -26,7 +26,7 @@ class LiveTensor:
 
 
 def tensors_of(module: nn.Module) -> Iterator[LiveTensor]:
-    """The parameters and buffers of a model under all their names."""
+    """Lists the parameters and buffers of a model under all their names."""
     persistent = set(module.state_dict(keep_vars=True))
     first: dict[int, str] = {}
     parameters = ((name, item, False) for name, item in module.named_parameters(remove_duplicate=False))
@@ -37,23 +37,25 @@ def tensors_of(module: nn.Module) -> Iterator[LiveTensor]:
 
 
 def prompts_of(module: nn.Module) -> Iterator[LiveTensor]:
-    """The virtual tokens of PEFT's prompt methods, which are beside the model."""
+    """Lists the virtual tokens of PEFT's prompt methods, which are beside the model."""
     for part in module.modules():
         if callable(getattr(part, "get_base_model", None)) and "prompt_encoder" in dict(part.named_children()):
             for name, tensor in part.get_submodule("prompt_encoder").named_parameters(prefix=PROMPTS):
+                # Prompt methods may train more, such as an encoder of the prompt; only the tokens themselves are
+                # stored.
                 if name.endswith(".embedding.weight"):
                     yield LiveTensor(name, tensor)
 
 
 def is_of_transformers(module: Any) -> bool:
-    """Whether a model is one of Transformers' own classes."""
+    """True if a model is an instance of Transformers' model class."""
     from transformers import PreTrainedModel
 
     return isinstance(module, PreTrainedModel)
 
 
 def models_of_transformers(module: nn.Module) -> Iterator[tuple[str, PreTrainedModel]]:
-    """The models of Transformers in a module, each with its path; those inside of others are left out."""
+    """Finds the models of Transformers in a module, each with its path; leaves out those inside of others."""
     found: list[str] = []
     for path, part in module.named_modules():
         if is_of_transformers(part) and not any(path.startswith(f"{other}.") or not other for other in found):

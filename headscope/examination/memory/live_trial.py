@@ -29,36 +29,36 @@ _MOST_PARAMETERS = 3_000_000_000
 _NOUNS = {Task.IMAGE_CLASSIFICATION: "image", Task.VIDEO_CLASSIFICATION: "video"}
 
 
-def live_run(seen: LiveModel, root: nn.Module) -> RunTrial | str:
-    """What a model in memory does when it is called; why it isn't called, where it can't be.
+def live_run(live_model: LiveModel, root: nn.Module) -> RunTrial | str:
+    """Calls a model in memory on random inputs; says why it isn't called, if it can't be.
 
     `root` is what the caller gave: PEFT's own model puts a prompt before the inputs.
 
     Without a tokenizer, padding and texts are not looked at. Mode, random state and gradients stay as they are.
     """
-    module: Any = seen.unwrapped.module
-    reason = _why_not(seen, module)
+    module: Any = live_model.unwrapped.module
+    reason = _why_not_called(live_model, module)
     if reason:
         return reason
     try:
-        rows = random_rows(module, seen.task)
-        if (caller := seen.unwrapped.caller) is not None:
+        rows = random_rows(module, live_model.task)
+        if (caller := live_model.unwrapped.caller) is not None:
             rows = tuple(map(caller.with_task, rows))
-        return _observe_rows(seen, called_module(root, module), rows)
+        return _observe_rows(live_model, called_module(root, module), rows)
     except HeadscopeError as err:
         return err.message
 
 
-def _observe_rows(seen: LiveModel, called: Any, rows: Sequence[Mapping[str, Any]]) -> RunTrial:
-    """What a model does with rows, in eval mode."""
+def _observe_rows(live_model: LiveModel, called: Any, rows: Sequence[Mapping[str, Any]]) -> RunTrial:
+    """Calls a model on rows, in eval mode, and observes it."""
     from headscope.trace.record.randomness import OwnRandomness
 
-    noun = _NOUNS.get(seen.task, "sound" if "audio" in seen.task.value else "input")
-    was_training = bool(seen.unwrapped.module.training)
+    noun = _NOUNS.get(live_model.task, "sound" if "audio" in live_model.task.value else "input")
+    was_training = bool(live_model.unwrapped.module.training)
     subject = RunSubject(
-        called, seen.task, noun, rows, [noun] * len(rows), lambda some: some[0], has_batches=False,
-        problem_type=getattr(seen.unwrapped.module.config, "problem_type", None),
-        changed=partial(_with_other_words, rows, seen.unwrapped.module),
+        called, live_model.task, noun, rows, [noun] * len(rows), lambda some: some[0], has_batches=False,
+        problem_type=getattr(live_model.unwrapped.module.config, "problem_type", None),
+        changed=partial(_with_other_words, rows, live_model.unwrapped.module),
     )  # fmt: skip
     with in_eval_mode(called), OwnRandomness():
         return replace(observe(subject), in_train_mode=was_training)
@@ -67,9 +67,9 @@ def _observe_rows(seen: LiveModel, called: Any, rows: Sequence[Mapping[str, Any]
 def _with_other_words(
     rows: Sequence[Mapping[str, Any]], module: Any, row: Mapping[str, Any], turn: int = 0
 ) -> Mapping[str, Any] | None:
-    """A row with other token IDs between its first and its last ordinary ones; None for other inputs.
+    """Replaces the token IDs between the first and the last ordinary one; None for other inputs.
 
-    They are those of other rows; each further `turn` takes others of the vocabulary.
+    The new IDs are those of other rows; each further `turn` takes others of the vocabulary.
     """
     import torch
 
@@ -91,15 +91,15 @@ def _with_other_words(
 
 
 def called_module(root: Any, module: Any) -> Any:
-    """What is called of a model: PEFT's own model, which puts prompts before the inputs, or the model inside."""
+    """Gives the module to call: PEFT's own model, which puts prompts before the inputs, or the model inside."""
     return root if type(root).__name__.startswith("PeftModel") else module
 
 
-def _why_not(seen: LiveModel, module: Any) -> str:
-    """Why a model in memory isn't called; "" where it is."""
+def _why_not_called(live_model: LiveModel, module: Any) -> str:
+    """Says why a model in memory isn't called; "" if it is."""
     if is_run_off():
         return f"{OFF} is set"
-    if seen.unwrapped.is_sharded or any(item.is_meta for item in module.parameters()):
+    if live_model.unwrapped.is_sharded or any(item.is_meta for item in module.parameters()):
         return "no process holds all of its weights"
     if sum(item.numel() for item in module.parameters()) > _MOST_PARAMETERS:
         return "it has more than 3 billion parameters"
@@ -107,7 +107,7 @@ def _why_not(seen: LiveModel, module: Any) -> str:
 
 
 def random_rows(module: Any, task: Task) -> tuple[Mapping[str, Any], ...]:
-    """Random inputs of the task, of one row each. Raises Unsupported where headscope has none for the class."""
+    """Makes random inputs of the task, of one row each. Raises Unsupported if headscope has none for the class."""
     from headscope.trace.batch.probe_batch import build_probe
 
     try:
@@ -121,7 +121,8 @@ def random_rows(module: Any, task: Task) -> tuple[Mapping[str, Any], ...]:
 
 @contextmanager
 def in_eval_mode(module: nn.Module) -> Iterator[None]:
-    """Dropout off; every module is in its own mode again afterwards."""
+    """Switches dropout off; puts every module back into its own mode afterwards."""
+    # Each module's own mode: a frozen base model may be in eval mode inside of one that trains.
     modes = [(item, item.training) for item in module.modules()]
     module.train(False)
     try:

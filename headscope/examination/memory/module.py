@@ -1,4 +1,4 @@
-"""What a caller hands over as a model in memory: unwrapped where that is meant, refused in one sentence where not."""
+"""A caller's model in memory: taken out of its wrappers, or refused in one sentence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ORIGINAL = "give the Python module that it was made from"
 
 @dataclass(frozen=True, slots=True)
 class Unwrapped:
-    """The model itself, and what it was wrapped in, outermost first.
+    """A model without the wrappers around it, whose names are kept, outermost first.
 
     `held` are the parameters of the process under the names of the model. `is_sharded` says that these are parts of
     whole ones: then `module` is a copy on the meta device, with the whole shapes. `offloaded` reads the tensors that
@@ -43,19 +43,17 @@ class Unwrapped:
 
     @property
     def origin(self) -> nn.Module:
-        """The part that `from_pretrained` may have loaded: the model of Transformers inside a scorer, or the whole
-        module.
-        """
+        """Part that `from_pretrained` may have loaded: the Transformers model inside a scorer, or the whole module."""
         return self.module if self.scorer is None else self.scorer.inside
 
     @property
     def prefix(self) -> str:
-        """What is before the names of `origin`."""
+        """Prefix of the names of `origin` in the module."""
         return f"{self.scorer.path}." if self.scorer is not None and self.scorer.path else ""
 
 
 def unwrap(reference: Any) -> Unwrapped:
-    """The model inside torch.compile, DataParallel, FSDP, DeepSpeed, Lightning and PEFT, adapters and all.
+    """Takes a model out of torch.compile, DataParallel, FSDP, DeepSpeed, Lightning and PEFT, adapters and all.
 
     Raises UsageError or Unsupported for what has no `forward` in Python or no weights to examine.
     """
@@ -66,26 +64,28 @@ def unwrap(reference: Any) -> Unwrapped:
             f"{reference.__name__} is a class, not a model", "give an instance, or a checkpoint with model_class=..."
         )
     if is_setfit(reference):
-        return _of_scorer(Unwrapped(nn.Identity(), (), {}), scorer_of_setfit(reference))
-    found = _peeled(Unwrapped(reference, (), {}))
+        return _with_scorer(Unwrapped(nn.Identity(), (), {}), scorer_of_setfit(reference))
+    found = _peel_wrappers(Unwrapped(reference, (), {}))
     if not isinstance(found.module, nn.Module):
         raise Unsupported(
             f"{_class_word(found.module)} has no Python forward whose operations headscope can record", _ORIGINAL
         )
-    _check_kind(found.module)
-    found, shards = _whole(found, reference)
-    found = _trained(found)
-    _check(found.module)
+    _refuse_torchscript(found.module)
+    found, shards = _with_whole_parameters(found, reference)
+    found = _unwrap_lightning(found)
+    _refuse_unexaminable(found.module)
     if found.scorer is None and (scorer := scorer_of(found.module)) is not None:
-        found = _of_scorer(found, scorer)
+        found = _with_scorer(found, scorer)
     own = found.module.named_parameters(remove_duplicate=False)
     return replace(found, held={name: shards.get(id(item), item) for name, item in own})
 
 
-def _peeled(found: Unwrapped) -> Unwrapped:
-    """What is inside the wrappers, and their names."""
+def _peel_wrappers(found: Unwrapped) -> Unwrapped:
+    """Takes the wrappers off, and notes their names."""
+    from torch import nn
+
     while True:
-        inner = _inside(found.module)
+        inner = _inside_wrapper(found.module)
         if inner is None:
             break
         activation = activation_of(found.module) if sentence.is_cross_encoder(found.module) else found.activation
@@ -93,30 +93,30 @@ def _peeled(found: Unwrapped) -> Unwrapped:
             found, module=inner, wrappers=(*found.wrappers, type(found.module).__name__), activation=activation,
             caller=caller_of(found.module) or found.caller,
         )  # fmt: skip
-    if _is_prepared(found.module):
+    if isinstance(found.module, nn.Module) and accelerate.is_prepared(found.module):
         found = replace(found, wrappers=(*found.wrappers, accelerate.NAME))
     return found
 
 
-def _trained(found: Unwrapped) -> Unwrapped:
-    """What a LightningModule trains, for a module that is one."""
+def _unwrap_lightning(found: Unwrapped) -> Unwrapped:
+    """Gives the model that a LightningModule trains; any other module stays as it is."""
     inner = trained_inside(found.module)
     if inner is None:
         return found
     if isinstance(inner, Scorer):
-        return _of_scorer(found, inner)
-    return _peeled(replace(found, module=inner, wrappers=(*found.wrappers, type(found.module).__name__)))
+        return _with_scorer(found, inner)
+    return _peel_wrappers(replace(found, module=inner, wrappers=(*found.wrappers, type(found.module).__name__)))
 
 
-def _of_scorer(found: Unwrapped, scorer: Scorer) -> Unwrapped:
+def _with_scorer(found: Unwrapped, scorer: Scorer) -> Unwrapped:
     return replace(
         found, module=scorer.module, scorer=scorer, activation=scorer.activation or found.activation,
         held=dict(scorer.module.named_parameters(remove_duplicate=False)),
     )  # fmt: skip
 
 
-def _whole(found: Unwrapped, root: nn.Module) -> tuple[Unwrapped, dict[int, nn.Parameter]]:
-    """The model with whole parameters, where those in memory are shards of them, and these by the ids of the whole."""
+def _with_whole_parameters(found: Unwrapped, root: nn.Module) -> tuple[Unwrapped, dict[int, nn.Parameter]]:
+    """Replaces shards in memory by whole parameters; gives the shards by the ids of the whole ones."""
     from headscope.upstream.sharded import is_fully_sharded, is_sharded, whole_copy, without_hooks
 
     if not (is_sharded(found.module) or is_sharded(root)):
@@ -127,8 +127,8 @@ def _whole(found: Unwrapped, root: nn.Module) -> tuple[Unwrapped, dict[int, nn.P
     return replace(found, module=copied.module, wrappers=wrappers, is_sharded=True), copied.held
 
 
-def _inside(wrapper: Any) -> Any:
-    """What a wrapper wraps; None for no wrapper."""
+def _inside_wrapper(wrapper: Any) -> Any:
+    """Gives the model that a wrapper wraps; None for no wrapper."""
     from torch import nn
 
     from headscope.upstream.sharded import inside_fsdp
@@ -148,20 +148,14 @@ def _inside(wrapper: Any) -> Any:
     return module.get_base_model() if callable(getattr(module, "get_base_model", None)) else None
 
 
-def _is_prepared(module: Any) -> bool:
-    from torch import nn
-
-    return isinstance(module, nn.Module) and accelerate.is_prepared(module)
-
-
-def _check_kind(module: nn.Module) -> None:
+def _refuse_torchscript(module: nn.Module) -> None:
     import torch
 
     if isinstance(module, torch.jit.ScriptModule):
         raise Unsupported(f"{_class_word(module)} is TorchScript, whose operations headscope can't record", _ORIGINAL)
 
 
-def _check(module: nn.Module) -> None:
+def _refuse_unexaminable(module: nn.Module) -> None:
     from torch.nn.parameter import is_lazy
 
     name = _class_word(module)

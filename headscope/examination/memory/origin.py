@@ -54,10 +54,10 @@ class LoadOrigin:
 def find_origin(
     unwrapped: Unwrapped, task: Task, *, loaded_from: str | None = None, offline: bool = False
 ) -> LoadOrigin | Gap | None:
-    """The checkpoint that a model was loaded from: `loaded_from`, or the name that `from_pretrained` left behind.
+    """Finds the checkpoint that a model was loaded from: `loaded_from`, or the name that `from_pretrained` left.
 
-    None for a model that names no checkpoint; Gap where one is named and cannot be read, or where nothing
-    shows that the model was filled from it.
+    None for a model that names no checkpoint; Gap if one is named and cannot be read, or if nothing shows that the
+    model was filled from it.
     """
     from headscope.upstream.transformers import name_and_commit, was_loaded
 
@@ -106,7 +106,7 @@ def _read_origin(module: nn.Module, task: Task, request: Request) -> LoadOrigin:
 
 
 def prefixed(diff: WeightDiff, prefix: str) -> WeightDiff:
-    """What a load gave a part of a model, under the names that it has in the model. Keys stay the checkpoint's."""
+    """Renames what a load gave a part of a model to the names in the model. Keys stay the checkpoint's."""
     if not prefix:
         return diff
     return replace(
@@ -120,9 +120,9 @@ def prefixed(diff: WeightDiff, prefix: str) -> WeightDiff:
 def diff_of_info(
     parameters: Iterable[ParameterOrigin], info: Mapping[str, Any], of_adapter: frozenset[str]
 ) -> WeightDiff:
-    """What a load gave, from what `from_pretrained` told of it. Raises UsageError for no such thing.
+    """Builds the diff of a load from `from_pretrained`'s loading_info. Raises UsageError for anything else.
 
-    It lists what it did not give: what it gave, the marks in the model tell (`joined`).
+    loading_info lists what the load did not give; what it gave, the marks in the model tell (`joined`).
     """
     from headscope.upstream.transformers import read_loading_info
 
@@ -155,11 +155,11 @@ def diff_of_info(
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What is known of the parameters that a model holds now.
+    """State of the parameters that a model holds now.
 
     `same` says of those that could be compared whether they hold the stored numbers. `resized` names the embeddings,
-    whose rows may have been added after the load: a different number of them leaves their status open. Of what does
-    not begin with `prefix` the load says nothing: it is of a part of the model.
+    whose rows may have been added after the load: a different number of them leaves their status open. Of what does not
+    begin with `prefix` the load says nothing: it is of a part of the model.
     """
 
     held: Held
@@ -170,7 +170,7 @@ class Present:
 
 
 def joined(diff: WeightDiff, given: WeightDiff, present: Present) -> WeightDiff:
-    """The parameters that a model holds with what a load gave them.
+    """Joins the parameters that a model holds with what a load gave them.
 
     A parameter that the load does not know was made after it, or is PEFT's and left out.
     """
@@ -213,15 +213,15 @@ def _with_status(item: ParameterOrigin, stated: ParameterOrigin | None, present:
         return replace(item, status=ParameterStatus.NEW)
     return replace(
         item,
-        status=_status(item, stated, present),
+        status=_status_now(item, stated, present),
         checkpoint_keys=stated.checkpoint_keys,
         in_base=stated.in_base,
         quantized=stated.quantized,
     )
 
 
-def _status(item: ParameterOrigin, stated: ParameterOrigin, present: Present) -> ParameterStatus:
-    """What a parameter is now: the numbers decide, then the loader's mark, then what the load gave its name."""
+def _status_now(item: ParameterOrigin, stated: ParameterOrigin, present: Present) -> ParameterStatus:
+    """Decides the status of a parameter: by its numbers, then the loader's mark, then what the load gave its name."""
     is_resizable = plain_name(item.name) in present.resized
     if item.name in present.held.empty:
         return ParameterStatus.UNKNOWN
@@ -235,19 +235,19 @@ def _status(item: ParameterOrigin, stated: ParameterOrigin, present: Present) ->
 
 
 def _status_of_loaded(name: str, present: Present) -> ParameterStatus:
-    """Of a parameter that the load gave: whether the one that is there now is it."""
+    """Decides whether a parameter is still the one that the load gave."""
     if present.same.get(name):
         return ParameterStatus.LOADED
-    is_marked, is_told = name in present.held.marked, name in present.same
+    is_marked, is_compared = name in present.held.marked, name in present.same
     if present.marks_count and present.held.marked and not is_marked:
         return ParameterStatus.NEW
-    if is_told:
+    if is_compared:
         return ParameterStatus.CHANGED
     return ParameterStatus.LOADED if is_marked else ParameterStatus.UNKNOWN
 
 
 def _is_reshaped(held: ParameterOrigin, stated: ParameterOrigin) -> bool:
-    """Whether a parameter was replaced after the load. Packed and sharded ones have shapes that say nothing."""
+    """True if a parameter was replaced after the load. Packed and sharded ones have shapes that say nothing."""
     return held.shape != stated.shape and held.count > 0 and not _is_packed(held, stated)
 
 

@@ -42,33 +42,33 @@ class Scorer:
 
 
 def scorer_of(module: nn.Module) -> Scorer | None:
-    """The scorer that a module of TRL or sentence-transformers is; None for any other. Raises Unsupported."""
+    """Makes a scorer of a module of TRL or sentence-transformers; None for any other. Raises Unsupported."""
     if trl.has_value_head(module):
         note = "the scores are those of the value head, one for each token; the head of the language model is not shown"
-        return _scorer(module, _call_value_head, labels=(), activation="none", count=1, notes=(note,))
+        return _build_scorer(module, _call_value_head, labels=(), activation="none", count=1, notes=(note,))
     side = sentence_transformers.padding_side_of_encoder(module)
     if sentence_transformers.is_cross_encoder(module):
-        return _scorer(module, _call_chain, labels=(), activation=activation_of(module), padding_side=side)
+        return _build_scorer(module, _call_chain, labels=(), activation=activation_of(module), padding_side=side)
     if sentence_transformers.is_encoder(module):
         note = f"{type(module).__name__} returns an embedding, not class scores: its head makes the embedding"
         more = {"count": 0, "activation": Activation.NONE.value, "padding_side": side, "notes": (note,)}
-        return _scorer(module, _call_chain, labels=(), **more)
+        return _build_scorer(module, _call_chain, labels=(), **more)
     return None
 
 
 def scorer_of_setfit(model: Any) -> Scorer:
-    """A SetFitModel with its head as a scorer. Raises Unsupported and UsageError for a head that can't be read."""
+    """Makes a scorer of a SetFitModel with its head. Raises Unsupported or UsageError for an unreadable head."""
     module, head = setfit.model_of(model)
     notes: tuple[str, ...] = ()
     if len(head.labels) == 2 and head.activation == Activation.SIGMOID:
         notes = (f"the one score is that of {head.labels[1]}; the probability of {head.labels[0]} is the rest to 1",)
-    path, inside = _inside(module)
+    path, inside = _model_inside(module)
     side = sentence_transformers.padding_side_of_encoder(module.model_body)
     return Scorer(module, inside, path, head.labels, head.activation, padding_side=side, notes=notes)
 
 
 def activation_of(encoder: nn.Module) -> str:
-    """What a CrossEncoder makes of its scores: `sigmoid`, `softmax`, `none`, or the name of another function."""
+    """Names what a CrossEncoder applies to its scores: `sigmoid`, `softmax`, `none`, or another function."""
     name = sentence_transformers.activation_of_encoder(encoder)
     return {"Identity": Activation.NONE.value}.get(name, name.lower())
 
@@ -81,13 +81,13 @@ def _call_chain(cls: Any, view: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     return sentence_transformers.scores_of(cls.forward(view, dict(inputs)))
 
 
-def _scorer(module: nn.Module, call: Call, **more: Any) -> Scorer:
-    path, inside = _inside(module)
-    return Scorer(_view(module, call, inside), inside, path, **more)
+def _build_scorer(module: nn.Module, call: Call, **more: Any) -> Scorer:
+    path, inside = _model_inside(module)
+    return Scorer(_build_view(module, call, inside), inside, path, **more)
 
 
-def _inside(module: nn.Module) -> tuple[str, PreTrainedModel]:
-    """The outermost model of Transformers in a module, and its path."""
+def _model_inside(module: nn.Module) -> tuple[str, PreTrainedModel]:
+    """Finds the outermost model of Transformers in a module, and its path."""
     from transformers import PreTrainedModel
 
     for path, part in module.named_modules():
@@ -96,8 +96,8 @@ def _inside(module: nn.Module) -> tuple[str, PreTrainedModel]:
     raise Unsupported(f"{type(module).__name__} holds no model of Transformers", "pass a model of Transformers")
 
 
-def _view(module: nn.Module, call: Call, inside: PreTrainedModel) -> nn.Module:
-    """A module of the same parts and names, whose forward takes the inputs of `inside` and gives only the scores."""
+def _build_view(module: nn.Module, call: Call, inside: PreTrainedModel) -> nn.Module:
+    """Makes a module of the same parts and names, whose forward takes the inputs of `inside` and gives only scores."""
     cls = type(module)
 
     def forward(self: Any, **inputs: Any) -> Any:
@@ -105,6 +105,7 @@ def _view(module: nn.Module, call: Call, inside: PreTrainedModel) -> nn.Module:
 
     forward.__signature__ = signature(type(inside).forward)  # type: ignore[attr-defined]  # read by inspect.signature
     kind = type(cls.__name__, (cls,), {"forward": forward, "__module__": cls.__module__, "__doc__": cls.__doc__})
+    # Without __init__, which would make the parts a second time.
     view: nn.Module = object.__new__(kind)
     # Its own dictionary, but the same tables of parameters and modules: reads of it are reads of them.
     vars(view).update(vars(module))
@@ -112,20 +113,20 @@ def _view(module: nn.Module, call: Call, inside: PreTrainedModel) -> nn.Module:
 
 
 def trained_inside(module: nn.Module) -> nn.Module | Scorer | None:
-    """What a LightningModule trains: the model inside, where its forward only passes that model's scores on.
+    """Gives the model that a LightningModule trains, if its forward only passes that model's scores on.
 
     A Scorer for a forward that makes scores itself; None for any other module. Raises Unsupported for a LightningModule
     without a forward that has weights beside one model.
     """
     if not lightning.is_lightning(module):
         return None
-    held = [(name, part) for name, part in module.named_children() if next(part.parameters(), None) is not None]
-    alone = held[0][1] if len(held) == 1 and not list(module.parameters(recurse=False)) else None
+    parts = [(name, part) for name, part in module.named_children() if next(part.parameters(), None) is not None]
+    alone = parts[0][1] if len(parts) == 1 and not list(module.parameters(recurse=False)) else None
     if lightning.has_forward(module):
         return alone if alone is not None and passes_on(module, alone) else _own_scorer(module)
     if alone is not None:
         return alone
-    names = ", ".join(name for name, _ in held)
+    names = ", ".join(name for name, _ in parts)
     raise Unsupported(
         f"{type(module).__name__} has no forward, so headscope can't see how {names} make the scores",
         "define a forward that returns the scores",
@@ -134,29 +135,29 @@ def trained_inside(module: nn.Module) -> nn.Module | Scorer | None:
 
 def _own_scorer(module: nn.Module) -> Scorer | None:
     try:
-        path, inside = _inside(module)
+        path, inside = _model_inside(module)
     except Unsupported:
         return None
     return Scorer(module, inside, path)
 
 
 def passes_on(module: nn.Module, inner: nn.Module) -> bool:
-    """Whether a module runs exactly what its part `inner` runs to make the scores, as seen on invented inputs."""
+    """True if a module runs exactly what its part `inner` runs to make the scores, as seen on invented inputs."""
     from headscope.facts import Task
     from headscope.model.classes.catalog import task_of_class
     from headscope.trace.batch.probe_batch import build_probe
 
     try:
-        _, model = _inside(inner)
+        _, model = _model_inside(inner)
         task = task_of_class(type(model).__name__) or Task.SEQUENCE_CLASSIFICATION
         probe = replace(build_probe(model, task), labels={})
-        return _operations(module, probe) == _operations(inner, probe)
+        return _operations_of_scores(module, probe) == _operations_of_scores(inner, probe)
     except Unsupported:  # another signature, or no scores
         return False
 
 
-def _operations(module: nn.Module, probe: ProbeBatch) -> list[tuple[str, str, int]]:
-    """The operations on which the scores of a module depend, by name and place."""
+def _operations_of_scores(module: nn.Module, probe: ProbeBatch) -> list[tuple[str, str, int]]:
+    """Lists the operations on which the scores of a module depend, by name and place."""
     from headscope.model.quiet import quiet
     from headscope.trace.record.execution import run_forward
 

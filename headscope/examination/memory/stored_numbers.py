@@ -1,4 +1,4 @@
-"""Whether a model in memory still holds the numbers of its checkpoint, where that is on this machine."""
+"""Comparison of a model in memory with the numbers of its checkpoint, where that is on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BYTES_ELSEWHERE = 64_000
 
 
 def same_numbers(module: nn.Module, origin: LoadOrigin, head: frozenset[str]) -> dict[str, bool]:
-    """Whether the parameters hold the numbers that they were loaded with; those that cannot be compared are left out.
+    """Compares the parameters with the numbers that they were loaded with; leaves out what cannot be compared.
 
     Tensors of the head are read whole (up to 16 MB), of the others the beginning. No network is used.
     """
@@ -32,21 +32,22 @@ def same_numbers(module: nn.Module, origin: LoadOrigin, head: frozenset[str]) ->
         location = origin.request.location
         offline = replace(location, hub=replace(location.hub, offline=True))
         places = open_stored_files(replace(origin.request, location=offline), origin.manifest)
-        return {name: same for place in places for name, same in _compared_with(place, module, origin, head)}
+        return {name: same for place in places for name, same in _compare_with_place(place, module, origin, head)}
     except (HeadscopeError, OSError):  # what cannot be read is not compared
         return {}
 
 
-def _compared_with(
+def _compare_with_place(
     place: StoredFiles, module: nn.Module, origin: LoadOrigin, head: frozenset[str]
 ) -> Iterator[tuple[str, bool]]:
-    """The parameters that a place fills, and whether a load of its numbers gives theirs."""
+    """Compares the parameters that a place fills: True for one that a load of its numbers gives."""
     from headscope.model.tensors.numbers import compare_numbers, why_not_comparable
 
     stated = {item.name: item for item in origin.given.parameters if not item.is_buffer}
     for name, tensor in module.named_parameters(remove_duplicate=False):
         given = stated.get(plain_name(name))
         header = place.header_of(given) if given is not None and given.quantized is None else None
+        # Other shapes and packed numbers are the loader's to convert: they say nothing about training.
         if header is None or header.shape != tuple(tensor.shape) or "float" not in header.dtype:
             continue
         if tensor.is_floating_point() and tensor.numel() and not why_not_comparable(tensor):

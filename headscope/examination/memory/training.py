@@ -39,63 +39,66 @@ _SHARDED = Gap("values", "the parameters are sharded: no process holds their who
 _NO_TOKENIZER = Gap("tokenizer", "a model in memory has no tokenizer")
 
 
-def live_subject(module: nn.Module, profile: Profile, asked: ModuleRequest, optimizer: Any = None) -> Subject:
-    """Everything the rules look at, for a model in memory.
+def live_subject(module: nn.Module, profile: Profile, module_request: ModuleRequest, optimizer: Any = None) -> Subject:
+    """Gathers everything the rules look at, for a model in memory.
 
-    Labels, special tokens and the loss are those of the model's own configuration. The status of its weights comes
-    from the checkpoint it was loaded from: `loaded_from`, or the name that `from_pretrained` leaves in the
-    configuration. Where that cannot be read, the rules on weights are not determined; a model made from a
-    configuration has no checkpoint, and they do not apply, except that nobody knows whether its head was trained:
-    for inference that is not determined. With `loading_info`, which `from_pretrained` returns under
-    `output_loading_info=True`, nothing is read.
+    Labels, special tokens and the loss are those of the model's own configuration. The status of its weights comes from
+    the checkpoint it was loaded from: `loaded_from`, or the name that `from_pretrained` leaves in the configuration.
+    Where that cannot be read, the rules on weights are not determined; a model made from a configuration has no
+    checkpoint, and they do not apply, except that nobody knows whether its head was trained: for inference that is not
+    determined. With `loading_info`, which `from_pretrained` returns under `output_loading_info=True`, nothing is read.
     """
-    seen = see(module, replace(asked, prove=True))
+    live_model = see(module, replace(module_request, prove=True))
     subject = Subject(
-        report=seen.alone,
+        report=live_model.alone,
         profile=profile,
-        config=config_facts(config_of_module(seen)),
-        built=live_facts(seen),
-        values=None if seen.unwrapped.is_sharded else _live_values(seen),
-        trial=None if seen.unwrapped.is_sharded else _live_trial(seen),
-        numbers=None if seen.unwrapped.is_sharded else live_base_numbers(seen.unwrapped.module, seen.alone),
-        live=_training_facts(seen, optimizer),
+        config=config_facts(config_of_module(live_model)),
+        built=live_facts(live_model),
+        values=None if live_model.unwrapped.is_sharded else _live_values(live_model),
+        trial=None if live_model.unwrapped.is_sharded else _live_trial(live_model),
+        numbers=None
+        if live_model.unwrapped.is_sharded
+        else live_base_numbers(live_model.unwrapped.module, live_model.alone),
+        live=_training_facts(live_model, optimizer),
         inapplicable=(_NO_TOKENIZER,),
     )
-    if asked.loading_info is not None:
-        found = replace(subject, report=with_info(seen, asked.loading_info))
+    if module_request.loading_info is not None:
+        found = replace(subject, report=with_info(live_model, module_request.loading_info))
     else:
-        found = _with_statuses(subject, seen, asked)
-    found = with_run(found, live_run(seen, module), is_wanted=False)
-    found = replace(found, health=live_health(seen, found.report))
-    return replace(found, unknown=(*found.unknown, _SHARDED)) if seen.unwrapped.is_sharded else found
+        found = _with_statuses(subject, live_model, module_request)
+    found = with_run(found, live_run(live_model, module), is_wanted=False)
+    found = replace(found, health=live_health(live_model, found.report))
+    return replace(found, unknown=(*found.unknown, _SHARDED)) if live_model.unwrapped.is_sharded else found
 
 
-def _with_statuses(subject: Subject, seen: LiveModel, asked: ModuleRequest) -> Subject:
-    """The subject with what the checkpoint gave, where one is known."""
-    match find_origin(seen.unwrapped, seen.task, loaded_from=asked.loaded_from, offline=asked.offline):
+def _with_statuses(subject: Subject, live_model: LiveModel, module_request: ModuleRequest) -> Subject:
+    """Adds what the checkpoint gave, if one is known."""
+    match find_origin(
+        live_model.unwrapped, live_model.task, loaded_from=module_request.loaded_from, offline=module_request.offline
+    ):
         case LoadOrigin() as origin:
-            return _compared(subject, seen, origin)
+            return _compare_with_origin(subject, live_model, origin)
         case Gap() as gap:
             return replace(subject, unknown=(gap, Gap(_ORIGIN, gap.reason)))
         case _:
-            return _of_unknown_origin(subject)
+            return _without_origin(subject)
 
 
-def _of_unknown_origin(subject: Subject) -> Subject:
-    """The subject without a checkpoint to compare with. For training it does not matter what gave the weights."""
+def _without_origin(subject: Subject) -> Subject:
+    """Adds that there is no checkpoint to compare with. For training it does not matter what gave the weights."""
     none = (Gap(GapTopic.CHECKPOINT, _NAMES_NONE), _NO_TOKENIZER)
     if subject.profile is Profile.TRAINING:
         return replace(subject, inapplicable=(*none, Gap(_ORIGIN, _NAMES_NONE)))
     return replace(subject, inapplicable=none, unknown=(Gap(_ORIGIN, _NEVER_LOADED),))
 
 
-def _compared(subject: Subject, seen: LiveModel, origin: LoadOrigin) -> Subject:
-    """The subject with the weights' statuses and the tokenizer of the checkpoint."""
-    report = with_origin(seen, origin)
-    live = replace(subject.live, resized=resized_in(seen, report)) if subject.live else None
-    scorer = seen.unwrapped.scorer
-    tokenizer, unknown, inapplicable = _tokenizer(report, origin, scorer.padding_side if scorer else "")
-    built = live_facts(seen, origin)
+def _compare_with_origin(subject: Subject, live_model: LiveModel, origin: LoadOrigin) -> Subject:
+    """Adds the weights' statuses and the tokenizer of the checkpoint."""
+    report = with_origin(live_model, origin)
+    live = replace(subject.live, resized=resized_in(live_model, report)) if subject.live else None
+    scorer = live_model.unwrapped.scorer
+    tokenizer, unknown, inapplicable = _read_tokenizer_facts(report, origin, scorer.padding_side if scorer else "")
+    built = live_facts(live_model, origin)
     if tokenizer is not None:
         tokenizer = with_effects(tokenizer, built, origin.manifest, origin.request)
     return replace(
@@ -110,7 +113,7 @@ def _compared(subject: Subject, seen: LiveModel, origin: LoadOrigin) -> Subject:
     )
 
 
-def _tokenizer(
+def _read_tokenizer_facts(
     report: Report, origin: LoadOrigin, padding_side: str
 ) -> tuple[TokenizerFacts | None, tuple[Gap, ...], tuple[Gap, ...]]:
     unknown: list[Gap] = []
@@ -121,56 +124,57 @@ def _tokenizer(
     return found, tuple(unknown), tuple(inapplicable)
 
 
-def _training_facts(seen: LiveModel, optimizer: Any) -> LiveFacts:
-    """Which parameters of the head training will leave as they are."""
+def _training_facts(live_model: LiveModel, optimizer: Any) -> LiveFacts:
+    """Finds the parameters of the head that training will leave as they are."""
     from headscope.model.tensors.held import held_by
 
-    module, report = seen.unwrapped.module, seen.alone
+    module, report = live_model.unwrapped.module, live_model.alone
     live = [item.name for item in report.head.parameters if item.live] if report.head else []
-    held = seen.unwrapped.held
+    held = live_model.unwrapped.held
     trained = {name for name in live if name in held and held[name].requires_grad}
-    frozen = tuple(name for name in live if name in held and name not in trained and not _adapted(name, trained))
-    to_save = _modules_to_save(seen, frozen) if held_by(module).of_adapter else ()
+    frozen = tuple(name for name in live if name in held and name not in trained and not _is_adapted(name, trained))
+    to_save = _modules_to_save(live_model, frozen) if held_by(module).of_adapter else ()
     if optimizer is None:
         return LiveFacts(frozen, modules_to_save=to_save)
+    # By identity: an optimizer has no names of parameters.
     optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     left_out = tuple(name for name in live if name in trained and id(held[name]) not in optimized)
     return LiveFacts(frozen, left_out, to_save)
 
 
-def _modules_to_save(seen: LiveModel, frozen: tuple[str, ...]) -> tuple[str, ...]:
-    """The setting under which PEFT trains the frozen weights, with what it already names."""
+def _modules_to_save(live_model: LiveModel, frozen: tuple[str, ...]) -> tuple[str, ...]:
+    """Finds the setting under which PEFT trains the frozen weights, with what it already names."""
     from headscope.model.loading.adapters import modules_to_save
 
-    names = {plain_name(item.name) for item in seen.alone.weights.parameters}
-    head = {plain_name(item.name) for item in seen.alone.head.parameters} if seen.alone.head else set()
+    names = {plain_name(item.name) for item in live_model.alone.weights.parameters}
+    head = {plain_name(item.name) for item in live_model.alone.head.parameters} if live_model.alone.head else set()
     modules = {name[:at] for name in names for at, sign in enumerate(name) if sign == "."}
     kept = {
         plain_name(item.name.partition(".modules_to_save.")[0])
-        for item in seen.alone.weights.parameters
+        for item in live_model.alone.weights.parameters
         if ".modules_to_save." in item.name
     }
     lost = [plain_name(name) for name in frozen]
     return modules_to_save(lost, sorted(names - head), sorted(modules), sorted(kept))
 
 
-def _adapted(name: str, trained: set[str]) -> bool:
-    """Whether a frozen weight is that of a layer which an adapter trains (`out_proj.base_layer.weight`)."""
+def _is_adapted(name: str, trained: set[str]) -> bool:
+    """True if a frozen weight is that of a layer which an adapter trains (`out_proj.base_layer.weight`)."""
     layer, found, _ = name.rpartition(".base_layer.")
     return bool(found) and any(other.startswith(f"{layer}.") for other in trained)
 
 
-def _live_values(seen: LiveModel) -> tuple[TensorValues, ...]:
-    """What the numbers of the head's tensors are."""
+def _live_values(live_model: LiveModel) -> tuple[TensorValues, ...]:
+    """Measures the numbers of the head's tensors."""
     from headscope.model.tensors.values import values_of
 
-    return tuple(values_of(name, tensor) for name, tensor in _live_tensors(seen).items())
+    return tuple(values_of(name, tensor) for name, tensor in _live_tensors(live_model).items())
 
 
 def _with_stored_dtypes(
     values: tuple[TensorValues, ...], report: Report, origin: LoadOrigin
 ) -> tuple[TensorValues, ...]:
-    """The values, with the dtype of those whose numbers the checkpoint stores as whole ones."""
+    """Adds the stored dtype to those values that the checkpoint stores as whole numbers."""
     stored = {header.key: header.dtype for header in origin.manifest.tensors}
     loaded = {
         item.name: stored.get(item.checkpoint_keys[0], "")
@@ -182,9 +186,9 @@ def _with_stored_dtypes(
     return tuple(replace(item, whole=whole.get(item.name, "")) for item in values)
 
 
-def _live_tensors(seen: LiveModel) -> dict[str, torch.Tensor]:
-    """The tensors of the head in memory that the scores depend on; those without numbers are left out."""
-    module, head = seen.unwrapped.module, seen.alone.head
+def _live_tensors(live_model: LiveModel) -> dict[str, torch.Tensor]:
+    """Collects the tensors of the head in memory that the scores depend on; leaves out those without numbers."""
+    module, head = live_model.unwrapped.module, live_model.alone.head
     held = {
         **dict(module.named_buffers(remove_duplicate=False)),
         **dict(module.named_parameters(remove_duplicate=False)),
@@ -193,15 +197,15 @@ def _live_tensors(seen: LiveModel) -> dict[str, torch.Tensor]:
     return {name: held[name].detach() for name in live if name in held and not held[name].is_meta}
 
 
-def _live_trial(seen: LiveModel) -> HeadTrial:
-    """What the head does with the numbers that it has in memory."""
+def _live_trial(live_model: LiveModel) -> HeadTrial:
+    """Tries the head with the numbers that it has in memory."""
     from headscope.examination.evidence.head_trial import try_head
 
-    if seen.program is None:
+    if live_model.program is None:
         return HeadTrial(why_not="the head path is not known")
-    held, model = _live_tensors(seen), seen.alone.model
-    lost = [name for name in seen.program.tensors if name not in held]
+    held, model = _live_tensors(live_model), live_model.alone.model
+    lost = [name for name in live_model.program.tensors if name not in held]
     found = try_head(
-        seen.program, {name: tensor.cpu() for name, tensor in held.items()}, model.task, model.problem_type
+        live_model.program, {name: tensor.cpu() for name, tensor in held.items()}, model.task, model.problem_type
     )
     return replace(found, unread=tuple(f"{name} has no numbers in this process" for name in lost))

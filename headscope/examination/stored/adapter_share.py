@@ -1,4 +1,4 @@
-"""What of a model in memory is an adapter's, and what the adapter's file holds for it."""
+"""The share of an adapter in a model in memory, and what the adapter's file holds for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AdapterShare:
-    """The adapter in a model, and the manifest of its file; None where none was given."""
+    """The adapter in a model, and the manifest of its file; None if none was given."""
 
     def __init__(self, module: nn.Module, manifest: CheckpointManifest | None) -> None:
         self.manifest = manifest
@@ -29,29 +29,29 @@ class AdapterShare:
         self._module = module
 
     def header_of(self, name: str) -> TensorHeader | None:
-        """What the file holds for a tensor of the model; None for nothing."""
+        """Finds what the file holds for a tensor of the model; None for nothing."""
         key = key_in_adapter(name, self.headers, self.held.active) if not _is_copied(name) else None
         return None if key is None else self.headers[key]
 
     def has(self, name: str) -> bool:
-        """Whether the file may hold a tensor."""
+        """True if the file may hold a tensor."""
         return bool(self.headers) and not _is_copied(name) and (name in self.added or self.header_of(name) is not None)
 
     def changes_at(self, path: str) -> dict[str, TensorHeader]:
-        """What the file holds to change the weight of a module, by the ends of the keys; {} if that is not merged."""
+        """Finds what the file holds to change a module's weight, by the ends of the keys; {} if it isn't merged."""
         start = f"base_model.model.{path}."
         return {key.removeprefix(start): header for key, header in self.headers.items() if key.startswith(start)}
 
     @cached_property
     def added(self) -> frozenset[str]:
-        """The tensors that PEFT adds to the model."""
+        """Tensors that PEFT adds to the model."""
         from headscope.model.tensors.held import added_by_peft
 
         return added_by_peft(self._module) if self.held.names else frozenset()
 
     @cached_property
     def settled(self) -> Mapping[str, torch.Tensor]:
-        """The parameters that PEFT stores nowhere, because the stored ones decide them."""
+        """Parameters that PEFT stores nowhere, because the stored ones decide them."""
         import torch
 
         ranks = {
@@ -61,25 +61,25 @@ class AdapterShare:
         return {name: torch.tensor([float(item.shape[0])]) for name, item in ranks.items() if item is not None}
 
     def is_not_given(self, item: LiveTensor) -> bool:
-        """Whether a tensor belongs to an adapter of the model, while nothing was named that stores the adapter."""
+        """True if a tensor belongs to an adapter of the model, and nothing was named that stores the adapter."""
         return not self.headers and (item.name in self.added or item.name.startswith(PROMPTS))
 
     def is_unused(self, item: LiveTensor) -> bool:
-        """Whether a tensor belongs to an adapter that is not active, or to a module that PEFT runs a copy of."""
+        """True if a tensor belongs to an inactive adapter, or to a module that PEFT runs a copy of."""
         return self.held.is_of_inactive(item.name) or item.name.startswith(tuple(self.held.replaced))
 
     def is_second_copy(self, key: str) -> bool:
-        """Whether a key is one under which PEFT saves a tensor once more with bias="all"."""
+        """True if a key is one under which PEFT saves a tensor once more with bias="all"."""
         once = key.replace(".original_module.", ".").replace(".modules_to_save.", ".")
         return once != key and once in self.headers
 
     @property
     def inactive(self) -> tuple[str, ...]:
-        """The adapters that the model holds and does not use, beside the given one."""
+        """Adapters that the model holds and does not use, beside the given one."""
         return tuple(sorted(self.held.names - self.held.active)) if self.manifest is not None else ()
 
     def gaps(self) -> Iterator[Gap]:
-        """Why the scores of a model may not be those of the adapter whose tensors it holds."""
+        """Explains why the scores of a model may not be those of the adapter whose tensors it holds."""
         if self.manifest is None or not self.held.names:
             return
         if self.held.is_disabled:
@@ -93,7 +93,7 @@ class AdapterShare:
             yield Gap(few_of(wrong), reason)
 
     def _is_scale(self, path: str, scale: float, settings: Mapping[str, object]) -> bool:
-        """Whether a layer's factor is the one that the configuration gives; unknown counts as right."""
+        """True if a layer's factor is the one that the configuration gives; unknown counts as right."""
         from headscope.model.loading.adapters import scale_of
 
         plain = plain_name(f"{path}.")[:-1]
@@ -105,5 +105,5 @@ class AdapterShare:
 
 
 def _is_copied(name: str) -> bool:
-    """Whether a name is that of the module from which PEFT made the copy that it trains."""
+    """True if a name is that of the module from which PEFT made the copy that it trains."""
     return ".original_module." in name

@@ -1,4 +1,4 @@
-"""What Transformers' own loader makes of a checkpoint for a model in memory, from headers alone."""
+"""Keys that Transformers' own loader pairs with a model in memory, from headers alone."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ if TYPE_CHECKING:
 
 
 class LoaderPairs:
-    """The keys that the loader pairs with the parameters of a model's class; none where it isn't needed.
+    """Keys that the loader pairs with the parameters of a model's class; none if the loader isn't needed.
 
-    Where the names and shapes of a model and of a checkpoint are the same, nothing is loaded. An adapter changes
-    weights, which no name shows.
+    If the names and shapes of a model and of a checkpoint are the same, nothing is loaded. An adapter changes weights,
+    which no name shows.
     """
 
     def __init__(self, module: nn.Module, manifest: CheckpointManifest) -> None:
         self._module = module
-        self._loaded = _loaded_headers(module, manifest) if _is_needed(module, manifest) else None
+        self._loaded = _loaded_headers(module, manifest) if _needs_loader(module, manifest) else None
         self.origins = {item.name: item for item in self._loaded.diff.parameters} if self._loaded else {}
 
     def skeleton(self) -> PreTrainedModel | None:
-        """The model without numbers; None where its modules are not those that its class makes."""
+        """Builds the model without numbers; None if its modules are not those that its class makes."""
         from headscope.model.tensors.held import fresh_skeleton, has_kinds_of
 
         if not is_of_transformers(self._module):
             return None
+        # The skeleton only saves a run: without it the model itself is traced.
         with suppress(Exception):  # whatever a foreign constructor raises
             fresh = self._loaded.model if self._loaded else fresh_skeleton(self._module)  # type: ignore[arg-type]
             return _with_dtypes_of(self._module, fresh) if has_kinds_of(self._module, fresh) else None
@@ -47,12 +48,12 @@ class LoaderPairs:
 
     @property
     def unplaced(self) -> tuple[Unplaced, ...]:
-        """Every stored tensor that the class has no place for, with the reason; none where nothing was loaded."""
+        """Stored tensors that the class has no place for, each with the reason; none if nothing was loaded."""
         return self._loaded.diff.unplaced if self._loaded else ()
 
     @cached_property
     def without_place(self) -> Mapping[str, frozenset[str]]:
-        """The stored tensors of parameters that the class has and this model lacks, with the names of these."""
+        """Stored tensors of parameters that the class has and this model lacks, with the names of these."""
         own = {plain_name(item.name) for item in tensors_of(self._module)}
         found: dict[str, frozenset[str]] = {}
         for item in self.origins.values():
@@ -61,13 +62,13 @@ class LoaderPairs:
         return found
 
     def is_ignored(self, key: str) -> bool:
-        """Whether the loader leaves a stored tensor out on purpose, as an old buffer or a second name of one tensor."""
+        """True if the loader leaves a tensor out on purpose, as an old buffer or a second name of one tensor."""
         if self._loaded is None or key in self.without_place:
             return False
         return key not in self._loaded.diff.unused and modern_name(key) not in self._loaded.diff.unused
 
 
-def _is_needed(module: nn.Module, manifest: CheckpointManifest) -> bool:
+def _needs_loader(module: nn.Module, manifest: CheckpointManifest) -> bool:
     if not is_of_transformers(module):
         return False
     state = {plain_name(name): tuple(item.shape) for name, item in module.state_dict(keep_vars=True).items()}
@@ -87,7 +88,7 @@ def _loaded_headers(module: nn.Module, manifest: CheckpointManifest) -> Loaded:
 
 
 def _with_dtypes_of(module: nn.Module, skeleton: PreTrainedModel) -> PreTrainedModel:
-    """A skeleton whose tensors have the dtypes of a model, which a loader may have cast."""
+    """Casts a skeleton's tensors to the dtypes of a model, which a loader may have cast."""
     held = {item.name: item.tensor.dtype for item in tensors_of(module)}
     for item in tensors_of(skeleton):
         if item.name in held and item.tensor.is_floating_point():

@@ -1,4 +1,4 @@
-"""What a save holds of a live model: the keys that the loader finds for each tensor, and how their numbers differ."""
+"""Tensors in a save of a live model: the keys that the loader finds for each, and how their numbers differ."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAY_BE_MERGED = "an adapter is on the live model, and the save may hold it merge
 
 
 class SavedTensors:
-    """The tensors of a save, as the loader finds them for those of the live model."""
+    """Tensors of a save, as the loader finds them for those of the live model."""
 
     def __init__(self, module: nn.Module, saved: Saved, memory: HeadMemory, adapter: str) -> None:
         self.saved, self.memory, self.adapter = saved, memory, adapter
@@ -40,57 +40,57 @@ class SavedTensors:
         self._headers = [{header.key: header for header in part.manifest.tensors} for part in saved.parts]
 
     def wanted(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The tensors of the head that a save has to hold, as they are now."""
+        """Lists the tensors of the head that a save has to hold, as they are now."""
         return ((name, self._held[name]) for name in self.memory.names if name in self._held)
 
     def rest(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The other tensors of the model, as they are now."""
+        """Lists the other tensors of the model, as they are now."""
         return ((name, self._held[name]) for name in self.memory.rest if name in self._held)
 
     def settings_of_adapter(self) -> tuple[str, ...]:
-        """Where the saved settings of an adapter are others than the live ones."""
+        """Lists where the saved settings of an adapter differ from the live ones."""
         live, saved = settings_of(self.root, self.adapter), self.saved.parts[0].manifest.config
         both = sorted(live.keys() & saved.keys())
         others = [name for name in both if in_any_order(live[name]) != in_any_order(saved[name])]
         return tuple(f"{name} is {live[name]} in memory and {saved[name]} in the save" for name in others)
 
     def header_of(self, key: str) -> tuple[StoredFiles, TensorHeader] | None:
-        """Where the file of an adapter holds a key."""
+        """Finds a key in the file of an adapter."""
         header = self._headers[0].get(key)
         return None if header is None else (self._places[0], header)
 
     def numbers(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """A live tensor with its numbers, which may be offloaded. Raises Unsupported where they are gone."""
+        """Gives a live tensor with its numbers, which may be offloaded. Raises Unsupported if they are gone."""
         offloaded = self.memory.unwrapped.offloaded.get(name)
         return tensor if offloaded is None else read_offloaded(offloaded)
 
     @property
     def bytes_read(self) -> int:
-        """The stored bytes that were compared."""
+        """Stored bytes that were compared."""
         return sum(place.bytes_read for place in self._places)
 
     def find(self, name: str, tensor: torch.Tensor) -> tuple[StoredFiles, TensorHeader] | None:
-        """Where the loader finds a tensor, by its name alone; whatever its shape there."""
+        """Finds the tensor that the loader takes, by the name alone, whatever the shape."""
         if self.saved.is_adapter:
             key = key_in_adapter(name, self._headers[0])
             return None if key is None else (self._places[0], self._headers[0][key])
         del name  # under which names a loader knows it depends on the save
         for part, place, headers in zip(self.saved.parts, self._places, self._headers, strict=True):
-            for other in self._aliases.get(id(tensor), ()):
-                key = self._key(part, other)
+            for other in self._names_by_tensor.get(id(tensor), ()):
+                key = self._key_in_part(part, other)
                 if key in headers:
                     return place, headers[key]
         return None
 
-    def _key(self, part: SavedPart, name: str) -> str:
-        """What a part of a save calls a tensor of the live model; "" for a tensor of another part."""
+    def _key_in_part(self, part: SavedPart, name: str) -> str:
+        """Gives the key of a live tensor in a part of a save; "" for a tensor of another part."""
         if part.prefix is not None:
             return name.removeprefix(part.prefix) if name.startswith(part.prefix) else ""
         return name
 
     @cached_property
-    def _aliases(self) -> Mapping[int, tuple[str, ...]]:
-        """The names that a loader of this kind of save knows each live tensor by.
+    def _names_by_tensor(self) -> Mapping[int, tuple[str, ...]]:
+        """Names by which a loader of this kind of save knows each live tensor.
 
         `from_pretrained` knows those of the model of Transformers; what restores a training knows those of the module
         that was trained.
@@ -111,21 +111,24 @@ class SavedTensors:
         return {key: tuple(names) for key, names in found.items()}
 
     @cached_property
-    def _unclaimed(self) -> list[tuple[StoredFiles, TensorHeader]]:
-        """The stored tensors that no live tensor's name finds."""
+    def _unclaimed_tensors(self) -> list[tuple[StoredFiles, TensorHeader]]:
+        """Stored tensors that no live tensor's name finds."""
         every = {
-            self._key(part, name) for part in self.saved.parts for names in self._aliases.values() for name in names
+            self._key_in_part(part, name)
+            for part in self.saved.parts
+            for names in self._names_by_tensor.values()
+            for name in names
         }
         taken = every | {f"base_model.model.{name}" for name in every}
         pairs = zip(self._places, self._headers, strict=True)
         return [(place, header) for place, headers in pairs for key, header in headers.items() if key not in taken]
 
     def as_merged(self, compared: TensorCheck, place: StoredFiles, header: TensorHeader) -> TensorCheck:
-        """What a tensor of a layer is that an adapter changes: the save may hold it merged, as PEFT merges it."""
+        """Compares a tensor of a layer that an adapter changes: the save may hold it merged, as PEFT merges it."""
         import torch
 
         layer, _, own = compared.name.rpartition(".base_layer.")
-        inside = self._merged(layer)
+        inside = self._merge_layer(layer)
         merged = dict(inside.named_parameters()).get(own) if inside is not None else None
         is_other = compared.status is TensorStatus.DIFFERENT
         if merged is None:
@@ -144,8 +147,8 @@ class SavedTensors:
         self.layers[layer] = TensorStatus.DIFFERENT if is_other else TensorStatus.RANDOM
         return compared
 
-    def _merged(self, path: str) -> nn.Module | None:
-        """The layer inside one of PEFT's after a merge; None where PEFT can't merge it."""
+    def _merge_layer(self, path: str) -> nn.Module | None:
+        """Merges one of PEFT's layers and gives the layer inside; None if PEFT can't merge it."""
         import torch
 
         try:
@@ -157,44 +160,45 @@ class SavedTensors:
 
     @cached_property
     def of_adapter(self) -> frozenset[str]:
-        """The tensors that PEFT adds to layers."""
+        """Tensors that PEFT adds to layers."""
         is_adapted = any(".base_layer." in name for name in self._held)
         return beside_layers(self.memory.unwrapped.module) if is_adapted else frozenset()
 
     def find_by_loader(self, bare: TensorCheck, tensor: torch.Tensor) -> TensorCheck | None:
-        """What the loader of Transformers makes of other keys, as it does for old and for packed weights."""
+        """Compares a tensor with what Transformers' loader makes of other keys, as of old and of packed weights."""
         unwrapped = self.memory.unwrapped
         if self.saved.is_adapter or not is_of_transformers(unwrapped.origin) or not self.saved.parts:
             return None
         own = bare.name.removeprefix(unwrapped.prefix)
         try:
-            pair = self._pairing.pair(LiveTensor(own, tensor))
-            return None if pair is None else against_stored(bare, tensor, pair, self._pairing)
+            pair = self._pairing_of_save.pair(LiveTensor(own, tensor))
+            return None if pair is None else against_stored(bare, tensor, pair, self._pairing_of_save)
         except HeadscopeError:
             return None
 
     def may_be_elsewhere(self, name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> bool:
-        """Whether a save may hold a tensor under another key, as far as names and shapes tell."""
-        if any(header.shape == shape for _, header in self._unclaimed):
+        """True if a save may hold a tensor under another key, as far as names and shapes show."""
+        if any(header.shape == shape for _, header in self._unclaimed_tensors):
             return True
         unwrapped = self.memory.unwrapped
         if not is_of_transformers(unwrapped.origin) or not self.saved.parts:
             return False
         try:
-            return self._pairing.pair(LiveTensor(name.removeprefix(unwrapped.prefix), tensor)) is not None
+            return self._pairing_of_save.pair(LiveTensor(name.removeprefix(unwrapped.prefix), tensor)) is not None
         except HeadscopeError:
             return True
 
     @cached_property
-    def _pairing(self) -> StoredPairing:
+    def _pairing_of_save(self) -> StoredPairing:
         origin: Any = self.memory.unwrapped.origin
         return StoredPairing(origin, self.saved.parts[0].manifest, self._places[:1])
 
     def find_renamed(self, tensor: torch.Tensor) -> TensorHeader | None:
-        """A stored tensor with the numbers of a live one, under a key that nothing in the model is called."""
+        """Finds a stored tensor with the numbers of a live one, under a key that no tensor of the model has."""
         from headscope.model.tensors.numbers import compare_numbers
 
-        for place, header in self._unclaimed:
+        for place, header in self._unclaimed_tensors:
+            # A single number is equal to another by chance too often.
             if header.shape == tuple(tensor.shape) and header.shape:
                 found = compare_numbers(tensor, partial(place.part, header))
                 if found.equal or found.cast:
@@ -202,12 +206,12 @@ class SavedTensors:
         return None
 
     def why_open(self, name: str, tensor: torch.Tensor) -> str:
-        """Why nothing can be said of a tensor that was not found; "" where it is not in the save."""
+        """Says why a tensor that was not found can't be judged; "" if it is not in the save."""
         if self.saved.state:
             return f"the save can't be read: {self.saved.state}"
         missing = set(self.saved.missing_shards)
         shard_of = dict(self.saved.shard_of)
-        keys = (name, *self._aliases.get(id(tensor), ()))
+        keys = (name, *self._names_by_tensor.get(id(tensor), ()))
         shard = next((shard_of[key] for key in keys if shard_of.get(key) in missing), "")
         if shard:
             return f"its shard {shard} is missing"
@@ -216,14 +220,14 @@ class SavedTensors:
 
 
 def _add_names(found: dict[int, dict[str, None]], module: nn.Module) -> None:
-    """The names of a module's tensors by their ids, with and without what wrappers put into them."""
+    """Adds the names of a module's tensors by their ids, with and without what wrappers put into them."""
     items = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
     for name, tensor in items:
         found.setdefault(id(tensor), {}).update({name: None, plain_name(name): None})
 
 
 def _is_merged_elsewhere(merged: torch.Tensor, place: StoredFiles, header: TensorHeader) -> bool:
-    """Whether stored numbers may be those of a merge after a rounding, or on another device."""
+    """True if stored numbers may be those of a merge after a rounding, or on another device."""
     import torch
 
     from headscope.model.tensors.numbers import compare_numbers

@@ -42,28 +42,31 @@ if TYPE_CHECKING:
 def compare_with_save(
     module: nn.Module, path: Path, memory: HeadMemory, *, steps_behind: int = 0, head_only: bool = False
 ) -> tuple[SavedModel, ModelComparison]:
-    """`module` against what a save wrote to a folder or file, and what stayed open.
+    """Compares `module` with what a save wrote to a folder or file; also says what stayed open.
 
-    With `head_only`, the tensors outside the head are looked up by their names and shapes, and not read.
-    Raises a HeadscopeError where the save can't be read.
+    With `head_only`, the tensors outside the head are looked up by their names and shapes, and not read. Raises a
+    HeadscopeError if the save can't be read.
     """
     from headscope.checkpoints import read_save
 
-    adapter = _adapter_of(module)
+    # PEFT calls an unnamed adapter "default"; what isn't a text names no single adapter.
+    active: Any = getattr(module, "active_adapter", "default")
+    adapter = active if isinstance(active, str) else "default"
     saved = read_save(path, adapter)
     stored = SavedTensors(module, saved, memory, adapter)
-    head = tuple(_checked(unchecked(name, tensor), tensor, stored) for name, tensor in stored.wanted())
+    head = tuple(_check_tensor(unchecked(name, tensor), tensor, stored) for name, tensor in stored.wanted())
     nothing = () if head else (Gap("the head", "headscope found no tensor of it to compare"),)
     rest = _adapter_checks(head, stored) if saved.is_adapter else _rest_checks(stored, head_only=head_only)
     checks = (*head, *rest)
     lost = [item.name for item in head if item.status in (TensorStatus.RANDOM, TensorStatus.RENAMED)]
+    config = getattr(memory.unwrapped.origin, "config", None)
     found = SavedModel(
         reference=str(path),
         class_name=type(memory.unwrapped.module).__name__,
         tensors=checks,
         is_adapter=saved.is_adapter,
         modules_to_save=_modules_to_save(memory, lost) if saved.is_adapter and lost else (),
-        labels=_named_labels(_config_of(memory.unwrapped)),
+        labels=_named_labels({"id2label": getattr(config, "id2label", None)}),
         saved_labels=None if saved.config is None else _named_labels(saved.config),
         missing_shards=saved.missing_shards,
         hollow=tuple(stored.hollow),
@@ -73,12 +76,12 @@ def compare_with_save(
         unfilled=_made_up_by_a_load(memory.unwrapped, saved.config) if saved.config else (),
     )
     loaded = LoadedModel(found.reference, found.class_name, checks)
-    scope, gaps = _scope(checks, stored, head_only=head_only), (*nothing, *open_gaps(checks))
+    scope, gaps = _scope_of_checks(checks, stored, head_only=head_only), (*nothing, *open_gaps(checks))
     return found, ModelComparison(loaded, (), gaps, stored.bytes_read, scope)
 
 
-def _scope(checks: Sequence[TensorCheck], stored: SavedTensors, *, head_only: bool) -> Scope:
-    """How much was compared. An adapter is whole without what it leaves to its base checkpoint."""
+def _scope_of_checks(checks: Sequence[TensorCheck], stored: SavedTensors, *, head_only: bool) -> Scope:
+    """Counts how much was compared. An adapter is whole without what it leaves to its base checkpoint."""
     compared = sum(item.status is not TensorStatus.UNKNOWN for item in checks)
     if stored.saved.is_adapter:
         return Scope(len(checks), compared, adapter_only=True)
@@ -87,15 +90,15 @@ def _scope(checks: Sequence[TensorCheck], stored: SavedTensors, *, head_only: bo
 
 
 def _rest_checks(stored: SavedTensors, *, head_only: bool) -> Iterator[TensorCheck]:
-    """The tensors outside the head; with `head_only`, those that the save lacks or holds in another shape."""
+    """Checks the tensors outside the head; with `head_only`, those that the save lacks or holds in another shape."""
     for name, tensor in stored.rest():
         found = stored.find(name, tensor) if head_only else None
         if found is None or found[1].shape != _whole_shape(tensor):
-            yield _checked(unchecked(name, tensor, is_head=False), tensor, stored)
+            yield _check_tensor(unchecked(name, tensor, is_head=False), tensor, stored)
 
 
 def _adapter_checks(head: Sequence[TensorCheck], stored: SavedTensors) -> Iterator[TensorCheck]:
-    """What PEFT would save of the live adapter outside the head, and what was trained and is not of the adapter."""
+    """Checks what PEFT would save of the live adapter outside the head, and trained tensors that it leaves out."""
     try:
         live = state_of_adapter(stored.root, stored.adapter)
     except HeadscopeError as err:
@@ -105,7 +108,7 @@ def _adapter_checks(head: Sequence[TensorCheck], stored: SavedTensors) -> Iterat
     known = {key_in_adapter(item.name, live, names) for item in head}
     for key, tensor in live.items():
         if key not in known:
-            yield _in_adapter(unchecked(key, tensor, is_head=False), tensor, stored)
+            yield _check_in_adapter(unchecked(key, tensor, is_head=False), tensor, stored)
     for name, tensor in stored.rest():
         is_left_out = tensor.requires_grad and key_in_adapter(name, live, names) is None
         if is_left_out and stored.find(name, tensor) is None:
@@ -113,21 +116,15 @@ def _adapter_checks(head: Sequence[TensorCheck], stored: SavedTensors) -> Iterat
             yield replace(bare, status=TensorStatus.RANDOM, reason="it is trained, and the adapter leaves it out")
 
 
-def _in_adapter(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
+def _check_in_adapter(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
     found, reason = stored.header_of(bare.name), why_not_here(stored.memory, tensor)
     if found is None:
         return replace(bare, status=TensorStatus.RANDOM, reason="the adapter's file lacks it")
     return replace(bare, reason=reason) if reason else against_saved(bare, tensor, *found)
 
 
-def _adapter_of(module: Any) -> str:
-    """The name of the adapter that PEFT has active."""
-    active = getattr(module, "active_adapter", "default")
-    return active if isinstance(active, str) else "default"
-
-
-def _checked(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
-    """What a save holds of one tensor of the model."""
+def _check_tensor(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
+    """Checks what a save holds of one tensor of the model."""
     name = bare.name
     found = stored.find(name, tensor)
     if found is not None and 0 in found[1].shape and 0 not in _whole_shape(tensor):
@@ -140,18 +137,18 @@ def _checked(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> T
         return replace(bare, reason=err.message)
     reason = why_not_here(stored.memory, own)
     if reason:
-        return _by_names(replace(bare, reason=reason), tensor, found, stored)
+        return _check_by_names(replace(bare, reason=reason), tensor, found, stored)
     if found is None:
-        return _without_its_name(bare, tensor, stored)
+        return _check_unnamed(bare, tensor, stored)
     compared = against_saved(bare, own, *found)
     is_wrapped = ".base_layer." in name and not stored.saved.is_adapter
     return stored.as_merged(compared, *found) if is_wrapped else compared
 
 
-def _by_names(
+def _check_by_names(
     open_check: TensorCheck, tensor: torch.Tensor, found: tuple[StoredFiles, TensorHeader] | None, stored: SavedTensors
 ) -> TensorCheck:
-    """What names and shapes alone tell of a tensor whose numbers this process does not hold."""
+    """Checks a tensor whose numbers this process does not hold, by names and shapes alone."""
     shape = _whole_shape(tensor)
     if found is not None or stored.saved.is_adapter or stored.why_open(open_check.name, tensor):
         return open_check
@@ -160,17 +157,17 @@ def _by_names(
     return replace(open_check, status=TensorStatus.RANDOM, reason="the save holds nothing for it")
 
 
-def _without_its_name(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
-    """A tensor of the model for which a save holds no key of its name."""
+def _check_unnamed(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
+    """Checks a tensor of the model for which a save holds no key of its name."""
     if stored.saved.is_adapter:
-        return _not_in_adapter(bare, tensor, stored)
+        return _check_left_to_base(bare, tensor, stored)
     if bare.name in stored.of_adapter:
-        return _of_merged_layer(bare, stored)
-    return stored.find_by_loader(bare, tensor) or _not_found(bare, bare.name, tensor, stored)
+        return _check_in_merged_layer(bare, stored)
+    return stored.find_by_loader(bare, tensor) or _check_not_found(bare, bare.name, tensor, stored)
 
 
-def _of_merged_layer(bare: TensorCheck, stored: SavedTensors) -> TensorCheck:
-    """A tensor of an adapter, in a save that holds the layer which it changes."""
+def _check_in_merged_layer(bare: TensorCheck, stored: SavedTensors) -> TensorCheck:
+    """Checks a tensor of an adapter, in a save that holds the layer which it changes."""
     layer = layer_of(stored.memory.unwrapped.module, bare.name)
     match stored.layers.get(layer):
         case TensorStatus.MERGED:
@@ -184,12 +181,12 @@ def _of_merged_layer(bare: TensorCheck, stored: SavedTensors) -> TensorCheck:
 
 
 def _whole_shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The whole shape of a live tensor, of which ZeRO-3 leaves a process nothing."""
+    """Gives the whole shape of a live tensor, of which ZeRO-3 leaves a process nothing."""
     whole = getattr(tensor, "ds_shape", None)
     return tuple(whole) if whole is not None else tuple(tensor.shape)
 
 
-def _not_found(bare: TensorCheck, name: str, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
+def _check_not_found(bare: TensorCheck, name: str, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
     reason = stored.why_open(name, tensor)
     if reason:
         return replace(bare, reason=reason)
@@ -204,8 +201,8 @@ def _not_found(bare: TensorCheck, name: str, tensor: torch.Tensor, stored: Saved
     return replace(bare, status=TensorStatus.RANDOM, reason="the save holds nothing for it")
 
 
-def _not_in_adapter(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
-    """A tensor of the head that an adapter does not hold: all is well only if the base checkpoint gives its numbers."""
+def _check_left_to_base(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
+    """Checks a tensor of the head that an adapter does not hold: the base checkpoint has to give its numbers."""
     memory = stored.memory
     given = memory.given.get(bare.name, ParameterStatus.UNKNOWN)
     before = memory.digests.get(bare.name)
@@ -223,7 +220,7 @@ def _not_in_adapter(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensor
 
 
 def _modules_to_save(memory: HeadMemory, lost: Iterable[str]) -> tuple[str, ...]:
-    """The setting under which PEFT saves the lost tensors, with what it already saves."""
+    """Finds the setting under which PEFT saves the lost tensors, with what it already saves."""
     from headscope.model.loading.adapters import modules_to_save
 
     every = [name for name, _ in memory.unwrapped.module.named_parameters(remove_duplicate=False)]
@@ -234,11 +231,6 @@ def _modules_to_save(memory: HeadMemory, lost: Iterable[str]) -> tuple[str, ...]
     return modules_to_save([plain_name(name) for name in lost], sorted(names - head), sorted(modules), sorted(kept))
 
 
-def _config_of(unwrapped: Unwrapped) -> dict[str, Any]:
-    config = getattr(unwrapped.origin, "config", None)
-    return {"id2label": getattr(config, "id2label", None)}
-
-
 _OF_A_SAVE = frozenset(
     {*LABEL_MAPS, "_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version"}
 )
@@ -246,7 +238,7 @@ _OF_A_SAVE = frozenset(
 
 
 def _other_fields(origin: Any, saved: Mapping[str, Any]) -> tuple[str, ...]:
-    """Where the configuration that was saved is another one than that of the live model."""
+    """Lists where the saved configuration differs from that of the live model."""
     live = getattr(origin, "config", None)
     if not is_of_transformers(origin) or live is None:
         return ()
@@ -273,13 +265,13 @@ def _field_in_words(name: str, live: object, saved: object) -> str:
 
 
 def _field_as_json(value: object) -> object:
-    """A field as JSON holds it; nested configurations without what a save sets."""
+    """Converts a field as JSON would; drops what a save sets from nested configurations."""
     found = json.loads(json.dumps(value, default=str))
     return {name: item for name, item in found.items() if name not in _OF_A_SAVE} if isinstance(found, dict) else found
 
 
 def _made_up_by_a_load(unwrapped: Unwrapped, saved: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parameters that the class makes of the saved configuration and the live model lacks: a load makes them up."""
+    """Lists the parameters of the saved configuration's model that the live model lacks: a load makes them up."""
     origin: Any = unwrapped.origin
     if not is_of_transformers(origin) or saved.get("model_type") != origin.config.model_type:
         return ()
@@ -293,7 +285,7 @@ def _made_up_by_a_load(unwrapped: Unwrapped, saved: Mapping[str, Any]) -> tuple[
 
 
 def _named_labels(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The class names of a configuration in order; () for none, and for those that Transformers invents."""
+    """Lists the class names of a configuration in order; () for none, and for those that Transformers invents."""
     given = config.get("id2label")
     if not isinstance(given, Mapping) or not given:
         return ()

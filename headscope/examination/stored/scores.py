@@ -46,7 +46,7 @@ class ScoredModel:
 
 
 def scored(module: nn.Module) -> ScoredModel | str:
-    """A model's scores of random inputs, in eval mode; why there are none. The model stays as it was."""
+    """Scores random inputs with a model in eval mode, or says why not. The model stays as it was."""
     from headscope.trace.record.randomness import OwnRandomness
 
     unwrapped = unwrap(module)
@@ -62,6 +62,7 @@ def scored(module: nn.Module) -> ScoredModel | str:
         rows = random_rows(inner, task_of(inner, None))
         with in_eval_mode(called), OwnRandomness():
             scores = tuple(_scores_of(called, row, device) for row in rows)
+            # Twice the same input: a model that is random in its forward differs from itself too.
             again = _scores_of(called, rows[0], device)
     except HeadscopeError as err:
         return err.message
@@ -70,7 +71,7 @@ def scored(module: nn.Module) -> ScoredModel | str:
 
 
 def _why_not_called(unwrapped: Any) -> str:
-    """Why the scores of a model are not compared; "" where they are."""
+    """Says why the scores of a model are not compared; "" if they are."""
     from headscope.model.classes.catalog import task_of_class
 
     module = unwrapped.module
@@ -95,7 +96,10 @@ def _scores_of(model: Any, row: Mapping[str, Any], device: torch.device) -> torc
 def score_checkpoint(
     request: Request, loader: str | None, rows: Sequence[Mapping[str, Any]], dtype: str
 ) -> tuple[torch.Tensor | str, ...] | str | Exception:
-    """The scores of a fresh load on rows, each or its error; the error of the load, or the reason why it can't be."""
+    """Scores rows with a fresh load: each result, or its error.
+
+    Returns the error of the load if there is one, or the reason why the checkpoint can't be loaded.
+    """
     import torch
 
     from headscope.model.loading.inference import fault_of_checkpoint
@@ -115,7 +119,7 @@ def score_checkpoint(
 
 
 def compared_scores(own: ScoredModel, fresh: Sequence[torch.Tensor | str]) -> ScoreComparison:
-    """How far two models are apart on the same inputs."""
+    """Compares the scores of two models on the same inputs."""
     import torch
 
     live_error = next((item for item in own.scores if isinstance(item, str)), "")
@@ -134,17 +138,17 @@ def compared_scores(own: ScoredModel, fresh: Sequence[torch.Tensor | str]) -> Sc
     bound = (_ROUNDING_ELSEWHERE if own.is_elsewhere else _ROUNDING) * scale
     if own.dtype in ("float16", "bfloat16"):
         bound = _ROUNDINGS * torch.finfo(getattr(torch, own.dtype)).eps * scale
-    apart = [_difference(one, other) for one, other in both]
+    apart = [_largest_difference(one, other) for one, other in both]
     again, first = own.again, own.scores[0]
-    is_same = isinstance(again, str) or isinstance(first, str) or _difference(again, first) <= bound
+    is_same = isinstance(again, str) or isinstance(first, str) or _largest_difference(again, first) <= bound
     return replace(
         found, inputs=len(both), differing=sum(item > bound for item in apart), bound=bound, repeats_equal=is_same,
         largest=None if math.isinf(max(apart)) else max(apart),
     )  # fmt: skip
 
 
-def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The largest difference; infinite where only one of both has a number."""
+def _largest_difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Computes the largest difference; infinite if only one of both has a number."""
     if not bool((one.isfinite() == other.isfinite()).all()):
         return float("inf")
     return float((one.nan_to_num(0.0, 0.0, 0.0) - other.nan_to_num(0.0, 0.0, 0.0)).abs().max())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def unchecked(name: str, tensor: torch.Tensor, *, is_head: bool = True) -> TensorCheck:
-    """What is known of a tensor before it is compared: its name, shape and dtype."""
+    """Describes a tensor before it is compared: its name, shape and dtype."""
     from torch import nn
 
     return TensorCheck(
@@ -41,7 +41,7 @@ def unchecked(name: str, tensor: torch.Tensor, *, is_head: bool = True) -> Tenso
 def checked(
     item: LiveTensor, pairing: StoredPairing, *, is_head: bool, is_live: bool, numbers: TensorReader | None = None
 ) -> TensorCheck:
-    """What one tensor of the model is; `numbers` reads one that is offloaded."""
+    """Checks one tensor of the model; `numbers` reads one that is offloaded."""
     bare = replace(unchecked(item.name, item.tensor, is_head=is_head), is_live=is_live, is_buffer=item.is_buffer)
     try:
         pair = pairing.pair(item)
@@ -58,20 +58,20 @@ def checked(
 
 
 def _without_pair(bare: TensorCheck, item: LiveTensor, pairing: StoredPairing) -> TensorCheck:
-    """A tensor for which the checkpoint holds none."""
+    """Checks a tensor for which the checkpoint holds none."""
     if item.tied_to:
         return replace(bare, status=TensorStatus.TIED, reason=f"the same tensor as {item.tied_to}")
     if pairing.adapter.is_not_given(item):
         return replace(bare, is_live=False, reason=NOT_GIVEN)  # one gap speaks for all of the adapter
     if item.is_buffer or item.name in pairing.adapter.settled:
-        return _computed(bare, item, pairing)
+        return _against_computed(bare, item, pairing)
     if pairing.manifest.sentence is not None and pairing.manifest.sentence.classifier:
         return replace(bare, reason=IN_A_PICKLE)
     return replace(bare, status=TensorStatus.RANDOM, reason="the checkpoint holds nothing for it")
 
 
 def read_offloaded(numbers: TensorReader) -> torch.Tensor:
-    """A tensor from where it was offloaded to. Raises Unsupported where it is no longer there."""
+    """Reads a tensor from where it was offloaded to. Raises Unsupported if it is no longer there."""
     try:
         return numbers()
     except Exception as err:  # a file that was deleted, in whatever library reads it
@@ -84,7 +84,7 @@ _NOT_SCALED = " without a quantization config, so the loader takes its numbers w
 
 
 def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing) -> TensorCheck:
-    """The comparison of a tensor with the stored tensor of the same shape, or with those that it is made of."""
+    """Compares a tensor with the stored tensor of the same shape, or with those that it is made of."""
     from headscope.model.tensors.numbers import compare_numbers, why_not_comparable
 
     if not tensor.numel() and 0 not in pair.headers[0].shape:
@@ -100,13 +100,13 @@ def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pa
         return _against_merge(bare, tensor, pair, pairing)
     if len(pair.headers) > 1 or pair.headers[0].shape != bare.shape:
         return _against_conversion(bare, tensor, pair, pairing)
-    judged = _judged(bare, tensor, compare_numbers(tensor, partial(pair.place.part, pair.headers[0])))
+    judged = _judge_numbers(bare, tensor, compare_numbers(tensor, partial(pair.place.part, pair.headers[0])))
     is_rewritten = judged.status is TensorStatus.DIFFERENT and bare.name.endswith(".base_layer.weight")
     return _as_rewritten(judged, tensor, pair, pairing) if is_rewritten else judged
 
 
 def _as_rewritten(judged: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing) -> TensorCheck:
-    """A base weight out of which PEFT takes an adapter's first change at each load (PiSSA, OLoRA)."""
+    """Compares a base weight out of which PEFT takes an adapter's first change at each load (PiSSA, OLoRA)."""
     from headscope.model.tensors.numbers import compare_numbers
 
     files = pairing.adapter_files
@@ -130,8 +130,8 @@ def _as_rewritten(judged: TensorCheck, tensor: torch.Tensor, pair: StoredPair, p
     return judged
 
 
-def _judged(bare: TensorCheck, tensor: torch.Tensor, found: NumberDifference) -> TensorCheck:
-    """The status that a comparison of numbers comes to."""
+def _judge_numbers(bare: TensorCheck, tensor: torch.Tensor, found: NumberDifference) -> TensorCheck:
+    """Decides the status by a comparison of numbers."""
     largest = found.largest if math.isfinite(found.largest) else None
     is_matrix = tensor.dim() > 1
     if found.has_nan:
@@ -155,7 +155,7 @@ def _judged(bare: TensorCheck, tensor: torch.Tensor, found: NumberDifference) ->
 
 
 def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing) -> TensorCheck:
-    """A weight against what PEFT would merge; where it is the base model's, the reason names that."""
+    """Compares a weight with what PEFT would merge; the reason tells if it is still the base model's."""
     from headscope.model.tensors.numbers import compare_numbers, merge_lora
 
     adapter = pairing.adapter_files
@@ -169,7 +169,7 @@ def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pa
     keyed = replace(bare, keys=(*bare.keys, *(header.key for header in pair.change.values())))
     if not found.has_nan and not found.overflows and merge.made(tensor):
         return replace(keyed, status=TensorStatus.MERGED, max_error=found.largest)
-    judged = _judged(keyed, tensor, found)
+    judged = _judge_numbers(keyed, tensor, found)
     if judged.status is TensorStatus.DIFFERENT and compare_numbers(tensor, base).cast:
         return replace(judged, reason="these are the base model's numbers: the adapter was not merged into it")
     return judged
@@ -178,7 +178,7 @@ def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pa
 def _against_conversion(
     bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing
 ) -> TensorCheck:
-    """A tensor that Transformers makes of several stored ones, or of one in another form."""
+    """Compares a tensor that Transformers makes of several stored ones, or of one in another form."""
     from headscope.model.tensors.numbers import compare_numbers
 
     made = pairing.converted(bare.name, tensor.dtype) if pair.is_converted else None
@@ -186,7 +186,7 @@ def _against_conversion(
         shapes = few_of(_in_words(header.shape) for header in pair.headers)
         reason = f"the checkpoint holds {shapes}, another shape, which no load puts here"
         return replace(bare, status=TensorStatus.DIFFERENT, reason=reason)
-    judged = _judged(bare, tensor, compare_numbers(tensor, made))
+    judged = _judge_numbers(bare, tensor, compare_numbers(tensor, made))
     is_same = judged.status in (TensorStatus.EQUAL, TensorStatus.CAST)
     return replace(judged, status=TensorStatus.TRANSFORMED) if is_same else judged
 
@@ -195,8 +195,8 @@ def _in_words(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "one number"
 
 
-def _computed(bare: TensorCheck, item: LiveTensor, pairing: StoredPairing) -> TensorCheck:
-    """A buffer that is stored nowhere, against the one that the class computes again."""
+def _against_computed(bare: TensorCheck, item: LiveTensor, pairing: StoredPairing) -> TensorCheck:
+    """Compares a buffer that is stored nowhere with the one that the class computes again."""
     from headscope.model.tensors.numbers import compare_numbers, why_not_comparable
 
     reason = why_not_comparable(item.tensor)
@@ -204,34 +204,34 @@ def _computed(bare: TensorCheck, item: LiveTensor, pairing: StoredPairing) -> Te
         return replace(bare, reason=reason)
     rows = pairing.rows_behind(item)
     if rows is not None:
-        return _judged(bare, item.tensor, compare_numbers(item.tensor, rows))
+        return _judge_numbers(bare, item.tensor, compare_numbers(item.tensor, rows))
     fresh = pairing.computed(item)
     if fresh is None or fresh.shape != item.tensor.shape:
         return replace(bare, reason="the checkpoint does not hold it, and the class computes no such buffer")
     found = compare_numbers(item.tensor, fresh)
-    judged = _judged(bare, item.tensor, found)
+    judged = _judge_numbers(bare, item.tensor, found)
     is_same = found.cast or _is_close(item.tensor, found)
     return replace(judged, status=TensorStatus.COMPUTED, reason="computed, not stored") if is_same else judged
 
 
 def _is_close(tensor: torch.Tensor, found: NumberDifference) -> bool:
-    """Whether two computations of one buffer differ by rounding alone: another device sums in another order."""
+    """True if two computations of one buffer differ by rounding alone: another device sums in another order."""
     return tensor.is_floating_point() and found.is_within_rounding(tensor.dtype)
 
 
 def against_saved(bare: TensorCheck, tensor: torch.Tensor, place: StoredFiles, header: TensorHeader) -> TensorCheck:
-    """A live tensor against the one that a save holds under its name."""
+    """Compares a live tensor with the one that a save holds under its name."""
     keyed = replace(bare, keys=(header.key,))
     if header.shape != bare.shape:
         return replace(keyed, status=TensorStatus.DIFFERENT, reason=f"the save holds {_in_words(header.shape)}")
     try:
-        return _judged_save(keyed, tensor, place, header)
+        return _judge_save(keyed, tensor, place, header)
     except HeadscopeError as err:
         return replace(keyed, reason=err.message)
 
 
-def _judged_save(keyed: TensorCheck, tensor: torch.Tensor, place: StoredFiles, header: TensorHeader) -> TensorCheck:
-    """The status that the numbers of a save come to; rounding to its dtype doesn't count as a difference."""
+def _judge_save(keyed: TensorCheck, tensor: torch.Tensor, place: StoredFiles, header: TensorHeader) -> TensorCheck:
+    """Decides the status by the numbers of a save; rounding to its dtype doesn't count as a difference."""
     import torch
 
     from headscope.model.tensors.numbers import compare_numbers
@@ -250,7 +250,7 @@ def _judged_save(keyed: TensorCheck, tensor: torch.Tensor, place: StoredFiles, h
 
 
 def open_gaps(checks: Iterable[TensorCheck]) -> Iterator[Gap]:
-    """Tensors that could not be compared, by reason."""
+    """Groups tensors that could not be compared by reason."""
     by_reason: dict[str, list[str]] = {}
     for item in checks:
         if item.status is TensorStatus.UNKNOWN and item.is_live:

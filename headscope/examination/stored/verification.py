@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _HeadNames:
-    """The tensors of the head, and those that the scores depend on, without PEFT's wrappers in their names.
+    """Names of the head's tensors, and of those that the scores depend on, without PEFT's wrappers in them.
 
     `why` says why they are not known; then every tensor counts as one of the head. `has_none`: the model has no head.
     """
@@ -62,7 +62,7 @@ class _HeadNames:
         return cls(frozenset(map(plain_name, names)), frozenset(map(plain_name, trace.live)), program=program)
 
     def with_ties_of(self, skeleton: nn.Module) -> _HeadNames:
-        """Also the other names of the same tensors: in the model compared, they may be tensors apart."""
+        """Adds the other names of the same tensors: in the model compared, they may be tensors apart."""
         by_tensor: dict[int, set[str]] = {}
         for item in tensors_of(skeleton):
             by_tensor.setdefault(id(item.tensor), set()).add(item.name)
@@ -74,37 +74,37 @@ class _HeadNames:
         )
 
     def holds(self, item: LiveTensor) -> bool:
-        """Whether a tensor is one of the head; PEFT's copy of what it trains is not.
+        """True if a tensor is one of the head; PEFT's copy of what it trains is not.
 
         So is one that the class doesn't have, in a module with tensors of the head: a parameter that was added later.
         """
         name = plain_name(item.name)
-        is_named = name in self.head or name.rpartition(".")[0] in self._modules()
+        is_named = name in self.head or name.rpartition(".")[0] in self._head_modules()
         return bool(self.why) or (is_named and ".original_module." not in item.name)
 
-    def _modules(self) -> frozenset[str]:
-        """The modules that hold a tensor of the head themselves."""
+    def _head_modules(self) -> frozenset[str]:
+        """Lists the modules that hold a tensor of the head themselves."""
         return frozenset(name.rpartition(".")[0] for name in self.head) - {""}
 
     def depends_on(self, item: LiveTensor) -> bool:
         return self.reads(plain_name(item.name)) or not item.is_persistent
 
     def reads(self, name: str) -> bool:
-        """Whether what the model returns depends on a tensor; where that is not known, it counts so."""
+        """True if what the model returns depends on a tensor, or if that is not known."""
         return bool(self.why) or self.has_none or name in self.live
 
     @property
     def why_whole(self) -> str:
-        """Why the head can't be compared alone."""
+        """Reason why the head can't be compared alone."""
         return f"the head could not be traced: {self.why}" if self.why else "the model has no head"
 
 
 def compare_with_checkpoint(
     module: nn.Module, request: Request, *, head_only: bool = False, progress: Progress | None = None
 ) -> ModelComparison:
-    """Every tensor of `module` (with `head_only`, of its head) against the checkpoint that a request names.
+    """Compares every tensor of `module` (with `head_only`, of its head) with the checkpoint that a request names.
 
-    Raises a HeadscopeError where the checkpoint cannot be read or holds no weights.
+    Raises a HeadscopeError if the checkpoint cannot be read or holds no weights.
     """
     from headscope.model.classes.catalog import saved_class_of
 
@@ -113,8 +113,9 @@ def compare_with_checkpoint(
     inner = unwrapped.module
     with collection_paused():
         manifest = read_checkpoint(request, progress)
-        places = _opened(request, manifest)
-        before = _state_of(places)
+        places = _open_weights(request, manifest)
+        # A training may write to the folder while it is compared.
+        before = _state_of_files(places)
         pairing = StoredPairing(inner, manifest, places)
         notes = [*pairing.prefixes.notes()]
         tell("tracing the head")
@@ -130,26 +131,26 @@ def compare_with_checkpoint(
         is_live = head.depends_on(item) or pairing.is_of_adapter(item.name)
         checks.append(checked(item, pairing, is_head=is_head, is_live=is_live, numbers=numbers))
     compared = sum(item.status is not TensorStatus.UNKNOWN for item in checks)
-    checks += _dropped(pairing, every, request, head)
+    checks += _find_dropped(pairing, every, request, head)
     if head.why or (head_only and not is_part):
         notes.append(f"every tensor was compared, because {head.why_whole}")
     if pairing.adapter.inactive:
         notes.append(f"not compared: {few_of(pairing.adapter.inactive)}, which the model holds and does not use")
-    gaps = (*open_gaps(checks), *pairing.adapter.gaps(), *_beyond(manifest, checks))
+    gaps = (*open_gaps(checks), *pairing.adapter.gaps(), *_uncompared_gaps(manifest, checks))
     is_stock = is_of_transformers(inner)
     saved, is_own = saved_class_of(manifest.config, type(inner).__name__) if is_stock else (None, False)
     if is_own:
         gaps += (Gap("class", f"config.json names {saved}, a class that Transformers doesn't have; {_GIVE_CODE}"),)
     if any(pairing.adapter.is_not_given(item) for item in own):
         gaps += (Gap("adapter", NOT_GIVEN),)
-    if _state_of(places) != before:
+    if _state_of_files(places) != before:
         gaps += (Gap("weights", "the weight files changed while they were compared; run it again"),)
     return ModelComparison(
         LoadedModel(
             reference=manifest.reference,
             class_name=type(inner).__name__,
             tensors=tuple(checks),
-            trial=_trial(head.program, unwrapped),
+            trial=_try_loaded_head(head.program, unwrapped),
             unplaced=_unplaced_by_load(pairing, checks),
         ),
         tuple(notes),
@@ -164,15 +165,15 @@ _GIVE_CODE = "what it computes is in its code: --model-class FILE.py:CLASS"
 
 
 def _unplaced_by_load(pairing: StoredPairing, checks: Iterable[TensorCheck]) -> tuple[Unplaced, ...]:
-    """The dropped tensors with the reason."""
+    """Lists the dropped tensors with the reason."""
     if pairing.manifest.config.get("quantization_config") is not None:
         return ()  # packed weights come with scales, which a load without the packing leaves
     dropped = {item.name for item in checks if item.status is TensorStatus.DROPPED}
     return tuple(item for item in pairing.loader.unplaced if not dropped.isdisjoint(item.tensors))
 
 
-def _trial(program: HeadProgram | None, unwrapped: Unwrapped) -> HeadTrial | None:
-    """What the loaded head does with its numbers; None where its path, or one of its numbers, isn't at hand."""
+def _try_loaded_head(program: HeadProgram | None, unwrapped: Unwrapped) -> HeadTrial | None:
+    """Tries the loaded head with its numbers; None if its path, or one of its numbers, isn't at hand."""
     from headscope.examination.evidence.head_trial import try_head
 
     if program is None:
@@ -186,7 +187,7 @@ def _trial(program: HeadProgram | None, unwrapped: Unwrapped) -> HeadTrial | Non
     return try_head(program, given, task_of(origin, None), getattr(origin.config, "problem_type", None))
 
 
-def _opened(request: Request, manifest: CheckpointManifest) -> list[StoredFiles]:
+def _open_weights(request: Request, manifest: CheckpointManifest) -> list[StoredFiles]:
     found = open_stored_files(request, manifest)
     if not any(place.manifest.tensors for place in found):
         raise Unsupported(
@@ -196,15 +197,15 @@ def _opened(request: Request, manifest: CheckpointManifest) -> list[StoredFiles]
     return found
 
 
-def _state_of(places: list[StoredFiles]) -> list[object]:
-    """What tells that a weight file on this machine has changed."""
+def _state_of_files(places: list[StoredFiles]) -> list[object]:
+    """Describes the weight files on this machine so that a change shows."""
     from headscope.checkpoints import files_beside
 
     return [state_of(files_beside(place.sidecar, [file.name for file in place.manifest.files])) for place in places]
 
 
 def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: StoredPairing) -> _HeadNames:
-    """The names of the head's tensors.
+    """Finds the names of the head's tensors.
 
     A model whose modules are those of its class is traced without its numbers, as `inspect` does it; any other is run.
     """
@@ -225,7 +226,7 @@ def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: StoredPairing) ->
 
 
 def _has_no_head(module: Any) -> bool:
-    """Whether a model of Transformers is the base model alone, as its class says."""
+    """True if a model of Transformers is the base model alone, as its class says."""
     from headscope.model.classes.catalog import task_of_class
 
     if not is_of_transformers(module) or module.base_model is not module:
@@ -234,7 +235,7 @@ def _has_no_head(module: Any) -> bool:
 
 
 def _trained_for(manifest: CheckpointManifest) -> str:
-    """The classification task of the class that a checkpoint names; "" where that is none."""
+    """Gives the classification task of the class that a checkpoint names; "" if there is none."""
     from headscope.model.classes.catalog import task_of_class
 
     names = architectures_in(manifest.config)
@@ -242,10 +243,10 @@ def _trained_for(manifest: CheckpointManifest) -> str:
     return task.value if task else ""
 
 
-def _dropped(
+def _find_dropped(
     pairing: StoredPairing, own: Iterable[LiveTensor], request: Request, traced: _HeadNames
 ) -> list[TensorCheck]:
-    """The stored tensors that nothing in the model takes; those of a head, its own or the model's, are marked."""
+    """Finds the stored tensors that nothing in the model takes; marks those of a head, its own or the model's."""
     for item in own:
         with suppress(Unsupported):  # its keys are known all the same
             pairing.pair(item)
@@ -263,7 +264,7 @@ def _dropped(
 def _dropped_tensor(
     header: TensorHeader, pairing: StoredPairing, traced: _HeadNames, head: frozenset[str]
 ) -> TensorCheck:
-    """A stored tensor that the model lacks; its scores need it if it is of the head, or inside the base model."""
+    """Describes a stored tensor that the model lacks; the scores need it in the head or inside the base model."""
     lacking = pairing.loader.without_place.get(header.key, frozenset())
     is_adapters = header.key in pairing.adapter.headers
     is_head = header.key in head or is_adapters or not traced.head.isdisjoint(lacking)
@@ -280,7 +281,7 @@ def _dropped_tensor(
 
 
 def _keys_of_own_head(request: Request) -> frozenset[str]:
-    """The stored tensors of the head of the class that a checkpoint names; none where that cannot be examined."""
+    """Finds the stored tensors of the head of the class that a checkpoint names; none if it can't be examined."""
     from headscope.examination.checkpoint.examining import examine
 
     try:
@@ -291,8 +292,8 @@ def _keys_of_own_head(request: Request) -> frozenset[str]:
     return frozenset(key for item in head for key in item.checkpoint_keys)
 
 
-def _beyond(manifest: CheckpointManifest, checks: Iterable[TensorCheck]) -> Iterator[Gap]:
-    """What belongs to the checkpoint's head, or may belong to it, and is not compared."""
+def _uncompared_gaps(manifest: CheckpointManifest, checks: Iterable[TensorCheck]) -> Iterator[Gap]:
+    """Lists what belongs to the checkpoint's head, or may belong to it, and is not compared."""
     if manifest.sentence is not None and manifest.sentence.classifier:
         yield Gap(manifest.sentence.classifier, IN_A_PICKLE)
     dropped = [item.name for item in checks if item.status is TensorStatus.DROPPED and not item.is_head]
@@ -303,9 +304,9 @@ def _beyond(manifest: CheckpointManifest, checks: Iterable[TensorCheck]) -> Iter
 
 
 def load_model_with(request: Request, named: str | None) -> tuple[nn.Module, str]:
-    """The model that a loader makes of the checkpoint that a request names, and the loader.
+    """Loads the checkpoint that a request names; gives the model and the loader.
 
-    Where none is named, PEFT loads an adapter and Transformers everything else. Raises a HeadscopeError.
+    If no loader is named, PEFT loads an adapter and Transformers everything else. Raises a HeadscopeError.
     """
     from headscope.model.classes.model_request import class_by_name
     from headscope.upstream.loaders import LoadRequest, load_with
@@ -323,7 +324,7 @@ def load_model_with(request: Request, named: str | None) -> tuple[nn.Module, str
     if named is None and chain_of(request, manifest) is not None:
         loader = _loader_of_chain(manifest)
     if loader != "transformers":
-        place = _as_path(request, place, loader)
+        place = _as_plain_path(request, place, loader)
     variant = {"variant": place.variant} if place.variant else {}
     made: nn.Module = load_with(
         loader,
@@ -342,7 +343,7 @@ def load_model_with(request: Request, named: str | None) -> tuple[nn.Module, str
 
 
 def _loader_of_chain(manifest: CheckpointManifest) -> str:
-    """What loads a chain: only sentence-transformers loads modules with weights. Raises Unsupported without it."""
+    """Chooses sentence-transformers for a chain if it is installed. Raises Unsupported if the chain needs it."""
     if find_spec("sentence_transformers") is not None:
         return "sentence-transformers"
     if any("/" in header.file for header in manifest.tensors):
@@ -354,7 +355,7 @@ def _loader_of_chain(manifest: CheckpointManifest) -> str:
 
 
 def _class_count(request: Request, manifest: CheckpointManifest) -> int | None:
-    """The class count to load with: the requested one, or that of an adapter's head where the base has another."""
+    """Counts the classes to load with: as requested, or those of an adapter's head if the base has another count."""
     if manifest.adapter is None or request.num_labels is not None:
         return request.num_labels
     from headscope.examination.checkpoint.loading import load_checkpoint
@@ -366,8 +367,11 @@ def _class_count(request: Request, manifest: CheckpointManifest) -> int | None:
     return int(choice.config.num_labels)
 
 
-def _as_path(request: Request, place: Location, loader: str) -> Location:
-    """What a loader gets that takes a path or a Hub ID only. Raises UsageError for options that it can't have."""
+def _as_plain_path(request: Request, place: Location, loader: str) -> Location:
+    """Changes a location for a loader that takes only a path or a Hub ID.
+
+    Raises UsageError for options that such a loader can't have.
+    """
     given = [name for name in ("revision", "variant") if getattr(request.location, name)]
     folder = Path(place.reference)
     if place.subfolder and folder.is_dir():

@@ -1,4 +1,4 @@
-"""Whether a checkpoint is run, decided by what was read of it, before anything is loaded."""
+"""Decision whether a checkpoint is run, by what was read of it, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ OFF = "HEADSCOPE_NO_RUN"
 
 
 def is_run_off() -> bool:
-    """Whether the environment leaves runs out."""
+    """True if the environment leaves runs out."""
     return os.environ.get(OFF, "").strip().lower() not in ("", "0", "false", "no", "off")
 
 
 def is_run_likely(request: Request) -> bool:
-    """Whether a request names a folder on this machine whose run can be prepared before it was read."""
+    """True if a request names a folder on this machine whose run can be prepared before it was read."""
     return request.run is not False and not (request.run is None and is_run_off()) and Path(request.reference).is_dir()
 
 
 def why_not_run(examined: Examined, request: Request) -> str:
-    """Why a checkpoint isn't run; "" where it is."""
+    """Says why a checkpoint isn't run; "" if it is."""
     return next((reason for reason in (find(examined, request) for find in _REASONS) if reason), "")
 
 
@@ -45,6 +45,7 @@ def _not_wanted(examined: Examined, request: Request) -> str:
 
 def _without_weights(examined: Examined, request: Request) -> str:
     kinds = {examined.manifest.kind, *([examined.manifest.adapter.kind] if examined.manifest.adapter else [])}
+    # Not ADAPTER: a run loads an adapter into its base model.
     without = (CheckpointKind.SNAPSHOT, CheckpointKind.CLASS)
     return next((f"it is {WITHOUT_WEIGHTS[kind]}" for kind in without if kind in kinds), "")
 
@@ -62,7 +63,7 @@ def _without_base(examined: Examined, request: Request) -> str:
     return "" if Path(base).is_dir() else f"its base model {base} is not on this machine, and --run would download it"
 
 
-def _incomplete(examined: Examined, request: Request) -> str:
+def _incompletely_read(examined: Examined, request: Request) -> str:
     report = examined.report
     missing = find_missing(report)
     gaps = [gap for gap in report.not_determined if gap.topic not in _ANSWERED_BY_A_RUN]
@@ -95,7 +96,7 @@ def _unasked_and_too_large(examined: Examined, request: Request) -> str:
 
 
 def too_large(size: int) -> str:
-    """Why weights of that many bytes don't fit into the free memory; "" where they do."""
+    """Says why weights of that many bytes don't fit into the free memory; "" if they do."""
     import psutil
 
     free = psutil.virtual_memory().available
@@ -105,7 +106,7 @@ def too_large(size: int) -> str:
 
 
 def with_run(subject: Subject, found: RunTrial | str, *, is_wanted: bool) -> Subject:
-    """The subject with what its model did when it was called, or why it wasn't: a gap if somebody wanted the run."""
+    """Adds what the model did when it was called, or why it wasn't: a gap if the user wanted the run."""
     if isinstance(found, RunTrial):
         report = subject.report
         left = tuple(gap for gap in report.not_determined if gap.topic != GapTopic.ADAPTER_FIT)
@@ -119,5 +120,5 @@ def with_run(subject: Subject, found: RunTrial | str, *, is_wanted: bool) -> Sub
 
 
 _REASONS: tuple[Callable[[Examined, Request], str], ...] = (
-    _without_weights, _not_wanted, _on_hub, _without_base, _incomplete, _not_taken_up, _unasked_and_too_large,
+    _without_weights, _not_wanted, _on_hub, _without_base, _incompletely_read, _not_taken_up, _unasked_and_too_large,
 )  # fmt: skip

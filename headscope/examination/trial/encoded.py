@@ -1,4 +1,4 @@
-"""What the inputs of a run show before the model is called: tokens that are unknown, missing, or not taken."""
+"""Facts on encoded inputs, before the model is called: tokens that are unknown, missing, or not taken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def not_taken(model: nn.Module, encoded: Sequence[Mapping[str, Any] | None]) -> tuple[str, ...]:
-    """The inputs that the tokenizer or processor gives and the model has no parameter for."""
+    """Lists the inputs that the tokenizer or processor gives and the model has no parameter for."""
     given = next((item for item in encoded if item is not None), None)
     try:
         parameters = inspect.signature(model.forward).parameters
@@ -26,9 +26,9 @@ def not_taken(model: nn.Module, encoded: Sequence[Mapping[str, Any] | None]) -> 
 
 
 def begins_with_cls(tokenizer: Any, names: Sequence[str], encoded: Sequence[Mapping[str, Any] | None]) -> bool | None:
-    """Whether all texts begin with the token that the tokenizer names for classifiers; of pairs, if all are.
+    """True if all texts begin with the token that the tokenizer names for classifiers; of pairs, if all are.
 
-    None without one, and where other special tokens begin them: a family may have two for one purpose.
+    None without such a token, and if other special tokens begin the texts: a family may have two for one purpose.
     """
     if any(name != "pair" for name in names):  # a tokenizer for single texts may have no template for two
         encoded = [item for name, item in zip(names, encoded, strict=True) if name != "pair"]
@@ -41,10 +41,10 @@ def begins_with_cls(tokenizer: Any, names: Sequence[str], encoded: Sequence[Mapp
 
 
 def unknown_share(tokenizer: Any, names: Sequence[str], encoded: Sequence[Mapping[str, Any] | None]) -> float | None:
-    """The share of unknown tokens in the kind of texts that has the fewest: plain ones, or those of the vocabulary.
+    """Computes the share of unknown tokens in the kind of texts that has the fewest.
 
-    A text of which nothing but special tokens is left counts as unknown, and so do words that almost all become one
-    token, whatever the tokenizer calls it.
+    The kinds are plain texts and those of the vocabulary. A text of which nothing but special tokens is left counts as
+    unknown, and so do words that almost all become one token, whatever the tokenizer calls it.
     """
     unknown = tokenizer.unk_token_id
     special = set(tokenizer.all_special_ids) - {unknown}
@@ -59,6 +59,7 @@ def unknown_share(tokenizer: Any, names: Sequence[str], encoded: Sequence[Mappin
         with_one = lost + max(found.values(), default=0)
         is_one = with_one >= _ALMOST_ALL * total and total >= _FEW
         shares.append((with_one if is_one else lost) / total)
+    # The best kind decides: a tokenizer of proteins lacks English words, and is right for its model.
     return min(shares) if shares else None
 
 
@@ -69,20 +70,21 @@ _ALMOST_ALL, _FEW = 0.9, 6
 
 
 def keeps_sizes(encoded: Sequence[Mapping[str, Any] | None]) -> bool:
-    """Whether the tensors of some images, one by one, have other shapes than those of others."""
+    """True if the tensors of some images, one by one, have other shapes than those of others."""
     items = (item.values() for item in encoded if item is not None)
     return len({tuple(value.shape for value in item if torch.is_tensor(value)) for item in items}) > 1
 
 
 def is_content(value: Any) -> bool:
-    """Whether something of an encoded image or sound is its numbers, and no mask: 8-bit ones where nothing scales."""
+    """True if a value of an encoded image or sound is its numbers, and no mask: 8-bit ones if nothing scales."""
     return torch.is_tensor(value) and (value.is_floating_point() or value.dtype is torch.uint8)
 
 
 def image_spread(encoded: Sequence[Mapping[str, Any] | None]) -> float | None:
-    """How far apart the values of a channel are, in relation to the largest (at least 1), in the image with the most.
+    """Measures how far apart the values of a channel are, in the image where they are farthest.
 
-    None where an image has values that are not finite, or no tensor of channels.
+    The distance is in relation to the largest value (at least 1). None if an image has values that are not finite, or
+    no tensor of channels.
     """
     values = [value for item in encoded if item is not None for value in item.values() if is_content(value)]
     pixels = [value.float() for value in values if value.dim() > 2]
@@ -92,6 +94,6 @@ def image_spread(encoded: Sequence[Mapping[str, Any] | None]) -> float | None:
 
 
 def is_empty(encoded: Mapping[str, Any] | None) -> bool:
-    """Whether an input was encoded to no token at all."""
+    """True if an input was encoded to no token at all."""
     ids = None if encoded is None else encoded.get("input_ids")
     return isinstance(ids, torch.Tensor) and ids.numel() == 0

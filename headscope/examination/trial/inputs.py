@@ -42,7 +42,7 @@ class TextInput:
 
 
 def text_inputs(tokenizer: Any, task: Task, *, takes_pairs: bool = False) -> tuple[TextInput, ...]:
-    """At most fourteen inputs for a task: sentences, texts of the vocabulary, pairs. With `takes_pairs`, only pairs."""
+    """Makes at most fourteen inputs: sentences, texts of the vocabulary, pairs. With `takes_pairs`, only pairs."""
     drawn = tuple(_texts_of_vocabulary(tokenizer))
     if takes_pairs or task in TASKS_OF_PAIRS:
         texts = (*SENTENCES, *drawn)
@@ -54,7 +54,7 @@ def text_inputs(tokenizer: Any, task: Task, *, takes_pairs: bool = False) -> tup
 
 
 def ordinary_tokens(tokenizer: Any) -> list[int]:
-    """IDs of the vocabulary without special tokens: a fixed choice of at most some thousand, in random order."""
+    """Draws IDs of the vocabulary without special tokens: the same some thousand at each call."""
     special, size = set(tokenizer.all_special_ids), len(tokenizer)
     generator = random.Random(_SEED)
     found = generator.sample(range(size), min(size, _TRIED_TOKENS))
@@ -63,7 +63,7 @@ def ordinary_tokens(tokenizer: Any) -> list[int]:
 
 
 def _texts_of_vocabulary(tokenizer: Any) -> Iterator[str]:
-    """Texts that are made of the tokenizer's own tokens, so that a model of proteins or of Thai has words to read."""
+    """Makes texts of the tokenizer's own tokens, so that a model of proteins or of Thai has words to read."""
     tokens = ordinary_tokens(tokenizer)
     generator = random.Random(_SEED)
     drawn = [generator.choices(tokens, k=count) for count in _OF_VOCABULARY if tokens]
@@ -75,7 +75,7 @@ _SEPARATORS = (",", "|", ";", "\t", "\n", "_")
 
 
 def _texts_read_back(tokenizer: Any, drawn: Sequence[Sequence[int]]) -> list[str]:
-    """Rows of token IDs as texts; with a separator where the tokenizer doesn't know its own words otherwise."""
+    """Decodes rows of token IDs, with a separator if the tokenizer doesn't know its own words otherwise."""
     texts = [tokenizer.decode(row, skip_special_tokens=True).strip() for row in drawn]
     if _are_read_back(tokenizer, drawn, texts):
         return texts
@@ -85,14 +85,14 @@ def _texts_read_back(tokenizer: Any, drawn: Sequence[Sequence[int]]) -> list[str
 
 
 def _are_read_back(tokenizer: Any, drawn: Sequence[Sequence[int]], texts: Sequence[str]) -> bool:
-    """Whether at least half of the drawn tokens are in what the tokenizer makes of the texts."""
+    """True if at least half of the drawn tokens are in what the tokenizer makes of the texts."""
     encoded = [set(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) for text in texts]
     found = sum(at in ids for row, ids in zip(drawn, encoded, strict=True) for at in row)
     return 2 * found >= sum(map(len, drawn))
 
 
 def with_other_middle(tokenizer: Any, encoded: Encoded, turn: int = 0) -> dict[str, Any] | None:
-    """An encoded text with other tokens between its first and its last ordinary one; None for one that is too short.
+    """Puts other tokens between the first and the last ordinary one of a text; None for one that is too short.
 
     Special tokens stay where they are, and so does the token on each side: what reads only the ends sees no difference.
     Each `turn` puts in other tokens of the vocabulary. Of choices, [1, choices, tokens], each gets the same ones.
@@ -113,9 +113,9 @@ def with_other_middle(tokenizer: Any, encoded: Encoded, turn: int = 0) -> dict[s
 def replace_middle(
     encoded: Encoded, ordinary: Sequence[int], others: Sequence[int], turn: int, step: int = 1
 ) -> dict[str, Any] | None:
-    """A row of token IDs with `others` at its `ordinary` positions, but for the first and the last of these.
+    """Puts `others` at the `ordinary` positions of a row of token IDs, but for the first and the last of these.
 
-    None where that changes fewer than two tokens. Each `turn` goes on where the one before ended, `step` by `step`.
+    None if that changes fewer than two tokens. Each `turn` goes on where the one before ended, `step` by `step`.
     """
     middle = ordinary[1:-1]
     if len(middle) < 2 or not others:
@@ -127,7 +127,7 @@ def replace_middle(
 
 
 def with_other_content(encoded: Encoded, turn: int = 0) -> dict[str, Any]:
-    """An encoded image or sound of which noise of the same mean and spread is left."""
+    """Replaces an encoded image or sound by noise of the same mean and spread."""
     import torch
 
     generator = torch.Generator().manual_seed(_SEED + turn)
@@ -140,7 +140,7 @@ def with_other_content(encoded: Encoded, turn: int = 0) -> dict[str, Any]:
 
 
 def encode_text(tokenizer: Any, inputs: Sequence[TextInput], task: Task, *, truncates: bool = True) -> dict[str, Any]:
-    """Inputs as the checkpoint's tokenizer makes tensors of them, padded where there are several.
+    """Encodes inputs with the checkpoint's tokenizer, padded if there are several.
 
     `input_ids` is [inputs, tokens]; for multiple choice [inputs, choices, tokens].
     """
@@ -156,14 +156,20 @@ def encode_text(tokenizer: Any, inputs: Sequence[TextInput], task: Task, *, trun
 
 
 def long_text(tokenizer: Any, tokens: int) -> str:
-    """A text of at least `tokens` tokens, also of the vocabulary: some families count no position for other words."""
+    """Makes a text of at least `tokens` tokens.
+
+    It has words of the vocabulary too: some families count no position for other words.
+    """
     text = " ".join((*_texts_of_vocabulary(tokenizer), *SENTENCES))
     per_round = max(len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]), 1)
     return " ".join([text] * (tokens // per_round + 2))
 
 
 def image_inputs(size: tuple[int, int] | None = None, channels: int = 3) -> list[Any]:
-    """Images: noise, gradients and blocks, as 8-bit arrays [height, width, channels]; of several sizes without one."""
+    """Makes images as 8-bit arrays [height, width, channels]: noise, gradients and blocks.
+
+    They are of several sizes if none is given.
+    """
     generator = np.random.default_rng(_SEED)
     found = []
     for at in range(_IMAGES):
@@ -177,7 +183,7 @@ def image_inputs(size: tuple[int, int] | None = None, channels: int = 3) -> list
 
 
 def _images_for(processor: Any, config: Any) -> list[Any]:
-    """Images as a model takes them: gray ones for one channel, and of one size where the processor changes none.
+    """Makes images as a model takes them: gray for one channel, and of one size if the processor changes none.
 
     A processor that resizes gets images of several sizes, as its user has them, whatever becomes of them.
     """
@@ -197,7 +203,7 @@ def _images_for(processor: Any, config: Any) -> list[Any]:
 
 
 def sound_inputs(rate: int) -> list[Any]:
-    """Sounds of different lengths: tones and noise, as float arrays between -1 and 1."""
+    """Makes sounds of different lengths: tones and noise, as float arrays between -1 and 1."""
     generator = np.random.default_rng(_SEED)
     found = []
     for at in range(_SOUNDS):
@@ -208,7 +214,10 @@ def sound_inputs(rate: int) -> list[Any]:
 
 
 def encoder_of_media(processor: Any, task: Task, config: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Encoded]]:
-    """Inputs of a task that reads no text, and what makes tensors of some. Raises Unsupported for another task."""
+    """Makes inputs of a task that reads no text, and the function that encodes some.
+
+    Raises Unsupported for another task.
+    """
     if task is Task.IMAGE_CLASSIFICATION:
         return _images_for(processor, config), lambda some: dict(processor(images=list(some), return_tensors="pt"))
     if task is Task.VIDEO_CLASSIFICATION:

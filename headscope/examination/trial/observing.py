@@ -1,4 +1,4 @@
-"""What a model does with its inputs, as facts with counts: called one by one, in batches, once more, at length."""
+"""Facts, with counts, on what a model does with its inputs: called one by one, in batches, once more, at length."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class RunSubject:
 
     @property
     def takes_offset(self) -> bool:
-        """Whether an offset of all scores of a row makes no difference, as for a softmax over classes."""
+        """True if an offset of all scores of a row makes no difference, as for a softmax over classes."""
         is_of_classes = self.task is not Task.QUESTION_ANSWERING  # a softmax over the tokens
         return is_of_classes and self.problem_type in (None, "single_label_classification")
 
@@ -97,7 +97,10 @@ class _Caller:
     dtype: torch.dtype = torch.float32
 
     def scores(self, encoded: Mapping[str, Any]) -> list[torch.Tensor]:
-        """The scores of each input, [rows, classes]: one row, or one for each token. Raises whatever the model does."""
+        """Calls the model and gives the scores of each input, [rows, classes]: one row, or one for each token.
+
+        Raises whatever the model does.
+        """
         model = self.subject.model
         self.calls += 1
         logits = call_model(model, encoded, next(iter(model.parameters())).device)
@@ -112,7 +115,7 @@ class _Caller:
         return list(found)
 
     def tried(self, step: RunStep, name: str, encoded: Mapping[str, Any]) -> list[torch.Tensor] | None:
-        """The scores of an encoded input; None where the model raises, which is kept under a name."""
+        """Scores an encoded input; None if the model raises, which is kept under a name."""
         try:
             return self.scores(encoded)
         except Exception as err:  # whatever a model raises
@@ -121,7 +124,7 @@ class _Caller:
 
 
 def error_words(err: Exception) -> str:
-    """An error by its class and the first line of its message. Raises Unsupported where memory was lacking."""
+    """Describes an error by its class and the first line of its message. Raises Unsupported if memory was lacking."""
     words = f"{type(err).__name__}: {first_line(err)}".rstrip(": .")
     if lacked_memory(err):
         raise Unsupported(f"there was too little memory to call it: {words}", "free some, or name a device") from err
@@ -129,7 +132,7 @@ def error_words(err: Exception) -> str:
 
 
 def call_model(model: nn.Module, encoded: Mapping[str, Any], device: torch.device) -> torch.Tensor:
-    """The scores of encoded inputs, moved to a device. Raises whatever the model does."""
+    """Calls a model on encoded inputs, moved to a device, and gives the scores. Raises whatever the model does."""
     dtype = getattr(model, "dtype", None)  # of images and sounds, as Transformers' pipeline makes them
     dtype = dtype if isinstance(dtype, torch.dtype) and dtype.is_floating_point else None
     given = {
@@ -141,7 +144,7 @@ def call_model(model: nn.Module, encoded: Mapping[str, Any], device: torch.devic
 
 
 def logits_of(output: Any) -> torch.Tensor:
-    """The scores in what a model returns. Raises AttributeError where there are none."""
+    """Finds the scores in what a model returns. Raises AttributeError if there are none."""
     logits = getattr(output, "logits", None)
     if logits is None and getattr(output, "start_logits", None) is not None:
         return torch.stack([output.start_logits, output.end_logits], -1)
@@ -153,7 +156,7 @@ def logits_of(output: Any) -> torch.Tensor:
 
 
 def observe(subject: RunSubject) -> RunTrial:
-    """What the model does, in the mode that it is in."""
+    """Calls the model on its inputs, in the mode that it is in, and collects the facts."""
     caller = _Caller(subject)
     encoded = _encoded_inputs(caller)
     unknown = None if subject.tokenizer is None else unknown_share(subject.tokenizer, subject.names, encoded)
@@ -170,7 +173,7 @@ def observe(subject: RunSubject) -> RunTrial:
     scored = [item for item in single if item is not None]
     facts: dict[str, Any] = {"failed": len(single) - len(scored), "not_taken": not_taken(subject.model, encoded)}
     if scored:
-        facts |= _of_scores(caller, single, encoded, scored)
+        facts |= _observe_scores(caller, single, encoded, scored)
     if subject.task is Task.IMAGE_CLASSIFICATION:
         facts |= {"keeps_sizes": keeps_sizes(encoded), "image_spread": image_spread(encoded)}
     if subject.tokenizer is not None:
@@ -196,7 +199,7 @@ def observe(subject: RunSubject) -> RunTrial:
 
 
 def _encoded_inputs(caller: _Caller) -> list[Mapping[str, Any] | None]:
-    """The inputs as tensors; None for one that the tokenizer or processor raises an error for."""
+    """Encodes the inputs; None for one that the tokenizer or processor raises an error for."""
     encoded = list[Mapping[str, Any] | None]()
     for one, name in zip(caller.subject.inputs, caller.subject.names, strict=True):
         try:
@@ -207,13 +210,13 @@ def _encoded_inputs(caller: _Caller) -> list[Mapping[str, Any] | None]:
     return encoded
 
 
-def _of_scores(
+def _observe_scores(
     caller: _Caller,
     single: Sequence[torch.Tensor | None],
     encoded: Sequence[Mapping[str, Any] | None],
     scored: Sequence[torch.Tensor],
 ) -> dict[str, Any]:
-    """The facts that need scores of at least one input."""
+    """Collects the facts that need scores of at least one input."""
     finite = [item for item in scored if bool(item.isfinite().all())]
     facts: dict[str, Any] = {"not_finite": len(scored) - len(finite)}
     first = next(at for at, item in enumerate(single) if item is not None)
@@ -223,20 +226,20 @@ def _of_scores(
     if not facts["not_finite"]:
         named = zip(single, caller.subject.names, strict=True)
         alone = [item for item, name in named if item is not None and name != "pair"]
-        facts["all_alike"] = _all_alike(caller, alone if len(alone) > 1 else finite)
-        facts |= _of_middle(caller, single, encoded)
+        facts["all_alike"] = _are_all_alike(caller, alone if len(alone) > 1 else finite)
+        facts |= _observe_middle(caller, single, encoded)
         if (facts["all_alike"] or facts.get("ignores_middle")) and _some_words_matter(caller, single, encoded):
             facts |= {"all_alike": False, "ignores_middle": False}
         if facts.get("repeats_equal") is not False:  # noise in every call says nothing about padding
-            facts |= _of_batch(caller, single)
-    facts |= _of_length(caller)
+            facts |= _observe_batch(caller, single)
+    facts |= _observe_length(caller)
     return facts
 
 
 def _scores_by_class(caller: _Caller, scores: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scores of several inputs as [rows, classes], and what was added to get them, which rounds as well.
+    """Arranges scores of several inputs as [rows, classes], with what was added to get them, which rounds as well.
 
-    Where an offset makes no difference, they are held against the best of their row: one class that a bias of -1e9
+    If an offset makes no difference, each score is taken against the best of its row: one class that a bias of -1e9
     switches off doesn't hide what the others do, as it would in a mean.
     """
     rows = torch.cat([item.reshape(-1, item.shape[-1]) for item in scores])
@@ -247,7 +250,7 @@ def _scores_by_class(caller: _Caller, scores: Sequence[torch.Tensor]) -> tuple[t
 
 
 def _bound_of_same(caller: _Caller, sizes: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
-    """How far scores of those sizes may be apart and count as the same."""
+    """Computes how far scores of those sizes may be apart and count as the same."""
     if caller.dtype.itemsize < 4:
         return _ALIKE_ROUNDINGS * torch.finfo(caller.dtype).eps * added
     # Probabilities don't tell smaller differences than that of scores around 1; the numbers of a regression do.
@@ -257,9 +260,9 @@ def _bound_of_same(caller: _Caller, sizes: torch.Tensor, added: torch.Tensor) ->
 
 
 def _are_same(caller: _Caller, one: torch.Tensor, other: torch.Tensor, single: Sequence[torch.Tensor | None]) -> bool:
-    """Whether two inputs of one length have the same scores, up to the rounding of those of all `single` inputs.
+    """True if two inputs of one length have the same scores, up to the rounding of those of all `single` inputs.
 
-    Of tokens, each is held against itself: some models take a million from the scores of those that can't be answers.
+    Of tokens, each is compared with itself: some models take a million from the scores of those that can't be answers.
     """
     if one.shape != other.shape:
         return False
@@ -274,18 +277,18 @@ def _are_same(caller: _Caller, one: torch.Tensor, other: torch.Tensor, single: S
     return bool(((first - second).abs() <= bound).all())
 
 
-def _all_alike(caller: _Caller, scores: Sequence[torch.Tensor]) -> bool:
-    """Whether all inputs, and all tokens of them, have the same scores; one input alone shows nothing."""
+def _are_all_alike(caller: _Caller, scores: Sequence[torch.Tensor]) -> bool:
+    """True if all inputs, and all tokens of them, have the same scores; one input alone shows nothing."""
     if len(scores) < 2:
         return False
     rows, added = _scores_by_class(caller, scores)
     return bool((rows.amax(0) - rows.amin(0) <= _bound_of_same(caller, rows.abs().amax(0), added.amax(0))).all())
 
 
-def _of_middle(
+def _observe_middle(
     caller: _Caller, single: Sequence[torch.Tensor | None], encoded: Sequence[Mapping[str, Any] | None]
 ) -> dict[str, Any]:
-    """Whether the scores depend on what is between the first and the last token."""
+    """Tries whether the scores depend on what is between the first and the last token."""
     change = caller.subject.changed
     if change is None:
         return {}
@@ -304,7 +307,7 @@ def _of_middle(
 def _some_words_matter(
     caller: _Caller, single: Sequence[torch.Tensor | None], encoded: Sequence[Mapping[str, Any] | None]
 ) -> bool:
-    """Whether some of the vocabulary's words change the scores of the longest text, one group of words after another.
+    """True if some of the vocabulary's words change the scores of the longest text, tried group by group.
 
     It takes several times as long as the usual inputs, and is for models on which those changed nothing.
     """
@@ -324,8 +327,8 @@ def _some_words_matter(
     return False
 
 
-def _of_batch(caller: _Caller, single: Sequence[torch.Tensor | None]) -> dict[str, Any]:
-    """What a padded batch of inputs of different lengths gives them, against each alone."""
+def _observe_batch(caller: _Caller, single: Sequence[torch.Tensor | None]) -> dict[str, Any]:
+    """Compares the scores of a padded batch of inputs of different lengths with those of each input alone."""
     subject, tokenizer = caller.subject, caller.subject.tokenizer
     chosen = [at for at, item in enumerate(single) if item is not None][:_IN_BATCH]
     if (
@@ -349,7 +352,7 @@ def _of_batch(caller: _Caller, single: Sequence[torch.Tensor | None]) -> dict[st
 
 
 def _batch_bounds(caller: _Caller, single: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """How far the scores of each class in a padded batch may be from those of single inputs."""
+    """Computes how far the scores of each class in a padded batch may be from those of single inputs."""
     rows = torch.cat([item.reshape(-1, item.shape[-1]) for item in single if item is not None])
     largest, spread = rows.abs().amax(0), rows.amax(0) - rows.amin(0)
     if caller.dtype.itemsize < 4:
@@ -367,14 +370,15 @@ class _Batch:
     bounds: torch.Tensor
 
     def compare(self, *, with_mask: bool = False) -> tuple[float, float, str]:
-        """The difference from single inputs of the class in which it is the farthest beyond its bound, and that bound.
+        """Compares the batch with single inputs; gives the difference of the worst class, its bound, and an error.
 
-        With what is wrong where there is no such number.
+        The worst class is the farthest beyond its bound. The error is "" if there is a difference to give.
         """
         try:
             encoded = dict(self.caller.subject.encode(self.inputs))
             if with_mask:
-                encoded["attention_mask"] = _mask_of(self.caller, encoded)
+                pad_token_id = self.caller.subject.tokenizer.pad_token_id
+                encoded["attention_mask"] = encoded["input_ids"].ne(pad_token_id).long()
             found = self.caller.scores(encoded)
         except Exception as err:  # whatever a tokenizer or a model raises
             return math.inf, 0.0, error_words(err)
@@ -391,7 +395,7 @@ class _Batch:
         return float(apart[worst]), float(self.bounds[worst]), ""
 
     def find_cure(self) -> BatchCure:
-        """What makes the batch equal: an attention mask that the tokenizer leaves out, the other side, or both."""
+        """Finds what makes the batch equal: an attention mask that the tokenizer omits, the other side, or both."""
         tokenizer, model = self.caller.subject.tokenizer, self.caller.subject.model
         takes_mask = "attention_mask" in inspect.signature(model.forward).parameters
         masks = [True] if takes_mask and "attention_mask" not in tokenizer.model_input_names else []
@@ -410,13 +414,8 @@ class _Batch:
             tokenizer.padding_side = side
 
 
-def _mask_of(caller: _Caller, encoded: Mapping[str, Any]) -> torch.Tensor:
-    ids: torch.Tensor = encoded["input_ids"]
-    return ids.ne(caller.subject.tokenizer.pad_token_id).long()
-
-
-def _of_length(caller: _Caller) -> dict[str, Any]:
-    """Whether the longest text that is tried raises an error."""
+def _observe_length(caller: _Caller) -> dict[str, Any]:
+    """Tries whether the longest text raises an error."""
     try:
         found = caller.subject.longer() if caller.subject.longer is not None else None
     except Exception as err:  # whatever a tokenizer raises

@@ -70,9 +70,9 @@ _LONGEST_WITHOUT_LIMIT = 512
 
 
 def open_checkpoint(request: Request, device: str) -> RunSubject:
-    """The model of a request with its weights on a device, and its inputs.
+    """Opens the model of a request with its weights on a device, and its inputs.
 
-    Raises a HeadscopeError where weights, tokenizer or processor can't be loaded, or headscope has no such inputs.
+    Raises a HeadscopeError if weights, tokenizer or processor can't be loaded, or headscope has no such inputs.
     """
     import torch
 
@@ -96,9 +96,9 @@ def open_checkpoint(request: Request, device: str) -> RunSubject:
 
 
 def load_adapted(request: Request, manifest: CheckpointManifest, choice: Choice, device: str) -> tuple[Any, Location]:
-    """A base model with its adapter on a device, as PEFT loads it, and where its tokenizer is.
+    """Loads a base model with its adapter on a device, as PEFT does; also gives where its tokenizer is.
 
-    Raises a HeadscopeError where one of them can't be loaded.
+    Raises a HeadscopeError if one of them can't be loaded.
     """
     import torch
 
@@ -124,7 +124,7 @@ def load_adapted(request: Request, manifest: CheckpointManifest, choice: Choice,
 
 
 def _with_library(subject: RunSubject, choice: Choice, place: Location) -> RunSubject:
-    """The subject of a chain with a call of sentence-transformers, instead of Transformers' pipeline."""
+    """Gives the subject of a chain a call of sentence-transformers, instead of Transformers' pipeline."""
     assert choice.chain is not None
     name = choice.chain.chain_class
     if find_spec("sentence_transformers") is None:
@@ -140,7 +140,7 @@ def _with_library(subject: RunSubject, choice: Choice, place: Location) -> RunSu
 
 
 def run_checkpoint(request: Request, device: str) -> RunTrial | str:
-    """What the model of a request does when it is called; why it could not be called, where that isn't its own fault.
+    """Runs the model of a request, or says why it could not be called, if that isn't its own fault.
 
     A checkpoint that Transformers can't load is a run that failed; a package that is missing, or too little memory, is
     a reason.
@@ -157,7 +157,7 @@ def run_checkpoint(request: Request, device: str) -> RunTrial | str:
 
 
 def adapter_folder(request: Request, manifest: CheckpointManifest) -> Path:
-    """The folder of an adapter on this machine. Raises Unsupported where it isn't one."""
+    """Finds the folder of an adapter on this machine. Raises Unsupported if it isn't one."""
     folder = Path(in_local_folder(request).reference if request.adapter is None else request.adapter)
     if not folder.is_dir():
         raise Unsupported(f"the adapter {manifest.reference} is not a folder on this machine", "download it")
@@ -165,7 +165,7 @@ def adapter_folder(request: Request, manifest: CheckpointManifest) -> Path:
 
 
 def _check_config(place: Location, *, trusts: bool) -> None:
-    """Raises Unsupported where Transformers can't read config.json, which headscope reads more patiently."""
+    """Raises Unsupported if Transformers can't read config.json, which headscope reads more patiently."""
     import transformers
 
     if trusts or not (Path(place.reference) / "config.json").is_file():
@@ -189,7 +189,7 @@ def _check_tool(place: Location, *, is_of_texts: bool) -> None:
 
 
 def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSubject:
-    """A model in memory with the inputs of its task. Raises Unsupported where there are none, or no tool for them."""
+    """Adds the inputs of its task to a model. Raises Unsupported if there are none, or no tool for them."""
     task, problem_type = choice.task, getattr(choice.config, "problem_type", None)
     rows = tuple(row.id for row in choice.rows)
     _check_tool(place, is_of_texts=task not in _MEDIA)
@@ -211,7 +211,7 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
     texts = text_inputs(tokenizer, task, takes_pairs=choice.chain is not None and bool(choice.chain.score_count))
 
     def longer() -> tuple[Mapping[str, Any], int] | None:
-        return _longest(model, tokenizer, task)
+        return _longest_text(model, tokenizer, task)
 
     return RunSubject(
         model, task, "pair" if len(texts[0].parts) > 1 else "text", texts, [item.name for item in texts],
@@ -221,10 +221,10 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
     )  # fmt: skip
 
 
-def _longest(model: nn.Module, tokenizer: Any, task: Task) -> tuple[Mapping[str, Any], int] | None:
-    """A text as long as the tokenizer allows, or as two seconds allow.
+def _longest_text(model: nn.Module, tokenizer: Any, task: Task) -> tuple[Mapping[str, Any], int] | None:
+    """Encodes a text as long as the tokenizer allows, or as two seconds allow.
 
-    Where the tokenizer names no limit, one token more than the model has positions; None where neither has a number.
+    If the tokenizer names no limit, one token more than the model has positions; None if neither has a number.
     """
     positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     limit = tokenizer.model_max_length
@@ -237,6 +237,7 @@ def _longest(model: nn.Module, tokenizer: Any, task: Task) -> tuple[Mapping[str,
         tokens = min(tokens, _LONGEST_WITHOUT_LIMIT)
     text = long_text(tokenizer, tokens)
     parts = (_SHORT_QUESTION, text) if task in TASKS_OF_PAIRS else (text,)
+    # The pipeline and the other inputs use the same tokenizer, so its limit is put back.
     before, tokenizer.model_max_length = tokenizer.model_max_length, tokens
     try:
         encoded = encode_text(tokenizer, [TextInput("long text", parts)], task)
@@ -250,7 +251,7 @@ _BESIDE_TEXT = ("boxes", "xpaths", "table")
 
 
 def _most_tokens(model: nn.Module) -> int:
-    """How many tokens a text may have for its call to take about two seconds, and an ordinary amount of memory."""
+    """Computes how many tokens a call can take in about two seconds, and an ordinary amount of memory."""
     from headscope.upstream.transformers import text_config_of
 
     config: Any = getattr(model, "config", None)
@@ -272,7 +273,7 @@ _SHORT_QUESTION = "What is it?"
 def _pipeline_of_texts(
     model: nn.Module, task: Task, tokenizer: Any, texts: tuple[TextInput, ...]
 ) -> Callable[[], object] | None:
-    """What calls Transformers' pipeline on a text; None where it has none for the task, or not for this model."""
+    """Makes a call of Transformers' pipeline on a text; None if it has none for the task or the model."""
     make = _maker_of_pipelines(model, task)
     return None if make is None else lambda: make(tokenizer=tokenizer)(texts[0].parts[0])
 
@@ -280,7 +281,7 @@ def _pipeline_of_texts(
 def _pipeline_of_media(
     model: nn.Module, task: Task, processor: Any, tool: str, inputs: list[Any]
 ) -> Callable[[], object] | None:
-    """The same for an image or a sound."""
+    """Makes a call of Transformers' pipeline on an image or a sound; None as for texts."""
     make = _maker_of_pipelines(model, task)
     if make is None:
         return None
