@@ -150,7 +150,7 @@ def _number_facts(result: ProbeResult) -> Iterator[FactRow]:
     if numbers is not None:
         size, kind = result.candidate(result.best).size, input_words(result).noun
         yield ("vectors", _describe_numbers(numbers, size, kind))
-    # Many models collect large norms on the first token, which then dominates the mean over tokens.
+    # As in "attention sink": in some models, the first token takes a large share of all norms.
     sink = max(found.layers, key=lambda item: item.first_share, default=None)
     if sink is not None:
         least = min(found.layers, key=lambda item: item.cosine_without)
