@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from headscope.render.diagram.markup import LIGHT
 from headscope.render.diagram.mermaid import text_lines
-from headscope.render.diagram.picture import BoxKind, Edge, Picture, PictureNode
+from headscope.render.diagram.picture import BoxKind, Picture, PictureNode
 from headscope.render.diagram.svg import tooltip_of
 
 _HIGHEST = 0xFFFF  # Graphviz garbles numbers above
@@ -25,7 +25,9 @@ def _graph_lines(picture: Picture) -> Iterator[str]:
     for node in picture.nodes:
         yield f"  {node.id} [{_node_attributes(node)}]"
     for edge in picture.edges:
-        yield f"  {edge.source} -> {edge.target}{_edge_attributes(edge)}"
+        looks = ["style=dashed"] * (not edge.is_sure) + [f'label="{edge.count} tensors"'] * (edge.count > 1)
+        attributes = f" [{', '.join(looks)}]" if looks else ""
+        yield f"  {edge.source} -> {edge.target}{attributes}"
     yield "}"
 
 
@@ -35,11 +37,6 @@ def _node_attributes(node: PictureNode) -> str:
     tooltip = "\\n".join(_escape_dot(line) for line in tooltip_of(node).split("\n"))
     texts = f'label={_quote_label(tuple(text_lines(node)))}, tooltip="{tooltip}"'
     return f'{texts}, fillcolor="{color.fill}", color="{color.line}"{style}'
-
-
-def _edge_attributes(edge: Edge) -> str:
-    shown = ["style=dashed"] * (not edge.is_sure) + [f'label="{edge.count} tensors"'] * (edge.count > 1)
-    return f" [{', '.join(shown)}]" if shown else ""
 
 
 def _quote_label(texts: tuple[str, ...]) -> str:

@@ -128,16 +128,12 @@ def _box_element(node: PictureNode, number: int) -> str:
         "class_": f"box {node.kind.value} {node.tint.value}{dashed}",
         "style": f"grid-row: {3 * number + 1} / span 2",
     }
-    facts = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in _further_facts(node))
+    shown = {text for pair in node.pairs for text in pair}  # on the face of the box
+    more = ((name, value) for name, value in node.more if value not in shown)
+    facts = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in more)
     if not facts:
         return element("div", element("div", _face_markup(node), class_="face"), **shared)
     return element("details", element("summary", _face_markup(node), class_="face") + element("dl", facts), **shared)
-
-
-def _further_facts(node: PictureNode) -> Iterator[tuple[str, str]]:
-    """Gives the facts that the face of a box does not show."""
-    shown = {text for pair in node.pairs for text in pair}
-    return ((name, value) for name, value in node.more if value not in shown)
 
 
 def _face_markup(node: PictureNode) -> str:

@@ -74,23 +74,16 @@ def element(name: str, content: str = "", /, **attributes: object) -> str:
 
 def opening_tag(name: str, /, **attributes: object) -> str:
     """Writes the tag that opens an element."""
-    written = "".join(
-        f' {_attribute_name(key)}="{escaped(_attribute_value(value))}"' for key, value in attributes.items()
-    )
+    written = ""
+    for key, value in attributes.items():
+        text = f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+        written += f' {key.rstrip("_").replace("_", "-")}="{escaped(text)}"'
     return f"<{name}{written}>"
 
 
 def lines(parts: Iterable[str]) -> str:
     """Joins the parts on separate lines, without empty ones."""
     return "\n".join(part for part in parts if part)
-
-
-def _attribute_name(name: str) -> str:
-    return name.rstrip("_").replace("_", "-")
-
-
-def _attribute_value(value: object) -> str:
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 # Names and labels in a page come from checkpoints: the browser must load and run nothing, even if an escape fails.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from headscope.render.diagram.markup import LIGHT
-from headscope.render.diagram.picture import BoxKind, Edge, Picture, PictureNode
+from headscope.render.diagram.picture import BoxKind, Picture, PictureNode
 from headscope.render.text.tokens import row_text
 
 # Characters that neither Mermaid nor Markdown reads as markup, some of them only between certain neighbors.
@@ -39,7 +39,9 @@ def _flowchart_lines(picture: Picture) -> Iterator[str]:
     # An invisible link, so that the box with the title is above the path and not beside it.
     yield f"  about ~~~ {above}"
     for edge in picture.edges:
-        yield f"  {edge.source} {_edge_arrow(edge)} {edge.target}"
+        arrow = "-->" if edge.is_sure else "-.->"
+        note = f'|"{edge.count} tensors"|' if edge.count > 1 else ""
+        yield f"  {edge.source} {arrow}{note} {edge.target}"
     for tint, color in LIGHT.tints.items():
         dashed = ",stroke-dasharray:5 4" if tint.value in {"unused", "unknown"} else ""
         yield f"  classDef {tint.value} fill:{color.fill},stroke:{color.line},color:#1f2530{dashed}"
@@ -60,11 +62,6 @@ def text_lines(node: PictureNode) -> Iterator[str]:
     yield from node.lines
     for weight in node.weights:
         yield "  ".join(part for part in (f"{weight.word}:", weight.name, weight.size, weight.origin) if part)
-
-
-def _edge_arrow(edge: Edge) -> str:
-    line = "-->" if edge.is_sure else "-.->"
-    return f'{line}|"{edge.count} tensors"|' if edge.count > 1 else line
 
 
 def _label_text(texts: "Iterator[str] | tuple[str, ...]") -> str:

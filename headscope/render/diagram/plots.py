@@ -71,8 +71,10 @@ def bars_svg(name: str, title: str, bars: Sequence[Bar]) -> str:
     for place, bar in enumerate(bars):
         # At least one pixel: a count of 1 beside one of thousands must not vanish.
         y, length = _ROW * place, max(260 * bar.count / most, 1.0)
+        name_shown = safe(bar.name)
+        name_shown = name_shown if len(name_shown) <= _LETTERS else f"{name_shown[: _LETTERS - 3]}..."
         parts += [
-            element("text", escaped(_shorten_name(bar.name)), class_="end", x=_LABELS - 8, y=y + 16),
+            element("text", escaped(name_shown), class_="end", x=_LABELS - 8, y=y + 16),
             element("rect", class_=bar.tint, x=_LABELS, y=y + 4, width=length, height=_ROW - 8),
             element("text", f"{bar.count:,}", class_="count", x=_LABELS + length + 6, y=y + 16),
         ]
@@ -118,8 +120,3 @@ def plot_svg(  # noqa: PLR0917  in the order of the markup
             "</svg>",
         )
     )
-
-
-def _shorten_name(name: str) -> str:
-    shown = safe(name)
-    return shown if len(shown) <= _LETTERS else f"{shown[: _LETTERS - 3]}..."

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 
-from headscope.render.diagram.layout import WIDTH, Panel, PlacedCell, Scene, Wire, Words, lay_out, style_of
+from headscope.render.diagram.layout import WIDTH, Panel, Scene, Wire, Words, lay_out, style_of
 from headscope.render.diagram.markup import DARK, LIGHT, Palette, element, escaped, lines, opening_tag
 from headscope.render.diagram.picture import BoxKind, Picture, PictureNode, Tint
 from headscope.render.text.tokens import row_text
@@ -122,7 +122,18 @@ def _panel_group(panel: Panel, **identity: str) -> str:
         (
             element("title", escaped(tooltip_of(node))),
             element("rect", class_=f"box {node.tint.value}{dashed}", rx=7, **place),
-            *(_cell_rect(cell) for cell in panel.cells),
+            *(
+                element(
+                    "rect",
+                    class_=f"place {style_of(placed.cell.mark)}",
+                    rx=4,
+                    x=placed.x,
+                    y=placed.y,
+                    width=placed.width,
+                    height=placed.height,
+                )
+                for placed in panel.cells
+            ),
             *(
                 element("rect", class_=f"bar {swatch.tint.value}", x=swatch.x, y=swatch.y, width=10, height=10, rx=2)
                 for swatch in panel.swatches
@@ -136,11 +147,6 @@ def _panel_group(panel: Panel, **identity: str) -> str:
 def tooltip_of(node: PictureNode) -> str:
     """Gives the text that a node shows under the pointer."""
     return "\n".join((node.title, *(f"{name}: {value}" for name, value in node.more)))
-
-
-def _cell_rect(placed: PlacedCell) -> str:
-    place = {"x": placed.x, "y": placed.y, "width": placed.width, "height": placed.height}
-    return element("rect", class_=f"place {style_of(placed.cell.mark)}", rx=4, **place)
 
 
 def _text_element(words: Words) -> str:

@@ -8,7 +8,7 @@ from rich.text import Text
 from headscope.render.text.console import POOLING_STYLE, QUIET, STRONG
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import safe
-from headscope.render.text.tokens import MEANINGS, VIRTUAL, Cell, CellRow, Mark, has_virtual
+from headscope.render.text.tokens import MEANINGS, VIRTUAL, CellRow, Mark, has_virtual
 
 _ASCII = {"\N{BLACK UP-POINTING TRIANGLE}": "^"}
 _SIGNS = {Mark.READ: "\N{BLACK UP-POINTING TRIANGLE}", Mark.UNTOLD: "?"}
@@ -30,14 +30,11 @@ class TokenStrip:
             return
         for number, row in enumerate(self.rows[:_MOST]):
             line = Text(f"{safe(row.caption)}: " if row.caption else "", overflow="fold")
-            line.append_text(Text(_GAP).join(map(_cell_with_sign, row.cells)))
+            cells = (Text(f"{_SIGNS.get(cell.mark, '')}{safe(cell.text)}", _STYLES[cell.mark]) for cell in row.cells)
+            line.append_text(Text(_GAP).join(cells))
             if number == min(len(self.rows), _MOST) - 1:
                 line.append(f"{_GAP} ({_legend_words(self.rows)})", QUIET)
             yield Paragraph(_encodable_line(line, options), Text("" if number else "tokens", STRONG), self.margin)
-
-
-def _cell_with_sign(cell: Cell) -> Text:
-    return Text(f"{_SIGNS.get(cell.mark, '')}{safe(cell.text)}", _STYLES[cell.mark])
 
 
 def _legend_words(rows: tuple[CellRow, ...]) -> str:

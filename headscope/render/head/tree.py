@@ -76,7 +76,9 @@ class HeadTree:
         yield tree
 
     def laid_out(self, room: int, layouts: Sequence[Layout]) -> "tuple[str, dict[int, StageBlock]]":
-        """Writes the stages in the first layout that fits into `room` cells; returns the file left out, and blocks by index.
+        """Writes the stages in the first layout that fits into `room` cells.
+
+        Returns the source file that the lines leave out, and the text of each stage by its index.
 
         The tree and the boxes of a picture both show these lines.
         """

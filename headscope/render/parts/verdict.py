@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 
 from headscope.facts import (
-    AdapterFault,
     AdapterFaultKind,
     Carried,
     CheckpointKind,
@@ -85,20 +84,19 @@ def _adapter_clauses(report: Report) -> list[str]:
     """Says what a PEFT adapter leaves out."""
     if report.adapter is None:
         return []
-    clauses = [f"adapter: {_worst_fault_words(report.adapter.faults)}"] if report.adapter.faults else []
+    clauses: list[str] = []
+    faults = report.adapter.faults
+    if faults:
+        # The kinds are declared in the order of what they lead to: first those for which PEFT raises an error.
+        worst = min(faults, key=lambda item: list(AdapterFaultKind).index(item.kind))
+        more = f" (and {len(faults) - 1:,} more)" if len(faults) > 1 else ""
+        clauses.append(f"adapter: {describe_fault(worst)}{more}")
     if report.adapter.promised:
         clauses.append(f"PEFT cannot load the adapter, which lacks {few_keys(report.adapter.promised)}")
     if report.adapter.not_carried:
         own = report.adapter.own_model
         clauses.append(f"the adapter is one of {own}" if own else "the adapter does not carry what is new")
     return clauses
-
-
-def _worst_fault_words(faults: Sequence[AdapterFault]) -> str:
-    """Describes the worst fault of an adapter, and counts the others; the kinds are declared from worst to least."""
-    first = min(faults, key=lambda item: list(AdapterFaultKind).index(item.kind))
-    more = f" (and {len(faults) - 1:,} more)" if len(faults) > 1 else ""
-    return f"{describe_fault(first)}{more}"
 
 
 def _verdict_without_weights(report: Report, head: Head) -> HeadVerdict:
@@ -226,14 +224,12 @@ def _part_words(some: Sequence[HeadParameter], every: Sequence[HeadParameter]) -
 
 
 def _shape_changes(mismatched: Sequence[HeadParameter]) -> str:
-    changes = (f"{item.name} {_shape_change(item)}" for item in mismatched)
+    changes = []
+    for item in mismatched:
+        shape = item.checkpoint_shape
+        stored = "?" if shape is None else "empty" if 0 in shape else size_of(shape)
+        changes.append(f"{item.name} {stored} -> {size_of(item.shape)}")
     return few_of(changes)
-
-
-def _shape_change(parameter: HeadParameter) -> str:
-    shape = parameter.checkpoint_shape
-    stored = "?" if shape is None else "empty" if 0 in shape else size_of(shape)
-    return f"{stored} -> {size_of(parameter.shape)}"
 
 
 def _base_clause(report: Report, head: Head) -> str:

@@ -59,7 +59,8 @@ def _rows_sentence(result: ProbeResult) -> str:
 def _head_sentence(result: ProbeResult) -> str:
     best = result.candidate(result.best)
     name = candidate_words(best, input_words(result))
-    said = f"{name[:1].upper()}{name[1:]} is best with a frozen base model: {METRICS[best.metric]} {_score_words(best)}"
+    score = f"{METRICS[best.metric]} {best.mean:.3f} ({best.low:.3f} to {best.high:.3f})"
+    said = f"{name[:1].upper()}{name[1:]} is best with a frozen base model: {score}"
     if result.head is None or result.head_input is None:
         return f"{said}."
     head = result.candidate(result.head)
@@ -144,10 +145,6 @@ def candidate_words(candidate: Candidate, input: Input = Input.TEXT) -> str:
     """Names a candidate: `mean over tokens of layer 11`."""
     words = vector_words(candidate.pooling, input)
     return words if candidate.layer is None else f"{words} of layer {candidate.layer}"
-
-
-def _score_words(item: Candidate | Baseline) -> str:
-    return f"{item.mean:.3f} ({item.low:.3f} to {item.high:.3f})"
 
 
 def answer_tone(result: ProbeResult) -> Tone:

@@ -64,11 +64,8 @@ def snapshot_document(manifest: CheckpointManifest, output: str) -> Document:
 def check_document(results: Sequence[CheckResult]) -> Document:
     """Builds the document of `check`: the verdict on all models, and for each its result and the facts it judges."""
     verdict = verdict_on_all(result.verdict for result in results)
-    return {**opening("check"), "verdict": verdict.value, "results": [_result_document(result) for result in results]}
-
-
-def _result_document(result: CheckResult) -> Document:
-    return {**(to_dict(result.report) if result.report is not None else {}), **result.to_dict()}
+    each = [{**(to_dict(result.report) if result.report is not None else {}), **result.to_dict()} for result in results]
+    return {**opening("check"), "verdict": verdict.value, "results": each}
 
 
 def scan_document(found: ScanSummary) -> Document:
