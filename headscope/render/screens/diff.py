@@ -108,7 +108,7 @@ def _renamed_rows(diff: WeightDiff, origins: Mapping[str, ParameterOrigin], ever
     prefixes = {change: count for change, count in counted.items() if count > 1 and not every}
     for (ours, theirs), count in sorted(prefixes.items()):
         yield FoldedRow((f"{ours}*", f"{theirs}*"), (_line_of_status("renamed", "", None, "from"),), count)
-    # What is no prefix is often a renamed module or leaf, the same in every layer.
+    # Other changes are often a renamed module or leaf, the same in every layer.
     others = [rename for rename in diff.renamed if _prefix_change(rename) not in prefixes]
     by_change: dict[tuple[str, str] | None, list[Rename]] = {}
     for rename in others:
