@@ -22,10 +22,10 @@ PAINTERS: dict[str, Callable[[Picture], str]] = {
 
 
 def diagram_text(report: Report, format: str) -> str:
-    """The picture of `report`'s head in one of the formats of PAINTERS."""
+    """Draws the head of `report` in one of the formats of PAINTERS."""
     return PAINTERS[format](picture_of(report))
 
 
 def diagram_screen(report: Report) -> RenderableType:
-    """The picture of `report`'s head for a terminal, as wide as that."""
+    """Draws the head of `report` for a terminal, as wide as the terminal is."""
     return Boxes(picture_of(report))

@@ -20,7 +20,7 @@ _TINTS = {status.value: style for status, style in STATUS.items()} | {Tint.UNUSE
 
 
 def boxes_text(picture: Picture) -> str:
-    """The drawing as text."""
+    """Draws the picture as text without color."""
     return plain_text(Boxes(picture))
 
 
@@ -32,15 +32,16 @@ class Boxes:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(min(options.max_width, 96), 20)
-        for line in self._lines(width):
+        for line in self._draw_lines(width):
             if options.encoding.startswith("utf"):
                 yield line
                 continue
+            # A stream with another encoding, such as ASCII or cp1252, may lack the box characters.
             shown = line.copy()
             shown.plain = line.plain.translate(_ASCII)
             yield shown
 
-    def _lines(self, width: int) -> Iterator[Text]:
+    def _draw_lines(self, width: int) -> Iterator[Text]:
         picture = self.picture
         for text, style in (
             (picture.title, STRONG), (picture.subtitle, QUIET), (picture.verdict, TONE[picture.tone]),
@@ -54,15 +55,17 @@ class Boxes:
         for node in picture.nodes:
             into = [edge for edge in picture.edges if edge.target == node.id]
             straight = next((edge for edge in into if edge.source == before), None)
-            yield from _arrow(straight, width) if straight else ([Text()] if before else [])
+            yield from _draw_arrow(straight, width) if straight else ([Text()] if before else [])
+            # Only the box directly above gets an arrow: a terminal has no room for wires beside the boxes.
             others = [titles[edge.source] for edge in into if edge is not straight]
-            lines = [*_contents(node, by_id.get(node.id), file, width - _FRAME), *_also(others, width - _FRAME)]
-            yield from _box(lines, _TINTS.get(node.tint.value, QUIET), width)
+            also = wrapped(Text(f"also reads: {', '.join(others)}", QUIET), width - _FRAME) if others else []
+            lines = [*_node_lines(node, by_id.get(node.id), file, width - _FRAME), *also]
+            yield from _draw_frame(lines, _TINTS.get(node.tint.value, QUIET), width)
             before = node.id
 
 
-def _arrow(edge: Edge, width: int) -> Iterator[Text]:
-    """The way to the next box; a broken line where it was not observed."""
+def _draw_arrow(edge: Edge, width: int) -> Iterator[Text]:
+    """Draws the way to the next box; a broken line if it was not observed."""
     middle = " " * (width // 2)
     count = f"  {edge.count} tensors" if edge.count > 1 else ""
     if not edge.is_sure:
@@ -70,8 +73,8 @@ def _arrow(edge: Edge, width: int) -> Iterator[Text]:
     yield Text(f"{middle}▼{count}", QUIET)
 
 
-def _box(lines: Sequence[Text], style: str, width: int) -> Iterator[Text]:
-    """A frame around the lines of a node."""
+def _draw_frame(lines: Sequence[Text], style: str, width: int) -> Iterator[Text]:
+    """Draws a frame around the lines of a node."""
     yield Text(f"┌{'─' * (width - 2)}┐", style)
     for line in lines:
         gap = " " * (width - _FRAME - line.cell_len)
@@ -79,16 +82,16 @@ def _box(lines: Sequence[Text], style: str, width: int) -> Iterator[Text]:
     yield Text(f"└{'─' * (width - 2)}┘", style)
 
 
-def _contents(node: PictureNode, block: StageBlock | None, file: str, width: int) -> Iterator[Text]:
-    """The lines of a node: those of a stage are the tree's; `file` is the source that all stages leave out."""
+def _node_lines(node: PictureNode, block: StageBlock | None, file: str, width: int) -> Iterator[Text]:
+    """Gives the lines of a node, of a stage as in the tree; `file` is the source file that all stages leave out."""
     if block is not None:
         for part in (block.line, *block.leaves):
             yield from wrapped(part, width)
         return
     source = f"  {safe(file)}" if file and node.kind is BoxKind.HIDDEN else ""
-    yield from _pair(Text.assemble((node.title, STRONG), (source, QUIET)), Text(node.beside, QUIET), width)
+    yield from _place_pair(Text.assemble((node.title, STRONG), (source, QUIET)), Text(node.beside, QUIET), width)
     for left, right in node.pairs:
-        yield from _pair(Text(left), Text(right, QUIET), width)
+        yield from _place_pair(Text(left), Text(right, QUIET), width)
     for row in node.rows:
         yield from wrapped(Text(row_text(row)), width)
     if node.mark:
@@ -98,16 +101,11 @@ def _contents(node: PictureNode, block: StageBlock | None, file: str, width: int
     for weight in node.weights:
         size = weight.size if weight.size == weight.count else f"{weight.size}  {weight.count}"
         named = Text.assemble((weight.word, _TINTS.get(weight.tint.value, "")), f"  {weight.name}")
-        yield from _pair(named, Text(f"{size}  {weight.origin}".rstrip(), QUIET), width)
+        yield from _place_pair(named, Text(f"{size}  {weight.origin}".rstrip(), QUIET), width)
 
 
-def _also(others: Sequence[str], width: int) -> list[Text]:
-    """What a node reads beside the box above it."""
-    return wrapped(Text(f"also reads: {', '.join(others)}", QUIET), width) if others else []
-
-
-def _pair(left: Text, right: Text, width: int) -> Iterator[Text]:
-    """Two texts at the two ends of a line, or below each other where that is too narrow."""
+def _place_pair(left: Text, right: Text, width: int) -> Iterator[Text]:
+    """Puts two texts at the two ends of a line, or below each other if the line is too narrow."""
     room = width - left.cell_len - cell_len(right.plain)
     if right.cell_len and room >= len("  "):
         yield Text.assemble(left, " " * room, right)

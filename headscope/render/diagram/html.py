@@ -76,7 +76,7 @@ _HINT = "Click a box, or reach it with the Tab key and press Enter, to see what 
 
 
 def html_text(picture: Picture) -> str:
-    """The page."""
+    """Writes the page."""
     order = {node.id: number for number, node in enumerate(picture.nodes)}
     lanes = lanes_of(picture.edges, order)
     rows = [*_grid_rows(picture, order)]
@@ -91,15 +91,15 @@ def html_text(picture: Picture) -> str:
         element("p", _HINT, class_="quiet hint"),
         "</header>",
         f'<div class="path" style="grid-template: {" ".join(rows)} / {columns}">',
-        *(_box(node, order[node.id]) for node in picture.nodes),
-        *_wires(picture.edges, lanes, order),
+        *(_box_element(node, order[node.id]) for node in picture.nodes),
+        *_wire_elements(picture.edges, lanes, order),
         "</div>",
         "</main>",
     )
-    return page(f"Classification head of {picture.title}", _colors() + _STYLE, body)
+    return page(f"Classification head of {picture.title}", _color_rules() + _STYLE, body)
 
 
-def _colors() -> str:
+def _color_rules() -> str:
     light, dark = color_variables()
     tints = "".join(
         f".box.{tint.value} {{ background: var(--{tint.value}-fill); border-color: var(--{tint.value}-line) }} "
@@ -114,71 +114,67 @@ def _colors() -> str:
 
 
 def _grid_rows(picture: Picture, order: dict[str, int]) -> Iterator[str]:
-    """Three rows for each box: its strip, the rest of it, and the room below it, in which an arrow needs more."""
+    """Gives three grid rows per box: its strip, the rest of it, and the room below it, higher if an arrow is there."""
     straight = {order[edge.source] for edge in picture.edges if order[edge.target] - order[edge.source] == 1}
     for number in range(len(picture.nodes)):
         yield f"{_STRIP}px auto {_ROOM if number in straight else _CLOSE}px"
 
 
-def _box(node: PictureNode, number: int) -> str:
-    """A box; one of which no more is known does not open."""
+def _box_element(node: PictureNode, number: int) -> str:
+    """Writes a box as `<details>`; as a plain `<div>` if its face shows everything that is known."""
     dashed = " dashed" if node.kind in {BoxKind.GAP, BoxKind.UNUSED} else ""
     shared = {
         "id": node.id,
         "class_": f"box {node.kind.value} {node.tint.value}{dashed}",
         "style": f"grid-row: {3 * number + 1} / span 2",
     }
-    facts = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in _beyond(node))
+    shown = {text for pair in node.pairs for text in pair}  # on the face of the box
+    more = ((name, value) for name, value in node.more if value not in shown)
+    facts = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in more)
     if not facts:
-        return element("div", element("div", _face(node), class_="face"), **shared)
-    return element("details", element("summary", _face(node), class_="face") + element("dl", facts), **shared)
+        return element("div", element("div", _face_markup(node), class_="face"), **shared)
+    return element("details", element("summary", _face_markup(node), class_="face") + element("dl", facts), **shared)
 
 
-def _beyond(node: PictureNode) -> Iterator[tuple[str, str]]:
-    """What is known of a box, without what its face shows."""
-    shown = {text for pair in node.pairs for text in pair}
-    return ((name, value) for name, value in node.more if value not in shown)
-
-
-def _face(node: PictureNode) -> str:
-    """The face of a box: what it is, what belongs to it, and at its side where and on which shapes."""
+def _face_markup(node: PictureNode) -> str:
+    """Writes the face of a box: what it is, what belongs to it, and at its side its source and its shapes."""
     left, right = tuple(zip(*node.pairs, strict=True)) if node.kind is BoxKind.STAGE else ((), ())
-    what = (_span(node.title, "title"), *(_span(text) for text in left))
-    side = (_span(node.beside), *(_span(text) for text in right))
+    what = (_span_element(node.title, "title"), *(_span_element(text) for text in left))
+    side = (_span_element(node.beside), *(_span_element(text) for text in right))
     others = node.pairs if node.kind is not BoxKind.STAGE else ()
     rest = (
-        *(_row(row) for row in node.rows),
-        _span(node.mark, "line mark"),
-        *(f'<span class="line">{escaped(one)}  {_span(other, "quiet")}</span>' for one, other in others),
-        *(_span(line, "line gap" if node.kind is BoxKind.GAP else "line quiet") for line in node.lines),
-        *(_weight(weight) for weight in node.weights),
+        *(_row_markup(row) for row in node.rows),
+        _span_element(node.mark, "line mark"),
+        *(f'<span class="line">{escaped(one)}  {_span_element(other, "quiet")}</span>' for one, other in others),
+        *(_span_element(line, "line gap" if node.kind is BoxKind.GAP else "line quiet") for line in node.lines),
+        *(_weight_markup(weight) for weight in node.weights),
     )
     parts = (("what", what), ("side", side), ("rest", rest))
     return "".join(f'<span class="{name}">{"".join(content)}</span>' for name, content in parts)
 
 
-def _span(text: str, kind: str = "") -> str:
-    """Text, or nothing; a `<summary>` may hold spans, and no blocks."""
+def _span_element(text: str, kind: str = "") -> str:
+    """Writes text as a span, no text as nothing. Blocks such as `<p>` are not valid inside a `<summary>`."""
     return "" if not text else element("span", escaped(text), **({"class_": kind} if kind else {}))
 
 
-def _row(row: CellRow) -> str:
-    cells = "".join(_span(cell_text(cell), f"cell {style_of(cell.mark)}") for cell in row.cells)
-    return f'{_span(row.caption, "line quiet")}<span class="cells">{cells}</span>'
+def _row_markup(row: CellRow) -> str:
+    cells = "".join(_span_element(cell_text(cell), f"cell {style_of(cell.mark)}") for cell in row.cells)
+    return f'{_span_element(row.caption, "line quiet")}<span class="cells">{cells}</span>'
 
 
-def _weight(weight: Weight) -> str:
+def _weight_markup(weight: Weight) -> str:
     size = "  ".join(filter(None, (weight.size, "" if weight.size == weight.count else weight.count, weight.origin)))
     parts = (
         f'<i class="swatch {weight.tint.value}"></i>',
-        _span(f"{weight.word}  {weight.name}"),
-        _span(size, "quiet"),
+        _span_element(f"{weight.word}  {weight.name}"),
+        _span_element(size, "quiet"),
     )
     return element("span", "".join(parts), class_=f"weight {weight.tint.value}")
 
 
-def _wires(edges: tuple[Edge, ...], lanes: dict[str, int], order: dict[str, int]) -> Iterator[str]:
-    """Arrows in the room between two boxes, and wires beside the boxes for what skips one."""
+def _wire_elements(edges: tuple[Edge, ...], lanes: dict[str, int], order: dict[str, int]) -> Iterator[str]:
+    """Draws arrows between neighboring boxes, and wires beside the boxes for edges that skip one."""
     for edge in edges:
         source, target = order[edge.source], order[edge.target]
         dashed = "" if edge.is_sure else " dashed"
@@ -186,6 +182,7 @@ def _wires(edges: tuple[Edge, ...], lanes: dict[str, int], order: dict[str, int]
             note = f"<small>{edge.count} tensors</small>" if edge.count > 1 else ""
             yield f'<div class="arrow{dashed}" style="grid-row: {3 * source + 3}">{note}</div>'
             continue
+        # Wires from several sources arrive at different heights of a box, so that none hides another.
         rivals = sorted({lanes[one.source] for one in edges if one.target == edge.target and one.source in lanes})
         arrive = _ARRIVE + _APART * rivals.index(lanes[edge.source])
         place = f"grid-row: {3 * source + 1} / {3 * target + 2}; grid-column: 2 / {lanes[edge.source] + 3}"

@@ -1,4 +1,4 @@
-"""Where everything stands: boxes below each other, text inside them, wires between them, in pixels."""
+"""The places of everything: boxes below each other, text inside them, wires between them, in pixels."""
 
 import re
 from collections import defaultdict
@@ -16,23 +16,18 @@ _PIECES = re.compile(r"[^._/,:-]+[._/,:-]*|[._/,:-]+")
 
 
 def text_width(text: str, size: float) -> float:
-    """The width of `text` in pixels at a font size."""
-    return size * _advances(text)
+    """Estimates the width of `text` in pixels at a font size; which font the viewer has is not known."""
+    return size * _relative_width(text)
 
 
 @lru_cache(10_000)
-def _advances(text: str) -> float:
-    return sum(map(_advance, text))
-
-
-def _advance(char: str) -> float:
-    if char.isascii():
-        return 0.61
-    return 1.4 if cell_len(char) > 1 else 0.8
+def _relative_width(text: str) -> float:
+    # Beyond ASCII the viewer may take another font, whose letters can be wider.
+    return sum(0.61 if char.isascii() else 1.4 if cell_len(char) > 1 else 0.8 for char in text)
 
 
 def wrap_text(text: str, width: float, size: float) -> tuple[str, ...]:
-    """`text` in lines no wider than `width`: broken at spaces, or after a dot or slash, or anywhere; never cut."""
+    """Wraps `text` into lines of at most `width`: broken at spaces, or after a dot or slash, or anywhere; never cut."""
     lines, line = [], ""
     for piece in _fitting_pieces(text, width, size):
         if line and text_width((line + piece).rstrip(), size) > width:
@@ -43,7 +38,7 @@ def wrap_text(text: str, width: float, size: float) -> tuple[str, ...]:
 
 
 def _fitting_pieces(text: str, width: float, size: float) -> Iterator[str]:
-    """Words and the spaces between them; a word that is too wide in parts."""
+    """Splits into words and the spaces between them, and a word that is too wide into parts."""
     for word in _WORDS.findall(text):
         if text_width(word, size) <= width:
             yield word
@@ -92,7 +87,7 @@ class Words:
 
     @property
     def width(self) -> float:
-        """The room that the line takes at most."""
+        """Room that the line takes at most, in pixels."""
         return text_width(self.text, self.size)
 
 
@@ -109,7 +104,7 @@ class PlacedCell:
 
 @dataclass(frozen=True, slots=True)
 class Swatch:
-    """The color of a weight's status, beside its word."""
+    """A square in the color of a weight's status, beside its word."""
 
     tint: Tint
     x: float
@@ -132,7 +127,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """The way of an edge; it ends in an arrow. `note` says how many tensors go along it, if several."""
+    """The line of an edge, with an arrow at its end. `note` says how many tensors go along it, if several."""
 
     points: tuple[tuple[float, float], ...]
     is_sure: bool
@@ -142,7 +137,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The whole drawing."""
+    """The whole drawing, with every place in pixels."""
 
     width: float
     height: float
@@ -152,30 +147,31 @@ class Scene:
 
 
 def lay_out(picture: Picture, scene_width: int = WIDTH) -> Scene:
-    """The scene of `picture`, `scene_width` wide and as high as it needs."""
+    """Places everything of `picture` in a scene that is `scene_width` wide and as high as it needs to be."""
     order = {node.id: number for number, node in enumerate(picture.nodes)}
     lanes = lanes_of(picture.edges, order)
     width = scene_width - 2 * MARGIN - LANE * (max(lanes.values(), default=-1) + 1)
-    heading, y = _heading(picture, scene_width - 2 * MARGIN)
+    heading, y = _place_heading(picture, scene_width - 2 * MARGIN)
     straight = {(edge.source, edge.target) for edge in picture.edges}
     panels: list[Panel] = []
     for node in picture.nodes:
         if panels:
             y += ROOM if (panels[-1].node.id, node.id) in straight else CLOSE
-        panels.append(_panel(node, MARGIN, y, width))
+        panels.append(_place_panel(node, MARGIN, y, width))
         y += panels[-1].height
     by_id = {panel.node.id: panel for panel in panels}
-    wires = tuple(_wires(picture.edges, by_id, lanes, order))
+    wires = tuple(_route_wires(picture.edges, by_id, lanes, order))
     return Scene(scene_width, y + MARGIN, heading, tuple(panels), wires)
 
 
 def lanes_of(edges: Sequence[Edge], order: dict[str, int]) -> dict[str, int]:
-    """The lane beside the boxes for each node whose values skip a box: those of one node share it."""
+    """Assigns a lane beside the boxes to each node whose values skip a box; all wires of one node share it."""
     spans: dict[str, int] = defaultdict(int)
     for edge in edges:
         if order[edge.target] - order[edge.source] > 1:
             spans[edge.source] = max(spans[edge.source], order[edge.target])
     lanes: dict[str, int] = {}
+    # Short spans first: they get the inner lanes, and long wires go around them.
     for source in sorted(spans, key=lambda name: (spans[name] - order[name], order[name])):
         taken = {
             lane for other, lane in lanes.items() if order[other] <= spans[source] and order[source] <= spans[other]
@@ -184,7 +180,7 @@ def lanes_of(edges: Sequence[Edge], order: dict[str, int]) -> dict[str, int]:
     return lanes
 
 
-def _heading(picture: Picture, width: float) -> tuple[tuple[Words, ...], float]:
+def _place_heading(picture: Picture, width: float) -> tuple[tuple[Words, ...], float]:
     words: list[Words] = []
     y = float(MARGIN)
     for text, style, size in (
@@ -198,7 +194,7 @@ def _heading(picture: Picture, width: float) -> tuple[tuple[Words, ...], float]:
     return tuple(words), y + ROOM / 2
 
 
-def _panel(node: PictureNode, x: float, y: float, width: float) -> Panel:
+def _place_panel(node: PictureNode, x: float, y: float, width: float) -> Panel:
     pen = _Pen(x + PADDING, y + PADDING / 2, width - 2 * PADDING)
     pen.pair(node.title, node.beside, "head" if node.kind is not BoxKind.UNUSED else "quiet", "quiet")
     for left, right in node.pairs:
@@ -210,16 +206,13 @@ def _panel(node: PictureNode, x: float, y: float, width: float) -> Panel:
     for line in node.lines:
         pen.text(line, "gap" if node.kind is BoxKind.GAP else "quiet")
     for weight in node.weights:
-        pen.weight(weight.tint, f"{weight.word}  {weight.name}", _of_weight(weight.size, weight.count, weight.origin))
+        facts = (weight.size, "" if weight.size == weight.count else weight.count, weight.origin)
+        pen.weight(weight.tint, f"{weight.word}  {weight.name}", "  ".join(filter(None, facts)))
     return Panel(node, x, y, width, pen.y + PADDING - y, tuple(pen.words), tuple(pen.cells), tuple(pen.swatches))
 
 
-def _of_weight(size: str, count: str, origin: str) -> str:
-    return "  ".join(part for part in (size, "" if size == count else count, origin) if part)
-
-
 class _Pen:
-    """Writes down one box, line after line."""
+    """A pen that writes one box, line after line; `y` is the baseline of the last line."""
 
     def __init__(self, x: float, y: float, width: float) -> None:
         self.x, self.y, self.width = x, y, width
@@ -229,13 +222,13 @@ class _Pen:
 
     def text(self, text: str, style: str, indent: float = 0) -> None:
         for line in wrap_text(text, self.width - indent, SIZE):
-            self._line(line, style, indent)
+            self._place_line(line, style, indent)
 
     def pair(self, left: str, right: str, style: str, other: str, indent: float = 0) -> None:
-        """Two texts at the two ends of a line, or below each other where they are too long for one."""
+        """Writes two texts at the two ends of a line, or below each other if they are too long for one."""
         room = self.width - indent - text_width(left, SIZE) - text_width("   ", SIZE)
         if right and text_width(right, SIZE) <= room:
-            self._line(left, style, indent)
+            self._place_line(left, style, indent)
             self.words.append(Words(right, self.x + self.width, self.y, other, at_end=True))
             return
         self.text(left, style, indent)
@@ -255,35 +248,35 @@ class _Pen:
             width = max(max(text_width(line, SIZE) for line in lines) + _CELL_SIDES, CELL + 10)
             if x > self.x and x + width > self.x + self.width:
                 x, y, height = self.x, y + height + CELL_GAP, 0.0
-            self._cell(PlacedCell(cell, x, y, width, CELL + (len(lines) - 1) * LINE), lines)
+            self._place_cell(PlacedCell(cell, x, y, width, CELL + (len(lines) - 1) * LINE), lines)
             x, height = x + width + CELL_GAP, max(height, self.cells[-1].height)
         self.y = y + height + 2
 
-    def _cell(self, placed: PlacedCell, lines: tuple[str, ...]) -> None:
+    def _place_cell(self, placed: PlacedCell, lines: tuple[str, ...]) -> None:
         self.cells.append(placed)
         for number, line in enumerate(lines):
             start = placed.x + (placed.width - text_width(line, SIZE)) / 2
             style = f"cell {style_of(placed.cell.mark)}"
             self.words.append(Words(line, start, placed.y + 18 + number * LINE, style))
 
-    def _line(self, text: str, style: str, indent: float) -> None:
+    def _place_line(self, text: str, style: str, indent: float) -> None:
         self.y += LINE
         self.words.append(Words(text, self.x + indent, self.y, style))
 
 
 def style_of(mark: Mark) -> str:
-    """A mark as the name of a style."""
+    """Turns a mark into the name of its style."""
     return mark.value.replace(" ", "-")
 
 
-def _wires(
+def _route_wires(
     edges: Sequence[Edge], panels: dict[str, Panel], lanes: dict[str, int], order: dict[str, int]
 ) -> Iterator[Wire]:
-    """Straight wires to the next box; the others beside the boxes, where the outer ones come in lower."""
+    """Routes straight wires to the next box, and all others beside the boxes, where outer ones arrive lower."""
     bent = [edge for edge in edges if order[edge.target] - order[edge.source] > 1]
     for edge in edges:
         if edge not in bent:
-            yield _straight(edge, panels[edge.source], panels[edge.target])
+            yield _straight_wire(edge, panels[edge.source], panels[edge.target])
     for edge in sorted(bent, key=lambda edge: (order[edge.source], order[edge.target])):
         rivals = sorted(lanes[other.source] for other in bent if other.target == edge.target)
         source, target = panels[edge.source], panels[edge.target]
@@ -294,7 +287,7 @@ def _wires(
         yield Wire(((right, leave), (x, leave), (x, enter), (right, enter)), edge.is_sure, edge.source)
 
 
-def _straight(edge: Edge, source: Panel, target: Panel) -> Wire:
+def _straight_wire(edge: Edge, source: Panel, target: Panel) -> Wire:
     x = source.x + source.width / 2
     note = Words(f"{edge.count} tensors", x + 10, target.y - 9, "quiet", 11) if edge.count > 1 else None
     return Wire(((x, source.y + source.height), (x, target.y)), edge.is_sure, edge.source, note)

@@ -1,4 +1,4 @@
-"""What pictures and pages are written with: escaped XML, colors on light and dark ground, an empty page."""
+"""Markup of pictures and pages: escaped XML, colors on light and dark ground, an empty page."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Color:
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The colors on one ground: `accent` marks what is read, `quiet` is text that steps back."""
+    """Colors on one ground: `accent` marks what is read, `quiet` is for text that matters less."""
 
     tints: Mapping[Tint, Color]
     accent: Color
@@ -54,17 +54,17 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;",
 
 
 def escaped(text: str) -> str:
-    """`text` as it may appear in XML and HTML, between tags and inside quotes, in any encoding."""
+    """Escapes `text` for XML and HTML, between tags and inside quotes, in any encoding."""
     return in_ascii(text.translate(_ESCAPES))
 
 
 def in_ascii(text: str) -> str:
-    """`text` with every character beyond ASCII as its number."""
+    """Writes every character of `text` beyond ASCII as its number."""
     return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:
-    """An element with attributes escaped; `content` is markup. `class_` is `class`, `_` in other names is `-`."""
+    """Writes an element and escapes its attributes; `content` is markup. `class_` is `class`, any other `_` is `-`."""
     return (
         f"{opening_tag(name, **attributes)[:-1]}/>"
         if not content
@@ -73,29 +73,25 @@ def element(name: str, content: str = "", /, **attributes: object) -> str:
 
 
 def opening_tag(name: str, /, **attributes: object) -> str:
-    """The tag that opens an element."""
-    written = "".join(f' {_key(key)}="{escaped(_value(value))}"' for key, value in attributes.items())
+    """Writes the tag that opens an element."""
+    written = ""
+    for key, value in attributes.items():
+        text = f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+        written += f' {key.rstrip("_").replace("_", "-")}="{escaped(text)}"'
     return f"<{name}{written}>"
 
 
 def lines(parts: Iterable[str]) -> str:
-    """Parts on separate lines."""
+    """Joins the parts on separate lines, without empty ones."""
     return "\n".join(part for part in parts if part)
 
 
-def _key(name: str) -> str:
-    return name.rstrip("_").replace("_", "-")
-
-
-def _value(value: object) -> str:
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
-
-
+# Names and labels in a page come from checkpoints: the browser must load and run nothing, even if an escape fails.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(title: str, style: str, body: Iterable[str]) -> str:
-    """A whole HTML page; `body` is markup, `title` is text."""
+    """Writes a whole HTML page; `body` is markup, `title` is text."""
     return (
         lines(
             (

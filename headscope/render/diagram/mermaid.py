@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 
 from headscope.render.diagram.markup import LIGHT
-from headscope.render.diagram.picture import BoxKind, Edge, Picture, PictureNode
+from headscope.render.diagram.picture import BoxKind, Picture, PictureNode
 from headscope.render.text.tokens import row_text
 
-# What stands harmlessly where it does, or a character that Mermaid or Markdown could take for its own.
+# Characters that neither Mermaid nor Markdown reads as markup, some of them only between certain neighbors.
 _HARMLESS = "|".join(
     (
         r"[A-Za-z0-9 ,=/()\[\]{}']",
@@ -23,29 +23,32 @@ _BEGINNINGS = re.compile(r"(?<=#36;)(?=#36;)|(?<=#58;)(?=fa)")
 
 
 def mermaid_text(picture: Picture) -> str:
-    """The flowchart."""
-    return "\n".join(_lines(picture)) + "\n"
+    """Writes the flowchart."""
+    return "\n".join(_flowchart_lines(picture)) + "\n"
 
 
-def _lines(picture: Picture) -> Iterator[str]:
+def _flowchart_lines(picture: Picture) -> Iterator[str]:
     yield '%%{init: {"flowchart": {"wrappingWidth": 520}}}%%'
     yield "flowchart TD"
-    yield f"  accTitle: {_escaped(picture.title)}"
-    yield f"  accDescr: {_escaped(picture.verdict)}"
-    yield f'  about["{_label((picture.title, picture.subtitle, picture.verdict))}"]:::plain'
+    yield f"  accTitle: {_escape_mermaid(picture.title)}"
+    yield f"  accDescr: {_escape_mermaid(picture.verdict)}"
+    yield f'  about["{_label_text((picture.title, picture.subtitle, picture.verdict))}"]:::plain'
     for node in picture.nodes:
-        yield f'  {node.id}["{_label(text_lines(node))}"]:::{node.tint.value}'
+        yield f'  {node.id}["{_label_text(text_lines(node))}"]:::{node.tint.value}'
     above = next((node.id for node in picture.nodes if node.kind is BoxKind.BASE), "")
+    # An invisible link, so that the box with the title is above the path and not beside it.
     yield f"  about ~~~ {above}"
     for edge in picture.edges:
-        yield f"  {edge.source} {_arrow(edge)} {edge.target}"
+        arrow = "-->" if edge.is_sure else "-.->"
+        note = f'|"{edge.count} tensors"|' if edge.count > 1 else ""
+        yield f"  {edge.source} {arrow}{note} {edge.target}"
     for tint, color in LIGHT.tints.items():
         dashed = ",stroke-dasharray:5 4" if tint.value in {"unused", "unknown"} else ""
         yield f"  classDef {tint.value} fill:{color.fill},stroke:{color.line},color:#1f2530{dashed}"
 
 
 def text_lines(node: PictureNode) -> Iterator[str]:
-    """All that a box says, line by line."""
+    """Gives all text of a box, line by line."""
     yield node.title
     if node.beside:
         yield node.beside
@@ -61,16 +64,11 @@ def text_lines(node: PictureNode) -> Iterator[str]:
         yield "  ".join(part for part in (f"{weight.word}:", weight.name, weight.size, weight.origin) if part)
 
 
-def _arrow(edge: Edge) -> str:
-    line = "-->" if edge.is_sure else "-.->"
-    return f'{line}|"{edge.count} tensors"|' if edge.count > 1 else line
+def _label_text(texts: "Iterator[str] | tuple[str, ...]") -> str:
+    return "<br/>".join(_escape_mermaid(text) for text in texts)
 
 
-def _label(texts: "Iterator[str] | tuple[str, ...]") -> str:
-    return "<br/>".join(_escaped(text) for text in texts)
-
-
-def _escaped(text: str) -> str:
-    """`text` with every active character as its number: `a < b` is `a #60; b`."""
+def _escape_mermaid(text: str) -> str:
+    """Writes every character that could be markup as its number: `a < b` is `a #60; b`."""
     numbered = _PIECE.sub(lambda found: found[1] or f"#{ord(found[0])};", text)
     return _BEGINNINGS.sub("#8203;", numbered)

@@ -1,11 +1,11 @@
-"""What a picture of a head shows, whatever draws it: nodes, edges and marks, every text made safe."""
+"""Contents of a picture of a head in any format: nodes, edges and marks, every text made safe."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from headscope.facts import CheckpointKind, GapTopic, Head, HeadParameter, ParameterStatus, Pooling, Report, Stage
+from headscope.facts import CheckpointKind, GapTopic, Head, HeadParameter, ParameterStatus, Report, Stage
 from headscope.facts.counting import counted
 from headscope.facts.heads.head import HIDDEN_STATES
 from headscope.facts.heads.tasks import WITHOUT_CLASSES
@@ -35,7 +35,7 @@ _LABELS = 8
 
 
 class BoxKind(StrEnum):
-    """What a node stands for."""
+    """Kind of thing that a node is drawn for."""
 
     BASE = "base"
     HIDDEN = "hidden"
@@ -47,7 +47,7 @@ class BoxKind(StrEnum):
 
 
 class Tint(StrEnum):
-    """The color of a node or a weight; the status of weights by its own word."""
+    """Color of a node or a weight. The status of a weight is a tint with the same value."""
 
     LOADED = "loaded"
     NEW = "new"
@@ -74,7 +74,7 @@ _WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One parameter: its status as a word and a color, and where it came from."""
+    """One parameter: its status as a word and a color, and its origin."""
 
     tint: Tint
     word: str
@@ -106,7 +106,7 @@ class PictureNode:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Values that go from one node to another; `is_sure` where that was observed, `count` tensors of them."""
+    """Values that go from one node to another, as `count` tensors; `is_sure` if that was observed."""
 
     source: str
     target: str
@@ -116,7 +116,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The whole picture; `nodes` are in the order in which they are read. `tree` holds the same path as lines."""
+    """A whole picture; `nodes` are in the order in which they are read. `tree` holds the same path as lines."""
 
     title: str
     subtitle: str
@@ -129,7 +129,7 @@ class Picture:
 
 
 def picture_of(report: Report) -> Picture:
-    """The picture of `report`'s head; what could not be determined is drawn as that, and as nothing else."""
+    """Builds the picture of the head in `report`; each part that could not be determined is a separate node."""
     verdict = tell_verdict(report)
     nodes = (*_gap_nodes(report), _base_node(report), *_head_nodes(report))
     if _has_no_checkpoint(report):
@@ -140,21 +140,21 @@ def picture_of(report: Report) -> Picture:
         verdict=safe(verdict.sentence),
         tone=verdict.tone,
         nodes=nodes,
-        edges=_edges(report),
+        edges=_picture_edges(report),
         notices=tuple(safe(text) for text in (*report.checkpoint.notices, *report.notes)),
         tree=tree_of(report, report.head) if report.head is not None else None,
     )
 
 
 def _has_no_checkpoint(report: Report) -> bool:
-    """Whether there is nothing that the weights could be compared with: no status of theirs says anything."""
+    """True if there is no checkpoint to compare the weights with, so that their statuses mean nothing."""
     is_alone = report.checkpoint.kind in (CheckpointKind.MEMORY, CheckpointKind.CLASS)
     statuses = {item.status for item in report.weights.parameters if not item.is_buffer}
     return is_alone and not report.not_determined and statuses <= {ParameterStatus.UNKNOWN}
 
 
 def _without_statuses(node: PictureNode) -> PictureNode:
-    """A node whose weights have no status and no color."""
+    """Takes status and color from the weights of a node."""
 
     def plain(weight: Weight) -> Weight:
         is_unknown = weight.tint is Tint.UNKNOWN
@@ -180,7 +180,7 @@ def _gap_nodes(report: Report) -> Iterator[PictureNode]:
 
 
 def _base_node(report: Report) -> PictureNode:
-    """The base model as one box, with how many of its tensors have which status."""
+    """Draws the base model as one box, with the number of its tensors for each status."""
     counts = report.model.parameters
     about = [safe(report.checkpoint.model_type)] if report.checkpoint.model_type else []
     own = {item.name for item in report.head.parameters} if report.head is not None else set()
@@ -194,7 +194,7 @@ def _base_node(report: Report) -> PictureNode:
         lines=tuple(
             f"{counted(tally[status], 'tensor')} {status.value}" for status in ParameterStatus if tally[status]
         ),
-        tint=_worst(Tint(status.value) for status in tally),
+        tint=_worst_tint(Tint(status.value) for status in tally),
         more=(("model", safe(report.model.class_name)), ("dtype", safe(report.model.dtype))),
     )
 
@@ -215,8 +215,9 @@ def _head_nodes(report: Report) -> Iterator[PictureNode]:
 
 
 def _hidden_node(report: Report, head: Head) -> PictureNode:
-    rows = token_rows(report, head)
-    mark = f"pooling: {_pooling_words(head.pooling)}" if is_pooling_known(report) else "pooling: not determined"
+    rows, pooling = token_rows(report, head), head.pooling
+    words = f"{POOLING[pooling.kind]}: {pooling.rule}" if pooling.rule else POOLING[pooling.kind]
+    mark = f"pooling: {words}" if is_pooling_known(report) else "pooling: not determined"
     return PictureNode(
         "hidden",
         BoxKind.HIDDEN,
@@ -225,15 +226,11 @@ def _hidden_node(report: Report, head: Head) -> PictureNode:
         lines=(legend_of(rows),),
         rows=rows,
         mark=safe(mark),
-        more=tuple(_evidence(head)),
+        more=tuple(_pooling_evidence(head)),
     )
 
 
-def _pooling_words(pooling: Pooling) -> str:
-    return f"{POOLING[pooling.kind]}: {pooling.rule}" if pooling.rule else POOLING[pooling.kind]
-
-
-def _evidence(head: Head) -> Iterator[tuple[str, str]]:
+def _pooling_evidence(head: Head) -> Iterator[tuple[str, str]]:
     for item in head.pooling.evidence:
         yield "seen", safe(place_words(item))
     if head.verification is not None:
@@ -241,7 +238,7 @@ def _evidence(head: Head) -> Iterator[tuple[str, str]]:
 
 
 def _stage_node(head: Head, stage: Stage, sources: dict[str, str], is_pooling: bool) -> PictureNode:
-    weights = tuple(_weight(item, sources) for item in own_parameters(head, stage))
+    weights = tuple(_weight_row(item, sources) for item in own_parameters(head, stage))
     mark = f"pooling: {POOLING[head.pooling.kind]}" if is_pooling else ""
     return PictureNode(
         _stage_id(stage.index),
@@ -251,7 +248,7 @@ def _stage_node(head: Head, stage: Stage, sources: dict[str, str], is_pooling: b
         pairs=((safe(module_of(stage)), safe(shapes_of(stage))),),
         weights=weights,
         mark=safe(mark),
-        tint=_worst(weight.tint for weight in weights),
+        tint=_worst_tint(weight.tint for weight in weights),
         more=tuple(_more_of(head, stage)),
     )
 
@@ -275,7 +272,7 @@ def _keys_of(item: HeadParameter) -> str:
     return f"from {', '.join(item.checkpoint_keys)}" if item.checkpoint_keys else "from no checkpoint key"
 
 
-def _weight(item: HeadParameter, sources: dict[str, str]) -> Weight:
+def _weight_row(item: HeadParameter, sources: dict[str, str]) -> Weight:
     tint = Tint(item.status.value) if item.live else Tint.UNUSED
     origin = safe(f"same as {sources[item.name]}") if item.name in sources else ""
     size = weight_size(item)
@@ -305,25 +302,25 @@ def _scores_node(report: Report, title: str, formula: str) -> PictureNode:
 
 
 def _beside_nodes(report: Report, head: Head, sources: dict[str, str]) -> Iterator[PictureNode]:
-    """What no stage uses: weights of the head, modules beside the path, and what of the checkpoint finds no place."""
+    """Draws what no stage uses: tensors of the checkpoint without a place, weights of the head, and whole modules."""
     unplaced = find_without_place(report)
     if unplaced:
         pairs = tuple((safe(item.name), safe(item.what or counted(len(item.tensors), "tensor"))) for item in unplaced)
         title = "in the checkpoint, without a place in the model"
         yield PictureNode("unplaced", BoxKind.UNUSED, title, pairs=pairs, tint=Tint.UNUSED)
     used = {name for stage in head.stages for name in stage.parameters}
-    beside = tuple(f"{module.path}." for module in head.unused_modules)
+    beside = tuple(f"{module.path}." for module in head.unused_modules)  # drawn in the last box
     loose = [item for item in head.parameters if item.name not in used and not item.name.startswith(beside)]
     if loose:
-        weights = tuple(_weight(item, sources) for item in loose)
-        tint = _worst(weight.tint for weight in weights)
+        weights = tuple(_weight_row(item, sources) for item in loose)
+        tint = _worst_tint(weight.tint for weight in weights)
         yield PictureNode("other", BoxKind.OTHER, "weights of the head that no stage reads", weights=weights, tint=tint)
     if head.unused_modules:
         pairs = tuple((safe(f"{item.path} ({item.module_class})"), fate_of(item)) for item in head.unused_modules)
         yield PictureNode("unused", BoxKind.UNUSED, "registered, not on the head path", pairs=pairs, tint=Tint.UNUSED)
 
 
-def _worst(tints: Iterable[Tint]) -> Tint:
+def _worst_tint(tints: Iterable[Tint]) -> Tint:
     found = set(tints)
     return next((tint for tint in _WORST_FIRST if tint in found), Tint.PLAIN)
 
@@ -332,7 +329,7 @@ def _stage_id(index: int) -> str:
     return f"{STAGE_ID}{index}"
 
 
-def _edges(report: Report) -> tuple[Edge, ...]:
+def _picture_edges(report: Report) -> tuple[Edge, ...]:
     head = report.head
     if head is None:
         gaps = [f"gap{number}" for number in range(len(report.not_determined))]
@@ -342,7 +339,7 @@ def _edges(report: Report) -> tuple[Edge, ...]:
 
 
 def _stage_edges(head: Head, is_sure: bool) -> Iterator[Edge]:
-    """Each stage with what it reads; where that is not known, with the stage before it, as not sure."""
+    """Connects each stage with what it reads; if that is not known, with the stage before it, as not sure."""
     before = HIDDEN_STATES
     for stage in head.stages:
         is_known = len(stage.inputs) == len(stage.input_shapes) > 0
@@ -352,9 +349,10 @@ def _stage_edges(head: Head, is_sure: bool) -> Iterator[Edge]:
 
 
 def _score_edges(head: Head, is_sure: bool) -> Iterator[Edge]:
-    """The stages whose result no other stage reads make the logits."""
+    """Connects the scores with every stage whose result no other stage reads."""
     read = {made for stage in head.stages for made in stage.inputs}
     ends = [stage.index for stage in head.stages if stage.index not in read]
+    # If the inputs of some stage are not known, any earlier stage may feed it: only the last is sure to be an end.
     if not all(stage.inputs for stage in head.stages):
         ends = ends[-1:]
     for index in ends or [HIDDEN_STATES]:

@@ -36,15 +36,15 @@ class Column:
 
     @property
     def name(self) -> str:
-        """The parts on one line."""
+        """Parts on one line."""
         return " ".join(self.parts)
 
 
-def _style() -> str:
+def _plot_rules() -> str:
     fills = "".join(f".plot .{name} {{ fill: var(--{name}) }}\n" for name in (ACCENT, *(tint.value for tint in _TINTS)))
     return (
-        f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}\n"
+        f":root {{ color-scheme: light dark; {_palette_variables(LIGHT)} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {_palette_variables(DARK)} }} }}\n"
         ".plot { display: block; width: 100%; height: auto; max-width: 640px }\n"
         ".plot text { font: 11px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; fill: var(--ink) }\n"
         ".plot .count { fill: var(--soft) }\n"
@@ -53,33 +53,36 @@ def _style() -> str:
     )
 
 
-def _variables(palette: Palette) -> str:
+def _palette_variables(palette: Palette) -> str:
     colors = {tint.value: palette.tints[tint].line for tint in _TINTS} | {ACCENT: palette.accent.line}
     plain = palette.tints[Tint.PLAIN]
     colors |= {"ink": plain.text, "edge": plain.line, "soft": palette.quiet, "ground": palette.ground}
     return "; ".join(f"--{name}: {value}" for name, value in colors.items())
 
 
-STYLE = _style()
+STYLE = _plot_rules()
 """The rules that a page with plots needs; they define the colors of the page too."""
 
 
 def bars_svg(name: str, title: str, bars: Sequence[Bar]) -> str:
-    """Bars from left to right, one below the other; `name` is unique in the page."""
+    """Draws bars from left to right, one below the other; `name` must be unique in the page."""
     most = max(bar.count for bar in bars)
     parts = [element("line", class_="axis", x1=_LABELS, x2=_LABELS, y1=0, y2=_ROW * len(bars))]
     for place, bar in enumerate(bars):
+        # At least one pixel: a count of 1 beside one of thousands must not vanish.
         y, length = _ROW * place, max(260 * bar.count / most, 1.0)
+        name_shown = safe(bar.name)
+        name_shown = name_shown if len(name_shown) <= _LETTERS else f"{name_shown[: _LETTERS - 3]}..."
         parts += [
-            element("text", escaped(_fitted(bar.name)), class_="end", x=_LABELS - 8, y=y + 16),
+            element("text", escaped(name_shown), class_="end", x=_LABELS - 8, y=y + 16),
             element("rect", class_=bar.tint, x=_LABELS, y=y + 4, width=length, height=_ROW - 8),
             element("text", f"{bar.count:,}", class_="count", x=_LABELS + length + 6, y=y + 16),
         ]
-    return _svg(name, title, bars, _ROW * len(bars), parts)
+    return _plot_of_counts(name, title, bars, _ROW * len(bars), parts)
 
 
 def columns_svg(name: str, title: str, columns: Sequence[Column]) -> str:
-    """Columns side by side, for neighboring intervals; `name` is unique in the page."""
+    """Draws columns side by side, for neighboring intervals; `name` must be unique in the page."""
     most = max(column.count for column in columns)
     wide = min(_WIDTH / len(columns), 120)
     ground = _TALL + 18
@@ -93,10 +96,10 @@ def columns_svg(name: str, title: str, columns: Sequence[Column]) -> str:
             element("text", escaped(word), class_="middle", x=middle, y=ground + 15 + 13 * line)
             for line, word in enumerate(column.parts)
         ]
-    return _svg(name, title, columns, ground + 36, parts)
+    return _plot_of_counts(name, title, columns, ground + 36, parts)
 
 
-def _svg(name: str, title: str, bars: Sequence[Bar | Column], height: float, parts: Sequence[str]) -> str:
+def _plot_of_counts(name: str, title: str, bars: Sequence[Bar | Column], height: float, parts: Sequence[str]) -> str:
     said = "; ".join(f"{safe(bar.name)}: {bar.count:,}" for bar in bars)
     whole = {"width": _WIDTH, "height": height, "viewBox": f"0 0 {_WIDTH} {height:.0f}"}
     return plot_svg(name, title, said, whole, parts)
@@ -105,7 +108,7 @@ def _svg(name: str, title: str, bars: Sequence[Bar | Column], height: float, par
 def plot_svg(  # noqa: PLR0917  in the order of the markup
     name: str, title: str, said: str, size: Mapping[str, object], parts: Iterable[str], style: str = ""
 ) -> str:
-    """An `<svg>` of parts; `said` is its content in words. One that stands alone has a `style`."""
+    """Writes an `<svg>` of parts; `said` is its content in words. One that is a file, outside a page, has a `style`."""
     alone = {"xmlns": "http://www.w3.org/2000/svg"} if style else {}
     return lines(
         (
@@ -117,8 +120,3 @@ def plot_svg(  # noqa: PLR0917  in the order of the markup
             "</svg>",
         )
     )
-
-
-def _fitted(name: str) -> str:
-    shown = safe(name)
-    return shown if len(shown) <= _LETTERS else f"{shown[: _LETTERS - 3]}..."

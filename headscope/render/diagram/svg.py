@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 
-from headscope.render.diagram.layout import WIDTH, Panel, PlacedCell, Scene, Wire, Words, lay_out, style_of
+from headscope.render.diagram.layout import WIDTH, Panel, Scene, Wire, Words, lay_out, style_of
 from headscope.render.diagram.markup import DARK, LIGHT, Palette, element, escaped, lines, opening_tag
 from headscope.render.diagram.picture import BoxKind, Picture, PictureNode, Tint
 from headscope.render.text.tokens import row_text
@@ -34,40 +34,40 @@ _ARROW = 5
 
 
 def svg_text(picture: Picture, width: int = WIDTH) -> str:
-    """The SVG document."""
+    """Writes the SVG document."""
     about = (
         element("title", escaped(f"Classification head of {picture.title}"), id="title"),
-        element("desc", escaped(_description(picture)), id="desc"),
-        element("style", f"\n{_colors()}{drawing_rules()}"),
+        element("desc", escaped(_describe_picture(picture)), id="desc"),
+        element("style", f"\n{_color_rules()}{drawing_rules()}"),
     )
     role = {"role": "img", "aria-labelledby": "title desc"}
     scene = lay_out(picture, width)
-    return _drawn(scene, role, about, lambda panel: _group(panel, id=panel.node.id)) + "\n"
+    return _draw_scene(scene, role, about, lambda panel: _panel_group(panel, id=panel.node.id)) + "\n"
 
 
 def part_element(picture: Picture) -> str:
-    """The `<svg>` as a part of a page that may hold others: without ids, its style is that of the page."""
-    role = {"role": "img", "aria-label": f"Classification head of {picture.title}. {_description(picture)}"}
-    return _drawn(lay_out(picture), role, (), _group)
+    """Writes the `<svg>` for a page that may hold others: without ids, and with the style left to the page."""
+    role = {"role": "img", "aria-label": f"Classification head of {picture.title}. {_describe_picture(picture)}"}
+    return _draw_scene(lay_out(picture), role, (), _panel_group)
 
 
-def _drawn(scene: Scene, role: Mapping[str, str], about: Iterable[str], panel_of: Callable[[Panel], str]) -> str:
+def _draw_scene(scene: Scene, role: Mapping[str, str], about: Iterable[str], panel_of: Callable[[Panel], str]) -> str:
     size = {"width": scene.width, "height": scene.height, "viewBox": f"0 0 {scene.width:.0f} {scene.height:.0f}"}
     return lines(
         (
             opening_tag("svg", xmlns="http://www.w3.org/2000/svg", **size, **role),
             *about,
             element("rect", class_="ground", width=scene.width, height=scene.height),
-            *(_words(words) for words in scene.heading),
-            *_wires(scene),
+            *(_text_element(words) for words in scene.heading),
+            *_wire_elements(scene),
             *map(panel_of, scene.panels),
             "</svg>",
         )
     )
 
 
-def _description(picture: Picture) -> str:
-    """The picture in sentences."""
+def _describe_picture(picture: Picture) -> str:
+    """Describes the picture in sentences, for screen readers."""
     sentences = [f"{picture.verdict}."]
     for node in picture.nodes:
         words = [f"{node.title}, {node.beside}" if node.beside else node.title]
@@ -80,17 +80,17 @@ def _description(picture: Picture) -> str:
     return " ".join(sentences)
 
 
-def _colors() -> str:
+def _color_rules() -> str:
     light, dark = color_variables()
     return f"svg {{ {light} }}\n@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}\n"
 
 
 def color_variables() -> tuple[str, str]:
-    """The definitions of the colors that `drawing_rules` uses, on light and on dark ground."""
-    return _variables(LIGHT), _variables(DARK)
+    """Defines the colors that `drawing_rules` uses, on light and on dark ground."""
+    return _palette_variables(LIGHT), _palette_variables(DARK)
 
 
-def _variables(palette: Palette) -> str:
+def _palette_variables(palette: Palette) -> str:
     named = {**{tint.value: color for tint, color in palette.tints.items()}, "accent": palette.accent}
     variables = (
         f"--{name}-{part}: {value}"
@@ -101,7 +101,7 @@ def _variables(palette: Palette) -> str:
 
 
 def drawing_rules() -> str:
-    """The style of everything in the drawing."""
+    """Gives the style of everything in the drawing."""
     return f"{_rules_of_tints()}{_RULES}"
 
 
@@ -114,7 +114,7 @@ def _rules_of_tints() -> str:
     )
 
 
-def _group(panel: Panel, **identity: str) -> str:
+def _panel_group(panel: Panel, **identity: str) -> str:
     node = panel.node
     dashed = " dashed" if node.kind in {BoxKind.GAP, BoxKind.UNUSED} else ""
     place = {"x": panel.x, "y": panel.y, "width": panel.width, "height": panel.height}
@@ -122,51 +122,59 @@ def _group(panel: Panel, **identity: str) -> str:
         (
             element("title", escaped(tooltip_of(node))),
             element("rect", class_=f"box {node.tint.value}{dashed}", rx=7, **place),
-            *(_cell(cell) for cell in panel.cells),
+            *(
+                element(
+                    "rect",
+                    class_=f"place {style_of(placed.cell.mark)}",
+                    rx=4,
+                    x=placed.x,
+                    y=placed.y,
+                    width=placed.width,
+                    height=placed.height,
+                )
+                for placed in panel.cells
+            ),
             *(
                 element("rect", class_=f"bar {swatch.tint.value}", x=swatch.x, y=swatch.y, width=10, height=10, rx=2)
                 for swatch in panel.swatches
             ),
-            *(_words(words) for words in panel.words),
+            *(_text_element(words) for words in panel.words),
         )
     )
     return element("g", f"\n{inner}\n", **identity, class_=f"node {node.kind.value}")
 
 
 def tooltip_of(node: PictureNode) -> str:
-    """What a node shows under the pointer."""
+    """Gives the text that a node shows under the pointer."""
     return "\n".join((node.title, *(f"{name}: {value}" for name, value in node.more)))
 
 
-def _cell(placed: PlacedCell) -> str:
-    place = {"x": placed.x, "y": placed.y, "width": placed.width, "height": placed.height}
-    return element("rect", class_=f"place {style_of(placed.cell.mark)}", rx=4, **place)
-
-
-def _words(words: Words) -> str:
+def _text_element(words: Words) -> str:
     if not words.text:
         return ""
     style = f"{words.style} end" if words.at_end else words.style
     return element("text", escaped(words.text), x=words.x, y=words.y, font_size=words.size, class_=style)
 
 
-def _wires(scene: Scene) -> Iterator[str]:
-    """The wires, those of one source together: a bent one has a halo, so that it bridges what it crosses."""
+def _wire_elements(scene: Scene) -> Iterator[str]:
+    """Draws the wires, those of one source together; a bent one has a halo, so that crossings look like bridges."""
     for _, group in groupby(scene.wires, key=lambda wire: wire.source):
-        wires = tuple(group)
-        yield from (element("polyline", class_="halo", points=_way(wire)) for wire in wires if len(wire.points) > 2)
+        wires = tuple(group)  # all halos first: a halo must not cut a wire of the same source
+        yield from (
+            element("polyline", class_="halo", points=_wire_points(wire)) for wire in wires if len(wire.points) > 2
+        )
         for wire in wires:
-            yield element("polyline", class_="wire" if wire.is_sure else "wire dashed", points=_way(wire))
-            yield _arrow(wire)
-            yield _words(wire.note) if wire.note is not None else ""
+            yield element("polyline", class_="wire" if wire.is_sure else "wire dashed", points=_wire_points(wire))
+            yield _arrow_head(wire)
+            yield _text_element(wire.note) if wire.note is not None else ""
 
 
-def _way(wire: Wire) -> str:
+def _wire_points(wire: Wire) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in wire.points)
 
 
-def _arrow(wire: Wire) -> str:
-    """A triangle at the end of a wire, which comes in from above or from the right."""
+def _arrow_head(wire: Wire) -> str:
+    """Draws a triangle at the end of a wire, which arrives from above or from the right."""
     (x, y), (before, _) = wire.points[-1], wire.points[-2]
     from_right = before > x
     corners = (

@@ -1,1 +1,1 @@
-"""The head: its path, its stages, its tokens."""
+"""Output about the head: its path, its stages, its tokens."""

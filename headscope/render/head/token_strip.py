@@ -1,4 +1,4 @@
-"""The hidden states as a line of cells on the screen: which positions the class scores read."""
+"""Line of cells for the hidden states on the screen: which positions the class scores read."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from rich.text import Text
 from headscope.render.text.console import POOLING_STYLE, QUIET, STRONG
 from headscope.render.text.lines import Paragraph
 from headscope.render.text.safe import safe
-from headscope.render.text.tokens import MEANINGS, VIRTUAL, Cell, CellRow, Mark, has_virtual
+from headscope.render.text.tokens import MEANINGS, VIRTUAL, CellRow, Mark, has_virtual
 
 _ASCII = {"\N{BLACK UP-POINTING TRIANGLE}": "^"}
 _SIGNS = {Mark.READ: "\N{BLACK UP-POINTING TRIANGLE}", Mark.UNTOLD: "?"}
@@ -25,29 +25,27 @@ class TokenStrip:
     margin: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        # Without texts the marks alone would say nothing: every patch of an image looks the same.
         if not all(cell.text for row in self.rows for cell in row.cells):
             return
         for number, row in enumerate(self.rows[:_MOST]):
             line = Text(f"{safe(row.caption)}: " if row.caption else "", overflow="fold")
-            line.append_text(Text(_GAP).join(map(_cell, row.cells)))
+            cells = (Text(f"{_SIGNS.get(cell.mark, '')}{safe(cell.text)}", _STYLES[cell.mark]) for cell in row.cells)
+            line.append_text(Text(_GAP).join(cells))
             if number == min(len(self.rows), _MOST) - 1:
-                line.append(f"{_GAP} ({_legend(self.rows)})", QUIET)
-            yield Paragraph(_encodable(line, options), Text("" if number else "tokens", STRONG), self.margin)
+                line.append(f"{_GAP} ({_legend_words(self.rows)})", QUIET)
+            yield Paragraph(_encodable_line(line, options), Text("" if number else "tokens", STRONG), self.margin)
 
 
-def _cell(cell: Cell) -> Text:
-    return Text(f"{_SIGNS.get(cell.mark, '')}{safe(cell.text)}", _STYLES[cell.mark])
-
-
-def _legend(rows: tuple[CellRow, ...]) -> str:
+def _legend_words(rows: tuple[CellRow, ...]) -> str:
     marks = {cell.mark for row in rows for cell in row.cells}
     signs = [f"{_SIGNS[mark]} {meaning}" for mark, meaning in MEANINGS.items() if mark in marks]
     signs += [VIRTUAL] if has_virtual(rows) else []
     return "; ".join([*signs, *([f"{len(rows) - _MOST} more parts"] if len(rows) > _MOST else [])])
 
 
-def _encodable(line: Text, options: ConsoleOptions) -> Text:
-    """The line with signs that the stream's encoding has."""
+def _encodable_line(line: Text, options: ConsoleOptions) -> Text:
+    """Replaces the signs that an encoding other than UTF may lack."""
     if options.encoding.startswith("utf"):
         return line
     shown = line.copy()

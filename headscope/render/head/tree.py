@@ -1,4 +1,4 @@
-"""The head path as a tree: from the hidden states, stage by stage, to the logits."""
+"""Tree of the head path: from the hidden states, stage by stage, to the logits."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from headscope.render.text.words import POOLING, axes_of
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How much is on the line of a stage.
+    """Amount of text on the line of a stage.
 
     `parameters`: its parameters too, instead of a line each below; `inputs`: the shapes it reads even where
     they are what the stage before it made; `file`: the file's name, which is otherwise at the top, if all
@@ -76,7 +76,9 @@ class HeadTree:
         yield tree
 
     def laid_out(self, room: int, layouts: Sequence[Layout]) -> "tuple[str, dict[int, StageBlock]]":
-        """The stages by index in the first layout whose lines fit into `room` cells, and the file that they leave out.
+        """Writes the stages in the first layout that fits into `room` cells.
+
+        Returns the source file that the lines leave out, and the text of each stage by its index.
 
         The tree and the boxes of a picture both show these lines.
         """
@@ -84,12 +86,12 @@ class HeadTree:
         chosen = first_fitting(((lines, lines.lines) for lines in each), room)
         sources = {tie.parameter: tie.source for tie in self.ties}
         blocks = {
-            stage.index: StageBlock(line, tuple(self._leaves(stage, chosen.layout, sources)))
+            stage.index: StageBlock(line, tuple(self._stage_leaves(stage, chosen.layout, sources)))
             for stage, line in zip(self.head.stages, chosen.lines, strict=True)
         }
         return chosen.file, blocks
 
-    def _leaves(self, stage: Stage, layout: Layout, sources: dict[str, str]) -> Iterator[Text]:
+    def _stage_leaves(self, stage: Stage, layout: Layout, sources: dict[str, str]) -> Iterator[Text]:
         if stage.index == self.marked:
             yield label(f"pooling: {POOLING[self.head.pooling.kind]}", POOLING_STYLE)
         if not layout.parameters:
@@ -98,7 +100,7 @@ class HeadTree:
 
 @dataclass(frozen=True)
 class StageBlock:
-    """What is shown of a stage: its line, and below it the pooling and the parameters that the line leaves out."""
+    """Text for a stage: its line, and below it the pooling and the parameters that the line leaves out."""
 
     line: Text
     leaves: tuple[Text, ...]
@@ -114,7 +116,7 @@ class StageLines:
 
 
 def lines_of(head: Head, layout: Layout, version: str = "") -> StageLines:
-    """The stages of `head` in aligned columns."""
+    """Writes a line for each stage of `head`, in columns if the layout is aligned."""
     common = "" if layout.file else common_file(head)
     rows = list(_stage_rows(head, layout, version, short=bool(common)))
     lines = align(rows) if layout.aligned else [line for row in rows for line in align([row])]
@@ -137,6 +139,7 @@ def _stage_rows(head: Head, layout: Layout, version: str, *, short: bool) -> Ite
 
 
 def _shapes_of(stage: Stage, before: Shape, inputs: bool) -> str:
+    # The line above ends with the same shape: a chain needs it only once.
     if not inputs and stage.input_shapes == (before,):
         return f"-> {axes_of(stage.output_shape)}"
     return shapes_of(stage)
@@ -144,7 +147,7 @@ def _shapes_of(stage: Stage, before: Shape, inputs: bool) -> str:
 
 def _inline_parameters(head: Head, stage: Stage) -> Text:
     parts = (
-        Text.assemble(safe(item.name), f" {weight_size(item)} ", _status_of(item), f" {_aside(item)}".rstrip())
+        Text.assemble(safe(item.name), f" {weight_size(item)} ", _status_of(item), f" {_tensor_remarks(item)}".rstrip())
         for item in own_parameters(head, stage)
     )
     return Text(", ").join(parts)
@@ -157,7 +160,7 @@ def _parameter_rows(head: Head, stage: Stage, sources: dict[str, str]) -> list[l
             label(item.name),
             Text(weight_size(item)),
             Text(f"{item.count:,}"),
-            _origin_of(item, sources),
+            label(f"same as {sources[item.name]}" if item.name in sources else _tensor_remarks(item), QUIET),
         ]
         for item in own_parameters(head, stage)
     ]
@@ -168,21 +171,15 @@ def _status_of(parameter: HeadParameter) -> Text:
     return word if parameter.live else word.append(NOT_USED, QUIET)
 
 
-def _aside(parameter: HeadParameter) -> str:
-    """What is special about a tensor: that it is a buffer, or how it is stored."""
+def _tensor_remarks(parameter: HeadParameter) -> str:
+    """Says what is special about a tensor: a buffer, from an adapter, or packed."""
     kind = "buffer" if parameter.kind is TensorKind.BUFFER else ""
     packed = f"packed as {safe(parameter.quantized)}" if parameter.quantized else ""
     return ", ".join(filter(None, (kind, BY_ADAPTER[parameter.adapter] if parameter.adapter else "", packed)))
 
 
-def _origin_of(parameter: HeadParameter, sources: dict[str, str]) -> Text:
-    if parameter.name in sources:
-        return label(f"same as {sources[parameter.name]}", QUIET)
-    return label(_aside(parameter), QUIET)
-
-
 def tree_of(report: Report, head: Head) -> HeadTree:
-    """The tree of `report`'s head."""
+    """Builds the tree of the head in `report`."""
     marked = pooling_stage(head) if is_pooling_known(report) else None
     model_type, version = report.checkpoint.model_type or "", report.environment.transformers
     return HeadTree(head, model_type, report.weights.tied, version, marked)

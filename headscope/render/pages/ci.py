@@ -20,47 +20,48 @@ RuleTitles = Sequence[tuple[str, str]]
 
 
 def github_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
-    """Workflow commands that GitHub shows as annotations of the run."""
-    return "".join(f"{line}\n" for result in results for line in _annotations(result))
+    """Writes workflow commands, which GitHub shows as annotations of the run."""
+    return "".join(f"{line}\n" for result in results for line in _annotation_lines(result))
 
 
-def _annotations(result: CheckResult) -> Iterable[str]:
+def _annotation_lines(result: CheckResult) -> Iterable[str]:
     for finding in result.findings:
         title = f"{finding.id} {finding.title} ({result.reference})"
-        yield _command(_GITHUB[finding.severity], title, f"{finding.message} {finding.remedy}")
+        yield _workflow_command(_GITHUB[finding.severity], title, f"{finding.message} {finding.remedy}")
     for gap in merged_gaps(result.not_determined):
-        yield _command(
+        yield _workflow_command(
             "notice" if result.verdict is Verdict.PASSED else "error",
             f"not determined: {gap.topic} ({result.reference})",
             gap.reason,
         )
     kind = {Verdict.PASSED: "notice", Verdict.FAILED: "error", Verdict.NOT_DETERMINED: "error"}[result.verdict]
-    yield _command(kind, result.reference, verdict_words(result))
+    yield _workflow_command(kind, result.reference, verdict_words(result))
 
 
-def _command(kind: str, title: str, message: str) -> str:
-    return f"::{kind} title={_escaped_property(safe(title))}::{_escaped(safe(message))}"
+def _workflow_command(kind: str, title: str, message: str) -> str:
+    return f"::{kind} title={_escape_property(safe(title))}::{_escape_data(safe(message))}"
 
 
-def _escaped(text: str) -> str:
+# The same escapes as in GitHub's @actions/core: a property, such as the title, ends at a colon or a comma.
+def _escape_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _escaped_property(text: str) -> str:
-    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def junit_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
-    """One test suite for each model, one test case for each rule that ran."""
+    """Writes one test suite for each model, with one test case for each rule that ran."""
     root = ElementTree.Element("testsuites", name="headscope")
     titles = dict(rules)
     for result in results:
-        _suite(root, result, titles)
+        _add_suite(root, result, titles)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(root: ElementTree.Element, result: CheckResult, titles: dict[str, str]) -> None:
+def _add_suite(root: ElementTree.Element, result: CheckResult, titles: dict[str, str]) -> None:
     by_rule: dict[str, list[Finding]] = {}
     for finding in result.findings:
         by_rule.setdefault(finding.id, []).append(finding)
@@ -100,7 +101,7 @@ def _suite(root: ElementTree.Element, result: CheckResult, titles: dict[str, str
 
 
 def sarif_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
-    """SARIF 2.1.0, which code scanning services read."""
+    """Writes SARIF 2.1.0, which code scanning services read."""
     driver = {
         "name": "headscope",
         "semanticVersion": tool_version(),
@@ -128,7 +129,7 @@ def sarif_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
 
 
 def _sarif_rule(name: str, title: str) -> dict[str, Any]:
-    """A rule with its page of `headscope explain`, which code scanning shows beside each finding."""
+    """Describes a rule by its page of `headscope explain`, which code scanning shows beside each finding."""
     rule: dict[str, Any] = {"id": name, "shortDescription": {"text": title}}
     topic = next((item for item in topics() if item.id == name), None)
     if topic is None:
@@ -145,7 +146,7 @@ def _sarif_rule(name: str, title: str) -> dict[str, Any]:
 
 def _sarif_result(finding: Finding, result: CheckResult) -> dict[str, Any]:
     names = [{"fullyQualifiedName": safe(name), "kind": "member"} for name in finding.parameters]
-    location: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": _uri(result.reference)}}}
+    location: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": _reference_uri(result.reference)}}}
     return {
         "ruleId": finding.id,
         "level": _SARIF[finding.severity],
@@ -155,20 +156,19 @@ def _sarif_result(finding: Finding, result: CheckResult) -> dict[str, Any]:
     }
 
 
-def _uri(reference: str) -> str:
-    """The reference as a URI: everything but its plain characters as percent codes."""
-    plain = reference.isascii() and all(sign.isalnum() or sign in "-._~/@" for sign in reference)
-    return reference if plain else "".join(map(_percent, reference))
-
-
-def _percent(sign: str) -> str:
-    if sign.isascii() and (sign.isalnum() or sign in "-._~/@"):
-        return sign
-    return "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogatepass"))
+def _reference_uri(reference: str) -> str:
+    """Writes the reference as a URI: everything but its plain characters as percent codes."""
+    # `surrogatepass`: Python reads a folder name that is not UTF-8 with lone surrogates.
+    return "".join(
+        sign
+        if sign.isascii() and (sign.isalnum() or sign in "-._~/@")
+        else "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogatepass"))
+        for sign in reference
+    )
 
 
 def markdown_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
-    """A table of the models and one of their findings, for a job summary."""
+    """Writes a table of the models and a list of their findings, for a job summary."""
     lines = ["| model | verdict | findings |", "|---|---|---|"]
     for result in results:
         verdict = f"**{WORDS[result.verdict].lower()}** for {result.profile.value}"

@@ -1,4 +1,4 @@
-"""The summary of `scan` as one HTML page that loads nothing: plots, and the numbers of each in a table beside it."""
+"""Summary of `scan` as one HTML page that loads nothing: plots, and the numbers of each in a table beside it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -38,58 +38,62 @@ p.soft, td.soft {{ color: var(--soft) }}
 
 
 def scan_html(found: ScanSummary) -> str:
-    """The page."""
+    """Writes the page."""
     sentence = safe(verdict_sentence(found))
     body = (
         "<main>",
         "<h1>headscope scan</h1>",
         f"<p><strong>{escaped(sentence)}</strong></p>",
-        *_sections(found),
+        *_section_elements(found),
         *(f'<p class="soft">{escaped(sentence)}</p>' for sentence in effort_sentences(found)),
         "</main>",
     )
     return page(f"headscope scan: {sentence}", _STYLE, body)
 
 
-def _sections(found: ScanSummary) -> Iterator[str]:
+def _section_elements(found: ScanSummary) -> Iterator[str]:
     plots = {
         Counting.VERDICTS: tuple(Bar(one.name.replace("_", " "), one.count, _TINTS[Verdict(one.name)].value)
                           for one in verdicts_in_order(found)),
-        Counting.CAUSES: _bars(found.causes, Tint.UNKNOWN.value),
-        Counting.FINDINGS: _bars(found.findings),
-        Counting.CLASSES: _bars(found.classes),
-        Counting.POOLING: _bars(found.poolings),
+        Counting.CAUSES: _count_bars(found.causes, Tint.UNKNOWN.value),
+        Counting.FINDINGS: _count_bars(found.findings),
+        Counting.CLASSES: _count_bars(found.classes),
+        Counting.POOLING: _count_bars(found.poolings),
     }  # fmt: skip
     for section in sections(found, 15):
         bars = plots.get(section.title)
         name = section.title.value.replace(" ", "-")
-        yield _section(section, bars_svg(name, f"Rows by {section.title}", bars[: len(section.lines)]) if bars else "")
+        yield _section_element(
+            section, bars_svg(name, f"Rows by {section.title}", bars[: len(section.lines)]) if bars else ""
+        )
     if found.durations:
         each = tuple(Column(interval_words(one), one.count) for one in found.durations)
         listed = tuple(CountLine(f"{one.count:,}", one.name) for one in each)
-        yield _section(Section(Counting.SECONDS, "seconds", listed), columns_svg("seconds", "Rows by seconds", each))
+        yield _section_element(
+            Section(Counting.SECONDS, "seconds", listed), columns_svg("seconds", "Rows by seconds", each)
+        )
 
 
-def _bars(counts: Sequence[Count | RuleCount], tint: str = ACCENT) -> tuple[Bar, ...]:
+def _count_bars(counts: Sequence[Count | RuleCount], tint: str = ACCENT) -> tuple[Bar, ...]:
     return tuple(
         Bar(one.name if isinstance(one, Count) else f"{one.id} {one.name}".rstrip(), one.count, tint) for one in counts
     )
 
 
-def _section(section: Section, plot: str) -> str:
+def _section_element(section: Section, plot: str) -> str:
     heading = element("h2", section.title.capitalize())
     head = element("tr", "".join(element("th", escaped(word), scope="col") for word in (section.unit, section.noun)))
-    table = element("table", lines((head, *map(_row, section.lines), _rest(section))))
+    table = element("table", lines((head, *map(_count_row, section.lines), _rest_row(section))))
     beside = element("div", lines((plot, f"<div>{table}</div>")), class_="beside") if plot else table
     return element("section", lines((heading, beside)))
 
 
-def _row(line: CountLine) -> str:
+def _count_row(line: CountLine) -> str:
     cells = (element("td", escaped(line.number), class_="number"), element("th", escaped(safe(line.name)), scope="row"))
     return element("tr", "".join((*cells, element("td", escaped(line.meaning)) if line.meaning else "")))
 
 
-def _rest(section: Section) -> str:
+def _rest_row(section: Section) -> str:
     if section.more is None:
         return ""
     number = element("td", escaped(section.more.number), class_="number soft")

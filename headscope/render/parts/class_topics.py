@@ -1,4 +1,4 @@
-"""Classes as topics of `explain`: a model class with its head, a module with the code of its forward."""
+"""Topics of `explain` for classes: a model class with its head, a module with the code of its forward."""
 
 import re
 
@@ -15,7 +15,7 @@ _ROLE = re.compile(r":\w+:`~?([^`]*)`")
 
 
 def module_topic(source: ClassSource) -> Topic:
-    """A class by where it is defined, the beginning of its docstring, and its `forward`."""
+    """Explains a class by its source file, the beginning of its docstring, and its `forward`."""
     package = {"torch": "PyTorch", "transformers": "Transformers"}[source.file.partition("/")[0]]
     words = " ".join(_ROLE.sub(r"\1", source.docstring).split("\n\n")[0].split()).replace("`", "")
     text = f"Defined in `{source.file}`, line {source.line}. {words}".strip()
@@ -27,7 +27,7 @@ def module_topic(source: ClassSource) -> Topic:
 
 
 def model_class_topic(report: Report) -> Topic:
-    """A model class with the head that it has in its default configuration, where no checkpoint was read."""
+    """Explains a model class by the head of its default configuration; no checkpoint is read."""
     name, head = report.model.class_name, report.head
     parts = [f"{report.model.task.value}, in its default configuration; no checkpoint was read."]
     if head is not None:

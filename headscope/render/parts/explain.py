@@ -50,19 +50,19 @@ class Topic:
 
     @property
     def severities(self) -> Severities | None:
-        """What a rule may find; None for a topic that is not a rule."""
+        """Severities that a rule may find; None for a topic that is not a rule."""
         return severities_of(self.id) if self.group == "rules" else None
 
 
 @cache
 def topics() -> tuple[Topic, ...]:
-    """Every topic, group by group."""
+    """Reads every topic, group by group."""
     found = tuple(topic for group in GROUPS for topic in _topics_of(group))
-    return tuple(_with_its_list(topic, found) for topic in found)
+    return tuple(_append_group_list(topic, found) for topic in found)
 
 
-def _with_its_list(topic: Topic, every: Sequence[Topic]) -> Topic:
-    """A topic that is named like a group, such as `pooling`, with the list of that group below its text."""
+def _append_group_list(topic: Topic, every: Sequence[Topic]) -> Topic:
+    """Appends the list of a group to the text of a topic that is named like the group, such as `pooling`."""
     own = [item for item in every if item.group in (topic.id, *topic.names)]
     if not own:
         return topic
@@ -81,13 +81,13 @@ def _topics_of(group: str) -> Iterator[Topic]:
 
 
 def rule_name(identifier: str) -> str:
-    """The short name of a rule, such as `head-new`; "" for one that has no topic."""
+    """Gives the short name of a rule, such as `head-new`; "" for one that has no topic."""
     found = (topic.names for topic in topics() if topic.group == "rules" and topic.id == identifier)
     return next((name for names in found for name in names), "")
 
 
 def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
-    """The topics that the words name: all words together one topic (`hidden states`), or several topics in order.
+    """Finds the topics that the words name: all words together one topic (`hidden states`), or several topics in order.
 
     Hyphens, underscores and spaces are one.
 
@@ -96,7 +96,7 @@ def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
     by_name = _topics_by_name()
     rest, found = list(words), list[Topic]()
     while rest:
-        ends = range(len(rest), 0, -1)
+        ends = range(len(rest), 0, -1)  # the longest name first: `hidden states` is one topic
         longest = next((end for end in ends if _topic_named(" ".join(rest[:end])) is not None), 0)
         named = _topic_named(" ".join(rest[:longest]))
         if named is None:
@@ -105,50 +105,51 @@ def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
         rest = rest[longest:]
     if not rest and found:
         return tuple(dict.fromkeys(found))
-    raise _unknown(" ".join(rest), by_name)
+    raise _unknown_topic_error(" ".join(rest), by_name)
 
 
 @cache
 def _topics_by_name() -> dict[str, Topic]:
-    return {_plain(known): topic for topic in topics() for known in _names_of(topic)}
+    return {_plain_spelling(known): topic for topic in topics() for known in _names_of(topic)}
 
 
 @cache
 def _topics_by_letters() -> dict[str, Topic]:
-    """The topics by their names without spaces and the plural's s: `LayerNorm`, `label`."""
-    return {_letters(name): topic for name, topic in reversed(_topics_by_name().items())}
+    """Indexes the topics by their names without spaces and without the s of a plural: `LayerNorm`, `label`."""
+    # Reversed, so that of two names with the same letters the first one wins, as in the list of topics.
+    return {_letters_of(name): topic for name, topic in reversed(_topics_by_name().items())}
 
 
 def _topic_named(name: str) -> Topic | None:
-    """The topic of a name as it is written or, where there is none, by its letters alone."""
-    return _topics_by_name().get(_plain(name)) or _topics_by_letters().get(_letters(name)) if name else None
+    """Finds a topic by its name as it is written, or else by the letters alone; None if there is none."""
+    return _topics_by_name().get(_plain_spelling(name)) or _topics_by_letters().get(_letters_of(name)) if name else None
 
 
-def _letters(name: str) -> str:
-    return _plain(name).replace(" ", "").removesuffix("s")
+def _letters_of(name: str) -> str:
+    return _plain_spelling(name).replace(" ", "").removesuffix("s")
 
 
 def _names_of(topic: Topic) -> tuple[str, ...]:
-    """What a topic may be called: its id, its names, its title; a pooling also as people say it, `mean pooling`."""
+    """Lists what a topic may be called: id, names, title; a pooling also as people call it, `mean pooling`."""
     names = (topic.id, *topic.names)
     said = tuple(f"{name} pooling" for name in names) if topic.group == "pooling" else ()
     return (*names, topic.title, *said)
 
 
-def _unknown(name: str, by_name: dict[str, Topic]) -> UsageError:
-    wanted = _plain(name)
+def _unknown_topic_error(name: str, by_name: dict[str, Topic]) -> UsageError:
+    wanted = _plain_spelling(name)
     begun = sorted(known for known in by_name if wanted and known.startswith(wanted))
     inside = [known for known in by_name if wanted and (wanted in known.split() or known in wanted.split())]
     close = [*begun, *get_close_matches(wanted, by_name, n=_NEAR, cutoff=_ALIKE)]
-    ids = [*(by_name[known].id for known in close), *_ids_about(wanted), *(by_name[known].id for known in inside)]
+    ids = [*(by_name[known].id for known in close), *_topic_ids_about(wanted), *(by_name[known].id for known in inside)]
     ids = ids or [by_name[known].id for known in get_close_matches(wanted, by_name, n=1, cutoff=_SOMEWHAT_ALIKE)]
     near = list(dict.fromkeys(ids if wanted else ()))[:_NEAR]
     hint = f"did you mean {' or '.join(near)}?" if near else "`headscope explain` lists the topics"
     return UsageError(f"no such topic: {name}", hint)
 
 
-def _ids_about(wanted: str) -> list[str]:
-    """The topics that hold most of the words, rare words counting more: for a message of a loader, or `lora`.
+def _topic_ids_about(wanted: str) -> list[str]:
+    """Finds the topics with most of the words, where rare words count more: for a message of a loader, or `lora`.
 
     Words that no topic holds don't count; if they are more than half, no topic is about the rest.
     """
@@ -166,46 +167,46 @@ def _ids_about(wanted: str) -> list[str]:
 
 @cache
 def _words_by_topic() -> dict[str, frozenset[str]]:
-    return {item.id: frozenset(_WORD.findall(_plain(f"{' '.join(_names_of(item))} {item.text}"))) for item in topics()}
+    return {
+        item.id: frozenset(_WORD.findall(_plain_spelling(f"{' '.join(_names_of(item))} {item.text}")))
+        for item in topics()
+    }
 
 
-def _plain(name: str) -> str:
-    """A name in one spelling: lower case, single spaces, without a colon behind it."""
+def _plain_spelling(name: str) -> str:
+    """Writes a name in one spelling: lower case, single spaces, without a colon at the end."""
     return " ".join(re.split(r"[\s_-]+", name.strip().rstrip(":").lower()))
 
 
 def topic_screen(topic: Topic) -> RenderableType:
-    """A topic as a Rich renderable."""
+    """Renders a topic."""
     also = f" ({few_of(topic.names)})" if topic.names else ""
     heading = Paragraph(Text(f"{topic.id}{also}: {topic.title}", STRONG))
     before, serving = (severity_words(severities_for(topic, profile)) for profile in Profile)
     finds = f"Severity: {before}" if before == serving else f"Severity: training {before}; inference {serving}"
-    return Group(heading, *([Paragraph(Text(finds))] if topic.severities else []), Text(), *_blocks(topic.text))
+    return Group(heading, *([Paragraph(Text(finds))] if topic.severities else []), Text(), *_render_blocks(topic.text))
 
 
 def severity_words(found: Sequence[Severity]) -> str:
-    """The severities in words."""
+    """Writes severities in words."""
     return " or ".join(found) or "nothing"
 
 
-def _blocks(text: str) -> Iterator[RenderableType]:
-    """Paragraphs wrapped to the width, code as it is."""
-    for number, block in enumerate(_split(text)):
+def _render_blocks(text: str) -> Iterator[RenderableType]:
+    """Renders paragraphs wrapped to the width, and code as it is."""
+    for number, block in enumerate(_split_blocks(text)):
         if number:
             yield Text()
         if block.startswith("```"):
-            yield from (Paragraph(_code_line(line)) for line in block.splitlines()[1:-1])
+            # Code will be copied: a line is whole even if it is wider than the screen.
+            lines = (Text(f"    {line}", "cyan", no_wrap=True, overflow="ignore") for line in block.splitlines()[1:-1])
+            yield from map(Paragraph, lines)
         else:
-            yield Paragraph(_styled(block))
+            yield Paragraph(_style_marks(block))
 
 
-def _code_line(line: str) -> Text:
-    """A line to be copied: whole even where it is wider than the screen."""
-    return Text(f"    {line}", "cyan", no_wrap=True, overflow="ignore")
-
-
-def _split(text: str) -> list[str]:
-    """Blocks between empty lines; a fenced block is one, empty lines and all."""
+def _split_blocks(text: str) -> list[str]:
+    """Splits at empty lines, but not inside fenced code."""
     parts = re.split(r"(^```.*?^```)", text, flags=re.MULTILINE | re.DOTALL)
     blocks: list[str] = []
     for part in parts:
@@ -213,7 +214,7 @@ def _split(text: str) -> list[str]:
     return [block.strip("\n") for block in blocks if block.strip()]
 
 
-def _styled(block: str) -> Text:
+def _style_marks(block: str) -> Text:
     line = " ".join(block.split())
     text, at = Text(), 0
     for mark in _MARK.finditer(line):
@@ -224,7 +225,7 @@ def _styled(block: str) -> Text:
 
 
 def several_screen(found: Sequence[Topic]) -> RenderableType:
-    """Topics one below the other."""
+    """Renders topics one below the other."""
     parts: list[RenderableType] = []
     for topic in found:
         parts += [topic_screen(topic), Text()]
@@ -232,20 +233,20 @@ def several_screen(found: Sequence[Topic]) -> RenderableType:
 
 
 def topics_screen() -> RenderableType:
-    """The list of topics, group by group."""
+    """Renders the list of topics, group by group."""
     parts: list[RenderableType] = []
     for group, name in GROUPS.items():
         own = [topic for topic in topics() if topic.group == group]
         parts += [Paragraph(Text(name, STRONG))]
         parts += [Paragraph(Text(_COLUMNS))] if group == "rules" else []
-        width = max(len(_label(topic)) for topic in own) + 4
-        parts += [Paragraph(Text(topic.title), Text("  ") + _label(topic), width) for topic in own]
+        width = max(len(_topic_label(topic)) for topic in own) + 4
+        parts += [Paragraph(Text(topic.title), Text("  ") + _topic_label(topic), width) for topic in own]
         parts += [Text()]
     return Group(*parts[:-1])
 
 
-def _label(topic: Topic) -> Text:
-    """The topic's id, for a rule with a column of severities for each profile."""
+def _topic_label(topic: Topic) -> Text:
+    """Writes the id of a topic, for a rule with a column of severities for each profile."""
     label = Text(topic.id)
     for profile in Profile if topic.severities is not None else ():
         found = severities_for(topic, profile)
@@ -257,12 +258,12 @@ def _label(topic: Topic) -> Text:
 
 
 def severities_for(topic: Topic, profile: Profile) -> Sequence[Severity]:
-    """What a rule may find before a profile; nothing for other topics."""
+    """Gives the severities that a rule may find for a profile; nothing for other topics."""
     return topic.severities.of(profile) if topic.severities is not None else ()
 
 
 def topic_document(topic: Topic) -> Document:
-    """The document of `explain TOPIC`."""
+    """Builds the document of `explain TOPIC`."""
     return {
         **opening("explain"),
         "topic": topic.id,
@@ -275,12 +276,12 @@ def topic_document(topic: Topic) -> Document:
 
 
 def several_document(found: Sequence[Topic], without: str = "") -> Document:
-    """The document of `explain TOPIC TOPIC ...`."""
+    """Builds the document of `explain TOPIC TOPIC ...`, without the field `without`."""
     left = {*opening(""), without}
     topics_of = [{name: value for name, value in topic_document(topic).items() if name not in left} for topic in found]
     return {**opening("explain"), "topics": topics_of}
 
 
 def topics_document() -> Document:
-    """The document of `explain` without a topic."""
+    """Builds the document of `explain` without a topic."""
     return several_document(topics(), without="text")

@@ -1,4 +1,4 @@
-"""What a screen shows of files that are not traced: heads of exports, and tensors by their names."""
+"""Screen parts for files that are not traced: heads of exports, and tensors by their names."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ BASIS = {
 
 
 def head_lines(head: ExportHead) -> Iterator[tuple[str, Text]]:
-    """Each line with the word at its margin."""
+    """Writes a head as lines, each with the word at its margin."""
     yield "head", label(BASIS[head.basis], "yellow")
     yield "", label(f"after {head.knowledge}")
     for word, values in (("inputs", head.inputs), ("outputs", head.outputs)):
@@ -41,20 +41,20 @@ def head_lines(head: ExportHead) -> Iterator[tuple[str, Text]]:
     yield "pooling", label(f"{kind} ({head.pooling_rule})" if head.pooling_rule else kind)
     tensors = {item.key: item for item in head.tensors}
     for at, step in enumerate(head.steps[:_MOST_STEPS]):
-        yield "" if at else "steps", label(_step(step, tensors))
+        yield "" if at else "steps", label(_step_in_words(step, tensors))
     if len(head.steps) > _MOST_STEPS:
         yield "", label(f"and {len(head.steps) - _MOST_STEPS:,} more (--json lists all)")
     if head.classes is not None:
         yield "classes", label(f"{head.classes:,}")
-    yield "labels", label(_labels(head))
+    yield "labels", label(_labels_in_words(head))
     for note in head.notes:
         yield "note", label(note)
     for gap in head.not_determined:
         yield "unknown", label(f"not determined: {gap.topic}: {gap.reason}", "yellow")
 
 
-def _labels(head: ExportHead) -> str:
-    """The labels, and the file that names them where it is not the one of the head."""
+def _labels_in_words(head: ExportHead) -> str:
+    """Lists the labels, with the file that names them if it is not the file of the head."""
     if not head.labels:
         return "the file names none"
     origin = f" (from {head.labels_from})" if head.labels_from else ""
@@ -62,12 +62,12 @@ def _labels(head: ExportHead) -> str:
 
 
 def value_of(value: ExportValue) -> str:
-    """An input or output: `logits [batch, 2] float32`."""
+    """Writes an input or output: `logits [batch, 2] float32`."""
     return f"{value.name} {axes_of(value.shape)} {value.dtype}"
 
 
-def _step(step: ExportStep, tensors: dict[str, TensorHeader]) -> str:
-    """`linear -> [batch, 2], cls.output.weight 2x768 F32, cls.output.bias 2 F32`."""
+def _step_in_words(step: ExportStep, tensors: dict[str, TensorHeader]) -> str:
+    """Writes a step: `linear -> [batch, 2], cls.output.weight 2x768 F32, cls.output.bias 2 F32`."""
     text = f"{step.operation} {step.detail}".strip()
     text += f" -> {axes_of(step.output_shape)}" if step.output_shape else ""
     used = (tensors[name] for name in step.tensors if name in tensors)
@@ -85,7 +85,7 @@ _FATES = {
 
 
 def export_verdict(item: ExportComparison) -> Paragraph:
-    """One sentence on one export."""
+    """Writes the verdict on one export in one sentence."""
     if not item.is_determined:
         return Paragraph(label(f"Not determined: all that {item.reference} carries of the head", TONE[Tone.WARNING]))
     lost = sum(tensor.fate is Fate.LOST for tensor in item.tensors)
@@ -101,7 +101,7 @@ def export_verdict(item: ExportComparison) -> Paragraph:
 
 
 def export_lines(item: ExportComparison) -> Iterator[RenderableType]:
-    """Each tensor of the source's head and each aspect, with what became of it."""
+    """Lists each tensor and each aspect of the source's head, with its fate in the export."""
     contents = item.contents
     head = contents.head
     basis = f", {BASIS[head.basis]}" if head is not None else ""
@@ -128,11 +128,11 @@ _MOST_TENSORS = 40
 
 
 def contents_screen(contents: WeightInventory) -> RenderableType:
-    """The weight side: the file, its number formats, and the tensors outside repeated blocks."""
-    return Group(*(Paragraph(body, Text(name, STRONG), 12) for name, body in _lines(contents)))
+    """Shows the weights of a file: its number formats, and the tensors outside repeated blocks."""
+    return Group(*(Paragraph(body, Text(name, STRONG), 12) for name, body in _contents_lines(contents)))
 
 
-def _lines(contents: WeightInventory) -> Iterator[tuple[str, Text]]:
+def _contents_lines(contents: WeightInventory) -> Iterator[tuple[str, Text]]:
     if contents.head is None:
         yield "unknown", label("not determined: the head path, and which weights a class would take", "yellow")
     read = f", {bytes_of(contents.bytes_read)} read"
@@ -150,5 +150,5 @@ def _lines(contents: WeightInventory) -> Iterator[tuple[str, Text]]:
         yield "", label(f"{tensor.key} {size_of(tensor.shape)} {tensor.dtype}")
     if len(outside) > _MOST_TENSORS:
         yield "", label(f"and {len(outside) - _MOST_TENSORS:,} more (--json lists all)")
-    for setting in contents.settings if contents.head is None else ():  # the head says them
+    for setting in contents.settings if contents.head is None else ():  # the lines of a head have used them
         yield "setting", label(f"{setting.name}: {setting.value}")

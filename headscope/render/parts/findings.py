@@ -1,4 +1,4 @@
-"""A finding on a screen: what is wrong, then what to do; a repair in a sentence and in code."""
+"""Findings on a screen: what is wrong, then what to do; a repair in a sentence and in code."""
 
 import shlex
 from collections.abc import Iterable, Iterator
@@ -20,14 +20,14 @@ from headscope.render.text.safe import label, safe
 
 ID_COLUMN = 12
 _MOST_CHARACTERS = 480
-"""So long is a message that names all it has to; a longer one lists what a repair or another setting explains."""
+"""Length of a message that names all it has to; a longer one lists what a repair or another setting explains."""
 
 
 @dataclass(frozen=True)
 class FindingLines:
-    """A rule's ID and what is wrong, then what to do in a line below: the same at every width.
+    """A finding: the rule's ID and what is wrong, then what to do in a line below, the same at every width.
 
-    Only `whole` shows a message to its end that is longer than some lines.
+    A message longer than some lines is cut unless `whole` is set.
     """
 
     finding: Finding
@@ -44,28 +44,23 @@ class FindingLines:
 
 
 def note_line(notes: Iterable[Finding], margin: int = ID_COLUMN, *, remark: str = "") -> Paragraph:
-    """Notes in one row, by the names of their rules: `HS102 head-new, HS202 placeholder-labels`; then a remark."""
+    """Lists notes in one row by their rules: `HS102 head-new, HS202 placeholder-labels`; then a remark."""
     named = [f"{item.id} {rule_name(item.id)}".rstrip() for item in notes]
     word = Text("note" if len(named) == 1 else "notes", SEVERITY[Severity.NOTE])
     return Paragraph(label(", ".join(named) + (f" ({remark})" if remark else "")), word, margin)
 
 
 def _fact_of(finding: Finding, *, whole: bool) -> Text:
-    """`HS202 The classes have no names. The 3 classes ...`."""
+    """Writes `HS202 The classes have no names. The 3 classes ...`; cuts a long message unless `whole`."""
     title = label(f"{finding.id} {finding.title}.", STRONG)
-    message = label(finding.message if whole else _beginning_of(finding.message))
-    return Text.assemble(title, " " if message else "", message, overflow="fold")
-
-
-def _beginning_of(message: str) -> str:
-    """A message that is not too long, or its first words and where the others are."""
-    if len(message) <= _MOST_CHARACTERS:
-        return message
-    return f"{message[:_MOST_CHARACTERS].rpartition(' ')[0]} ... (--details shows all of it)"
+    message = finding.message
+    if not whole and len(message) > _MOST_CHARACTERS:
+        message = f"{message[:_MOST_CHARACTERS].rpartition(' ')[0]} ... (--details shows all of it)"
+    return Text.assemble(title, " " if message else "", label(message), overflow="fold")
 
 
 def repaired_sentence(repaired: Repaired) -> Text:
-    """The checkpoint as the repair would make it, beside what `from_pretrained` does with it."""
+    """Says what would be loaded after the repair; `from_pretrained` itself does not repair."""
     weights = repaired.weights
     lacking = (*weights.new, *(item.parameter for item in weights.mismatched))
     total = weights.total + len(weights.tied) + len(weights.lost)
@@ -83,10 +78,10 @@ def repaired_sentence(repaired: Repaired) -> Text:
 
 
 def code_of(finding: Finding) -> Iterator[Text]:
-    """The lines of the code that does what a finding's remedy says; none where there is no code."""
+    """Gives the lines of the code that does what a finding's remedy says; none if there is no code."""
     for line in finding.code.splitlines():
         text = label(f"    {line}")
-        text.no_wrap, text.overflow = True, "ignore"
+        text.no_wrap, text.overflow = True, "ignore"  # to be copied: never broken
         yield text
 
 
@@ -95,7 +90,7 @@ _MARGIN = 6
 
 @dataclass(frozen=True)
 class NextSteps:
-    """Commands, each with what it is for where the width has room for all of that."""
+    """Commands, each with its purpose if the width has room for every purpose."""
 
     steps: tuple[tuple[str, str], ...]
 
@@ -108,11 +103,13 @@ class NextSteps:
 
 
 def next_of_inspect(report: Report, words: str, *, details: bool) -> tuple[tuple[str, str], ...]:
-    """What to run after `headscope inspect WORDS`."""
+    """Suggests at most two commands to run after `headscope inspect WORDS`."""
     profile = report.profile.value if report.profile is not None else "training"
     steps = list(_repair_of(report.checkpoint, words))
     steps += [] if details else [(f"headscope inspect {words} --details", "all weights, the loss, the checkpoint")]
-    steps += [(f"headscope explain {item.id}", "what it means, and what to do") for item in _gravest(report)]
+    # The first finding that is more than a note: notes are about what every untrained head has.
+    serious = [item for item in report.findings if item.severity is not Severity.NOTE][:1]
+    steps += [(f"headscope explain {item.id}", "what it means, and what to do") for item in serious]
     if report.checkpoint.kind is CheckpointKind.CLASS:
         steps.append((f"headscope inspect MODEL --model-class {report.model.class_name}", "a checkpoint in this class"))
     else:
@@ -121,9 +118,9 @@ def next_of_inspect(report: Report, words: str, *, details: bool) -> tuple[tuple
 
 
 def _repair_of(checkpoint: CheckpointFacts, words: str) -> Iterator[tuple[str, str]]:
-    """The command that repairs a folder, where `headscope repair` knows what to do about all of its states.
+    """Gives the command that repairs a folder, if `headscope repair` knows what to do about all of its states.
 
-    None for what has the name of a weight file: `headscope repair` takes its folder.
+    Nothing for a reference with the name of a weight file: `headscope repair` takes its folder.
     """
     actions = [state.repair.action if state.repair else None for state in checkpoint.states]
     several = [state.candidates for state in checkpoint.states if state.is_ambiguous]
@@ -137,8 +134,3 @@ def _repair_of(checkpoint: CheckpointFacts, words: str) -> Iterator[tuple[str, s
     elif None not in actions:
         options = dict.fromkeys(action.options() for action in actions if action is not None)
         yield f"{command}{''.join(options)}", "write a repaired copy and prove it"
-
-
-def _gravest(report: Report) -> tuple[Finding, ...]:
-    """The first finding that is more than a note: notes say what every untrained head has."""
-    return tuple(item for item in report.findings if item.severity is not Severity.NOTE)[:1]

@@ -1,4 +1,4 @@
-"""The facts of a report as lines, each with a word at the margin: what `inspect --details` shows."""
+"""Facts of a report as lines, each with a word at the margin, as `inspect --details` shows them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -55,24 +55,21 @@ FactLines = Iterator[tuple[str, Text]]
 
 
 def model_facts(report: Report) -> FactLines:
-    """The class, the task, and how the weights are stored."""
+    """Names the class, the task, the dtype, and the wrappers of a model in memory."""
     model = report.model
-    yield "model", label(f"{model.class_name}, {model.task.value}, {model.dtype}{_wrappers(model)}")
+    # The innermost first: `, inside OptimizedModule, inside PeftModel`.
+    wrappers = "".join(f", inside {name}" for name in reversed(model.wrappers))
+    yield "model", label(f"{model.class_name}, {model.task.value}, {model.dtype}{wrappers}")
 
 
 def quantized_facts(report: Report) -> FactLines:
-    """How the checkpoint is quantized."""
+    """Says how the checkpoint is quantized."""
     if report.model.quantization is not None:
-        yield "quantized", _quantization(report.model.quantization)
+        yield "quantized", _quantization_words(report.model.quantization)
 
 
-def _wrappers(model: ModelFacts) -> str:
-    """What a model in memory was wrapped in, the innermost first: `, inside OptimizedModule, inside PeftModel`."""
-    return "".join(f", inside {name}" for name in reversed(model.wrappers))
-
-
-def _quantization(facts: Quantization) -> Text:
-    """The method, and what it did to the head."""
+def _quantization_words(facts: Quantization) -> Text:
+    """Names the method of quantization, and says if it quantized the head."""
     words = {True: "the head is quantized too", False: "the head is not", None: "the head: not determined"}
     bits = f", {facts.bits} bit" if facts.bits else ""
     text = label(f"{facts.method}{bits}; ")
@@ -83,7 +80,7 @@ def _quantization(facts: Quantization) -> Text:
 
 
 def pooling_facts(report: Report) -> FactLines:
-    """Which positions are read, by which rule."""
+    """Says which positions are read, by which rule."""
     if report.head is None:
         return
     pooling = report.head.pooling
@@ -91,19 +88,19 @@ def pooling_facts(report: Report) -> FactLines:
 
 
 def brief_pooling_facts(report: Report) -> FactLines:
-    """Which positions are read, without the token there, which the row of tokens shows."""
+    """Says which positions are read, without the token there: the row of tokens shows it."""
     if report.head is not None:
         yield "pooling", label(brief_rule(report.head.pooling))
 
 
 def evidence_facts(report: Report) -> FactLines:
-    """Where the pooling was seen."""
+    """Lists the operations that pool, with their source lines."""
     if report.head is not None and report.head.pooling.evidence:
         yield "seen", label(", ".join(map(place_words, report.head.pooling.evidence)), QUIET)
 
 
 def verified_facts(report: Report) -> FactLines:
-    """What gradients say of the pooling, and padding of the scores, for those who asked."""
+    """Says if gradients confirm the pooling, and what padding does to the scores, if that was verified."""
     if report.head is None:
         return
     verification = report.head.verification
@@ -111,11 +108,11 @@ def verified_facts(report: Report) -> FactLines:
         tone = {True: Tone.GOOD, False: Tone.ERROR, None: Tone.WARNING}[verification.agrees]
         yield "verified", label(verification.told, TONE[tone])
         if verification.padding:
-            yield "padding", _padding(verification.padding)
+            yield "padding", _padding_words(verification.padding)
 
 
 def formula_facts(report: Report) -> FactLines:
-    """The formula, where one was proven."""
+    """Shows the formula if one was proven, and how token logits become scores."""
     if report.head is None:
         return
     if report.head.formula:
@@ -126,15 +123,15 @@ def formula_facts(report: Report) -> FactLines:
 
 
 def _scores_of_tokens(report: Report, head: Head, rows: TokenRows) -> str:
-    """What makes probabilities of the logits of tokens, and where these have their weights."""
+    """Says how logits of tokens become probabilities, and which rows of which matrix make them."""
     named = " and ".join(f"{row.token or 'token'} (id {row.id})" for row in rows.rows)
     scored = head.expression or "logits"
     line = f"softmax({scored}), the probabilities of {named}" if len(rows.rows) > 1 else f"{scored}, of {named}"
     return f"{line}: {counted(len(rows.rows), 'row')} of {rows.parameter}, which has {rows.vocabulary:,}"
 
 
-def _padding(effects: Sequence[PaddingEffect]) -> Text:
-    """What padding does to the scores, side by side; measured on a small random model."""
+def _padding_words(effects: Sequence[PaddingEffect]) -> Text:
+    """Says for each side what padding does to the scores; measured on a small random model."""
     words = {True: "changes the scores", False: "leaves the scores alone", None: "not determined"}
     sentence = []
     for effect in effects:
@@ -146,12 +143,12 @@ def _padding(effects: Sequence[PaddingEffect]) -> Text:
 
 
 def label_facts(report: Report) -> FactLines:
-    """The names of the classes."""
+    """Lists the names of the classes."""
     return _label_facts(report, _LABELS)
 
 
 def brief_label_facts(report: Report) -> FactLines:
-    """The names of the classes, as many as two lines hold; of placeholders a few."""
+    """Lists the names of the classes, as many as fit into two lines, and only a few placeholders."""
     if report.model.labels_are_placeholders:
         return _label_facts(report, _PLACEHOLDERS)
     sizes = accumulate(len(name) for name in report.model.labels)
@@ -166,19 +163,19 @@ def _label_facts(report: Report, most: int) -> FactLines:
     named, count = list_of(model.labels, most, "more (--json lists all)"), f"{model.num_labels:,}"
     if model.labels_are_placeholders:
         named, count = list_of(model.labels, most), f"{counted(model.num_labels, 'placeholder')}, no names given"
-    yield "labels", label(f"{count}: {named}" if model.labels else _unnamed(model))
+    yield "labels", label(f"{count}: {named}" if model.labels else _unnamed_classes(model))
 
 
 def loss_facts(report: Report) -> FactLines:
-    """What training makes of the scores, and what decides it."""
-    problem = "" if report.model.task in WITHOUT_CLASSES else _problem(report.model)
+    """Names the loss, and what decides it."""
+    problem = "" if report.model.task in WITHOUT_CLASSES else _problem_words(report.model)
     if problem:
         yield "problem", label(problem)
     yield "loss", label(loss_of(report.model))
 
 
 def source_facts(report: Report) -> FactLines:
-    """Whether anything was traced for this report."""
+    """Says that the trace is one that headscope ships, if nothing was traced for this report."""
     if report.is_shipped:
         version = report.environment.transformers
         same = f"the functions that ran are the same in Transformers {version}; --no-cache traces again"
@@ -186,16 +183,16 @@ def source_facts(report: Report) -> FactLines:
         yield "traced", label(f"when headscope was made; {none if version == 'not installed' else same}")
 
 
-def _unnamed(model: ModelFacts) -> str:
-    """The classes of a model that has no configuration to name them."""
+def _unnamed_classes(model: ModelFacts) -> str:
+    """Describes the classes of a model that has no configuration to name them."""
     if not model.num_labels:
         gives_embedding = model.loss == Loss.NONE and model.activation == Activation.NONE
         return "none: the model gives an embedding, not class scores" if gives_embedding else "not determined"
     return f"{counted(model.num_labels, 'class', 'classes')}; the model has no id2label to name them"
 
 
-def _problem(model: ModelFacts) -> str:
-    """The problem type as far as it matters to the loss; "" where none is set and the forward reads none."""
+def _problem_words(model: ModelFacts) -> str:
+    """Gives the problem type as far as it matters to the loss; "" if none is set and the forward reads none."""
     if model.problem_type and model.reads_problem_type is False:
         return f"{model.problem_type} is set, but the forward does not read it"
     if model.problem_type_implied:
@@ -204,7 +201,7 @@ def _problem(model: ModelFacts) -> str:
 
 
 def parameter_facts(report: Report) -> FactLines:
-    """How many parameters there are, and how the last matrix lies."""
+    """Counts the parameters, and says in which order the axes of the last matrix are stored."""
     counts = report.model.parameters
     body = Text(f"{counts.total:,} in all: base model {counts.base:,}, head {counts.head:,}")
     body.append(f" ({share_of(counts.head, counts.total)})")
@@ -229,7 +226,7 @@ def _matrix_sentence(matrix: HeadParameter, report: Report) -> str:
 
 
 def health_facts(report: Report) -> FactLines:
-    """Whether the classifier was trained: the verdict, then what speaks for it, a line each."""
+    """Says if the classifier was trained: the verdict, then its reasons, a line each."""
     health = report.health
     if health is None:
         return
@@ -242,7 +239,7 @@ def health_facts(report: Report) -> FactLines:
     yield "health", body
     for reason in health.reasons[1:] if first else health.reasons:
         yield "", label(f"- {reason}")
-    geometry = _geometry(health)
+    geometry = _geometry_words(health)
     if geometry:
         yield "", label(f"- {geometry}", QUIET)
 
@@ -256,8 +253,11 @@ _HEALTH_TONES = {
 }
 
 
-def _geometry(health: HeadHealth) -> str:
-    """The rows in numbers, each with what a fresh draw gives; and where the mean row proves less."""
+def _geometry_words(health: HeadHealth) -> str:
+    """Compares the rows of the classifier with those of a fresh draw; says if training may move the mean row too.
+
+    A softmax over the rows ignores what is added to all of them, so only other losses move their mean.
+    """
     weight = health.weight
     if weight is None or weight.mean_row is None or weight.mean_row_expected is None or weight.cosine is None:
         return ""
@@ -274,7 +274,7 @@ def _geometry(health: HeadHealth) -> str:
 
 
 def unused_facts(report: Report) -> FactLines:
-    """The tensors of the checkpoint that nothing reads."""
+    """Lists the tensors of the checkpoint that nothing reads."""
     diff = report.weights
     if not diff.unused and report.checkpoint.tensors:
         yield "unused", Text("no checkpoint tensor")
@@ -286,44 +286,47 @@ def unused_facts(report: Report) -> FactLines:
 
 
 def beside_facts(report: Report) -> FactLines:
-    """Modules beside the head path."""
+    """Lists the modules beside the head path."""
     for module in report.head.unused_modules if report.head else ():
         yield "not used", label(f"{module.path} ({module.module_class}): {fate_of(module)}")
 
 
 def checkpoint_lines(report: Report) -> FactLines:
-    """Where the checkpoint came from, and how much of it was read."""
+    """Names the checkpoint, its source, and how much of it was read."""
     facts = report.checkpoint
     words = [facts.reference, SOURCE[facts.kind]]
     if facts.revision:
         words.append(f"revision {facts.revision}")
     if facts.commit:
         words.append(f"commit {facts.commit[:12]}")
-    words += _weights(facts)
+    words += _weight_amounts(facts)
     if facts.bytes_total:
         asked = f" in {counted(facts.requests, 'request')}" if facts.requests else ""
         words.append(f"{bytes_of(facts.bytes_read)} read of {bytes_of(facts.bytes_total)}{asked}")
     yield "checkpoint", label(", ".join(words))
 
 
-def _weights(facts: CheckpointFacts) -> list[str]:
+def _weight_amounts(facts: CheckpointFacts) -> list[str]:
     if facts.format is not WeightsFormat.NONE:
         return [facts.format.value, counted(facts.tensors, "tensor")]
     return [counted(facts.tensors, "tensor") if facts.tensors else "no weight files"]
 
 
 def pipeline_facts(report: Report) -> FactLines:
-    """What sentence-transformers does after the base model, which the class that is shown does not."""
+    """Shows what sentence-transformers does after the base model, which the class that is shown doesn't do."""
     pipeline = report.checkpoint.sentence_transformers
     if pipeline is None:
         return
-    chain = " -> ".join(map(_module, pipeline.parts)) or ", ".join(pipeline.modules)
+    chain = " -> ".join(map(_module_words, pipeline.parts)) or ", ".join(pipeline.modules)
     if chain or pipeline.reason:
-        body = label(f"sentence-transformers{_library(pipeline)}: {chain or f'not determined: {pipeline.reason}'}; ")
+        body = label(
+            f"sentence-transformers{_library_words(pipeline)}: {chain or f'not determined: {pipeline.reason}'}; "
+        )
     else:
-        body = label(f"sentence-transformers{_library(pipeline)}; ")
+        body = label(f"sentence-transformers{_library_words(pipeline)}; ")
     if pipeline.pooling:
-        body.append(f"it pools by {' and '.join(map(_mode, pipeline.pooling))}. ", STRONG)
+        modes = " and ".join(SENTENCE_POOLING.get(mode, safe(mode)) for mode in pipeline.pooling)
+        body.append(f"it pools by {modes}. ", STRONG)
     elif pipeline.modules and pipeline.reason:
         body.append(f"its pooling is not determined: {safe(pipeline.reason)}. ", "yellow")
     body.append(_classifier_of(pipeline, report))
@@ -333,8 +336,8 @@ def pipeline_facts(report: Report) -> FactLines:
             yield "error", label(f"loading {part.folder} ({part.name}) raises an error: {part.fault}", "bold red")
 
 
-def _library(pipeline: SentencePipeline) -> str:
-    """The class that saved the checkpoint, with what it does to texts and scores: ` CrossEncoder, Sigmoid`."""
+def _library_words(pipeline: SentencePipeline) -> str:
+    """Names the class that saved the checkpoint, its activation and its limit of tokens: ` (CrossEncoder, ...)`."""
     words = [pipeline.library_class] if pipeline.library_class else []
     if pipeline.library_class == "CrossEncoder":
         words.append(f"activation {pipeline.activation or 'of the library: Sigmoid for one score, otherwise none'}")
@@ -343,18 +346,14 @@ def _library(pipeline: SentencePipeline) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
-def _module(part: SentenceModule) -> str:
-    """A module with its settings, sizes and weights: `Dense (Tanh, 768 -> 256, linear.weight 256x768)`."""
+def _module_words(part: SentenceModule) -> str:
+    """Writes a module with its settings, sizes and weights: `Dense (Tanh, 768 to 256, linear.weight 256x768)`."""
     words = [part.detail] if part.detail else []
     if part.weights and part.input_size is not None:
         words.append(f"{part.input_size:,} to {part.output_size:,}")
     words += [f"{item.name} {size_of(item.shape)}" for item in part.weights]
     words += ["" if part.fault else "loaded"] if part.weights else []
     return f"{part.name} ({', '.join(word for word in words if word)})" if words else part.name
-
-
-def _mode(mode: str) -> str:
-    return SENTENCE_POOLING.get(mode, safe(mode))
 
 
 def _classifier_of(pipeline: SentencePipeline, report: Report) -> str:
@@ -375,7 +374,7 @@ def _classifier_of(pipeline: SentencePipeline, report: Report) -> str:
 
 
 def score_head_facts(report: Report) -> FactLines:
-    """Heads of other libraries, whether or not the class that is shown loads them."""
+    """Lists heads of other libraries, even if the class that is shown does not load them."""
     unused = set(report.weights.unused)
     for head in report.checkpoint.score_heads:
         line = (
@@ -391,11 +390,11 @@ _READ_OF = {"lm_head": "Its rows are those of the answers."}
 
 
 def _of_pickle(head: PickledHead | None) -> str:
-    """What a pickled classifier holds: its class, its matrix as features x classes, its formula."""
+    """Describes a pickled classifier: its class, its matrix as features x classes, its formula."""
     if head is None or head.reason or len(head.shape) != 2:
         return f", a pickle ({safe(head.reason)})" if head is not None and head.reason else ", a pickle"
     rows, width = head.shape
-    count = len(head.labels) or (2 if rows == 1 else rows)
+    count = len(head.labels) or (2 if rows == 1 else rows)  # scikit-learn stores one row for two classes
     weights = "linear(e)" if head.library == "SetFit" else "e @ coef_.T + intercept_"
     named = f": {list_of(tuple(map(safe, head.labels)), _LABELS)}" if head.labels else ""
     matrix = f"features x scores, {width:,} x {rows:,}, {head.dtype}, logits = {weights}"
@@ -403,7 +402,7 @@ def _of_pickle(head: PickledHead | None) -> str:
 
 
 def adapter_lines(report: Report) -> FactLines:
-    """What the adapter is and what it gives; what it leaves out is a finding."""
+    """Describes the adapter and what it gives; what it leaves out is a finding."""
     facts = report.adapter
     if facts is None:
         return
@@ -416,18 +415,18 @@ def adapter_lines(report: Report) -> FactLines:
 
 
 def repair_facts(report: Report) -> FactLines:
-    """What the weights would be after the repair: beside the loader's result, never mixed with it."""
+    """Says what would be loaded after the repair; separate from what the loader does."""
     if report.repaired is not None:
         yield "repaired", repaired_sentence(report.repaired)
 
 
 def notice_facts(report: Report) -> FactLines:
-    """What stood in for the checkpoint, and what could not be determined."""
+    """Lists what was used instead of the checkpoint, and what could not be determined."""
     return remarks_of(report.checkpoint.notices, report.not_determined)
 
 
 def remarks_of(notices: Iterable[str], gaps: Iterable[Gap]) -> FactLines:
-    """Sentences a reader must see, and what could not be determined: under the same words on all screens."""
+    """Lists sentences that a reader must see and what could not be determined, with the same words on all screens."""
     for notice in notices:
         yield "notice", label(notice, "yellow")
     for gap in told_gaps(gaps):
@@ -435,6 +434,6 @@ def remarks_of(notices: Iterable[str], gaps: Iterable[Gap]) -> FactLines:
 
 
 def note_facts(report: Report) -> FactLines:
-    """What was observed on the way."""
+    """Lists the notes of the report."""
     for note in report.notes:
         yield "note", label(note)

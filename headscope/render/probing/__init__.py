@@ -1,1 +1,1 @@
-"""Everything that `probe` shows."""
+"""Output of `probe`: its screen, its picture and its code."""

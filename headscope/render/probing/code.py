@@ -1,4 +1,4 @@
-"""A Python module with a classifier: which class to load, or which head to write."""
+"""Code of a Python module with a classifier, which loads a class or writes a new head."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -184,8 +184,12 @@ _OWN_FORWARD = '''
 
 
 def probe_code(result: ProbeResult) -> str:
-    """The module that `probe` advises."""
-    best = _advised(result)
+    """Writes the module that `probe` advises."""
+    best = result.candidate(result.best)
+    head = result.candidate(result.head) if result.head is not None else None
+    # The head's input wins over a vector with the same numbers: its class exists already, and nothing must be written.
+    if head is not None and head.same_as == best.name:
+        best = head
     above = "The class of the checkpoint: `headscope probe` scored no vector above the input of its head."
     chosen = "A linear classifier on the vector that `headscope probe` scored best"
     is_head = best.pooling is Vector.HEAD
@@ -195,7 +199,7 @@ def probe_code(result: ProbeResult) -> str:
 
 
 def fitted_code(result: ProbeResult, vector: Candidate, weights: str) -> str:
-    """The module of a classifier on a vector that isn't the head's, whose fitted weights are in a file beside it."""
+    """Writes the module of a classifier on another vector than the head's; the file `weights` holds its weights."""
     what = candidate_words(vector, input_words(result))
     return module_code(
         replace(_facts_of(result, vector, f"A linear classifier that `headscope probe` fitted: {what}."),
@@ -221,26 +225,19 @@ def _facts_of(result: ProbeResult, best: Candidate, origin: str) -> ModuleFacts:
 
 
 def module_code(facts: ModuleFacts) -> str:
-    """The module; every name of a file or a class in it is a quoted Python string."""
+    """Writes the module; every name of a file or a class in it is a quoted Python string."""
     return "".join((_own_class if facts.vector is Vector.HEAD else _custom_head)(facts))
 
 
-def _advised(result: ProbeResult) -> Candidate:
-    """The best candidate; the head's input where it has the same numbers, since its class is there already."""
-    best = result.candidate(result.best)
-    head = result.candidate(result.head) if result.head is not None else None
-    return head if head is not None and head.same_as == best.name else best
-
-
 def _custom_head(facts: ModuleFacts) -> Iterator[str]:
-    """The module with a new layer on a vector."""
+    """Writes the module with a new layer on a vector."""
     input, loading = facts.loading.input, facts.loading
     is_text = input is Input.TEXT
     functions, call = (_BODIES if is_text else MEDIA_BODIES).get(facts.vector, ((), ""))
     name = "AutoModel" if is_text else _class_name(loading)
     yield from module_start(facts, ("AutoConfig", TOOLS[input], name), has_layer="LAYER" in call)
     yield from (f"{function}\n" for function in functions)
-    yield f"{_tokenizer(None) if is_text else media_reading(input)}\n"
+    yield f"{_tokenizer_code(None) if is_text else media_reading(input)}\n"
     yield _INIT.format(title=f"Scores of {input.noun}s, from one vector of each.", tool=INPUT_WORDS[input]["tool"])
     # `AutoModel` may load more: both towers of CLIP, or the decoder of Whisper, which need inputs that no file gives.
     part = ".get_submodule(BASE)" if loading.base else ""
@@ -274,7 +271,7 @@ _AUTO = {
 
 
 def _class_name(loading: Loading) -> str:
-    """The class to import: with code of the repository, no name of Transformers is that of the class."""
+    """Gives the class to import: an auto class if the class is in code of the repository, not in Transformers."""
     return _AUTO[loading.input] if loading.remote_code else loading.model_class
 
 
@@ -282,12 +279,15 @@ def _own_class(facts: ModuleFacts) -> Iterator[str]:
     input, auto = facts.loading.input, _class_name(facts.loading)
     is_text = input is Input.TEXT
     yield from module_start(facts, (TOOLS[input], auto), has_layer=False)
-    yield f"{_tokenizer(facts.pooling) if is_text else media_reading(input)}\n"
+    yield f"{_tokenizer_code(facts.pooling) if is_text else media_reading(input)}\n"
     yield _INIT.format(title="The class of the checkpoint, with its own head.", tool=INPUT_WORDS[input]["tool"])
     yield _OWN_HEAD.format(model_class=auto, problem=facts.problem.value, pad=_PAD if is_text else "")
     yield f"{_OWN_METHODS}{_OWN_FORWARD}{module_end(facts)}"
 
 
-def _tokenizer(pooling: PoolingKind | None) -> str:
-    """The reading of texts; the last position is that of a text only where the padding is before it."""
+def _tokenizer_code(pooling: PoolingKind | None) -> str:
+    """Writes the code that reads texts.
+
+    A head that reads the last position needs padding on the left: otherwise it would read a pad token.
+    """
     return _TOKENIZER.replace("SIDE", "left" if pooling is PoolingKind.LAST_TOKEN else "right")

@@ -1,4 +1,4 @@
-"""What every written module has: its constants, the settings that it keeps, `save` and `load`, training, an example."""
+"""Parts that every written module has: its constants, its settings, `save` and `load`, training, an example."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -152,7 +152,7 @@ _NUMBERS = """, dtype=torch.float32)
 
 @dataclass(frozen=True, slots=True)
 class ModuleFacts:
-    """What a module is written from: `origin` is its first sentence, `what` the vector in words.
+    """Facts that a module is written from: `origin` is its first sentence, `what` the vector in words.
 
     `layer` is the index of the hidden states, negative from the end; `size` None is measured when the module is built.
     `classifier` is the last layer of the class's own head, where the vector is the input of that head, and `pooling`
@@ -174,7 +174,7 @@ class ModuleFacts:
 
 
 def module_start(facts: ModuleFacts, names: tuple[str, ...], *, has_layer: bool) -> Iterator[str]:
-    """The first sentence, the imports, of Transformers `names`, the constants, and what reads them from a folder."""
+    """Writes the first sentence, the imports (of Transformers `names`), the constants, and `read_settings`."""
     loading, is_text, is_own = facts.loading, facts.loading.input is Input.TEXT, facts.vector is Vector.HEAD
     yield f'"""{facts.origin}"""\n\nimport json\nimport sys\nimport tempfile\n'
     yield "import wave\n" if loading.input is Input.AUDIO else ""
@@ -208,7 +208,7 @@ def module_start(facts: ModuleFacts, names: tuple[str, ...], *, has_layer: bool)
 
 
 def module_end(facts: ModuleFacts) -> str:
-    """The methods that keep the classifier, its training, and what the module does as a program."""
+    """Writes the methods that save and load the classifier, its training, and what the module does as a program."""
     one = facts.problem is Problem.SINGLE_LABEL
     needs, weights = "needs no checkpoint", "self.model.save_pretrained(made)"
     if facts.vector is not Vector.HEAD:

@@ -1,4 +1,4 @@
-"""The parts of the module that `probe` advises for images and sounds: the processor, the vectors, the training."""
+"""Parts of the module that `probe` advises for images and sounds: the processor, the vectors, the training."""
 
 from headscope.facts.probing.data import Input
 from headscope.facts.probing.result import Vector
@@ -89,5 +89,5 @@ TOOLS = {Input.TEXT: "AutoTokenizer", Input.IMAGE: "AutoImageProcessor", Input.A
 
 
 def media_reading(input: Input) -> str:
-    """From paths of files to batches of tensors."""
+    """Writes the code that reads files and makes batches of tensors."""
     return f"{_LOADING.replace('TOOL', TOOLS[input])}{_IMAGES if input is Input.IMAGE else _SOUNDS}{_ENCODE}"

@@ -1,4 +1,4 @@
-"""What the screen of `probe` says below the scores: rows of a word and its text, the most important ones or all."""
+"""Facts on the screen of `probe` below the scores: rows of a word and its text, the most important ones or all."""
 
 import shlex
 from collections.abc import Iterator
@@ -33,22 +33,22 @@ _ADVICE = {Advised.YES: "yes", Advised.NO: "no", Advised.OPEN: "not determined"}
 
 
 def first_facts(result: ProbeResult) -> Iterator[FactRow]:
-    """What to know before the answer is used."""
+    """Lists what to know before the answer is used."""
     chosen, kind = result.selected, input_words(result).noun
     yield "expect", f"{chosen.mean:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) on new {kind}s"
     yield _texts_fact(result)
-    yield from _written(result)
-    yield from _check(result)
+    yield from _written_facts(result)
+    yield from _contradiction_facts(result)
     if result.probe_first is not None:
-        yield "head first", _SHORT[result.probe_first.advised]
-    yield from _on_head(result)
+        yield "head first", _ADVICE_IN_SHORT[result.probe_first.advised]
+    yield from _new_weights_facts(result)
     first, others = result.notes[:1], result.notes[1:]
     yield from (("note", safe(note)) for note in (*first, "; ".join(others)) if note)
-    yield from _open(result)
-    yield from _next(result)
+    yield from _gap_facts(result)
+    yield from _next_command(result)
 
 
-_SHORT = {
+_ADVICE_IN_SHORT = {
     Advised.YES: "yes: train the head alone first; what that gains was not measured",
     Advised.NO: "no: train the whole model from the start",
     Advised.OPEN: "not determined",
@@ -56,7 +56,7 @@ _SHORT = {
 
 
 def detailed_facts(result: ProbeResult) -> Iterator[FactRow]:
-    """Everything that was measured."""
+    """Lists everything that was measured."""
     chosen, kind = result.selected, input_words(result).noun
     yield (
         "expect",
@@ -64,33 +64,33 @@ def detailed_facts(result: ProbeResult) -> Iterator[FactRow]:
         f"{kind}s it is scored on. The score of the best is a little too good, because it was chosen by that score",
     )
     if result.opinions:
-        yield "opinions", "; ".join(_opinion(item, result) for item in result.opinions)
+        yield "opinions", "; ".join(_describe_opinion(item, result) for item in result.opinions)
     yield _texts_fact(result)
-    yield from _written(result)
-    yield from _check(result)
-    yield from _suspects(result)
+    yield from _written_facts(result)
+    yield from _contradiction_facts(result)
+    yield from _suspect_facts(result)
     if result.start is not None:
-        yield "start", _on_start(result.start, result.problem)
+        yield "start", _describe_start(result.start, result.problem)
     if result.probe_first is not None:
         yield "head first", f"{_ADVICE[result.probe_first.advised]}: {safe(result.probe_first.reason)}"
-    yield "method", _method(result)
-    yield from _numbers(result)
-    yield from _on_head(result)
+    yield "method", _describe_method(result)
+    yield from _number_facts(result)
+    yield from _new_weights_facts(result)
     for note in result.notes:
         yield "note", safe(note)
-    yield from _open(result)
+    yield from _gap_facts(result)
     for gap in result.left_out:
         yield "left out", f"{safe(gap.topic)}: {safe(gap.reason)}"
-    yield from _next(result)
+    yield from _next_command(result)
 
 
 def _texts_fact(result: ProbeResult) -> FactRow:
     kind = input_words(result).noun
-    return f"{kind}s", f"{counted(result.texts, kind)} of {safe(result.data)}{_in_classes(result)}"
+    return f"{kind}s", f"{counted(result.texts, kind)} of {safe(result.data)}{_describe_classes(result)}"
 
 
-def _written(result: ProbeResult) -> Iterator[FactRow]:
-    """The classifier that was written, and how far it is proven."""
+def _written_facts(result: ProbeResult) -> Iterator[FactRow]:
+    """Reports the classifier that was written, and how it was verified."""
     found = result.written
     if found is None:
         return
@@ -118,16 +118,16 @@ def _written(result: ProbeResult) -> Iterator[FactRow]:
         )
 
 
-def _next(result: ProbeResult) -> Iterator[FactRow]:
-    """The command that looks at what was written."""
+def _next_command(result: ProbeResult) -> Iterator[FactRow]:
+    """Gives the command that checks what was written."""
     found = result.written
     if found is not None and not found.failure:
         is_own, place = found.layout is HeadLayout.OWN, shlex.quote(found.folder)
         yield "next", safe(f"headscope check {place} --for inference" if is_own else f"python {place}/classifier.py")
 
 
-def _on_head(result: ProbeResult) -> Iterator[FactRow]:
-    """That the head's input passes weights that were never trained."""
+def _new_weights_facts(result: ProbeResult) -> Iterator[FactRow]:
+    """Warns if the head's input passes weights that were never trained."""
     if result.head_input is not None and result.head_input.new:
         yield (
             "head",
@@ -136,21 +136,21 @@ def _on_head(result: ProbeResult) -> Iterator[FactRow]:
         )
 
 
-def _open(result: ProbeResult) -> Iterator[FactRow]:
-    """What could not be determined."""
+def _gap_facts(result: ProbeResult) -> Iterator[FactRow]:
     for gap in told_gaps(result.not_determined):
         yield "unknown", safe(gap)
 
 
-def _numbers(result: ProbeResult) -> Iterator[FactRow]:
-    """What the pass over the texts shows: the best vector, the first token of its layer, the dtype."""
+def _number_facts(result: ProbeResult) -> Iterator[FactRow]:
+    """Reports what was measured while the texts were run: the best vector, the share of the first token, the dtype."""
     found = result.numbers
     if found is None:
         return
     numbers = next((item for item in found.vectors if item.name == result.best), None)
     if numbers is not None:
         size, kind = result.candidate(result.best).size, input_words(result).noun
-        yield ("vectors", _of_numbers(numbers, size, kind))
+        yield ("vectors", _describe_numbers(numbers, size, kind))
+    # As in "attention sink": in some models, the first token takes a large share of all norms.
     sink = max(found.layers, key=lambda item: item.first_share, default=None)
     if sink is not None:
         least = min(found.layers, key=lambda item: item.cosine_without)
@@ -164,18 +164,18 @@ def _numbers(result: ProbeResult) -> Iterator[FactRow]:
         noun = input_words(result).noun
         yield ("reused", f"the vectors are those of an earlier run with the same checkpoint, {noun}s and options")
     if {found.precision.dtype, found.precision.stored} != {"float32"} or found.precision.tolerance is not None:
-        yield ("dtype", _precision(found.precision, input_words(result).noun))
+        yield ("dtype", _describe_precision(found.precision, input_words(result).noun))
 
 
-def _of_numbers(numbers: VectorNumbers, size: int, kind: str) -> str:
-    """What the numbers of the best vector look like."""
+def _describe_numbers(numbers: VectorNumbers, size: int, kind: str) -> str:
+    """Describes the numbers of the best vector: how alike its vectors are, dead dimensions, the effect of padding."""
     alike = "not determined (a vector is zero)" if numbers.anisotropy is None else f"{numbers.anisotropy:.3f}"
     dead = f"{numbers.dead:,} of {counted(size, 'dimension')} the same for every {kind}"
     padding = "" if numbers.padding is None else f"; padding changes it by {numbers.padding:.1g} of its largest number"
     return f"the best: mean cosine between two {kind}s {alike}; {dead}{padding}"
 
 
-def _precision(found: Precision, kind: str) -> str:
+def _describe_precision(found: Precision, kind: str) -> str:
     said = f"{found.dtype}; the weights are stored in {found.stored}"
     if found.tolerance is None:
         return said if found.dtype == "float32" else f"{said}; not compared with float32, which needs too much memory"
@@ -189,8 +189,8 @@ def _precision(found: Precision, kind: str) -> str:
     )
 
 
-def _opinion(item: Opinion, result: ProbeResult) -> str:
-    """Which candidate another score prefers, and how its ranks agree."""
+def _describe_opinion(item: Opinion, result: ProbeResult) -> str:
+    """Says which candidate another score prefers, and how its ranks agree with ours."""
     if item.best == result.best:
         said = f"{_OPINIONS[item.name]} prefers the same vector"
     else:
@@ -200,7 +200,7 @@ def _opinion(item: Opinion, result: ProbeResult) -> str:
     return f"{said} (rank correlation of all candidates {item.rank_correlation:.2f})"
 
 
-def _in_classes(result: ProbeResult) -> str:
+def _describe_classes(result: ProbeResult) -> str:
     sizes = sorted(result.classes, key=lambda item: -item.texts)
     if result.problem is Problem.REGRESSION:
         numbers = result.labels.numbers if result.labels else None
@@ -217,8 +217,8 @@ def _in_classes(result: ProbeResult) -> str:
     return f" in {counted(len(sizes), 'class', 'classes')}{several}: {shown}{uneven}"
 
 
-def _check(result: ProbeResult) -> Iterator[FactRow]:
-    """Texts with different labels."""
+def _contradiction_facts(result: ProbeResult) -> Iterator[FactRow]:
+    """Reports texts that occur with different labels."""
     labels, kind = result.labels, input_words(result).noun
     if labels is not None and labels.contradicting:
         first = labels.contradictions[0]
@@ -230,12 +230,12 @@ def _check(result: ProbeResult) -> Iterator[FactRow]:
 
 
 def suspects_of(result: ProbeResult) -> tuple[Suspect, ...]:
-    """The rows that may be labeled wrongly; a vector that predicts nothing makes no row suspect."""
+    """Gives the rows that may be labeled wrongly; none if the vector predicts nothing."""
     return result.labels.suspects if result.labels is not None and beats_constant(result) else ()
 
 
-def _suspects(result: ProbeResult) -> Iterator[FactRow]:
-    """The rows that are predicted worst."""
+def _suspect_facts(result: ProbeResult) -> Iterator[FactRow]:
+    """Lists the rows that are predicted worst."""
     found = suspects_of(result)
     if found:
         yield (
@@ -246,8 +246,8 @@ def _suspects(result: ProbeResult) -> Iterator[FactRow]:
         yield "", f"row {item.row:,}: {safe(item.given)}, predicted {safe(item.predicted)}: {safe(item.text)}"
 
 
-def _on_start(start: StartingLoss, problem: Problem) -> str:
-    """The loss before the first step, beside that of an untrained head."""
+def _describe_start(start: StartingLoss, problem: Problem) -> str:
+    """Compares the loss before the first step with the loss of an untrained head."""
     guess = {
         Problem.SINGLE_LABEL: "the logarithm of the number of classes",
         Problem.MULTI_LABEL: "the logarithm of 2",
@@ -261,7 +261,7 @@ def _on_start(start: StartingLoss, problem: Problem) -> str:
     )
 
 
-def _method(result: ProbeResult) -> str:
+def _describe_method(result: ProbeResult) -> str:
     return (
         f"{_METHODS[result.problem]} on standardized vectors, {result.folds} folds, strength chosen inside them, seed "
         f"{result.seed}; intervals are bootstraps over the {input_words(result).noun}s"

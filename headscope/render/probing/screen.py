@@ -29,24 +29,25 @@ _SEVERAL = "*"
 
 
 def probe_document(result: ProbeResult) -> Document:
-    """The document of `probe`."""
+    """Builds the document of `probe`."""
     return {**opening("probe"), **result.to_dict()}
 
 
 def probe_verdict(result: ProbeResult) -> RenderableType:
-    """The answer alone."""
+    """Shows only the answer."""
     return Paragraph(Text(probe_answer(result), TONE[answer_tone(result)]))
 
 
 def probe_screen(result: ProbeResult, *, details: bool = False) -> RenderableType:
-    """The answer, the best scores, and what to know of them, in 24 lines; `details` adds all else that was measured."""
-    facts = [_fact_paragraph(*fact) for fact in (detailed_facts if details else first_facts)(result)]
+    """Shows the answer, the best scores and what to know of them in 24 lines; with `details`, all that was measured."""
+    rows = (detailed_facts if details else first_facts)(result)
+    facts = [Paragraph(label(body), Text(name, STRONG), 12) for name, body in rows]
     scores = (*probe_table(result, details=details), *(probe_curve(result) if details else ()))
-    return Group(probe_verdict(result), Text(), *scores, Text(), *facts, *(() if details else (_hint(result),)))
+    return Group(probe_verdict(result), Text(), *scores, Text(), *facts, *(() if details else (_details_hint(result),)))
 
 
-def _hint(result: ProbeResult) -> Paragraph:
-    """Where the rest is."""
+def _details_hint(result: ProbeResult) -> Paragraph:
+    """Says which options show the rest."""
     suspects, hidden = suspects_of(result), len(rows_of(result)) - len(_first_rows(result))
     more = [counted(hidden, "more vector")] if hidden else []
     more += [counted(len(suspects), "suspect row")] if suspects else []
@@ -54,9 +55,9 @@ def _hint(result: ProbeResult) -> Paragraph:
 
 
 def _first_rows(result: ProbeResult) -> list[Candidate | Baseline]:
-    """The best rows of the table, with the head's input and the baselines in any case.
+    """Gives the best rows of the table, and always the head's input and the baselines.
 
-    What has the same numbers as the head's input is shown with it.
+    The candidate with the same numbers as the head's input has no row, unless it is the best.
     """
     twin = None if result.head is None else result.candidate(result.head).same_as
     rows = [item for item in rows_of(result) if item.name != twin or item.name == result.best]
@@ -66,18 +67,18 @@ def _first_rows(result: ProbeResult) -> list[Candidate | Baseline]:
 
 
 def probe_table(result: ProbeResult, *, details: bool = False) -> Iterator[RenderableType]:
-    """Each pooling once, at its best layer, with the baselines between, the best first; all of them with `details`."""
+    """Shows each pooling at its best layer and the baselines, the best first; the best rows only without `details`."""
     rows = rows_of(result) if details else _first_rows(result)
     second = next((item.metric for item in rows[0].others), None)
     more = (METRICS[second],) if second else ()
     titles = (METRICS[rows[0].metric], "95% interval", *more, "size", "vector at its best layer, or baseline")
-    cells = [[label(title, QUIET) for title in titles], *(_row(item, result) for item in rows)]
+    cells = [[label(title, QUIET) for title in titles], *(_score_row(item, result) for item in rows)]
     numbers = align([row[:-1] for row in cells], right=frozenset({0, 2, 3} if more else {0, 2}))
     margin = max(line.cell_len for line in numbers) + GAP
     yield from (Paragraph(row[-1], line, margin) for row, line in zip(cells, numbers, strict=True))
 
 
-def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
+def _score_row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
     span = label(f"{item.low:.3f} to {item.high:.3f}", QUIET)
     more = [label(f"{score.mean:.3f}", QUIET) for score in item.others]
     if isinstance(item, Baseline):
@@ -88,12 +89,12 @@ def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
 
 
 def probe_curve(result: ProbeResult) -> Iterator[RenderableType]:
-    """First token, mean and last token over the layers, as letters in a plot."""
+    """Plots the scores of first token, mean and last token over the layers, as letters."""
     points = [item for item in result.candidates if item.pooling in _CURVES and item.layer is not None]
     layers = sorted({item.layer for item in points if item.layer is not None})
     if len(layers) < 2:
         return
-    every = -(-len(layers) // _MOST_COLUMNS)
+    every = -(-len(layers) // _MOST_COLUMNS)  # rounded up: a deep model shows every second layer or fewer
     step = max(1, min(4, _MOST_COLUMNS // len(layers)))
     column = {layer: place // every * step for place, layer in enumerate(layers) if place % every == 0}
     low, high = min(item.mean for item in points), max(item.mean for item in points)
@@ -102,6 +103,7 @@ def probe_curve(result: ProbeResult) -> Iterator[RenderableType]:
         if item.layer in column:
             line = grid[round((high - item.mean) / (high - low or 1) * (_HEIGHT - 1))]
             at = column[item.layer]
+            # Two curves can meet in a cell: no letter may hide another.
             line[at] = _CURVES[item.pooling] if line[at] in (" ", _CURVES[item.pooling]) else _SEVERAL
     yield Text()
     for number, line in enumerate(grid):
@@ -109,20 +111,16 @@ def probe_curve(result: ProbeResult) -> Iterator[RenderableType]:
         edge = f"{value:.3f} ┤" if number in (0, _HEIGHT // 2, _HEIGHT - 1) else "      │"
         yield Text(f"{edge} {''.join(line)}".rstrip(), overflow="fold")
     yield Text(f"      └{'─' * (max(column.values()) + 2)}", overflow="fold")
-    yield Text(f"layer   {_ticks(column)}", overflow="fold")
+    yield Text(f"layer   {_layer_ticks(column)}", overflow="fold")
     kinds = [kind for kind in _CURVES if any(item.pooling is kind for item in points)]
     named = ", ".join(f"{_CURVES[kind]} {vector_words(kind, input_words(result))}" for kind in kinds)
     yield Paragraph(label(f"{named}, {_SEVERAL} several; 0 embeddings", QUIET), indent=8)
 
 
-def _ticks(column: dict[int, int]) -> str:
-    """The numbers of the layers below their columns, as far as they have room."""
+def _layer_ticks(column: dict[int, int]) -> str:
+    """Writes the numbers of the layers below their columns, as far as there is room."""
     line = ""
     for layer, at in column.items():
         if not line or at > len(line):
             line = f"{line:<{at}}{layer}"
     return line
-
-
-def _fact_paragraph(name: str, body: str) -> Paragraph:
-    return Paragraph(label(body), Text(name, STRONG), 12)

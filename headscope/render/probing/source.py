@@ -8,7 +8,7 @@ LINE_LENGTH = 88
 
 
 def literal(value: Any) -> str:
-    """A string in double quotes, unless these cost more escapes; other values as Python shows them."""
+    """Writes a string in double quotes, unless these need more escapes; other values as `repr` does."""
     if not isinstance(value, str):
         return repr(value)
     body = repr(f'{value}"')[1:-2]  # with a double quote in it, Python shows it in single ones
@@ -18,7 +18,7 @@ def literal(value: Any) -> str:
 
 
 def assignment(name: str, value: str | tuple[str, ...] | dict[str, Any]) -> str:
-    """The lines that give a name a string, or strings in a tuple or dictionary."""
+    """Writes the lines that assign a string, or strings in a tuple or dictionary, to a name."""
     if isinstance(value, str):
         text = literal(value)
         flat, is_alone = f"{name} = {text}\n", cell_len(text) + 4 > LINE_LENGTH  # too long for any line: it stays

@@ -1,6 +1,4 @@
-"""The result of `probe` in words: the answer in one to four sentences, and the names of vectors and baselines."""
-
-from collections.abc import Sequence
+"""Words for a result of `probe`: the answer in one to four sentences, and the names of vectors and baselines."""
 
 from headscope.facts import PoolingKind
 from headscope.facts.probing.data import Input
@@ -44,20 +42,25 @@ METRICS = {Metric.ACCURACY: "accuracy", Metric.MACRO_F1: "macro F1", Metric.R2: 
 
 
 def probe_answer(result: ProbeResult) -> str:
-    """The answer in one to four sentences: what `-q` shows."""
-    return " ".join(filter(None, (_on_rows(result), _on_head(result), _on_constant(result), _on_words(result))))
+    """Gives the answer in one to four sentences, which is all that `-q` shows."""
+    return " ".join(
+        filter(
+            None, (_rows_sentence(result), _head_sentence(result), _constant_sentence(result), _words_sentence(result))
+        )
+    )
 
 
-def _on_rows(result: ProbeResult) -> str:
-    """How many rows the answer rests on, where these are the smaller part of the data."""
+def _rows_sentence(result: ProbeResult) -> str:
+    """Says how many rows were used, if these are less than half of the data."""
     is_most = 2 * result.texts >= result.available
     return "" if is_most else f"Only {result.texts:,} of {result.available:,} labeled rows were used."
 
 
-def _on_head(result: ProbeResult) -> str:
+def _head_sentence(result: ProbeResult) -> str:
     best = result.candidate(result.best)
-    name = _capital(candidate_words(best, input_words(result)))
-    said = f"{name} is best with a frozen base model: {METRICS[best.metric]} {_score(best)}"
+    name = candidate_words(best, input_words(result))
+    score = f"{METRICS[best.metric]} {best.mean:.3f} ({best.low:.3f} to {best.high:.3f})"
+    said = f"{name[:1].upper()}{name[1:]} is best with a frozen base model: {score}"
     if result.head is None or result.head_input is None:
         return f"{said}."
     head = result.candidate(result.head)
@@ -65,11 +68,11 @@ def _on_head(result: ProbeResult) -> str:
         return f"{said}. The head of {safe(result.head_input.class_name)} reads it."
     versus = result.against(head.name)
     told = f"{said}; the head of {safe(result.head_input.class_name)} reads {_read_by(result)}: {head.mean:.3f}."
-    return told if versus is None else f"{told} {_difference(versus, len(result.candidates))}"
+    return told if versus is None else f"{told} {_difference_sentence(versus, len(result.candidates))}"
 
 
 def _read_by(result: ProbeResult) -> str:
-    """What the head reads, in words."""
+    """Names what the head reads."""
     assert result.head_input is not None
     kind = PoolingKind(result.head_input.pooling)
     words = "another vector" if kind in _UNNAMED else POOLING[kind]
@@ -85,7 +88,7 @@ _OVER_POSITIONS = (
 )  # fmt: skip
 
 
-def _difference(versus: Versus, candidates: int) -> str:
+def _difference_sentence(versus: Versus, candidates: int) -> str:
     how = f"p = {chance(versus.p_value)}, paired, corrected for the choice among {candidates}"
     if versus.verdict is Standing.BETTER:
         rate = f"{versus.false_alarms:.1%} of simulations without a difference find one"
@@ -94,13 +97,13 @@ def _difference(versus: Versus, candidates: int) -> str:
 
 
 def beats_constant(result: ProbeResult) -> bool:
-    """Whether a vector is shown to predict the labels at all; what follows from the predictions needs that."""
+    """True if a vector is shown to predict the labels at all; without that, its predictions mean nothing."""
     compared = [versus for kind in CONSTANTS if (versus := result.against(kind.value)) is not None]
     return all(versus.verdict is Standing.BETTER for versus in compared)
 
 
-def _on_constant(result: ProbeResult) -> str:
-    """Whether any vector is worth more than a prediction that reads nothing."""
+def _constant_sentence(result: ProbeResult) -> str:
+    """Says if no vector is shown to beat a constant prediction, which reads nothing."""
     if beats_constant(result):
         return ""
     constant = next(item for item in result.baselines if item.name in CONSTANTS)
@@ -112,8 +115,8 @@ def _on_constant(result: ProbeResult) -> str:
     return f"No vector is shown to beat {what} ({constant.mean:.3f}, p = {chance(versus.p_value)})."
 
 
-def _on_words(result: ProbeResult) -> str:
-    """Whether any vector is worth more than the words of the texts."""
+def _words_sentence(result: ProbeResult) -> str:
+    """Says if the best vector is not shown to beat TF-IDF, which reads only the words of the texts."""
     versus = result.against(BaselineKind.TFIDF.value)
     words = next((item for item in result.baselines if item.name is BaselineKind.TFIDF), None)
     if versus is None or words is None or versus.verdict is Standing.BETTER:
@@ -124,64 +127,49 @@ def _on_words(result: ProbeResult) -> str:
 
 
 def chance(value: float) -> str:
-    """A probability with as many digits as it needs."""
+    """Writes a probability with as many digits as it needs."""
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def input_words(result: ProbeResult) -> Input:
-    """What was classified."""
+    """Gives the kind of input that was classified."""
     return result.loading.input if result.loading else Input.TEXT
 
 
 def vector_words(vector: Vector, input: Input) -> str:
-    """A vector in words; images and sounds have positions, not tokens."""
+    """Names a vector; images and sounds have positions, not tokens."""
     return _VECTORS[vector].format("tokens" if input is Input.TEXT else "positions")
 
 
 def candidate_words(candidate: Candidate, input: Input = Input.TEXT) -> str:
-    """A candidate in words: `mean over tokens of layer 11`."""
+    """Names a candidate: `mean over tokens of layer 11`."""
     words = vector_words(candidate.pooling, input)
     return words if candidate.layer is None else f"{words} of layer {candidate.layer}"
 
 
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
-def _score(item: Candidate | Baseline) -> str:
-    return f"{item.mean:.3f} ({item.low:.3f} to {item.high:.3f})"
-
-
 def answer_tone(result: ProbeResult) -> Tone:
-    """Whether the best vector beats a constant and the words of the texts."""
+    """Gives the tone of the answer: good if the best vector beats a constant and the words of the texts."""
     words = result.against(BaselineKind.TFIDF.value)
     is_better = words is None or words.verdict is Standing.BETTER
     return Tone.GOOD if is_better and beats_constant(result) else Tone.WARNING
 
 
 def rows_of(result: ProbeResult) -> list[Candidate | Baseline]:
-    """What the table shows, the best first."""
-    shown = {id(item): item for item in map(_best_of, _by_pooling(result.candidates))}
+    """Gives the rows of the table, the best first."""
+    by_pooling: dict[Vector, list[Candidate]] = {}
+    for item in result.candidates:
+        by_pooling.setdefault(item.pooling, []).append(item)
+    best = [max(candidates, key=lambda item: item.mean) for candidates in by_pooling.values()]
+    shown = {id(item): item for item in best}  # by identity: the best of a pooling can be the head's input as well
     shown |= {id(item): item for item in result.candidates if item.name in (result.best, result.head)}
     return sorted([*shown.values(), *result.baselines], key=lambda item: -item.mean)
 
 
 def words_of(item: Candidate | Baseline, input: Input = Input.TEXT) -> str:
-    """A row of the table in words."""
+    """Names a row of the table."""
     if isinstance(item, Baseline):
         return _BASELINES[item.name].format(input.noun)
     words = candidate_words(item, input)
     if item.same_as is not None:
         words += f" (same as {item.same_as})"
     return f"{words} (new weights)" if item.new else words
-
-
-def _by_pooling(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
-    groups: dict[Vector, list[Candidate]] = {}
-    for item in candidates:
-        groups.setdefault(item.pooling, []).append(item)
-    return list(groups.values())
-
-
-def _best_of(candidates: list[Candidate]) -> Candidate:
-    return max(candidates, key=lambda item: item.mean)

@@ -1,4 +1,4 @@
-"""The screen of `check`: a verdict for each model, its findings with their remedies, and what was not looked at."""
+"""Screen of `check`: a verdict for each model, its findings with their remedies, and what was not looked at."""
 
 from collections.abc import Iterator, Sequence
 
@@ -24,25 +24,26 @@ WORDS = {Verdict.PASSED: "Passed", Verdict.FAILED: "Failed", Verdict.NOT_DETERMI
 
 
 def check_screen(results: Sequence[CheckResult], notes: Sequence[str] = (), *, details: bool = False) -> RenderableType:
-    """The results of all models, and for several a table of them at the end; `details` shows every message in full."""
+    """Shows the results of all models, for several also a table at the end; `details` shows every message in full."""
     parts: list[RenderableType] = []
     for result in results:
-        parts += [*_result(result, details=details), Text()]
+        parts += [*_result_lines(result, details=details), Text()]
     if len(results) > 1:
-        parts += [_table(results)]
+        parts += [_verdict_table(results)]
     parts += [Paragraph(label(note, "yellow")) for note in notes]
     return Group(*(parts[:-1] if parts and isinstance(parts[-1], Text) else parts))
 
 
 def check_verdicts(results: Sequence[CheckResult]) -> RenderableType:
-    """One line for each model: all that `-q` shows."""
+    """Shows one line for each model, which is all that `-q` shows."""
     return Group(*(Paragraph(headline(result)) for result in results))
 
 
 def verdict_words(result: CheckResult) -> str:
-    """The verdict in one sentence: `Failed for inference: 1 error, 2 warnings; ran on 14 texts`."""
+    """Writes the verdict in one sentence: `Failed for inference: 1 error, 2 warnings; ran on 14 texts`."""
     why = f" ({result.profile_reason})" if result.profile_reason else ""
     profile, tally, not_run = f"for {result.profile.value}{why}", tally_words(result), result.scope.run_reason
+    # A pass without the run that was requested must not read like a pass with it.
     if not_run and result.verdict is Verdict.PASSED:
         return f"{WORDS[result.verdict]} on its files; not run: {not_run}; {profile}: {tally}"
     run = f"; not run: {not_run}" if not_run else ""
@@ -54,16 +55,16 @@ def verdict_words(result: CheckResult) -> str:
 
 
 def tally_words(result: CheckResult) -> str:
-    """What was found, and what could not be looked at: `1 error, 2 warnings; not determined: HS203`."""
+    """Counts what was found, and names what could not be read: `1 error, 2 warnings; not determined: HS203`."""
     tally = counts_of(result.findings)
     open_topics = few_of(dict.fromkeys(gap.topic for gap in result.not_determined))
     gaps = f"; not determined: {open_topics}" if open_topics else ""
     ignored = f"; {counted(len(result.ignored), 'finding')} ignored" if result.ignored else ""
-    return f"{tally}{gaps}{ignored}{_unread(result)}"
+    return f"{tally}{gaps}{ignored}{_unread_words(result)}"
 
 
-def _unread(result: CheckResult) -> str:
-    """What a verdict before inference says nothing about."""
+def _unread_words(result: CheckResult) -> str:
+    """Says what a verdict for inference does not cover, because it was not read."""
     if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT:
         return "" if result.scope.run_reason else "; weights not read (snapshot)"  # the reason is in the same line
     is_unread = result.not_read and result.profile is Profile.INFERENCE
@@ -71,82 +72,74 @@ def _unread(result: CheckResult) -> str:
 
 
 def counts_of(findings: Sequence[Finding]) -> str:
-    """Findings counted by severity."""
+    """Counts findings by severity."""
     tally = {level: sum(item.severity is level for item in findings) for level in Severity}
     words = [counted(number, level.value) for level, number in tally.items() if number]
     return ", ".join(words) or "no findings"
 
 
 def headline(result: CheckResult) -> Text:
-    """The model and its verdict, in one line."""
+    """Writes the model and its verdict in one line."""
     text = label(verdict_words(result), VERDICT[result.verdict])
     return Text.assemble((f"{safe(result.reference)}  ", STRONG), text)
 
 
-def _result(result: CheckResult, *, details: bool) -> Iterator[RenderableType]:
+def _result_lines(result: CheckResult, *, details: bool) -> Iterator[RenderableType]:
     yield Paragraph(headline(result))
     yield Text()
     yield from finding_lines(result, whole=details)
     if result.report is not None and result.report.repaired is not None:
         yield Paragraph(repaired_sentence(result.report.repaired), Text("repaired", STRONG), _MARGIN)
-    yield from _data(result)
+    yield from _data_lines(result)
     yield from open_lines(result)
     if result.not_applicable and (details or not result.asked):
-        yield Paragraph(label(_skipped(result), QUIET), Text("skipped", QUIET), _MARGIN)
-    body = f"{_tally(result)}; more: {'' if details else '--details, '}`headscope explain ID`"
+        yield Paragraph(label(_skipped_words(result), QUIET), Text("skipped", QUIET), _MARGIN)
+    skipped = f", {len(result.not_applicable)} skipped" if result.not_applicable else ""
+    body = f"{len(result.asked)} checked{skipped}; more: {'' if details else '--details, '}`headscope explain ID`"
     yield Paragraph(label(body, QUIET), Text("rules", QUIET), _MARGIN)
-    yield from _remarks(result.notices)
+    yield from _remark_lines(result.notices)
 
 
 def finding_lines(result: CheckResult | VerifyResult, *, whole: bool = True) -> Iterator[RenderableType]:
-    """The findings of a result, each with the code that does what its remedy says."""
+    """Shows the findings of a result, each with the code that does what its remedy says."""
     for finding in result.findings:
         yield FindingLines(finding, whole)
 
 
 def open_lines(result: CheckResult | VerifyResult) -> Iterator[RenderableType]:
-    """What was ignored, and what could not be determined."""
+    """Lists what was ignored, and what could not be determined."""
     for item in result.ignored:
         body = label(f"{item.finding.id} {item.finding.title} ({item.reason})", QUIET)
         yield Paragraph(body, Text("ignored", QUIET), _MARGIN)
-    yield from _remarks((), result.not_determined)
+    yield from _remark_lines((), result.not_determined)
 
 
-def _remarks(notices: Sequence[str], gaps: Sequence[Gap] = ()) -> Iterator[RenderableType]:
+def _remark_lines(notices: Sequence[str], gaps: Sequence[Gap] = ()) -> Iterator[RenderableType]:
     return (Paragraph(body, Text(word, STRONG), _MARGIN) for word, body in remarks_of(notices, gaps))
 
 
-def _tally(result: CheckResult) -> str:
-    """How many rules had something to look at, and how many had nothing."""
-    skipped = f", {len(result.not_applicable)} skipped" if result.not_applicable else ""
-    return f"{len(result.asked)} checked{skipped}"
-
-
-def _skipped(result: CheckResult) -> str:
-    """Rules with nothing to look at, by reason; one reason that all of them share needs no list."""
+def _skipped_words(result: CheckResult) -> str:
+    """Lists the rules with nothing to look at, by reason; no list of names if all rules share one reason."""
     by_reason: dict[str, list[str]] = {}
     for gap in result.not_applicable:
         by_reason.setdefault(gap.reason, []).append(gap.rule)
-    return "; ".join(f"{_names(names, result)}: {reason}" for reason, names in by_reason.items())
+    return "; ".join(f"{_rule_names(names, result)}: {reason}" for reason, names in by_reason.items())
 
 
-def _names(names: Sequence[str], result: CheckResult) -> str:
+def _rule_names(names: Sequence[str], result: CheckResult) -> str:
     if 1 < len(names) == len(result.rules):
         return f"all {counted(len(names), 'rule')}"
-    return f"{names[0]} to {names[-1]}" if _is_run(names, result) else ", ".join(names)
-
-
-def _is_run(names: Sequence[str], result: CheckResult) -> bool:
-    """Whether these are all rules from the first to the last of them, and more than a few."""
+    # `HS301 to HS309` must not claim a rule between them that was checked.
     first = result.rules.index(names[0])
-    return len(names) > 3 and tuple(names) == result.rules[first : first + len(names)]
+    is_run = len(names) > 3 and tuple(names) == result.rules[first : first + len(names)]
+    return f"{names[0]} to {names[-1]}" if is_run else ", ".join(names)
 
 
 _CLASSES = 12
 
 
-def _data(result: CheckResult) -> Iterator[RenderableType]:
-    """The labeled data that the classes were compared with, and what predictions for them showed."""
+def _data_lines(result: CheckResult) -> Iterator[RenderableType]:
+    """Shows the labeled data that the classes were compared with, and what predictions for it showed."""
     data = result.data
     if data is None:
         return
@@ -166,7 +159,7 @@ def _data_sentence(data: DataFacts) -> str:
 
 
 def _class_with_name(text: str, names: Sequence[str]) -> str:
-    """A class id with the name that the file declares for it."""
+    """Adds to a class id the name that the file declares for it."""
     is_known = text.isdecimal() and text.isascii() and int(text) < len(names)
     return f"{text} ({names[int(text)]})" if is_known else text
 
@@ -183,8 +176,8 @@ _ORDERS = {
 
 def _predictions_sentence(found: Predictions) -> str:
     parts = [f"{counted(found.rows, 'row')} on {found.device}: {_ORDERS[found.order]}"]
-    parts += [f"right as given {_share(found.given)}"] if found.given else []
-    parts += [f"in the best order {_share(found.best)}"] if found.best and found.best != found.given else []
+    parts += [f"right as given {_share_words(found.given)}"] if found.given else []
+    parts += [f"in the best order {_share_words(found.best)}"] if found.best and found.best != found.given else []
     if found.correlation is not None and found.scale is not None and found.offset is not None:
         parts.append(
             f"correlation {found.correlation:.2f}, prediction about {found.scale:.3g} times the label plus "
@@ -193,11 +186,11 @@ def _predictions_sentence(found: Predictions) -> str:
     return "; ".join(parts)
 
 
-def _share(share: Accuracy) -> str:
+def _share_words(share: Accuracy) -> str:
     return f"{share.value:.0%} (95% interval {share.low:.0%} to {share.high:.0%})"
 
 
-def _table(results: Sequence[CheckResult]) -> Table:
+def _verdict_table(results: Sequence[CheckResult]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style=STRONG)
     for name in ("verdict", "findings", "model"):
         table.add_column(name, overflow="fold")
@@ -208,12 +201,12 @@ def _table(results: Sequence[CheckResult]) -> Table:
 
 
 def verdict_line(result: CheckResult) -> str:
-    """The verdict on a model in one line: `headscope: roberta-base: Failed for training: 1 error`."""
+    """Writes the verdict on a model in one line: `headscope: roberta-base: Failed for training: 1 error`."""
     return safe(f"headscope: {result.reference}: {verdict_words(result)}")
 
 
 def failure_sentence(result: CheckResult) -> str:
-    """A result in a few lines: the verdict, the findings, the gravest first, and what was new after the load."""
+    """Writes a result in a few lines: the verdict, the findings, the worst first, and what was new after the load."""
     new = result.report.weights.new if result.report else ()
     lines = [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
     gaps = dict.fromkeys(f"{gap.rule} {gap.reason}".strip() for gap in result.not_determined)

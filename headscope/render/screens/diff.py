@@ -1,4 +1,4 @@
-"""The screen of `diff-weights`: every parameter whose values do not come from the key with its name."""
+"""Screen of `diff-weights`: every parameter whose values do not come from the key with its name."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,6 @@ from headscope.facts import (
     ParameterStatus,
     Rename,
     Report,
-    TensorHeader,
     WeightDiff,
 )
 from headscope.facts.counting import counted
@@ -32,7 +31,7 @@ from headscope.render.text.words import size_of
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row of the table: what is the same for all the names it stands for."""
+    """A row of the table without its names: everything that all of them have in common."""
 
     status: str
     style: str
@@ -48,14 +47,14 @@ _RAISES = (
 
 
 def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
-    """The table of `report`'s weights as a Rich renderable; with `every`, the plainly loaded ones too."""
+    """Shows the weights of `report` as a table; with `every`, also those that were loaded under their own name."""
     diff = report.weights
     rows = fold_rows(_diff_rows(diff, every))
-    parts: list[RenderableType] = [verdict_screen(report), Text(), Paragraph(_tally(diff))]
+    parts: list[RenderableType] = [verdict_screen(report), Text(), Paragraph(_count_words(diff))]
     if report.adapter is not None:
-        parts.append(Paragraph(label(_adapter(report.adapter, diff))))
+        parts.append(Paragraph(label(_adapter_sentence(report.adapter, diff))))
     if rows:
-        parts += [Text(), *_tables(rows)]
+        parts += [Text(), *_status_tables(rows)]
     if diff.mismatched and report.checkpoint.kind is not CheckpointKind.MEMORY:
         parts += [Text(), Paragraph(Text(_RAISES), Text("note", STRONG), ID_COLUMN)]
     if report.repaired is not None:
@@ -65,16 +64,16 @@ def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
     return Group(*parts)
 
 
-def _adapter(facts: AdapterFacts, diff: WeightDiff) -> str:
-    """What the adapter does to the weights of its base model."""
+def _adapter_sentence(facts: AdapterFacts, diff: WeightDiff) -> str:
+    """Says what the adapter does to the weights of its base model."""
     saved = sum(item.adapter is Carried.SAVED for item in diff.parameters)
     adapted = sum(item.adapter is Carried.ADAPTED for item in diff.parameters)
     given = f"gives {counted(saved, 'tensor')} whole and changes {counted(adapted, 'tensor')} of the base model"
     return f"the adapter {facts.reference} ({facts.method}) {given} {facts.base}"
 
 
-def _tally(diff: WeightDiff) -> Text:
-    """How many of each: `197 loaded (12 of them under another name), 4 new, ...`."""
+def _count_words(diff: WeightDiff) -> Text:
+    """Counts the parameters by status: `197 loaded (12 from keys of other names), 4 new, ...`."""
     renamed = f" ({len(diff.renamed):,} from keys of other names)" if diff.renamed else ""
     counts = (("new", diff.new), ("mismatched", diff.mismatched), ("tied", diff.tied), ("unused", diff.unused))
     parts = [f"{diff.loaded:,} loaded{renamed}", *(f"{len(items):,} {word}" for word, items in counts)]
@@ -85,27 +84,31 @@ def _diff_rows(diff: WeightDiff, every: bool) -> Iterator[FoldedRow]:
     origins = {origin.name: origin for origin in diff.parameters}
     place = {name: number for number, name in enumerate(origins)}
     for name in sorted(diff.new, key=lambda name: place.get(name, len(place))):
-        yield _row((name,), _missing(origins.get(name)))
+        own = origins.get(name)
+        yield _single_row((name,), _status_line("new", own, "a buffer" if own is not None and own.is_buffer else ""))
     for mismatch in diff.mismatched:
         change = f"{size_of(mismatch.checkpoint_shape)} -> {size_of(mismatch.model_shape)}"
-        yield _row((mismatch.parameter,), _line_of_status("mismatched", change, origins.get(mismatch.parameter)))
+        yield _single_row((mismatch.parameter,), _line_of_status("mismatched", change, origins.get(mismatch.parameter)))
     for origin in diff.parameters:
         if origin.status in _UNEXPLAINED:
-            yield _row((origin.name,), _status_line(origin.status.value, origin, _UNEXPLAINED[origin.status]))
+            yield _single_row((origin.name,), _status_line(origin.status.value, origin, _UNEXPLAINED[origin.status]))
     yield from _unused_rows(diff)
     for tie in diff.tied:
-        yield _row((tie.parameter, tie.source), _status_line("tied", origins.get(tie.parameter), "same tensor as"))
+        yield _single_row(
+            (tie.parameter, tie.source), _status_line("tied", origins.get(tie.parameter), "same tensor as")
+        )
     yield from _renamed_rows(diff, origins, every)
     if every:
         yield from _loaded_rows(diff)
 
 
 def _renamed_rows(diff: WeightDiff, origins: Mapping[str, ParameterOrigin], every: bool) -> Iterator[FoldedRow]:
-    """The loaded parameters whose keys have other names; those that differ in the same part are one row."""
+    """Gives rows for loaded parameters whose keys have other names; those that differ in the same part are one row."""
     counted = Counter(filter(None, map(_prefix_change, diff.renamed)))
     prefixes = {change: count for change, count in counted.items() if count > 1 and not every}
     for (ours, theirs), count in sorted(prefixes.items()):
         yield FoldedRow((f"{ours}*", f"{theirs}*"), (_line_of_status("renamed", "", None, "from"),), count)
+    # Other changes are often a renamed module or leaf, the same in every layer.
     others = [rename for rename in diff.renamed if _prefix_change(rename) not in prefixes]
     by_change: dict[tuple[str, str] | None, list[Rename]] = {}
     for rename in others:
@@ -115,17 +118,17 @@ def _renamed_rows(diff: WeightDiff, origins: Mapping[str, ParameterOrigin], ever
     for rename in others:
         if name_change(rename) not in folded:
             names = (rename.parameter, *fold_keys(rename.checkpoint_keys))
-            yield _row(names, _status_line("renamed", origins.get(rename.parameter), "from"))
+            yield _single_row(names, _status_line("renamed", origins.get(rename.parameter), "from"))
 
 
 def _changed_rows(changes: Mapping[tuple[str, str], int]) -> Iterator[FoldedRow]:
-    """A row for each change of a name; changes of the leaves of one module share a row."""
+    """Gives a row for each change of a name; changes of the leaves of one module share a row."""
     by_module: dict[tuple[str, str], list[tuple[str, str, int]]] = {}
     for (ours, theirs), count in changes.items():
         (mine, leaf), (their, other) = _leaf_of(ours), _leaf_of(theirs)
         by_module.setdefault((mine, their), []).append((leaf, other, count))
     for (mine, their), leaves in by_module.items():
-        leaves.sort(key=lambda item: item[0] != "weight")
+        leaves.sort(key=lambda item: item[0] != "weight")  # the weight before the bias
         names = (_with_leaves(mine, [item[0] for item in leaves]), _with_leaves(their, [item[1] for item in leaves]))
         yield FoldedRow(names, (_line_of_status("renamed", "", None, "from"),), sum(count for _, _, count in leaves))
 
@@ -136,14 +139,14 @@ def _leaf_of(name: str) -> tuple[str, str]:
 
 
 def _with_leaves(module: str, leaves: Sequence[str]) -> str:
-    """`*.LayerNorm.{weight,bias}`, or the one leaf; leaves that are the same stand once."""
+    """Writes `*.LayerNorm.{weight,bias}`; a leaf that is the only one, or is the same for all, without braces."""
     unlike = list(dict.fromkeys(leaves))
     inner = unlike[0] if len(unlike) == 1 else "{" + ",".join(leaves) + "}"
     return f"{module}.{inner}" if module else inner
 
 
 def name_change(rename: Rename) -> tuple[str, str] | None:
-    """The part in which a parameter and its key differ, with a star for the layers before it; None for several keys.
+    """Gives the part in which a parameter and its key differ, `*` for the layers before it; None for several keys.
 
     `bert.encoder.layer.0.output.LayerNorm.bias` from `...LayerNorm.beta` is `*.LayerNorm.bias` from `*.LayerNorm.beta`.
     """
@@ -153,13 +156,13 @@ def name_change(rename: Rename) -> tuple[str, str] | None:
     same = next((at for at, (own, other) in enumerate(zip(ours, theirs, strict=False)) if own != other), 0)
     start = max(same - 1, 0)
     if not same or ours[start].isdigit():
-        return None  # nothing before it is the same, or the number of a layer, which folds without help
+        return None  # no common beginning, or the number of a layer, which `fold_rows` folds
     star = "*." if start else ""
     return f"{star}{'.'.join(ours[start:])}", f"{star}{'.'.join(theirs[start:])}"
 
 
 def _prefix_change(rename: Rename) -> tuple[str, str] | None:
-    """The prefix that the parameter has and its key has not, or the other way round; None for any other change."""
+    """Gives the prefix that only the parameter has, or only its key; None for any other change."""
     if len(rename.checkpoint_keys) != 1:
         return None
     ours, theirs = rename.parameter, rename.checkpoint_keys[0]
@@ -175,7 +178,7 @@ _UNEXPLAINED = {
 }
 
 
-def _row(names: tuple[str, ...], line: Line) -> FoldedRow:
+def _single_row(names: tuple[str, ...], line: Line) -> FoldedRow:
     return FoldedRow(names, (line,))
 
 
@@ -190,28 +193,21 @@ def _status_line(status: str, origin: ParameterOrigin | None, note: str = "") ->
     return _line_of_status(status, size_of(origin.shape) if origin else "", origin, note)
 
 
-def _missing(origin: ParameterOrigin | None) -> Line:
-    return _status_line("new", origin, "" if origin is None or not origin.is_buffer else "a buffer")
-
-
 def _unused_rows(diff: WeightDiff) -> Iterator[FoldedRow]:
     headers = {header.key: header for header in diff.unused_tensors}
     described = {key: item.what for item in diff.unplaced for key in item.tensors}
     described |= {key: f"no place: {item.what}" for item in diff.without_place for key in item.tensors}
     for key in diff.unused:
-        yield _row((key,), _unused(headers.get(key), described.get(key, "")))
-
-
-def _unused(header: TensorHeader | None, description: str) -> Line:
-    shape, dtype = (size_of(header.shape), header.dtype) if header else ("", "")
-    return Line("unused", _STYLE["unused"], shape, dtype, description)
+        header = headers.get(key)
+        shape, dtype = (size_of(header.shape), header.dtype) if header else ("", "")
+        yield _single_row((key,), Line("unused", _STYLE["unused"], shape, dtype, described.get(key, "")))
 
 
 def _loaded_rows(diff: WeightDiff) -> Iterator[FoldedRow]:
     renamed = {rename.parameter for rename in diff.renamed}
     for origin in diff.parameters:
         if origin.status is ParameterStatus.LOADED and origin.name not in renamed:
-            yield _row((origin.name,), _status_line("loaded", origin))
+            yield _single_row((origin.name,), _status_line("loaded", origin))
 
 
 def _line_of(row: FoldedRow) -> Line:
@@ -220,7 +216,7 @@ def _line_of(row: FoldedRow) -> Line:
     return line
 
 
-def _cells(line: Line, row: FoldedRow) -> tuple[Text, ...]:
+def _line_cells(line: Line, row: FoldedRow) -> tuple[Text, ...]:
     name, *others = row.names
     note = " ".join(filter(None, (safe(line.note), ", ".join(map(safe, others)))))
     return (
@@ -237,10 +233,10 @@ _INLINE = (5, 4, 1)
 _AS_STORED = {"tied", "renamed", "loaded"}
 
 
-def _tables(rows: Sequence[FoldedRow]) -> Iterator[FittedRows]:
-    """One table for what differs, one for what has another name, and one for what is plainly loaded."""
+def _status_tables(rows: Sequence[FoldedRow]) -> Iterator[FittedRows]:
+    """Makes a table for what differs, and one each for tied, renamed and plainly loaded parameters."""
     lines = [(_line_of(row), row) for row in rows]
     margin = max(len(line.status) for line, _ in lines) + GAP
     for _, group in groupby(lines, key=lambda pair: pair[0].status in _AS_STORED and pair[0].status):
-        cells = ((Text(line.status, line.style), *_cells(line, row)) for line, row in group)
+        cells = ((Text(line.status, line.style), *_line_cells(line, row)) for line, row in group)
         yield FittedRows(tuple(cells), _INLINE, margin, margin + GAP)

@@ -1,4 +1,4 @@
-"""The screen of `edit`: the classes before and after, where each row comes from, what holds, and the proof."""
+"""Screen of `edit`: the classes before and after, where each row comes from, what holds, and the proof."""
 
 import shlex
 from collections.abc import Iterator
@@ -12,7 +12,6 @@ from headscope.facts.results.edit import (
     AdapterMerge,
     EditedField,
     EditedLabel,
-    EditedTensor,
     EditFit,
     EditReport,
     EditVerdict,
@@ -40,30 +39,30 @@ _ORIGINS = {
 
 
 def edit_verdict(report: EditReport) -> RenderableType:
-    """One sentence: all that `-q` shows."""
-    return Paragraph(label(_sentence(report), TONE[_TONES[report.verdict]]))
+    """Shows one sentence, which is all that `-q` shows."""
+    return Paragraph(label(_verdict_sentence(report), TONE[_TONES[report.verdict]]))
 
 
-def _sentence(report: EditReport) -> str:
+def _verdict_sentence(report: EditReport) -> str:
     match report.verdict:
         case EditVerdict.PROVEN:
-            return f"Proven: {_what(report)}{_gain(report)}; {report.output} is written"
+            return f"Proven: {_change_words(report)}{_gain_clause(report)}; {report.output} is written"
         case EditVerdict.PLANNED:
-            return f"Dry run: {_what(report)}; nothing was written or proven"
+            return f"Dry run: {_change_words(report)}; nothing was written or proven"
         case EditVerdict.REFUSED:
             return f"Refused, nothing was written: {report.proof.reason or 'the change could not be proven'}"
     assert_never(report.verdict)
 
 
-def _gain(report: EditReport) -> str:
-    """What the fit brought on other texts."""
+def _gain_clause(report: EditReport) -> str:
+    """Says if the fit made the scores of other texts better."""
     if report.fit is None:
         return ""
     words = {FitGain.BETTER: "better", FitGain.WORSE: "worse", FitGain.NONE: "no better"}
     return f", {words[report.fit.gain]} on held-out texts"
 
 
-def _what(report: EditReport) -> str:
+def _change_words(report: EditReport) -> str:
     if report.head_from:
         return (
             f"the adapter has the head of {report.head_from}, {counted(len(report.labels_before), 'class', 'classes')}"
@@ -77,36 +76,36 @@ def _what(report: EditReport) -> str:
 
 
 def edit_screen(report: EditReport) -> RenderableType:
-    """The whole result."""
-    lines = [Paragraph(label(text), label(name, STRONG), _MARGIN) for name, text in _facts(report) if text]
+    """Shows the whole result."""
+    lines = [Paragraph(label(text), label(name, STRONG), _MARGIN) for name, text in _fact_rows(report) if text]
     return Group(edit_verdict(report), Text(), *lines)
 
 
-def _facts(report: EditReport) -> Iterator[tuple[str, str]]:
+def _fact_rows(report: EditReport) -> Iterator[tuple[str, str]]:
     yield "checkpoint", f"{report.source}: {report.model_class}" if report.model_class else report.source
     if report.merge is not None:
-        yield "adapter", _merge(report.merge)
+        yield "adapter", _merge_words(report.merge)
     if report.merge is not None and not report.labels:
         yield from _merged_classes(report)
-    yield from zip(("classes", *[""] * _MOST_ROWS), _classes(report), strict=False)
+    yield from zip(("classes", *[""] * _MOST_ROWS), _class_lines(report), strict=False)
     for at, tensor in enumerate(report.tensors):
-        yield (
-            "" if at else "tensors",
-            f"{tensor.name} {list(tensor.shape_before)} -> {list(tensor.shape_after)}, {_formats(tensor)}",
-        )
+        is_same = tensor.dtype == tensor.dtype_after
+        formats = tensor.dtype if is_same else f"{tensor.dtype} -> {tensor.dtype_after}"
+        shapes = f"{list(tensor.shape_before)} -> {list(tensor.shape_after)}"
+        yield "" if at else "tensors", f"{tensor.name} {shapes}, {formats}"
     if report.settings:
         yield (
             "config.json",
-            "; ".join(f"{item.name}: {item.before or 'absent'} -> {item.after}" for item in _told(report)),
+            "; ".join(f"{item.name}: {item.before or 'absent'} -> {item.after}" for item in _other_fields(report)),
         )
     for sentence in report.exact:
         yield "exact", sentence
     for sentence in report.approximate:
         yield "not exact", sentence
     if report.fit is not None:
-        yield from zip(("fit", *[""] * _MOST_ROWS), _fit(report.fit), strict=False)
+        yield from zip(("fit", *[""] * _MOST_ROWS), _fit_lines(report.fit), strict=False)
     if not report.is_dry_run:
-        yield "proof", _proof(report)
+        yield "proof", _proof_words(report)
     if report.left_out:
         files = list_of(report.left_out, _MOST_LEFT)
         yield "left out", f"{files}: they stay in the source, as they may hold the old head or aren't part of a model"
@@ -118,7 +117,7 @@ def _facts(report: EditReport) -> Iterator[tuple[str, str]]:
 
 
 def _merged_classes(report: EditReport) -> Iterator[tuple[str, str]]:
-    """The classes of an adapter that was merged without another change."""
+    """Lists the classes of an adapter that was merged without another change."""
     yield "classes", list_of(report.labels_before, _MOST_ROWS)
     if are_placeholders(report.labels_before):
         yield (
@@ -128,8 +127,8 @@ def _merged_classes(report: EditReport) -> Iterator[tuple[str, str]]:
         )
 
 
-def _fit(fit: EditFit) -> Iterator[str]:
-    """What was fitted, and a line for each figure."""
+def _fit_lines(fit: EditFit) -> Iterator[str]:
+    """Says what was fitted, then a line for each figure."""
     if fit.temperature is not None:
         yield f"temperature {fit.temperature:.4g}"
     if fit.thresholds:
@@ -159,12 +158,7 @@ _METRICS = {
 }
 
 
-def _formats(tensor: EditedTensor) -> str:
-    is_same = tensor.dtype == tensor.dtype_after
-    return tensor.dtype if is_same else f"{tensor.dtype} -> {tensor.dtype_after}"
-
-
-def _merge(merge: AdapterMerge) -> str:
+def _merge_words(merge: AdapterMerge) -> str:
     return (
         f"{merge.method}, merged into {merge.base}{f', with {list_of(merge.saved, 4)}' if merge.saved else ''}; scores "
         f"differ from those with the adapter beside it by at most {merge.max_difference:.2g} on "
@@ -172,14 +166,14 @@ def _merge(merge: AdapterMerge) -> str:
     )
 
 
-def _told(report: EditReport) -> list[EditedField]:
-    """The changed fields that the classes above don't show."""
+def _other_fields(report: EditReport) -> list[EditedField]:
+    """Gives the changed fields that the list of classes doesn't show."""
     shown = ("id2label", "label2id") if report.labels else ()
     return [item for item in report.settings if item.name not in shown]
 
 
-def _classes(report: EditReport) -> Iterator[str]:
-    """A line for each class; of many, for those that are not where they were."""
+def _class_lines(report: EditReport) -> Iterator[str]:
+    """Writes a line for each class; of many, only for those whose place or name changed."""
     labels = list(enumerate(report.labels))
     if len(labels) > _MOST_ROWS:
         labels = [(at, item) for at, item in labels if item.source != at or item.name != item.name_before]
@@ -189,20 +183,17 @@ def _classes(report: EditReport) -> Iterator[str]:
         hidden = 0
     width = max((len(safe(item.name)) for _, item in labels), default=0)
     for at, item in labels:
-        yield f"{at:>3}  {safe(item.name):<{min(width, 30)}}  {_origin(item, at, report)}"
+        yield f"{at:>3}  {safe(item.name):<{min(width, 30)}}  {_origin_words(item, at, report)}"
     if hidden:
         yield f"and {hidden:,} more"
-    dropped = _dropped(report)
-    if dropped:
+    # A class that was merged into another is not left out: its row is a part of the new one.
+    used = {item.source for item in report.labels} | {place for item in report.labels for place in item.merged}
+    dropped = [name for at, name in enumerate(report.labels_before) if at not in used]
+    if report.labels and dropped:
         yield f"left out: {list_of(dropped, 8)}"
 
 
-def _dropped(report: EditReport) -> list[str]:
-    used = {item.source for item in report.labels} | {place for item in report.labels for place in item.merged}
-    return [] if not report.labels else [name for at, name in enumerate(report.labels_before) if at not in used]
-
-
-def _origin(item: EditedLabel, at: int, report: EditReport) -> str:
+def _origin_words(item: EditedLabel, at: int, report: EditReport) -> str:
     names = [report.labels_before[place] for place in item.merged] or [item.name_before]
     words = _ORIGINS[item.origin].format(list_of(names, 4))
     if item.origin is LabelOrigin.KEPT:
@@ -211,7 +202,7 @@ def _origin(item: EditedLabel, at: int, report: EditReport) -> str:
     return f"{words}, logit {item.shift:+.4g}" if item.shift else words
 
 
-def _proof(report: EditReport) -> str:
+def _proof_words(report: EditReport) -> str:
     proof = report.proof
     parts = {
         "the loader finds what it found before": proof.loads,

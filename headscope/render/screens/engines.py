@@ -1,4 +1,4 @@
-"""The screen of `engines`: one line or two for each engine, differences first; with details where each was read."""
+"""Screen of `engines`: one line or two for each engine, differences first; with details the source of each."""
 
 from collections.abc import Iterator, Sequence
 from typing import assert_never
@@ -33,7 +33,7 @@ _RUN = (
 
 
 def engines_screen(report: EnginesReport, *, details: bool = False) -> RenderableType:
-    """The verdict, the head as Transformers computes it, and what each engine does."""
+    """Shows the verdict, the head as Transformers computes it, and what each engine does."""
     parts: list[RenderableType] = [engines_verdict(report), Text()]
     known = report.formula or "head not determined"
     function = "raw logits" if report.activation == Activation.NONE else report.activation
@@ -41,11 +41,12 @@ def engines_screen(report: EnginesReport, *, details: bool = False) -> Renderabl
     ordered = sorted(report.engines, key=lambda item: _ORDER.index(item.verdict))
     brief = () if details or report.is_one else _BRIEF
     for item in ordered:
+        # The verdict has the sentence of a single engine, and brief verdicts share a line below.
         is_told = item.verdict in brief or (report.is_one and not details)
-        parts += () if is_told else _lines(item, details=details)
+        parts += () if is_told else _engine_lines(item, details=details)
     for kind in brief:
-        parts += _together([item for item in ordered if item.verdict is kind])
-    parts += [Text(), Paragraph(label(_how_it_is_known(report.engines), QUIET))]
+        parts += _shared_line([item for item in ordered if item.verdict is kind])
+    parts += [Text(), Paragraph(label(_evidence_sentence(report.engines), QUIET))]
     if not details:
         parts.append(
             Paragraph(label("--details: reasons, file and line, how to get logits, precision, truncation", QUIET))
@@ -53,7 +54,7 @@ def engines_screen(report: EnginesReport, *, details: bool = False) -> Renderabl
     return Group(*parts)
 
 
-def _how_it_is_known(engines: Sequence[EngineHead]) -> str:
+def _evidence_sentence(engines: Sequence[EngineHead]) -> str:
     ran = [item.title for item in engines if item.evidence is EngineEvidence.RAN]
     asked = [item.title for item in engines if item.evidence is EngineEvidence.ASKED]
     if ran:
@@ -62,11 +63,11 @@ def _how_it_is_known(engines: Sequence[EngineHead]) -> str:
 
 
 def engines_verdict(report: EnginesReport) -> RenderableType:
-    """One sentence: all that `-q` shows."""
+    """Shows one sentence, which is all that `-q` shows."""
     found = [item.verdict for item in report.engines]
     if report.is_one:
         item = report.engines[0]
-        return Paragraph(label(f"{item.title} {item.version}: {_sentence(item)}", TONE[_TONES[item.verdict]]))
+        return Paragraph(label(f"{item.title} {item.version}: {_engine_sentence(item)}", TONE[_TONES[item.verdict]]))
     heads = sum(item.verdict is EngineVerdict.DIFFERENT and item.same_head is False for item in report.engines)
     counts = {
         "with another head": heads,
@@ -79,19 +80,19 @@ def engines_verdict(report: EnginesReport) -> RenderableType:
     return Paragraph(label(f"{counted(len(found), 'engine')}: {told}", TONE[_TONES[report.verdict]]))
 
 
-def _together(items: Sequence[EngineHead]) -> Iterator[RenderableType]:
-    """Engines of one verdict in one line; a reason that is that of all with them."""
+def _shared_line(items: Sequence[EngineHead]) -> Iterator[RenderableType]:
+    """Lists engines of one verdict in one line, with their reason if all have the same."""
     if not items:
         return
-    names = list_of([f"{item.title} ({_short(item.version)})" for item in items], len(items))
+    names = list_of([f"{item.title} ({_short_version(item.version)})" for item in items], len(items))
     reasons = {item.reason for item in items}
-    reason = f": {_clause(items[0].reason)}" if len(reasons) == 1 else ""
+    reason = f": {_without_period(items[0].reason)}" if len(reasons) == 1 else ""
     verdict = items[0].verdict
     yield Paragraph(label(f"{names}{reason}", TONE[_TONES[verdict]]), Text(_WORDS[verdict], STRONG), _MARGIN)
 
 
-def _lines(item: EngineHead, *, details: bool) -> Iterator[RenderableType]:
-    told = label(f"{_sentence(item)} ({_short(item.version)})", TONE[_TONES[item.verdict]])
+def _engine_lines(item: EngineHead, *, details: bool) -> Iterator[RenderableType]:
+    told = label(f"{_engine_sentence(item)} ({_short_version(item.version)})", TONE[_TONES[item.verdict]])
     yield Paragraph(told, label(item.title, STRONG), _MARGIN)
     if not details:
         return
@@ -110,30 +111,30 @@ def _lines(item: EngineHead, *, details: bool) -> Iterator[RenderableType]:
         yield Paragraph(label(note), Text("  also", QUIET), _MARGIN)
 
 
-def _clause(reason: str) -> str:
-    """A reason within a sentence: without the period at its end."""
+def _without_period(reason: str) -> str:
+    """Removes the period of a reason that becomes part of a sentence."""
     return reason.removesuffix(".")
 
 
-def _short(version: str) -> str:
-    """A version, or the beginning of a commit."""
+def _short_version(version: str) -> str:
+    """Writes a version, or the beginning of a commit."""
     return version if "." in version else version[:7]
 
 
-def _sentence(item: EngineHead) -> str:
-    """What an engine does, in one sentence."""
+def _engine_sentence(item: EngineHead) -> str:
+    """Says in one sentence what an engine does."""
     function = "raw logits" if item.activation == Activation.NONE else item.activation or "an unknown function"
     head = "the same head" if item.same_head else "head not determined"
     match item.verdict:
         case EngineVerdict.SAME:
             return f"{head}, then {function}"
         case EngineVerdict.NO_SCORES:
-            return f"no scores. {_clause(item.reason)}"
+            return f"no scores. {_without_period(item.reason)}"
         case EngineVerdict.NOT_DETERMINED:
-            return f"not determined: {_clause(item.reason) or 'the source does not tell'}"
+            return f"not determined: {_without_period(item.reason) or 'the source does not tell'}"
         case EngineVerdict.DIFFERENT if item.same_head is False:
             computed = f": {item.formula}, then {function}" if item.formula else ""
-            return f"another head{computed}. {_clause(item.reason)}"
+            return f"another head{computed}. {_without_period(item.reason)}"
         case EngineVerdict.DIFFERENT:
             return f"{head}, then {function} by default"
     assert_never(item.verdict)

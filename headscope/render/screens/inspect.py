@@ -1,4 +1,4 @@
-"""The screen of `inspect`: the verdict, the head path, what is wrong and what to do next; the rest on request."""
+"""Screen of `inspect`: the verdict, the head path, what is wrong and what to do next; the rest on request."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -51,39 +51,41 @@ ReportSection = Callable[[Report], FactLines]
 
 
 def inspect_screen(report: Report, *, details: bool = False, words: str | None = None) -> RenderableType:
-    """The answer as a Rich renderable of 12 to 20 lines for a BERT-like head; `details` adds all else that is known.
+    """Shows the answer in 12 to 20 lines for a BERT-like head; `details` adds everything else that is known.
 
-    `words` are what stood behind `headscope inspect`: with them, the screen ends in the commands that lead on.
+    `words` are the arguments of `headscope inspect`: with them, the screen ends in the next commands.
     """
-    parts: list[RenderableType] = [*_answer(report), Text()]
+    sentence = plain_words(report)
+    answer = (Paragraph(label(sentence)),) if sentence else ()
+    parts: list[RenderableType] = [verdict_screen(report), *answer, Text()]
     if report.head is not None:
-        parts += [tree_of(report, report.head) if details else _path(report, report.head), Text()]
-    parts += _lines(report, _asked_first(report, details=details))
+        parts += [tree_of(report, report.head) if details else _head_path(report, report.head), Text()]
+    parts += _section_lines(report, _first_sections(report, details=details))
     if report.head is not None and (details or report.head.pooling.kind is not PoolingKind.NONE):
         parts.append(TokenStrip(token_rows(report, report.head), _MARGIN))
-    parts += _lines(report, (label_facts if details else brief_label_facts, *_ASKED_NEXT))
+    parts += _section_lines(report, (label_facts if details else brief_label_facts, *_NEXT_SECTIONS))
     if details:
         parts += [
-            *_findings(report.findings, whole=True),
+            *_finding_lines(report.findings, whole=True),
             Text(),
             Text("details", QUIET),
-            *_lines(report, _details(report)),
+            *_section_lines(report, _detail_sections(report)),
         ]
     else:
-        parts += _briefly(report)
-    parts += _lines(report, (notice_facts,))
+        parts += _brief_findings(report)
+    parts += _section_lines(report, (notice_facts,))
     if words is not None:
         parts.append(NextSteps(next_of_inspect(report, words, details=details)))
     return Group(*parts)
 
 
 def inspect_document(report: Report) -> Document:
-    """The document of `inspect`: the report, and its verdict as a sentence."""
+    """Builds the document of `inspect`: the report, and its verdict as a sentence."""
     return {**to_dict(report), "headline": tell_verdict(report).sentence}
 
 
 def inspect_markdown(report: Report) -> str:
-    """The answer for a model card or an issue: the verdict, the head as a table of its steps, labels, findings."""
+    """Writes the answer for a model card or an issue: verdict, head as a table of its steps, labels, findings."""
     lines = [f"**{plain(tell_verdict(report).sentence)}**", ""]
     words = plain_words(report)
     lines += [plain(words), ""] if words else []
@@ -114,43 +116,42 @@ def _stages_table(head: Head) -> Iterator[str]:
 
 
 def inspect_facts(report: Report) -> FactLines:
-    """The lines below the head path, without the findings: a word and its text; "" continues the line above."""
-    sections = (*_asked_first(report, details=True), label_facts, *_ASKED_NEXT, *_details(report), notice_facts)
+    """Gives the lines below the head path, without the findings: a word and its text; "" continues the line above."""
+    sections = (
+        *_first_sections(report, details=True),
+        label_facts,
+        *_NEXT_SECTIONS,
+        *_detail_sections(report),
+        notice_facts,
+    )
     return (item for section in sections for item in section(report))
 
 
 def inspect_verdict(report: Report) -> RenderableType:
-    """The verdict, with `health` the verdict on the classifier's numbers, and the errors: what `-q` shows."""
+    """Shows the verdict, the verdict on the classifier's numbers if there is one, and the errors, as `-q` does."""
     errors = (FindingLines(item, whole=True) for item in report.findings if item.severity is Severity.ERROR)
-    return Group(verdict_screen(report), *_lines(report, (health_facts,))[:1], *errors)
+    return Group(verdict_screen(report), *_section_lines(report, (health_facts,))[:1], *errors)
 
 
-def _answer(report: Report) -> Iterator[RenderableType]:
-    yield verdict_screen(report)
-    words = plain_words(report)
-    if words:
-        yield Paragraph(label(words))
-
-
-def _path(report: Report, head: Head) -> HeadPath:
+def _head_path(report: Report, head: Head) -> HeadPath:
     model_type, version = report.checkpoint.model_type or "", report.environment.transformers
     return HeadPath(head, model_type, version, is_pooling_known(report))
 
 
-def _asked_first(report: Report, *, details: bool) -> Sequence[ReportSection]:
-    """What follows the head path: the formula and the loss where the plain words do not say as much."""
+def _first_sections(report: Report, *, details: bool) -> Sequence[ReportSection]:
+    """Gives what follows the head path, with formula and loss unless the plain words say as much."""
     pooling = pooling_facts if details else brief_pooling_facts
     if plain_words(report):
         return (pooling, verified_facts)
     return (formula_facts, loss_facts, pooling, verified_facts)
 
 
-_ASKED_NEXT: Sequence[ReportSection] = (
+_NEXT_SECTIONS: Sequence[ReportSection] = (
     quantized_facts, health_facts, pipeline_facts, score_head_facts, adapter_lines, repair_facts,
 )  # fmt: skip
 
 
-def _details(report: Report) -> Sequence[ReportSection]:
+def _detail_sections(report: Report) -> Sequence[ReportSection]:
     first = (formula_facts, loss_facts) if plain_words(report) else ()
     return (
         *first, evidence_facts, model_facts, parameter_facts, unused_facts, beside_facts, checkpoint_lines,
@@ -158,20 +159,20 @@ def _details(report: Report) -> Sequence[ReportSection]:
     )  # fmt: skip
 
 
-def _lines(report: Report, sections: Sequence[ReportSection]) -> list[RenderableType]:
+def _section_lines(report: Report, sections: Sequence[ReportSection]) -> list[RenderableType]:
     facts = (item for section in sections for item in section(report))
     return [Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in facts]
 
 
-def _findings(findings: Iterable[Finding], *, whole: bool) -> Iterator[RenderableType]:
+def _finding_lines(findings: Iterable[Finding], *, whole: bool) -> Iterator[RenderableType]:
     return (FindingLines(item, whole) for item in findings)
 
 
-def _briefly(report: Report) -> Iterator[RenderableType]:
-    """Errors and warnings with what to do; notes by name: the verdict and the labels have said them in words."""
+def _brief_findings(report: Report) -> Iterator[RenderableType]:
+    """Shows errors and warnings with what to do, and notes by name: the verdict and the labels have their content."""
     notes = [item for item in report.findings if item.severity is Severity.NOTE]
     graver = [item for item in report.findings if item not in notes]
-    yield from _findings(graver, whole=False)
+    yield from _finding_lines(graver, whole=False)
     if notes:
         is_start = report.profile is Profile.TRAINING and not graver
         yield note_line(notes, remark="normal before training" if is_start else "")

@@ -1,4 +1,4 @@
-"""The screen of `repair`: the states, what was given, what was left out, and the proof."""
+"""Screen of `repair`: the states, what was given, what was left out, and the proof."""
 
 import shlex
 from collections.abc import Iterator
@@ -27,17 +27,17 @@ _TONES = {
 
 
 def repair_verdict(report: RepairReport) -> RenderableType:
-    """One sentence: all that `-q` shows."""
-    return Paragraph(label(_sentence(report), TONE[_TONES[report.verdict]]))
+    """Shows one sentence, which is all that `-q` shows."""
+    return Paragraph(label(_verdict_sentence(report), TONE[_TONES[report.verdict]]))
 
 
-def _sentence(report: RepairReport) -> str:
+def _verdict_sentence(report: RepairReport) -> str:
     rules = " and ".join(dict.fromkeys(state.rule for state in report.states))
     match report.verdict:
         case RepairVerdict.PROVEN:
             return f"Proven: {rules} repaired; {report.output} is written"
         case RepairVerdict.INCOMPLETE:
-            return f"Not whole: {rules} repaired, but {_lacking(report)}; {report.output} is written"
+            return f"Not whole: {rules} repaired, but {_lacking_words(report)}; {report.output} is written"
         case RepairVerdict.PLANNED:
             return f"Dry run: {rules} would be repaired; nothing was written or proven"
         case RepairVerdict.REFUSED:
@@ -50,8 +50,8 @@ def _sentence(report: RepairReport) -> str:
     assert_never(report.verdict)
 
 
-def _lacking(report: RepairReport) -> str:
-    """What a load of the result lacks."""
+def _lacking_words(report: RepairReport) -> str:
+    """Says what a load of the result lacks."""
     new, lost, left = report.proof.new, report.proof.lost, () if report.taken else report.not_taken
     parts = [
         f"{list_of(new, _SHOWN)} {verb(len(new), 'has', 'have')} no stored weights" if new else "",
@@ -62,12 +62,12 @@ def _lacking(report: RepairReport) -> str:
 
 
 def repair_screen(report: RepairReport) -> RenderableType:
-    """The whole result."""
-    lines = [Paragraph(label(text), label(name, STRONG), _MARGIN) for name, text in _facts(report) if text]
+    """Shows the whole result."""
+    lines = [Paragraph(label(text), label(name, STRONG), _MARGIN) for name, text in _fact_rows(report) if text]
     return Group(repair_verdict(report), Text(), *lines)
 
 
-def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
+def _fact_rows(report: RepairReport) -> Iterator[tuple[str, str]]:
     yield "checkpoint", f"{report.source}{f': {report.model_class}' if report.model_class else ''}"
     for state in report.states:
         yield state.rule, f"{state.sentence} {state.seen()}".strip()
@@ -87,7 +87,7 @@ def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
             f"{list_of(report.left_out, _SHOWN)}: the weights are in another form now, or for training only",
         )
     if report.states and not report.is_dry_run and report.verdict is not RepairVerdict.NOT_DETERMINED:
-        yield "proof", "; ".join(_proof(report)) or report.proof.reason
+        yield "proof", "; ".join(_proof_lines(report)) or report.proof.reason
     if report.verdict is RepairVerdict.NOT_DETERMINED:
         first = f"{shlex.quote(report.source)} -o {shlex.quote(report.output)}"
         for at, option in enumerate(take_options(report.states[-1].candidates, "\n").split("\n")):
@@ -96,19 +96,19 @@ def _facts(report: RepairReport) -> Iterator[tuple[str, str]]:
         yield "next", f"headscope check {shlex.quote(report.output)}"
 
 
-def _proof(report: RepairReport) -> Iterator[str]:
+def _proof_lines(report: RepairReport) -> Iterator[str]:
     proof = report.proof
     if proof.loads is not None:
-        yield f"the loader finds what the repair promises: {_word(proof.loads)}"
+        yield f"the loader finds what the repair promises: {_yes_or_no(proof.loads)}"
     if proof.tensors_equal is not None:
         read = f", {proof.read_by_libraries:,} of them as PyTorch or safetensors read the source"
-        yield f"{counted(proof.compared, 'tensor')} equal byte by byte{read}: {_word(proof.tensors_equal)}"
+        yield f"{counted(proof.compared, 'tensor')} equal byte by byte{read}: {_yes_or_no(proof.tensors_equal)}"
     if proof.files_equal is not None:
-        yield f"files equal byte by byte: {_word(proof.files_equal)}"
+        yield f"files equal byte by byte: {_yes_or_no(proof.files_equal)}"
     if proof.scores_equal is not None:
         within = f", within {proof.max_difference:.2g}" if proof.max_difference is not None else ""
-        yield f"the merged model gives the scores of before{within}: {_word(proof.scores_equal)}"
+        yield f"the merged model gives the scores of before{within}: {_yes_or_no(proof.scores_equal)}"
 
 
-def _word(holds: bool) -> str:
+def _yes_or_no(holds: bool) -> str:
     return "yes" if holds else "no"

@@ -1,4 +1,4 @@
-"""The screen that goes with a result, the same as text, and the one line that stands for it in a list or a debugger."""
+"""Screen of any result, the same as text, and one line for it in a list or a debugger."""
 
 import shutil
 from typing import Any
@@ -40,7 +40,7 @@ _LINE = 160
 
 
 def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911, PLR0912 - one for each kind of result
-    """What the terminal shows of `result` (of any use case), as a Rich renderable.
+    """Renders `result` (of any use case) as the terminal shows it.
 
     Raises TypeError for anything else.
     """
@@ -76,13 +76,13 @@ def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911, PLR0912 - on
 
 
 def result_text(result: Any, width: int | None = None) -> str:
-    """`result_screen` as text without color, as wide as the terminal if no `width` is given."""
+    """Renders `result_screen` as text without color, as wide as the terminal if no `width` is given."""
     columns = width or shutil.get_terminal_size((100, 24)).columns
     return plain_text(result_screen(result), columns).rstrip("\n")
 
 
 def result_line(result: Any) -> str:
-    """One line of at most 160 characters: `<headscope check of roberta-base: Failed for inference: 1 error>`."""
+    """Writes one line of at most 160 characters: `<headscope check of roberta-base: Failed for inference: 1 error>`."""
     line = f"headscope {_one_line(result)}"
     return f"<{line if len(line) <= _LINE else line[: _LINE - 3] + '...'}>"
 

@@ -1,4 +1,4 @@
-"""The summary of `scan` on the screen and as Markdown: the table in counts, the verdicts first."""
+"""Summary of `scan` on the screen and as Markdown: counts over the table, the verdicts first."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from headscope.render.text.words import bytes_of
 
 
 class Counting(StrEnum):
-    """What the rows are counted by; the titles of the sections."""
+    """Properties that rows are counted by; the titles of the sections."""
 
     VERDICTS = "verdicts"
     PROFILES = "judged for"
@@ -32,7 +32,7 @@ class Counting(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CountLine:
-    """A number, what it is of, and what that means (empty where the name says it)."""
+    """A number, what it counts, and what that means (empty if the name says it)."""
 
     number: str
     name: str
@@ -51,19 +51,19 @@ class Section:
 
 
 def verdict_sentence(found: ScanSummary) -> str:
-    """How many checkpoints came to which verdict: `3 checkpoints: 2 passed, 1 failed`."""
+    """Counts the checkpoints by verdict: `3 checkpoints: 2 passed, 1 failed`."""
     return "".join(_scope_and_verdicts(found))
 
 
 def _scope_and_verdicts(found: ScanSummary) -> tuple[str, str]:
-    """The sentence up to its colon, and the rest; without a row, there is no colon."""
+    """Splits the sentence behind its colon, since the screen sets the first part in bold; no colon without a row."""
     scope = counted(found.rows, "checkpoint")
-    words = ", ".join(f"{line.number} {line.name}" for line in _verdicts(found))
+    words = ", ".join(f"{line.number} {line.name}" for line in _verdict_lines(found))
     return (f"{scope}:", f" {words}") if words else (scope, "")
 
 
 def effort_sentences(found: ScanSummary) -> tuple[str, ...]:
-    """What this run did, and what was read for all rows of the table."""
+    """Says what this run did, and what was read for all rows of the table."""
     each = found.written / found.seconds if found.seconds else 0.0
     rate = f" ({each:,.1f}/s)" if each >= 1 else f" ({each:.2g}/s)" if each else ""
     run = f"This run wrote {counted(found.written, 'row')} in {found.seconds:,.1f} s{rate}."
@@ -75,30 +75,30 @@ def effort_sentences(found: ScanSummary) -> tuple[str, ...]:
 
 
 def sections(found: ScanSummary, most: int = 10) -> tuple[Section, ...]:
-    """The counts under their titles, at most `most` lines each; what has none is left out."""
+    """Gives the counts under their titles, at most `most` lines each; leaves out empty sections."""
     slowest = tuple(CountLine(f"{one.seconds:,.2f} s", one.reference) for one in found.slowest)
     every = (
-        Section(Counting.VERDICTS, "verdict", _verdicts(found)),
-        _counted(Counting.PROFILES, "profile", found.profiles, most),
-        _counted(Counting.CAUSES, "cause", found.causes, most),
-        _counted(Counting.FINDINGS, "rule", found.findings, most),
-        _counted(Counting.CLASSES, "class", found.classes, most),
-        _counted(Counting.POOLING, "kind", found.poolings, most),
+        Section(Counting.VERDICTS, "verdict", _verdict_lines(found)),
+        _count_section(Counting.PROFILES, "profile", found.profiles, most),
+        _count_section(Counting.CAUSES, "cause", found.causes, most),
+        _count_section(Counting.FINDINGS, "rule", found.findings, most),
+        _count_section(Counting.CLASSES, "class", found.classes, most),
+        _count_section(Counting.POOLING, "kind", found.poolings, most),
         Section(Counting.SLOWEST, "checkpoint", slowest, unit="time"),
     )
     return tuple(one for one in every if one.lines)
 
 
 def verdicts_in_order(found: ScanSummary) -> tuple[Count, ...]:
-    """The verdicts in the order in which every command names them."""
+    """Sorts the verdicts in the order in which every command names them."""
     return tuple(sorted(found.verdicts, key=lambda one: list(Verdict).index(Verdict(one.name))))
 
 
-def _verdicts(found: ScanSummary) -> tuple[CountLine, ...]:
+def _verdict_lines(found: ScanSummary) -> tuple[CountLine, ...]:
     return tuple(CountLine(f"{one.count:,}", WORDS[Verdict(one.name)].lower()) for one in verdicts_in_order(found))
 
 
-def _counted(title: Counting, noun: str, counts: Sequence[Count | RuleCount], most: int) -> Section:
+def _count_section(title: Counting, noun: str, counts: Sequence[Count | RuleCount], most: int) -> Section:
     most += len(counts) == most + 1  # "1 other" would take as much room
     rest = counts[most:]
     more = CountLine(f"{sum(one.count for one in rest):,}", f"in {counted(len(rest), 'other')}") if rest else None
@@ -112,14 +112,14 @@ def _line_of(one: Count | RuleCount) -> CountLine:
 
 
 def interval_words(one: Interval) -> tuple[str, str]:
-    """An interval in two parts: `under` `0.1 s`, `0.1` `to 0.3 s`, `300` `s or more`."""
+    """Writes an interval in two parts: `under` `0.1 s`, `0.1` `to 0.3 s`, `300` `s or more`."""
     if one.high is None:
         return f"{one.low:g}", "s or more"
     return (f"{one.low:g}", f"to {one.high:g} s") if one.low else ("under", f"{one.high:g} s")
 
 
 def scan_screen(found: ScanSummary) -> RenderableType:
-    """The summary of a scan."""
+    """Shows the summary of a scan."""
     parts: list[RenderableType] = [scan_verdict(found), Text()]
     shown = [one for one in sections(found) if one.title is not Counting.VERDICTS]  # the first line has them
     titles = max((len(section.title) for section in shown), default=0)
@@ -131,7 +131,7 @@ def scan_screen(found: ScanSummary) -> RenderableType:
 
 
 def scan_verdict(found: ScanSummary) -> RenderableType:
-    """One line: how many checkpoints came to which verdict."""
+    """Shows in one line how many checkpoints have which verdict."""
     scope, verdicts = _scope_and_verdicts(found)
     return Paragraph(Text.assemble((scope, STRONG), verdicts))
 
@@ -151,7 +151,7 @@ def _section_lines(section: Section, titles: int, numbers: int) -> Iterator[Rend
 
 
 def scan_markdown(found: ScanSummary) -> str:
-    """The summary for a job summary on GitHub."""
+    """Writes the summary as Markdown, for a job summary on GitHub."""
     lines = ["## headscope scan", "", f"**{plain(verdict_sentence(found))}**", ""]
     for section in sections(found):
         meant = any(line.meaning for line in section.lines)

@@ -1,4 +1,4 @@
-"""The screen of `verify --url`: whether the server gives the checkpoint's scores, what it computes, class changes."""
+"""Screen of `verify --url`: if the server gives the checkpoint's scores, what it computes, class changes."""
 
 from collections.abc import Iterator
 
@@ -15,11 +15,11 @@ from headscope.render.text.words import share_of_one
 
 
 def served_verdict(report: ServedReport) -> RenderableType:
-    """One sentence: all that `-q` shows."""
-    return Paragraph(label(_sentence(report), VERDICT[report.verdict]))
+    """Shows one sentence, which is all that `-q` shows."""
+    return Paragraph(label(_verdict_sentence(report), VERDICT[report.verdict]))
 
 
-def _sentence(report: ServedReport) -> str:
+def _verdict_sentence(report: ServedReport) -> str:
     served, what, who = report.served, report.requested, "server" if report.url else "engine"
     if served.same is None:
         return f"Not determined: {served.reason}"
@@ -29,39 +29,40 @@ def _sentence(report: ServedReport) -> str:
     other = f"The {who} gives other {what} than the checkpoint"
     if served.explanation is None:
         return f"{other}: they differ by up to {served.max_difference:.3g}"
+    # With the same formula, only the variant tells the difference; another formula shows it.
     own = served.explanation.formula == report.formula
-    return f"{other}: it computes {_computed(served.explanation, has_own_formula=own)}{precision}"
+    return f"{other}: it computes {_computed_formula(served.explanation, has_own_formula=own)}{precision}"
 
 
-def _computed(item: ServedExplanation, *, has_own_formula: bool) -> str:
-    """What the server computes, `softmax(classifier(h[CLS]))`, with what the formula doesn't show."""
+def _computed_formula(item: ServedExplanation, *, has_own_formula: bool) -> str:
+    """Writes what the server computes, `softmax(classifier(h[CLS]))`, with what the formula doesn't show."""
     inner = item.formula or "logits"
     if item.scale != 1:
         inner = f"{item.scale:.4g} * {f'({inner})' if item.is_sum else inner}"
-    inner = inner if not item.offset else f"{inner}{_offset(item)}"
+    inner = inner if not item.offset else f"{inner}{_offset_term(item)}"
     whole = inner if item.activation == Activation.NONE else f"{item.activation}({inner})"
     variant = item.variant if has_own_formula and item.variant != AS_IT_IS else ""
-    return ", ".join(part for part in (whole, variant, _order(item)) if part)
+    return ", ".join(part for part in (whole, variant, _order_words(item)) if part)
 
 
-def _offset(item: ServedExplanation) -> str:
+def _offset_term(item: ServedExplanation) -> str:
     return f" {'+' if item.offset > 0 else '-'} {abs(item.offset):.4g}"
 
 
-def _order(item: ServedExplanation) -> str:
-    """The order of the classes, "" where it is the checkpoint's."""
+def _order_words(item: ServedExplanation) -> str:
+    """Names the order of the classes; "" if it is the checkpoint's."""
     is_own = item.order == tuple(range(len(item.order)))
     return "" if is_own else f"with the classes in the order {', '.join(map(str, item.order))}"
 
 
 def served_screen(report: ServedReport) -> RenderableType:
-    """The whole result."""
-    facts = (Paragraph(label(text), label(name, STRONG), 14) for name, text in _facts(report) if text)
+    """Shows the whole result."""
+    facts = (Paragraph(label(text), label(name, STRONG), 14) for name, text in _fact_rows(report) if text)
     beside = [f"not looked at: {list_of(report.served.not_looked_at, len(report.served.not_looked_at))}"]
     return Group(served_verdict(report), Text(), *facts, Text(), *(Paragraph(label(text, QUIET)) for text in beside))
 
 
-def _facts(report: ServedReport) -> Iterator[tuple[str, str]]:
+def _fact_rows(report: ServedReport) -> Iterator[tuple[str, str]]:
     served = report.served
     known = report.formula or "head not determined"
     function = "" if report.requested == "logits" else f", then {report.activation}"
@@ -74,7 +75,7 @@ def _facts(report: ServedReport) -> Iterator[tuple[str, str]]:
         equal = f"up to {served.tolerance:.2g} counts as equal ({served.precision})"
         yield "difference", f"at most {served.max_difference:.3g} in a score; {equal}"
     if served.explanation is not None:
-        yield "explained by", _changes(served.explanation)
+        yield "explained by", _change_words(served.explanation)
     elif served.same is False:
         yield "explained by", f"nothing: {served.reason}"
     changes = served.class_changes
@@ -85,10 +86,10 @@ def _facts(report: ServedReport) -> Iterator[tuple[str, str]]:
         yield "note", note
 
 
-def _changes(item: ServedExplanation) -> str:
-    """What differs from the checkpoint's head, in words."""
+def _change_words(item: ServedExplanation) -> str:
+    """Says what differs from the checkpoint's head."""
     found = [] if item.variant == AS_IT_IS else [item.variant]
-    found += [_order(item)] if _order(item) else []
+    found += [_order_words(item)] if _order_words(item) else []
     if item.scale != 1 or item.offset:
-        found.append(f"logits * {item.scale:.4g}{_offset(item) if item.offset else ''}")
+        found.append(f"logits * {item.scale:.4g}{_offset_term(item) if item.offset else ''}")
     return f"{'; '.join([*found, f'{item.activation} on top'])}. Nothing else that headscope tried gives all the scores"

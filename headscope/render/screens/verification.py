@@ -1,4 +1,4 @@
-"""The screen of `verify`: a verdict, the findings, and the tensors that are not equal bit by bit."""
+"""Screen of `verify`: a verdict, the findings, and the tensors that are not equal bit by bit."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -50,11 +50,11 @@ _WORDS_OF_TRAININGS = {
 
 
 def verification_verdict(result: VerifyResult) -> RenderableType:
-    """The verdict in one line, what was compared, and how many tensors have which status: what `-q` shows."""
-    return Paragraph(Text.assemble((_words_on(result), VERDICT[result.verdict]), _scope_of(result)))
+    """Shows in one line the verdict, what was compared, and the tensors by status, which is all that `-q` shows."""
+    return Paragraph(Text.assemble((_verdict_words(result), VERDICT[result.verdict]), _scope_of(result)))
 
 
-def _words_on(result: VerifyResult) -> str:
+def _verdict_words(result: VerifyResult) -> str:
     if result.command == SAVES and not result.tensors:
         return _WORDS_OF_TRAININGS[result.verdict]
     if result.verdict is Verdict.NOT_DETERMINED and {gap.topic for gap in result.not_determined} == {"class"}:
@@ -68,7 +68,7 @@ def _words_on(result: VerifyResult) -> str:
 
 
 def _scope_of(result: VerifyResult) -> str:
-    """What was compared, behind the verdict; nothing on a training, which compares no tensors."""
+    """Says what was compared, behind the verdict; nothing for a training, which compares no tensors."""
     if result.command == SAVES and not result.tensors:
         return ""
     scope = result.scope
@@ -80,7 +80,7 @@ def _scope_of(result: VerifyResult) -> str:
 
 
 def _scores_of(result: VerifyResult) -> str:
-    """How the scores of both models compare, behind the counts of tensors."""
+    """Says if the scores of both models are equal, behind the counts of tensors."""
     found = result.scores
     if found is None or found.reason or not found.inputs:
         return ""
@@ -89,30 +89,30 @@ def _scores_of(result: VerifyResult) -> str:
 
 
 def verification_screen(result: VerifyResult) -> RenderableType:
-    """The whole result: verdict, tensors of the head and all that are not equal, findings, what stayed open."""
-    return Group(verification_verdict(result), Text(), *_tensors(result), *_facts(result))
+    """Shows the whole result: verdict, tensors of the head and all that are not equal, findings, what stayed open."""
+    return Group(verification_verdict(result), Text(), *_tensor_lines(result), *_fact_lines(result))
 
 
-def _tensors(result: VerifyResult) -> Iterator[RenderableType]:
-    """A paragraph for each status and reason: the tensors of the head, and all others that are not plainly equal."""
+def _tensor_lines(result: VerifyResult) -> Iterator[RenderableType]:
+    """Shows the tensors of the head, and all others that are not plainly equal, by status and reason."""
     groups: dict[tuple[TensorStatus, str], list[TensorCheck]] = {}
     for item in result.tensors:
         if item.is_head or item.status not in _PLAIN:
             groups.setdefault((item.status, item.reason), []).append(item)
-    for (status, reason), items in sorted(groups.items(), key=_gravity):
+    for (status, reason), items in sorted(groups.items(), key=_severity_key):
         word = Text(status.value, _STYLE.get(status, TONE[Tone.GOOD]))
-        yield Paragraph(_group(items, reason), word, _MARGIN)
+        yield Paragraph(_group_words(items, reason), word, _MARGIN)
     if groups:
         yield Text()
 
 
-def _gravity(group: tuple[tuple[TensorStatus, str], list[TensorCheck]]) -> tuple[bool, bool, int]:
-    """What is wrong comes first, and of that what is wrong with the head."""
+def _severity_key(group: tuple[tuple[TensorStatus, str], list[TensorCheck]]) -> tuple[bool, bool, int]:
+    """Sorts what is wrong first, and of that what is wrong with the head."""
     (status, _), items = group
     return status not in _STYLE, not any(item.is_head for item in items), _ORDER.index(status)
 
 
-def _group(items: list[TensorCheck], reason: str) -> Text:
+def _group_words(items: list[TensorCheck], reason: str) -> Text:
     text = label(few_keys([item.name for item in items], _MOST_NAMES, "more (--json lists all)"))
     errors = [item.max_error for item in items if item.max_error]
     shape = f"{size_of(items[0].shape)} {items[0].dtype}" if len(items) == 1 else ""
@@ -122,7 +122,7 @@ def _group(items: list[TensorCheck], reason: str) -> Text:
     return text
 
 
-def _facts(result: VerifyResult) -> Iterator[RenderableType]:
+def _fact_lines(result: VerifyResult) -> Iterator[RenderableType]:
     how = "in memory" if result.loader == "memory" else f"loaded with {result.loader}"
     yield _fact_line("model", label(f"{result.model}, {how}"))
     yield _fact_line("checkpoint", label(result.reference))
@@ -147,15 +147,15 @@ def _fact_line(name: str, body: Text) -> Paragraph:
 
 
 def save_sentence(result: VerifyResult) -> str:
-    """A result on a save in a few lines: the verdict, the findings, and what stayed open."""
-    lines = [f"headscope: {result.reference}: {_words_on(result)}{_scope_of(result)}"]
+    """Writes a result on a save in a few lines: the verdict, the findings, and what stayed open."""
+    lines = [f"headscope: {result.reference}: {_verdict_words(result)}{_scope_of(result)}"]
     lines += [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
     lines += [f"not determined: {gap}" for gap in told_gaps(result.not_determined)]
     return "\n".join(safe(line) for line in lines)
 
 
 def as_check(result: VerifyResult) -> CheckResult:
-    """The result in the form that the formats of pipelines take: GitHub, JUnit, SARIF, Markdown."""
+    """Converts the result for the formats of pipelines: GitHub, JUnit, SARIF, Markdown."""
     return CheckResult(
         tool_version=result.tool_version,
         command=result.command,

@@ -1,4 +1,4 @@
-"""A row as cells of a CSV file that a spreadsheet can open: no cell is a formula, and none is invisible or too long."""
+"""Cells of a CSV file that a spreadsheet can open: no cell is a formula, and none is invisible or too long."""
 
 import re
 from collections.abc import Mapping
@@ -21,26 +21,26 @@ https://owasp.org/www-community/attacks/CSV_Injection
 
 
 def csv_cells(row: Mapping[str, Any]) -> list[str]:
-    """The values of a row as cells: null is empty, a list is joined by ` | `, and text begins no formula.
+    """Turns the values of a row into cells: null is empty, a list is joined by ` | `, and text begins no formula.
 
     >>> csv_cells({"reference": "=1+1", "new": None, "labels": ["no", "a|b"], "seconds": -0.5})
     ["'=1+1", '', 'no | a\\\\|b', '-0.5']
     """
-    return [_cell(value) for value in row.values()]
+    return [_cell_text(value) for value in row.values()]
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     match value:
         case None:
             return ""
         case str():
-            return _inert(value)
+            return _disarm_formulas(value)
         case list():
-            return _inert(" | ".join(str(item).replace("|", "\\|") for item in value))
+            return _disarm_formulas(" | ".join(str(item).replace("|", "\\|") for item in value))
     return str(value)
 
 
-def _inert(text: str) -> str:
-    """Text with an apostrophe wherever a formula could begin, so that removing these restores it."""
+def _disarm_formulas(text: str) -> str:
+    """Puts an apostrophe wherever a formula could begin in `text`; without these it is the same text again."""
     made = _ACTIVE.sub(r"\1'", safe(text))
     return made if len(made) <= LONGEST_CELL else made[: LONGEST_CELL - len(_CUT)] + _CUT

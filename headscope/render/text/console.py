@@ -13,13 +13,14 @@ from headscope.render.text.lines import WIDE
 
 
 def open_console(file: TextIO) -> Console:
-    """A console on `file`: as wide as the terminal or COLUMNS says; WIDE in a pipe."""
+    """Opens a console on `file`: as wide as the terminal or COLUMNS says; WIDE in a pipe."""
     wide = None if file.isatty() or "COLUMNS" in os.environ else WIDE
+    # Names come from checkpoints: Rich must not read `[red]` or `:smile:` in them, nor color what looks like a number.
     return Console(file=file, width=wide, highlight=False, markup=False, emoji=False, force_jupyter=False)
 
 
 def plain_text(renderable: RenderableType, width: int = WIDE) -> str:
-    """`renderable` as text without color, at most `width` columns wide."""
+    """Renders as text without color, at most `width` columns wide."""
     buffer = StringIO()
     console = Console(
         file=buffer,
@@ -32,12 +33,12 @@ def plain_text(renderable: RenderableType, width: int = WIDE) -> str:
         force_jupyter=False,
         legacy_windows=False,
     )
-    console.print(renderable, crop=False)
+    console.print(renderable, crop=False)  # a line that may not wrap, such as code, is longer than the width
     return buffer.getvalue()
 
 
 class Tone(StrEnum):
-    """How a sentence is meant."""
+    """Tone of a sentence; it decides the color."""
 
     GOOD = "good"
     NOTE = "note"

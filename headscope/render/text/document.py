@@ -29,16 +29,16 @@ OF_THE_DIFF = (
     "not_determined",
     "repaired",
 )
-"""What `diff-weights` has of a report: all but the head and the findings."""
+"""Fields of a report that `diff-weights` has: all but the head and the findings."""
 
 
 def json_text(document: Document) -> str:
-    """`document` as indented JSON in ASCII: all else is escaped, control characters and surrogates too."""
+    """Writes `document` as indented JSON in ASCII: all else is escaped, control characters and surrogates too."""
     return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def diff_document(report: Report, *, every: bool = False) -> Document:
-    """The document of `diff-weights`; with `every`, `weights.parameters` lists the loaded ones too."""
+    """Builds the document of `diff-weights`; with `every`, `weights.parameters` lists the loaded ones too."""
     whole = report.to_dict()
     document = {name: whole[name] for name in OF_THE_DIFF}
     if every:
@@ -47,7 +47,7 @@ def diff_document(report: Report, *, every: bool = False) -> Document:
 
 
 def snapshot_document(manifest: CheckpointManifest, output: str) -> Document:
-    """The document of `snapshot`: what was written, and where."""
+    """Builds the document of `snapshot`: what was written, and where."""
     return {
         **opening("snapshot"),
         "output": output,
@@ -62,32 +62,29 @@ def snapshot_document(manifest: CheckpointManifest, output: str) -> Document:
 
 
 def check_document(results: Sequence[CheckResult]) -> Document:
-    """The document of `check`: one entry for each model, the result beside the facts it judges, and their verdict."""
+    """Builds the document of `check`: the verdict on all models, and for each its result and the facts it judges."""
     verdict = verdict_on_all(result.verdict for result in results)
-    return {**opening("check"), "verdict": verdict.value, "results": [_result(result) for result in results]}
-
-
-def _result(result: CheckResult) -> Document:
-    return {**(to_dict(result.report) if result.report is not None else {}), **result.to_dict()}
+    each = [{**(to_dict(result.report) if result.report is not None else {}), **result.to_dict()} for result in results]
+    return {**opening("check"), "verdict": verdict.value, "results": each}
 
 
 def scan_document(found: ScanSummary) -> Document:
-    """The document of `scan`: the table in counts."""
+    """Builds the document of `scan`: counts over the table."""
     return {**opening("scan"), **found.to_dict()}
 
 
 def environment_document(surroundings: Surroundings) -> Document:
-    """The document of `env`."""
+    """Builds the document of `env`."""
     return {**opening("env"), **to_dict(surroundings)}
 
 
 def cache_document(usage: DiskUsage) -> Document:
-    """The document of `cache`."""
+    """Builds the document of `cache`."""
     return {**opening("cache"), **to_dict(usage)}
 
 
 def error_document(error: HeadscopeError) -> Document:
-    """The document of any command that failed."""
+    """Builds the document of any command that failed."""
     document: Document = {
         "schema_version": SCHEMA_VERSION,
         "error": {"code": error.code, "message": error.message, "hint": whole_hint(error)},
@@ -97,5 +94,5 @@ def error_document(error: HeadscopeError) -> Document:
 
 
 def opening(command: str) -> Document:
-    """The fields that every document begins with."""
+    """Gives the fields that every document begins with."""
     return {"schema_version": SCHEMA_VERSION, "tool_version": tool_version(), "command": command}

@@ -1,4 +1,4 @@
-"""How text is laid out: paragraphs that wrap, and rows in columns; no line ends in spaces."""
+"""Layout of text: paragraphs that wrap, and rows in columns; no line ends in spaces."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,21 +30,19 @@ class Paragraph:
             yield self.body
             return
         if options.max_width - self.indent < 24 and self.margin.cell_len:
+            # Beside the margin there is too little room: the word is at the beginning of the text.
             yield Paragraph(Text.assemble(self.margin, " ", self.body))
             return
+        # In a pipe no name is broken: grep must find it.
         keeps_names = options.max_width == console.width >= WIDE and not console.is_terminal
         for number, line in enumerate(wrapped(self.body, options.max_width - self.indent, keeps_names=keeps_names)):
             line.rstrip()
-            whole = Text.assemble(self._lead(number), line, overflow="fold")
-            if keeps_names:
+            lead = Text() if number else self.margin.copy()
+            lead.pad_right(self.indent - lead.cell_len)
+            whole = Text.assemble(lead, line, overflow="fold")
+            if keeps_names:  # Rich would break what is longer than the width
                 whole.no_wrap, whole.overflow = True, "ignore"
             yield whole
-
-    def _lead(self, number: int) -> Text:
-        """The margin of a line: the word on the first, spaces on the others."""
-        lead = Text() if number else self.margin.copy()
-        lead.pad_right(self.indent - lead.cell_len)
-        return lead
 
 
 _WORDS = re.compile(r"\S+|[^\S\n]+|\n")
@@ -52,14 +50,14 @@ _PIECES = re.compile(r"[^.,/:_-]+[.,/:_-]*|[.,/:_-]+")
 
 
 def wrapped(text: Text, width: int, *, keeps_names: bool = False) -> list[Text]:
-    """`text` in lines of at most `width` cells, broken at spaces.
+    """Wraps `text` into lines of at most `width` cells, broken at spaces.
 
     A word that is wider than a line is broken behind a dot, slash, comma or similar, and anywhere only if that is not
     enough: a name stays readable. With `keeps_names` it is never broken.
     """
     width = max(width, 1)
     offsets, start, used = [], 0, 0
-    for piece in _WORDS.findall(text.plain) if keeps_names else _fitting(text.plain, width):
+    for piece in _WORDS.findall(text.plain) if keeps_names else _fitting_words(text.plain, width):
         size = cell_len(piece)
         if piece == "\n" or (used and used + size > width and not piece.isspace()):
             offsets.append(start + len(piece) if piece == "\n" else start)
@@ -73,17 +71,17 @@ def wrapped(text: Text, width: int, *, keeps_names: bool = False) -> list[Text]:
     return lines
 
 
-def _fitting(text: str, width: int) -> Iterator[str]:
-    """Words and the spaces between them; a word that is too wide in parts."""
+def _fitting_words(text: str, width: int) -> Iterator[str]:
+    """Splits into words and the spaces between them, and a word that is too wide into parts."""
     for word in _WORDS.findall(text):
         if cell_len(word) <= width or word.isspace():
             yield word
             continue
         for piece in _PIECES.findall(word):
-            yield from _cut(piece, width)
+            yield from _cut_to_width(piece, width)
 
 
-def _cut(piece: str, width: int) -> Iterator[str]:
+def _cut_to_width(piece: str, width: int) -> Iterator[str]:
     part = ""
     for char in piece:
         if part and cell_len(part + char) > width:
@@ -97,7 +95,7 @@ GAP = 2
 
 
 def align(rows: Sequence[Sequence[Text]], right: frozenset[int] = frozenset()) -> list[Text]:
-    """One line for each row; columns are as wide as their widest cell, those in `right` end together.
+    """Makes one line of each row; columns are as wide as their widest cell, those in `right` are flush right.
 
     A column that is empty in every row takes no room.
     """
@@ -106,7 +104,7 @@ def align(rows: Sequence[Sequence[Text]], right: frozenset[int] = frozenset()) -
 
 
 def first_fitting(layouts: Iterable[tuple[Laid, Sequence[Text]]], room: int) -> Laid:
-    """The first layout whose lines all fit, of those from roomy to narrow; the last one where none does."""
+    """Chooses the first layout whose lines all fit into `room`; the last one if none does."""
     found: list[Laid] = []
     for laid, lines in layouts:
         found.append(laid)

@@ -1,11 +1,11 @@
-"""The head in one sentence, from its traced formula and its loss: `A logistic regression on tanh(dense(h[CLS]))`."""
+"""Sentence on the head, made from its traced formula and its loss: `A logistic regression on tanh(dense(h[CLS]))`."""
 
 from headscope.facts import GapTopic, Head, HeadParameter, ModelFacts, PoolingKind, Report, Stage, Task
 from headscope.facts.heads.tasks import Activation, Loss
 
 _IDLE = frozenset({"dropout", "squeeze", "unsqueeze", "view", "reshape", "contiguous", "transpose", "permute"})
 _PARTS = frozenset({"split", "unbind", "chunk"})
-"""What parts the scores of starts and ends, which stay as they are."""
+"""Operations that separate the scores of starts and ends, without changing them."""
 
 _AFTER = {"index", "select", "slice", "gather"}
 _OVER_OTHERS = {
@@ -25,11 +25,11 @@ _OF_THE_HEAD = frozenset(GapTopic) - {GapTopic.CHECKPOINT}
 
 
 def plain_words(report: Report) -> str:
-    """What kind of model the classifier is, and on which features; "" where the traced facts do not say."""
+    """Says what kind of model the classifier is, on which features; "" if the traced facts do not tell."""
     head = report.head
     if head is None or any(gap.topic in _OF_THE_HEAD for gap in report.not_determined):
         return ""
-    features, kind = _features(head, report.model), _kind(report.model)
+    features, kind = _linear_features(head, report.model), _model_kind(report.model)
     if not features or not kind:
         return ""
     if report.model.task in _OVER_OTHERS:
@@ -41,8 +41,8 @@ def plain_words(report: Report) -> str:
     return f"{sentence[0].upper()}{sentence[1:]}"
 
 
-def _kind(model: ModelFacts) -> str:
-    """The model that a linear layer is with this loss; "" where it has no common name."""
+def _model_kind(model: ModelFacts) -> str:
+    """Names the model that a linear layer is with this loss; "" if it has no common name."""
     number = model.num_labels
     match (model.loss, model.activation):
         case (Loss.CROSS_ENTROPY, Activation.SOFTMAX) if model.task in _OVER_OTHERS:
@@ -60,24 +60,25 @@ def _kind(model: ModelFacts) -> str:
 
 
 def is_loss_chosen_by_labels(model: ModelFacts) -> bool:
-    """Whether the dtype of the labels decides the loss when training starts: integers or floats."""
+    """True if the dtype of the labels, integers or floats, decides the loss when training starts."""
+    # Transformers' sequence classifiers set `config.problem_type` in the first forward with labels.
     return model.problem_type is None and bool(model.reads_problem_type)
 
 
 def article_of(number: int) -> str:
-    """The article of a number as it is read: `an 8-class`, `an 11-class`, `a 100-class`."""
-    leading = f"{number:,}".partition(",")[0]
+    """Chooses the article of a number as it is pronounced: `an 8-class`, `an 11-class`, `a 100-class`."""
+    leading = f"{number:,}".partition(",")[0]  # 11,000 is read like 11, and 1,100 like 1
     return "an" if leading.startswith("8") or leading in {"11", "18"} else "a"
 
 
-def _features(head: Head, model: ModelFacts) -> str:
-    """What the last linear layer reads, as the formula writes it; "" where the scores are not that layer's."""
+def _linear_features(head: Head, model: ModelFacts) -> str:
+    """Gives the input of the last linear layer as the formula writes it; "" if that layer does not make the scores."""
     is_last = _last_linear(head, model.task) is not None and class_matrix(head, model) is not None
     return head.features if is_last else ""
 
 
 def _last_linear(head: Head, task: Task) -> Stage | None:
-    """The linear stage that makes the scores; None where something but a choice of positions follows it."""
+    """Finds the linear stage that makes the scores; None if more than a choice of positions follows it."""
     idle = _IDLE | (_PARTS if task is Task.QUESTION_ANSWERING else frozenset())
     for stage in reversed(head.stages):
         if stage.operation == "linear":
@@ -88,14 +89,14 @@ def _last_linear(head: Head, task: Task) -> Stage | None:
 
 
 def _picks_positions(stage: Stage) -> bool:
-    """Whether an axis of positions goes and the scores of each position stay as they are, all and in their order."""
+    """True if the stage selects positions and keeps all scores of each position in their order."""
     before = stage.input_shapes[0] if stage.input_shapes else ()
     after = stage.output_shape
     return stage.operation in _AFTER and len(after) < len(before) and after[-1:] == before[-1:]
 
 
 def class_matrix(head: Head, model: ModelFacts) -> HeadParameter | None:
-    """The weight of the last linear stage, if it makes the scores of the task."""
+    """Gives the weight of the last linear stage, if it makes the scores of the task."""
     by_name = {parameter.name: parameter for parameter in head.parameters}
     linear = [stage for stage in head.stages if stage.operation == "linear"]
     rows = _SCORES.get(model.task, model.num_labels)

@@ -4,15 +4,15 @@ from rich.text import Text
 
 
 def safe(text: str) -> str:
-    r"""`text` with everything invisible or active as a visible escape: `"a\x1b[2J"` is shown as `a\x1b[2J`.
+    r"""Writes everything invisible or active in `text` as a visible escape: `"a\x1b[2J"` becomes `a\x1b[2J`.
 
     Escaped are control characters, bidirectional and zero-width marks, fillers and variation selectors, line and
     paragraph separators, spaces other than the plain one, and lone surrogates.
     """
-    # Nearly every name; the walk over characters is for the others.
+    # Nearly every name ends here; walking over the characters is slow.
     if text.isascii() and text.isprintable():
         return text
-    return "".join(char if _is_visible(char) else _escape(ord(char)) for char in text)
+    return "".join(char if _is_visible(char) else _escape_code(ord(char)) for char in text)
 
 
 _INVISIBLE = (
@@ -27,7 +27,7 @@ _INVISIBLE = (
     (0x1D159, 0x1D159),  # musical null notehead
     (0xE0100, 0xE01EF),  # variation selectors supplement
 )
-"""First and last of what Python prints and no eye sees: Unicode's Default_Ignorable_Code_Point, and blanks."""
+"""Ranges, first and last, that `str.isprintable` accepts but nobody sees: Default_Ignorable_Code_Point, and blanks."""
 
 
 def _is_visible(char: str) -> bool:
@@ -38,24 +38,24 @@ _NAMED = {0x09: r"\t", 0x0A: r"\n", 0x0D: r"\r"}
 _FORMS = ((0xFF, r"\x{:02x}"), (0xFFFF, r"\u{:04x}"), (0x10FFFF, r"\U{:08x}"))
 
 
-def _escape(code: int) -> str:
+def _escape_code(code: int) -> str:
     if code in _NAMED:
         return _NAMED[code]
     return next(form.format(code) for last, form in _FORMS if code <= last)
 
 
 def label(text: str, style: str = "") -> Text:
-    """`text` made safe, for Rich: never markup, never cut, broken only where a line is too short for it."""
+    """Makes `text` safe for Rich: never markup, never cut, broken only if a line is too short for it."""
     return Text(safe(text), style=style, overflow="fold")
 
 
 def code_span(text: str) -> str:
-    """`text` as code, also inside a table."""
+    """Writes `text` as code of Markdown, inside a table too."""
     return f"`{safe(text).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
 
 
 def plain(text: str) -> str:
-    """Text in which Markdown finds nothing to format, and GitHub nobody to notify.
+    """Escapes `text` so that Markdown finds nothing to format in it, and GitHub nobody to notify.
 
     A backslash does not stop a mention; a space of no width, written as an entity, does.
     """

@@ -1,4 +1,4 @@
-"""The hidden states as a row of cells: which positions the class scores read."""
+"""Rows of cells for the hidden states: which positions the class scores read."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,7 +10,7 @@ from headscope.render.text.safe import safe
 
 
 class Mark(StrEnum):
-    """What is known of one position: read by the scores, not read, or not told."""
+    """Knowledge of one position: read by the scores, not read, or not told."""
 
     READ = "read"
     BESIDE = "not read"
@@ -43,9 +43,9 @@ MEANINGS = {Mark.READ: "read by the scores", Mark.UNTOLD: "not known whether rea
 
 
 def token_rows(report: Report, head: Head) -> tuple[CellRow, ...]:
-    """The positions of the hidden states with what the pooling says of each; one row for each part of several.
+    """Draws the positions of the hidden states, marked if the pooling reads them; one row for each of several parts.
 
-    Padding is drawn on the side on which the family's tokenizer pads. What the facts do not place is marked as unknown.
+    Padding is drawn on the side on which the family's tokenizer pads. Positions that are not known are marked as that.
     """
     pooling = head.pooling
     is_sure = is_pooling_known(report)
@@ -55,21 +55,21 @@ def token_rows(report: Report, head: Head) -> tuple[CellRow, ...]:
         return tuple(CellRow((Cell("", mark),) * (2 * _GRID)) for _ in range(_GRID))
     ahead = head.virtual_tokens
     if pooling.kind is not PoolingKind.CONCAT:
-        return (CellRow(_cells(pooling.parts[0] if is_sure and pooling.parts else None, side, ahead)),)
+        return (CellRow(_marked_cells(pooling.parts[0] if is_sure and pooling.parts else None, side, ahead)),)
     rows = (
-        CellRow(_cells(part if is_sure else None, side, ahead), f"part {number}: {safe(words)}")
+        CellRow(_marked_cells(part if is_sure else None, side, ahead), f"part {number}: {safe(words)}")
         for number, (part, words) in enumerate(zip(pooling.parts, pooling.tokens, strict=True), 1)
     )
     return tuple(rows)
 
 
 def is_pooling_known(report: Report) -> bool:
-    """Whether nothing that was not determined leaves it open which positions are read."""
+    """True if no gap leaves open which positions are read."""
     return all(gap.topic not in {GapTopic.POOLING, GapTopic.HEAD_PATH} for gap in report.not_determined)
 
 
 def legend_of(rows: tuple[CellRow, ...]) -> str:
-    """What the signs in the cells mean, and on which side padding is drawn."""
+    """Explains the signs in the cells, and on which side padding is drawn."""
     marks = {cell.mark for row in rows for cell in row.cells}
     signs = [f"{_SIGNS[mark]}{meaning}" for mark, meaning in MEANINGS.items() if mark in marks]
     signs += [VIRTUAL] if has_virtual(rows) else []
@@ -82,35 +82,35 @@ VIRTUAL = "v: virtual tokens of the adapter"
 
 
 def has_virtual(rows: tuple[CellRow, ...]) -> bool:
-    """Whether some of the cells are virtual tokens."""
+    """True if some of the cells are virtual tokens."""
     return any(cell.is_virtual for row in rows for cell in row.cells)
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell with the sign of its mark, for readers who don't see colors."""
+    """Writes a cell with the sign of its mark, for readers who don't see colors."""
     return f"{_SIGNS.get(cell.mark, '')}{cell.text}".rstrip()
 
 
 def row_text(row: CellRow) -> str:
-    """A row as text."""
+    """Writes a row as text."""
     cells = " | ".join(map(cell_text, row.cells))
     return f"{row.caption}: {cells}" if row.caption else cells
 
 
 def _padding_side(report: Report, head: Head) -> str:
-    """`left` or `right` where rows of different lengths are padded (texts, and whatever follows a mask), or ""."""
+    """Gives the side of the padding, `left` or `right`, if inputs of different lengths are padded; otherwise ""."""
     by_mask = any(part.positions.depends_on_padding for part in head.pooling.parts)
     is_text = report.model.task in TEXT_TASKS and "sequence" in head.hidden_shape
     return (report.model.padding_side or "right") if by_mask or is_text else ""
 
 
-def _cells(part: PoolingPart | None, side: str, ahead: int) -> tuple[Cell, ...]:
-    """Cells of which those are marked as read that the part reads; all are unknown where it does not say.
+def _marked_cells(part: PoolingPart | None, side: str, ahead: int) -> tuple[Cell, ...]:
+    """Makes the cells of a row and marks those that the part reads; all are unknown if it does not say.
 
     The first `ahead` positions are virtual tokens.
     """
     positions = None if part is None or part.kind is PoolingKind.OTHER else part.positions
-    texts = _texts(positions, side, ahead)
+    texts = _cell_texts(positions, side, ahead)
     read = None if positions is None else _read_cells(positions, texts)
     if ahead:
         virtual = [text.isdecimal() and int(text) < ahead for text in texts]
@@ -121,15 +121,15 @@ def _cells(part: PoolingPart | None, side: str, ahead: int) -> tuple[Cell, ...]:
         return tuple(Cell(text, Mark.UNTOLD) for text in texts)
     is_weighted = part is not None and part.kind is PoolingKind.WEIGHTED
     marks = [Mark.READ if at in read else Mark.BESIDE for at in range(len(texts))]
-    if is_weighted:
+    if is_weighted:  # whether the weights of padding are zero is not known
         marks = [Mark.UNTOLD if text == _PAD else mark for text, mark in zip(texts, marks, strict=True)]
     if positions is not None and positions.token and positions.is_one:
         texts[min(read)] = safe(positions.token)
     return tuple(Cell(text, mark) for text, mark in zip(texts, marks, strict=True))
 
 
-def _texts(positions: Positions | None, side: str, ahead: int) -> list[str]:
-    """The cells of a row as texts, with padding on its side.
+def _cell_texts(positions: Positions | None, side: str, ahead: int) -> list[str]:
+    """Gives the texts of the cells of a row, with padding on its side.
 
     A fixed index counts padding too: on the left it is drawn without padding, but for the first and the last cell.
     """
@@ -142,21 +142,21 @@ def _texts(positions: Positions | None, side: str, ahead: int) -> list[str]:
     if side == "left" and at in (0, -1):
         return [_PAD, _PAD, _FIRST, _GAP, _LAST]
     padding = [_PAD, _PAD] if side == "right" else []
-    return [*_beginning(max(at, 0)), _GAP, _LAST, *padding]
+    return [*_first_positions(max(at, 0)), _GAP, _LAST, *padding]
 
 
 _COUNTED = {Where.INDEX, Where.RANGE}
 
 
-def _beginning(at: int) -> list[str]:
-    """The first positions up to the one after `at`, long stretches left out."""
+def _first_positions(at: int) -> list[str]:
+    """Lists the first positions up to the one after `at`; leaves out long stretches."""
     if at <= _GRID:
         return [str(index) for index in range(max(at + 2, _GRID))]
     return ["0", "1", _GAP, str(at - 1), str(at)]
 
 
 def _read_cells(positions: Positions, texts: list[str]) -> set[int] | None:  # noqa: PLR0911 - one line a rule
-    """The cells that are read; None where the positions cannot be placed."""
+    """Finds the cells that are read; None if the positions have no cells."""
     every = range(len(texts))
     last, real = texts.index(_LAST), {at for at in every if texts[at] != _PAD}
     match positions.where:

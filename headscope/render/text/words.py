@@ -1,4 +1,4 @@
-"""Facts in words: shapes, amounts, byte sizes, losses, the places where something was read."""
+"""Words for facts: shapes, amounts, byte sizes, losses, the places where something was read."""
 
 from collections.abc import Sequence
 
@@ -22,18 +22,19 @@ _KILO = 1000
 
 
 def size_of(shape: Sequence[int | str]) -> str:
-    """The shape of a weight: `3x768`; a scalar is `scalar`."""
+    """Writes the shape of a weight: `3x768`; a scalar is `scalar`."""
     return "x".join(str(axis) for axis in shape) or "scalar"
 
 
 def axes_of(shape: Shape) -> str:
-    """The shape of hidden states: `[batch, sequence, 768]`."""
+    """Writes the shape of hidden states: `[batch, sequence, 768]`."""
     return f"[{', '.join(str(axis) for axis in shape)}]"
 
 
 def bytes_of(number: int) -> str:
-    """A byte count in human units, powers of 1000 as the Hub shows them: `499 MB`, `24.3 kB`."""
+    """Writes a byte count in human units, powers of 1000 as on the Hub: `499 MB`, `24.3 kB`."""
     value, unit = float(number), 0
+    # From 999.5 on, the number would be rounded to 1000 of the smaller unit.
     while value >= _KILO - 0.5 and unit < len(_UNITS) - 1:
         value, unit = value / _KILO, unit + 1
     digits = f"{value:.0f}" if unit == 0 or value >= 100 else f"{value:.3g}"  # three digits
@@ -41,7 +42,7 @@ def bytes_of(number: int) -> str:
 
 
 def share_of(part: int, whole: int) -> str:
-    """`part` of `whole` as a percentage with two significant digits: `0.48%`."""
+    """Writes `part` of `whole` as a percentage with two significant digits: `0.48%`."""
     if not whole:
         return "0%"
     percent = 100 * part / whole
@@ -49,12 +50,12 @@ def share_of(part: int, whole: int) -> str:
 
 
 def share_of_one(part: float) -> str:
-    """A probability as a percentage that never rounds up to certainty: `97%`, `99.9%`."""
+    """Writes a probability as a percentage that never rounds up to certainty: `97%`, `99.9%`."""
     return f"{part:.0%}" if part < 0.985 else f"{min(part, 0.999):.1%}"  # from here a digit more
 
 
 def place_words(evidence: Evidence) -> str:
-    """Where an operation was seen, if known: `select at transformers/models/bert/modeling_bert.py:460`."""
+    """Names an operation and its source, if known: `select at transformers/models/bert/modeling_bert.py:460`."""
     return f"{evidence.operation} at {evidence.file}:{evidence.line}" if evidence.file else evidence.operation
 
 
@@ -84,17 +85,17 @@ POOLING = {
     PoolingKind.OTHER: "other",
 }
 
-_UNTOLD_BY_RULE = {PoolingKind.OTHER, PoolingKind.CONCAT, PoolingKind.TOKEN_PAIR, PoolingKind.WEIGHTED}
+_RULE_OMITS_KIND = {PoolingKind.OTHER, PoolingKind.CONCAT, PoolingKind.TOKEN_PAIR, PoolingKind.WEIGHTED}
 """Poolings whose rule does not say what kind they are."""
 
 
 def brief_rule(pooling: Pooling) -> str:
-    """The rule of a pooling where the token that it reads is shown: `first token: index 0, padding or not`."""
+    """Writes the rule of a pooling, shorter for a token that is shown: `first token: index 0, padding or not`."""
     kind = POOLING[pooling.kind]
     one = pooling.parts[0] if len(pooling.parts) == 1 else None
     if one is not None and one.positions.token and one.positions.is_first and one.rule == pooling.rule:
         return f"{kind}: index 0, padding or not"
-    if pooling.rule and pooling.kind not in _UNTOLD_BY_RULE:
+    if pooling.rule and pooling.kind not in _RULE_OMITS_KIND:
         return pooling.rule
     return f"{kind}: {pooling.rule}" if pooling.rule else kind
 
@@ -134,7 +135,7 @@ _LOSS: dict[tuple[str, str], str] = {
 
 
 def loss_of(model: ModelFacts) -> str:
-    """How the logits become a loss, in one phrase."""
+    """Says in one phrase how the logits become a loss."""
     number = model.num_labels
     classes = "one class, always with probability 1" if number == 1 else f"one of {number:,} classes"
     choice = _CHOICE.get(model.task, "{classes}").format(classes=classes)
@@ -149,12 +150,12 @@ def loss_of(model: ModelFacts) -> str:
 
 
 def snapshot_sentence(manifest: CheckpointManifest, output: str) -> str:
-    """What `snapshot` wrote, and where; what could not be read is on the next lines."""
+    """Says what `snapshot` wrote, and where; the next lines say what could not be read."""
     return "\n".join(snapshot_lines(manifest, output))
 
 
 def snapshot_lines(manifest: CheckpointManifest, output: str) -> tuple[str, ...]:
-    """What `snapshot` wrote and where, then what could not be read."""
+    """Lists what `snapshot` wrote and where, then what could not be read."""
     size = f"{bytes_of(manifest.bytes_read)} read of {bytes_of(manifest.bytes_total)}"
     gaps = (f"not determined: {safe(gap.topic)}: {safe(gap.reason)}" for gap in manifest.gaps)
     held = f"{counted(len(manifest.tensors), 'tensor')} of {safe(manifest.reference)}, {size}"

@@ -1,4 +1,4 @@
-"""The screen of `cache`: what headscope keeps on disk, and what was not looked at."""
+"""Screen of `cache`: what headscope keeps on disk, and what was not looked at."""
 
 from collections.abc import Iterator
 
@@ -22,13 +22,13 @@ _KINDS = {
 
 
 def cache_screen(usage: DiskUsage) -> RenderableType:
-    """`usage` as a Rich renderable."""
-    lines = (Paragraph(body, Text(name, STRONG), 13) for name, body in _lines(usage))
+    """Renders `usage`."""
+    lines = (Paragraph(body, Text(name, STRONG), 13) for name, body in _cache_lines(usage))
     return Group(cache_verdict(usage), Text(), *lines)
 
 
 def cache_verdict(usage: DiskUsage) -> Text:
-    """What is kept, or what was removed, in one sentence."""
+    """Says in one sentence what is kept, or what was removed."""
     amount = f"{counted(usage.entries, 'file')}, {bytes_of(usage.bytes)}"
     if usage.not_determined:
         what = f"Not everything was removed: {amount} removed" if usage.cleared else "The cache can't be read"
@@ -38,7 +38,7 @@ def cache_verdict(usage: DiskUsage) -> Text:
     return Text(f"Removed {amount}" if usage.cleared else f"The cache holds {amount}")
 
 
-def _lines(usage: DiskUsage) -> Iterator[tuple[str, Text]]:
+def _cache_lines(usage: DiskUsage) -> Iterator[tuple[str, Text]]:
     yield "folder", Text(safe(usage.folder) if usage.folder else "none: there is no home folder")
     for kind in usage.kinds:
         amount = f"{counted(kind.entries, 'file')}, {bytes_of(kind.bytes)}"

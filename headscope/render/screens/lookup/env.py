@@ -1,4 +1,4 @@
-"""The screen of `env`: versions and settings, one to a line."""
+"""Screen of `env`: versions and settings, one to a line."""
 
 import dataclasses
 
@@ -14,14 +14,10 @@ _WORDS = {True: "yes", False: "no"}
 
 
 def env_screen(surroundings: Surroundings) -> RenderableType:
-    """`surroundings` as a Rich renderable."""
+    """Renders `surroundings`."""
     parts = (surroundings.environment, surroundings.packages, surroundings.settings)
     named = {"headscope": tool_version()} | {
         field.name: getattr(part, field.name) for part in parts for field in dataclasses.fields(part)
     }
-    return Group(*(_setting_line(name, value) for name, value in named.items()))
-
-
-def _setting_line(name: str, value: str | bool) -> Paragraph:
-    word = _WORDS[value] if isinstance(value, bool) else value
-    return Paragraph(label(word), Text(name, STRONG), 23)
+    words = ((name, _WORDS[value] if isinstance(value, bool) else value) for name, value in named.items())
+    return Group(*(Paragraph(label(word), Text(name, STRONG), 23) for name, word in words))

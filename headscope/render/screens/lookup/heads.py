@@ -1,4 +1,4 @@
-"""The screens of the atlas: a line for each class, and their names alone."""
+"""Screens of the atlas: a line for each class, or only their names."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,41 +18,41 @@ from headscope.render.text.safe import label, safe
 
 
 def heads_document(entries: Sequence[HeadEntry]) -> Document:
-    """The document of `heads`."""
+    """Builds the document of `heads`."""
     return {**opening("heads"), "heads": [to_dict(entry) for entry in entries]}
 
 
 def heads_screen(entries: Sequence[HeadEntry], pattern: str = "") -> RenderableType:
-    """A line for each class by task, what could not be traced, and counts at the end.
+    """Shows a line for each class by task, what could not be traced, and counts at the end.
 
-    Where a class has `pattern` as its name, the others, whose names only hold it, follow below a heading.
+    If a class has exactly the name `pattern`, the others, whose names only contain it, follow below a heading.
     """
     named = [entry for entry in entries if entry.class_name == pattern]
     others = [entry for entry in entries if entry.class_name != pattern]
     parts = [*_by_task(named), *([label(f"names that hold {pattern}"), Text()] if named and others else ())]
-    return Group(*parts, *_by_task(others), *_untraced(entries), _counts(entries))
+    return Group(*parts, *_by_task(others), *_untraced_lines(entries), _count_lines(entries))
 
 
 def _by_task(entries: Sequence[HeadEntry]) -> Iterable[RenderableType]:
     for task, group in groupby(entries, key=lambda entry: entry.task):
-        yield from (Text(task.value, STRONG), _table(tuple(group)), Text())
+        yield from (Text(task.value, STRONG), _class_table(tuple(group)), Text())
 
 
 def heads_names(entries: Sequence[HeadEntry]) -> RenderableType:
-    """One class a line, each once: all that `-q` shows."""
+    """Lists each class once, which is all that `-q` shows."""
     return Text("\n".join(safe(name) for name in dict.fromkeys(entry.class_name for entry in entries)))
 
 
-def _table(entries: Sequence[HeadEntry]) -> FittedRows:
-    """A line for each class: its pooling, its operations, what is new."""
+def _class_table(entries: Sequence[HeadEntry]) -> FittedRows:
+    """Shows a line for each class: its pooling, its operations, what is new."""
     families = Counter(entry.class_name for entry in entries)
-    rows = tuple(_cells(entry, entry.head, families[entry.class_name] > 1) for entry in entries if entry.head)
+    rows = tuple(_class_cells(entry, entry.head, families[entry.class_name] > 1) for entry in entries if entry.head)
     margin = max((row[0].cell_len for row in rows), default=0) + GAP
     return FittedRows(rows, (3, 2, 1), margin, 2 * GAP)
 
 
-def _cells(entry: HeadEntry, head: AtlasHead, is_shared: bool) -> tuple[Text, ...]:
-    """The cells of a class; with its family where several families share the class."""
+def _class_cells(entry: HeadEntry, head: AtlasHead, is_shared: bool) -> tuple[Text, ...]:
+    """Gives the cells of a class; with its family if several families share the class."""
     return (
         Text(f"  {safe(entry.class_name)}{f' ({safe(entry.model_type)})' if is_shared else ''}", MODULE),
         Text(head.pooling.kind.value, POOLING_STYLE),
@@ -62,13 +62,13 @@ def _cells(entry: HeadEntry, head: AtlasHead, is_shared: bool) -> tuple[Text, ..
 
 
 def operations_of(head: AtlasHead) -> str:
-    """The operations of a head in order, without those that only regularize or reshape."""
+    """Lists the operations of a head in order, without those that only regularize or reshape."""
     names = [stage.operation for stage in head.stages if stage.operation not in IDLE_OPERATIONS]
     return " > ".join(names) if len(names) <= 8 else f"{len(names)} operations"
 
 
 def new_in_words(entry: HeadEntry) -> str:
-    """What a pretraining checkpoint of the family does not bring of the head."""
+    """Says which weights of the head a pretraining checkpoint of the family lacks."""
     if entry.head is None or entry.pretraining_class is None:
         return ""
     total, new = len(entry.head.parameters), len(entry.new_from_pretraining)
@@ -77,7 +77,7 @@ def new_in_words(entry: HeadEntry) -> str:
     return f"{new} of {total} new after {entry.pretraining_class}"
 
 
-def _untraced(entries: Sequence[HeadEntry]) -> Iterable[RenderableType]:
+def _untraced_lines(entries: Sequence[HeadEntry]) -> Iterable[RenderableType]:
     for entry in entries:
         if not entry.traced:
             word = Text("not traced", TONE[Tone.WARNING])
@@ -87,7 +87,7 @@ def _untraced(entries: Sequence[HeadEntry]) -> Iterable[RenderableType]:
 _NONE = "0 heads: no class fits all the options. `headscope heads` lists every class with its pooling and operations."
 
 
-def _counts(entries: Sequence[HeadEntry]) -> RenderableType:
+def _count_lines(entries: Sequence[HeadEntry]) -> RenderableType:
     traced = sum(entry.traced for entry in entries)
     reduced = sum(entry.by == "reduced" for entry in entries)
     proven = sum(is_proven(entry) for entry in entries)
@@ -103,5 +103,5 @@ def _counts(entries: Sequence[HeadEntry]) -> RenderableType:
 
 
 def is_proven(entry: HeadEntry) -> bool:
-    """Whether gradients confirmed the pooling that was traced."""
+    """True if gradients confirmed the pooling that was traced."""
     return bool(entry.head and entry.head.verification and entry.head.verification.agrees)
