@@ -67,9 +67,9 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
     model = given.report.model
     request = replace(request, model_class=model.class_name, num_labels=model.num_labels)
     examined = examine("inspect", request, tell)
-    folder, base = _check(request, examined, given)
+    folder, base = _locate_adapter_and_base(request, examined, given)
     check_target(output, folder, base, Path(source.reference))
-    parameters = _parameters(examined, given)
+    parameters = _find_missing_parameters(examined, given)
     states = file_states(folder)
     report = EditReport(
         tool_version=tool_version(),
@@ -85,13 +85,13 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
         ),
         proof=EditProof(),
         head_from=head,
-        left_out=_left_out(folder, examined),
+        left_out=_list_left_out(folder, examined),
         is_dry_run=dry_run,
     )
     if dry_run:
         return report
     with staged(output) as place:
-        _write(place, request, examined, _numbers(source, given, parameters), report.left_out)
+        _write_adapter(place, request, examined, _read_head_numbers(source, given, parameters), report.left_out)
         task = HeadTask(str(folder), str(place), str(base), source.reference, parameters, model.class_name)
         tell("proving the result in a separate process")
         report = replace(report, proof=prove_head_apart(task))
@@ -113,7 +113,7 @@ def _check_families(request: Request, source: Request, tell: Progress) -> None:
             raise UsageError(what, _OF_BASE)
 
 
-def _check(request: Request, examined: Examined, given: Examined) -> tuple[Path, Path]:
+def _locate_adapter_and_base(request: Request, examined: Examined, given: Examined) -> tuple[Path, Path]:
     """The folders of the adapter and of its base. Raises where the head can't be written into it."""
     missing = find_missing(given.report)
     if given.manifest.adapter is not None or missing.head or missing.elsewhere or given.manifest.gaps:
@@ -123,7 +123,7 @@ def _check(request: Request, examined: Examined, given: Examined) -> tuple[Path,
     return Path(request.reference), folder_of_base(request, examined.manifest)
 
 
-def _parameters(examined: Examined, given: Examined) -> tuple[str, ...]:
+def _find_missing_parameters(examined: Examined, given: Examined) -> tuple[str, ...]:
     """The parameters of the head that the adapter lacks, by the names of the model. Raises where it lacks none."""
     facts = examined.report.adapter
     wanted = facts.modules_to_save if facts is not None else ()
@@ -137,7 +137,7 @@ def _parameters(examined: Examined, given: Examined) -> tuple[str, ...]:
     return found
 
 
-def _numbers(source: Request, given: Examined, parameters: tuple[str, ...]) -> dict[str, torch.Tensor]:
+def _read_head_numbers(source: Request, given: Examined, parameters: tuple[str, ...]) -> dict[str, torch.Tensor]:
     """The stored numbers of the head, by parameter. Raises Unsupported where one isn't stored as it is."""
     stored = open_stored_files(source, given.manifest)[0]
     origins = {item.name: item for item in given.report.weights.parameters}
@@ -148,13 +148,13 @@ def _numbers(source: Request, given: Examined, parameters: tuple[str, ...]) -> d
     return {name: stored.whole(header) for name, header in headers.items() if header is not None}
 
 
-def _left_out(folder: Path, examined: Examined) -> tuple[str, ...]:
+def _list_left_out(folder: Path, examined: Examined) -> tuple[str, ...]:
     """What stays behind in the folder of the adapter, but for the weights that are written again."""
     left = left_behind(folder, read_contents(folder), examined.manifest)
     return tuple(name for name in left if name not in _WEIGHTS)
 
 
-def _write(
+def _write_adapter(
     place: Path, request: Request, examined: Examined, head: dict[str, torch.Tensor], left: tuple[str, ...]
 ) -> None:
     """The adapter's files, its tensors with those of the head, and the setting by which PEFT loads them."""

@@ -77,17 +77,17 @@ def left_behind(folder: Path, contents: Contents, manifest: CheckpointManifest) 
     weights = {file.name for file in manifest.files}
     is_sharded = manifest.format is WeightsFormat.SAFETENSORS and len(weights) > 1
     own = weights | ({INDEXES[0]} if is_sharded else set())
-    left = {_top(name) for name in contents.files if name not in own and not _holds_no_head(folder / name)}
+    left = {_top_entry(name) for name in contents.files if name not in own and not _holds_no_head(folder / name)}
     for name, word in contents.others:
         path = PurePosixPath(name)
         is_inside = len(path.parts) > 1 and path.name not in _JUNK
-        left.add(_top(name) if is_inside else f"{name} ({word})" if word else name)
+        left.add(_top_entry(name) if is_inside else f"{name} ({word})" if word else name)
     if left.intersection(_module_folders(folder)):
         left.add("modules.json")  # it would name folders that aren't there
     return tuple(sorted(left))
 
 
-def _top(name: str) -> str:
+def _top_entry(name: str) -> str:
     """The folder at the top that holds an entry, or the entry itself."""
     first, inside, _ = name.partition("/")
     return f"{first}/" if inside else name
@@ -136,4 +136,4 @@ def _is_without_rows(content: bytes) -> bool:
 def taken_names(names: Sequence[str], left: Iterable[str], *others: str) -> list[str]:
     """The files that are copied as they are: those that neither stay behind nor are `others`, which are written."""
     kept = set(left)
-    return [name for name in names if not kept.intersection((name, _top(name))) and name not in others]
+    return [name for name in names if not kept.intersection((name, _top_entry(name))) and name not in others]

@@ -119,7 +119,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     if wish.in_place and (wish.merge_adapter or request.reference != named):
         raise UsageError("an adapter and a folder of the Hub's cache stay as they are", "give -o DIR")
     if not wish.merge_adapter:
-        return _edited(request, output, wish, tell, _Origin(named))
+        return _edit_folder(request, output, wish, tell, _Origin(named))
     if output is None:
         raise UsageError("the merged checkpoint needs a place", "give -o DIR")
     if wish.only_merges and (wish.texts or wish.link):
@@ -132,7 +132,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         origin = _Origin(named, merge, (Path(request.reference), base), left_out)
         plain = replace(request, location=Location(str(folder), hub=request.location.hub), model_class=None)
         if not wish.only_merges:
-            return _edited(plain, output, wish, tell, origin)
+            return _edit_folder(plain, output, wish, tell, origin)
         report = _merge_report(plain, output, wish, origin)
         if not wish.dry_run:
             _add_card(folder, report)
@@ -141,7 +141,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         return report
 
 
-def _edited(request: Request, output: Path | None, wish: EditWish, tell: Progress, origin: _Origin) -> EditReport:
+def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Progress, origin: _Origin) -> EditReport:
     """The report on an edit of the folder of a whole checkpoint.
 
     Raises UsageError for a change that can't be made, Unsupported for a checkpoint that can't be edited so, NotFound if
@@ -150,7 +150,7 @@ def _edited(request: Request, output: Path | None, wish: EditWish, tell: Progres
     if not 0 < wish.temperature < math.inf:
         raise UsageError(f"a temperature of {wish.temperature} is not a positive number", "give one such as 1.5")
     request, examined = examine_by_name(request, wish.changes.labels, tell)
-    source = _folder_of(request, examined)
+    source = _folder_to_edit(request, examined)
     target = source if wish.in_place else output
     if target is None or (wish.in_place and output is not None):
         raise UsageError("the result needs one place", "give either -o DIR or --in-place")
@@ -168,19 +168,19 @@ def _edited(request: Request, output: Path | None, wish: EditWish, tell: Progres
             "the head is a chain of sentence-transformers' modules, which edit doesn't change",
             "change it with the library, and save it again",
         )
-    wish, fit = _fitted(examined, request, wish, tell)
+    wish, fit = _fit_wish(examined, request, wish, tell)
     left_out = (*origin.left_out, *left_behind(source, read_contents(source), examined.manifest))
-    plan = _plan(examined, request, wish)
+    plan = _plan_edit(examined, request, wish)
     job = _Job(request, examined, source, target, wish, plan, tuple(states), left_out, origin, fit)
-    report = _report(job)
+    report = _build_report(job)
     if wish.dry_run:
         return report
     with staged(target) as folder:
         tell("writing the changed files")
-        _write(job, folder, report)
+        _write_result(job, folder, report)
         check_unchanged(source, states)
         tell("proving the result in a separate process")
-        found = prove_apart(_task(job, folder, report))
+        found = prove_apart(_proof_task(job, folder, report))
         report = replace(report, proof=found.proof, tensors=found.tensors)
         if report.proof.holds:
             _add_record(folder, report)
@@ -230,7 +230,7 @@ def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origi
     )  # fmt: skip
 
 
-def _folder_of(request: Request, examined: Examined) -> Path:
+def _folder_to_edit(request: Request, examined: Examined) -> Path:
     manifest = examined.manifest
     if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
@@ -252,7 +252,7 @@ def _folder_of(request: Request, examined: Examined) -> Path:
     return folder
 
 
-def _plan(examined: Examined, request: Request, wish: EditWish) -> _Plan:
+def _plan_edit(examined: Examined, request: Request, wish: EditWish) -> _Plan:
     report = examined.report
     function = score_function(examined, wish, report.model.num_labels)
     labels: tuple[EditedLabel, ...] = ()
@@ -296,14 +296,14 @@ def _check_unicode(*configs: Mapping[str, Any]) -> None:
         raise UsageError(f"{found!r} in config.json is not valid Unicode", "give the class another name") from None
 
 
-def _fitted(examined: Examined, request: Request, wish: EditWish, tell: Progress) -> tuple[EditWish, EditFit | None]:
+def _fit_wish(examined: Examined, request: Request, wish: EditWish, tell: Progress) -> tuple[EditWish, EditFit | None]:
     """The wish with what its texts fit, if any; before they run, a plan shows that it can be folded in."""
     if wish.fit is None:
         return wish, None
     is_temperature = wish.fit.kind is FitKind.TEMPERATURE
-    rows = _plan(examined, request, wish.with_fit(2.0, {}) if is_temperature else wish).labels
+    rows = _plan_edit(examined, request, wish.with_fit(2.0, {}) if is_temperature else wish).labels
     if not is_temperature:  # a threshold of a half shifts nothing
-        rows = _plan(examined, request, wish.with_fit(None, {label.name: 0.5 for label in rows})).labels
+        rows = _plan_edit(examined, request, wish.with_fit(None, {label.name: 0.5 for label in rows})).labels
     function = score_function(examined, wish, len(rows))
     found = fit_to_texts(examined, request, rows, wish, activation=function, tell=tell)
     return wish.with_fit(found.temperature, {item.label: item.probability for item in found.thresholds}), found
@@ -316,7 +316,7 @@ def _check_token(examined: Examined, token: int) -> None:
         raise UsageError(f"token {token:,} is not in the vocabulary of {size:,} tokens", "give the ID of a token")
 
 
-def _report(job: _Job) -> EditReport:
+def _build_report(job: _Job) -> EditReport:
     plan, wish, manifest = job.plan, job.wish, job.examined.manifest
     return EditReport(
         tool_version=tool_version(),
@@ -325,7 +325,7 @@ def _report(job: _Job) -> EditReport:
         model_class=job.examined.report.model.class_name,
         labels=plan.labels,
         labels_before=job.examined.report.model.labels,
-        tensors=tuple(_described(item, plan, wish) for item in plan.tensors),
+        tensors=tuple(_describe_tensor(item, plan, wish) for item in plan.tensors),
         settings=changed_fields(manifest.config, plan.config),
         temperature=wish.temperature,
         exact=plan.exact,
@@ -338,7 +338,7 @@ def _report(job: _Job) -> EditReport:
     )
 
 
-def _described(item: ClassTensor, plan: _Plan, wish: EditWish) -> EditedTensor:
+def _describe_tensor(item: ClassTensor, plan: _Plan, wish: EditWish) -> EditedTensor:
     shape = list(item.header.shape)
     shape[item.axis] = len(plan.labels)
     header = item.header
@@ -346,7 +346,7 @@ def _described(item: ClassTensor, plan: _Plan, wish: EditWish) -> EditedTensor:
     return EditedTensor(header.key, item.parameter, item.axis, header.dtype, after, header.shape, tuple(shape))
 
 
-def _task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
+def _proof_task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
     return ProofTask(
         source=str(job.source),
         result=str(folder),
@@ -361,14 +361,14 @@ def _task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
     )
 
 
-def _write(job: _Job, folder: Path, report: EditReport) -> None:
+def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
     """All files of the result but the record of the edit."""
     manifest, plan = job.examined.manifest, job.plan
     stored = open_stored_files(job.request, manifest)[0]
     new = {
         tensor.name: NewTensor(
             replace(item.header, shape=tensor.shape_after, dtype=tensor.dtype_after, data=None),
-            _numbers_of(item, tensor, stored, job),
+            _edited_numbers(item, tensor, stored, job),
         )
         for item, tensor in zip(plan.tensors, report.tensors, strict=True)
     }
@@ -387,10 +387,10 @@ def _add_card(folder: Path, report: EditReport) -> None:
     """A paragraph on the edit, in a model card."""
     card = folder / _CARD
     if card.is_file():
-        write_small_file(card, card_with_edit(card.read_bytes(), _sentences(report)))
+        write_small_file(card, card_with_edit(card.read_bytes(), _sentences_on_edit(report)))
 
 
-def _numbers_of(item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, job: _Job) -> Callable[[], torch.Tensor]:
+def _edited_numbers(item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, job: _Job) -> Callable[[], torch.Tensor]:
     import torch
 
     from headscope.editing.classes.class_rows import edited_tensor
@@ -424,7 +424,7 @@ def _fresh_rows(item: ClassTensor, job: _Job) -> torch.Tensor | None:
     return drawn.narrow(item.axis, 0, count)
 
 
-def _sentences(report: EditReport) -> list[str]:
+def _sentences_on_edit(report: EditReport) -> list[str]:
     """The edit in sentences, for the model card."""
     before, after = (
         counted(len(report.labels_before), "class", "classes"),

@@ -31,7 +31,7 @@ def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple
     """The fields in which two configurations differ, shortened."""
     names = sorted({*before, *after})
     return tuple(
-        EditedField(name, _shown(before, name), _shown(after, name))
+        EditedField(name, _shorten_value(before, name), _shorten_value(after, name))
         for name in names
         if before.get(name, _NOTHING) != after.get(name, _NOTHING)
     )
@@ -40,7 +40,7 @@ def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple
 _NOTHING = object()
 
 
-def _shown(config: Mapping[str, Any], name: str) -> str:
+def _shorten_value(config: Mapping[str, Any], name: str) -> str:
     if name not in config:
         return ""
     text = json.dumps(config[name], ensure_ascii=False)

@@ -55,12 +55,12 @@ def fitted_temperature(texts: ScoredTexts) -> float:
     """The temperature with the smallest negative log likelihood. Raises UsageError where there is none."""
     from scipy.optimize import minimize_scalar
 
-    margins = _margins(texts)
+    margins = _score_margins(texts)
     if not (margins < 0).any():  # the loss falls with the temperature, whatever a search finds
         raise _no_temperature(*(_ALL_RIGHT if (margins > 0).any() else _UNRELATED))
 
     def loss(power: float) -> float:
-        return float(_losses(texts.changed(math.exp(power), np.zeros(1))).mean())
+        return float(_text_losses(texts.changed(math.exp(power), np.zeros(1))).mean())
 
     ends = math.log(_LEAST), math.log(_MOST)
     found = math.exp(float(minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-6}).x))
@@ -69,7 +69,7 @@ def fitted_temperature(texts: ScoredTexts) -> float:
     return found
 
 
-def _margins(texts: ScoredTexts) -> FloatArray:
+def _score_margins(texts: ScoredTexts) -> FloatArray:
     """By how much the scores of what a text is exceed those of what it isn't, at least; one or more for each text."""
     if texts.is_softmax:
         own = np.where(texts.truth > 0, texts.logits, np.inf).min(1)
@@ -92,7 +92,7 @@ def fitted_thresholds(texts: ScoredTexts, classes: Sequence[int]) -> dict[int, f
             margins = texts.logits[:, at]
             if texts.is_softmax:
                 margins = margins - texts.logits[:, 1 - at]
-            found[at] = _best_threshold(_sigmoid(margins), has)
+            found[at] = _best_threshold(_apply_sigmoid(margins), has)
     return found
 
 
@@ -116,9 +116,9 @@ def figures_of(kind: FitKind, pair: tuple[ScoredTexts, ScoredTexts], labels: Seq
     generator = np.random.default_rng(seed)
     counts = generator.multinomial(size, np.full(size, 1 / size), FIT_RESAMPLES).astype(float)
     weights = np.vstack([np.ones(size), counts])  # the texts themselves, and then resampled
-    sides = [list(_figures(side, labels, weights)) for side in pair]
+    sides = [list(_compute_figures(side, labels, weights)) for side in pair]
     found = [
-        FitFigure(metric, label, _estimate(before), _estimate(after), _estimate(after - before))
+        FitFigure(metric, label, _build_estimate(before), _build_estimate(after), _build_estimate(after - before))
         for (metric, label, before), (_, _, after) in zip(*sides, strict=True)
     ]
     wanted = FitMetric.NLL if kind is FitKind.TEMPERATURE else FitMetric.MACRO_F1
@@ -128,29 +128,29 @@ def figures_of(kind: FitKind, pair: tuple[ScoredTexts, ScoredTexts], labels: Seq
     return tuple(sorted(found, key=lambda item: item.metric is not wanted or (bool(name) and item.label != name)))
 
 
-def _figures(
+def _compute_figures(
     texts: ScoredTexts, labels: Sequence[str], weights: FloatArray
 ) -> Iterator[tuple[FitMetric, str, FloatArray]]:
     """Each figure for each row of weights, [resamples, texts]."""
     total = weights.sum(1)
-    yield FitMetric.NLL, "", weights @ _losses(texts) / total
-    gaps = _gaps(texts)
+    yield FitMetric.NLL, "", weights @ _text_losses(texts) / total
+    gaps = _calibration_gaps(texts)
     yield FitMetric.ECE, "", np.abs(weights @ gaps).sum(1) / total
-    told = _chosen(texts)
+    told = _predict_classes(texts)
     present = [at for at in range(len(labels)) if texts.truth[:, at].any()]
-    each = [(at, _f1(weights, told[:, at], texts.truth[:, at])) for at in present]
+    each = [(at, _f1_scores(weights, told[:, at], texts.truth[:, at])) for at in present]
     yield FitMetric.MACRO_F1, "", np.mean([values for _, values in each], 0)
     for at, values in each:
         yield FitMetric.F1, labels[at], values
 
 
-def _f1(weights: FloatArray, told: FloatArray, truth: FloatArray) -> FloatArray:
+def _f1_scores(weights: FloatArray, told: FloatArray, truth: FloatArray) -> FloatArray:
     both, either = weights @ (told * truth), weights @ (told + truth)
     found: FloatArray = np.divide(2 * both, either, out=np.zeros_like(both), where=either > 0)
     return found
 
 
-def _losses(texts: ScoredTexts) -> FloatArray:
+def _text_losses(texts: ScoredTexts) -> FloatArray:
     """The negative log likelihood of each text; of several labels, the mean over the classes."""
     if texts.is_softmax:
         from scipy.special import log_softmax
@@ -161,7 +161,7 @@ def _losses(texts: ScoredTexts) -> FloatArray:
     return several
 
 
-def _gaps(texts: ScoredTexts) -> FloatArray:
+def _calibration_gaps(texts: ScoredTexts) -> FloatArray:
     """For each text and bin, how far confidence is from what is right: [texts, bins].
 
     Of a softmax it is that of the highest class; of several labels that of every class, shared by their number.
@@ -173,12 +173,12 @@ def _gaps(texts: ScoredTexts) -> FloatArray:
         top = chances.argmax(1)[:, None]
         chances, truth = np.take_along_axis(chances, top, 1), np.take_along_axis(texts.truth, top, 1)
     else:
-        chances, truth = _sigmoid(texts.logits), texts.truth
+        chances, truth = _apply_sigmoid(texts.logits), texts.truth
     places = np.clip(np.ceil(chances * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
     return np.stack([((chances - truth) * (places == at)).mean(1) for at in range(CALIBRATION_BINS)], 1)
 
 
-def _chosen(texts: ScoredTexts) -> FloatArray:
+def _predict_classes(texts: ScoredTexts) -> FloatArray:
     """What is predicted, as 0 and 1: [texts, classes]."""
     if texts.is_softmax:
         found: FloatArray = np.eye(texts.logits.shape[1])[texts.logits.argmax(1)]
@@ -186,14 +186,14 @@ def _chosen(texts: ScoredTexts) -> FloatArray:
     return (texts.logits > 0).astype(float)
 
 
-def _sigmoid(logits: FloatArray) -> FloatArray:
+def _apply_sigmoid(logits: FloatArray) -> FloatArray:
     from scipy.special import expit
 
     found: FloatArray = expit(logits)
     return found
 
 
-def _estimate(values: FloatArray) -> Estimate:
+def _build_estimate(values: FloatArray) -> Estimate:
     """The first value, and the interval of the others."""
     rest = (100 - _CONFIDENCE) / 2
     low, high = np.percentile(values[1:], (rest, 100 - rest))

@@ -82,16 +82,16 @@ def fit_to_texts(
     model = replace(examined.report.model, labels=names, num_labels=len(names), activation=activation)
     is_softmax = _is_softmax(model, kind)
     labeled = read_labeled(data)
-    flagged = _Flagged(labeled.facts, model, _places(labeled.facts, model, is_softmax=is_softmax))
-    rows = _sample(labeled, seed)
+    flagged = _LabelEncoder(labeled.facts, model, _match_labels(labeled.facts, model, is_softmax=is_softmax))
+    rows = _sample_rows(labeled, seed)
     truth = np.array([flagged.row(row) for row in rows], float).reshape(len(rows), len(names))
-    parts = _halves(rows, truth, seed)
+    parts = _split_halves(rows, truth, seed)
     fitted = _fitted_classes(truth[parts[0]], names, kind, is_softmax=is_softmax)
     tell(f"running {counted(len(rows), 'text')} on {data.device}")
-    logits, truncated = _logits(examined, request, data.device, rows)
-    texts = ScoredTexts(_after(logits, labels), truth, is_softmax)
+    logits, truncated = _compute_logits(examined, request, data.device, rows)
+    texts = ScoredTexts(_edit_logits(logits, labels), truth, is_softmax)
     tell(f"fitting the {kind.value}")
-    found = _fit(kind, [texts.part(part) for part in parts], names, fitted, seed)
+    found = _fit_and_compare(kind, [texts.part(part) for part in parts], names, fitted, seed)
     return replace(found, skipped=labeled.facts.missing + labeled.facts.ignored, truncated=truncated)
 
 
@@ -109,7 +109,7 @@ def _is_softmax(model: ModelFacts, kind: FitKind) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Flagged:
+class _LabelEncoder:
     """How a row's labels become 0 and 1 for each class: `places` are the classes by the data's spelling."""
 
     data: DataFacts
@@ -125,7 +125,7 @@ class _Flagged:
                 found[self.places[item.label]] = float(bool(value))
         elif is_hot(self.data, self.model):
             found = [float(spelled(value)) for value in labels]
-        elif _is_alone(self.data, self.model):
+        elif _is_single_flag(self.data, self.model):
             found = [float(self.places[spelled(labels[0])])]
         else:
             for value in labels:
@@ -133,15 +133,15 @@ class _Flagged:
         return found
 
 
-def _is_alone(data: DataFacts, model: ModelFacts) -> bool:
+def _is_single_flag(data: DataFacts, model: ModelFacts) -> bool:
     """Whether the one class of a sigmoid is there or not, as 0 and 1 or as false and true."""
     is_flag = data.kind is LabelKind.BOOLEANS or {item.label for item in data.classes} <= {"0", "1"}
     return model.activation == _SIGMOID and model.num_labels == 1 and data.kind not in _SEVERAL and is_flag
 
 
-def _places(data: DataFacts, model: ModelFacts, *, is_softmax: bool) -> Mapping[str, int]:
+def _match_labels(data: DataFacts, model: ModelFacts, *, is_softmax: bool) -> Mapping[str, int]:
     """The number of the class that each label of the data means. Raises UsageError for a label that means none."""
-    if (data.kind in _SEVERAL) == is_softmax and not _is_alone(data, model):
+    if (data.kind in _SEVERAL) == is_softmax and not _is_single_flag(data, model):
         what = "each text has one class (softmax)" if is_softmax else "a text can have several classes (sigmoid)"
         raise UsageError(f"the labels are {data.kind.value}, but {what}", "give the labels that the model was made for")
     if data.kind is LabelKind.NUMBERS and not data.is_whole:
@@ -150,7 +150,7 @@ def _places(data: DataFacts, model: ModelFacts, *, is_softmax: bool) -> Mapping[
         if len(data.hot) != model.num_labels:
             raise UsageError(f"the lists have {len(data.hot)} entries for {model.num_labels} classes", "")
         return {}
-    if data.kind is LabelKind.BOOLEANS or _is_alone(data, model):
+    if data.kind is LabelKind.BOOLEANS or _is_single_flag(data, model):
         return {"0": 0, "1": 1, "false": 0, "true": 1}
     is_numbered = has_ids(data) and (not data.names or all(map(PLACEHOLDER.fullmatch, model.labels)))
     if is_numbered and set(model.labels) & {item.label for item in data.classes}:
@@ -160,7 +160,7 @@ def _places(data: DataFacts, model: ModelFacts, *, is_softmax: bool) -> Mapping[
     found = {item.label: places.get(_name_in(item.label, names)) for item in data.classes}
     unknown = [label for label, place in found.items() if place is None]
     if unknown:
-        raise _unknown([_name_in(label, names) for label in unknown], model.labels)
+        raise _unknown_label_error([_name_in(label, names) for label in unknown], model.labels)
     return {label: place for label, place in found.items() if place is not None}
 
 
@@ -169,21 +169,21 @@ def _name_in(label: str, names: Sequence[str]) -> str:
     return names[int(label)] if names and 0 <= int(label) < len(names) else label
 
 
-def _unknown(unknown: Sequence[str], labels: Sequence[str]) -> UsageError:
+def _unknown_label_error(unknown: Sequence[str], labels: Sequence[str]) -> UsageError:
     fits = fit_names(unknown, labels)
     similar = [f"--rename {labels[at]}={name}" for name, (at, _) in zip(unknown, fits, strict=True) if at is not None]
     hint = f"perhaps {' '.join(similar[:4])}" if similar else f"classes: {few_of(labels)}; --rename renames them"
     return UsageError(f"no class of the model is called {few_of(unknown)}, as in the data", hint)
 
 
-def _sample(labeled: Labeled, seed: int) -> tuple[Sampled, ...]:
+def _sample_rows(labeled: Labeled, seed: int) -> tuple[Sampled, ...]:
     wanted, data = labeled.request, labeled.facts
     source = open_labeled(wanted.file, wanted.split, wanted.label_columns).source
     sample = sample_in_proportion if data.kind in _SINGLE else sample_spread
     return sample(source, data, wanted.predict or data.rows, seed)
 
 
-def _halves(rows: Sequence[Sampled], truth: FloatArray, seed: int) -> tuple[FloatArray, FloatArray]:
+def _split_halves(rows: Sequence[Sampled], truth: FloatArray, seed: int) -> tuple[FloatArray, FloatArray]:
     """The rows to fit to and the held-out ones, with as many of each class; equal texts are in the same half."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for at, row in enumerate(rows):
@@ -211,7 +211,7 @@ def _fitted_classes(truth: FloatArray, names: Sequence[str], kind: FitKind, *, i
     return [1] if is_softmax else list(range(len(names)))
 
 
-def _logits(examined: Examined, request: Request, device: str, rows: Sequence[Sampled]) -> tuple[torch.Tensor, int]:
+def _compute_logits(examined: Examined, request: Request, device: str, rows: Sequence[Sampled]) -> tuple[torch.Tensor, int]:
     """The logits of each text, [texts, classes], and how many texts were cut."""
     import torch
 
@@ -238,7 +238,7 @@ def _logits(examined: Examined, request: Request, device: str, rows: Sequence[Sa
     return scores, sum(size > limit for size in sizes)
 
 
-def _after(logits: torch.Tensor, labels: Sequence[EditedLabel]) -> FloatArray:
+def _edit_logits(logits: torch.Tensor, labels: Sequence[EditedLabel]) -> FloatArray:
     """The logits after the edit so far. Raises UsageError where a row is random."""
     from headscope.editing.classes.class_rows import promised_scores
 
@@ -248,7 +248,7 @@ def _after(logits: torch.Tensor, labels: Sequence[EditedLabel]) -> FloatArray:
     return found
 
 
-def _fit(
+def _fit_and_compare(
     kind: FitKind, parts: Sequence[ScoredTexts], names: Sequence[str], classes: Sequence[int], seed: int
 ) -> EditFit:
     fitting, held_out = parts

@@ -84,7 +84,7 @@ def merge_into(
     states = [(place, file_states(place)) for place in (adapter, base)]
     tell("merging the adapter into its base model")
     with quiet():
-        merged = _merged(request, examined, base)
+        merged = _merge_with_peft(request, examined, base)
         merged.save_pretrained(folder)
     left_out = _copy_others(adapter, base, folder, examined.manifest)
     del merged
@@ -134,7 +134,7 @@ def folder_of_base(request: Request, manifest: CheckpointManifest) -> Path:
     return base
 
 
-def _merged(request: Request, examined: Examined, base: Path) -> PreTrainedModel:
+def _merge_with_peft(request: Request, examined: Examined, base: Path) -> PreTrainedModel:
     from headscope.upstream.peft import merged_model
 
     model = model_in(request, examined, base)
@@ -197,13 +197,13 @@ def prove_merge_here(task: MergeTask) -> MergeProof:
         result = examine("inspect", replace(request, location=replace(request.location, reference=task.result)), None)
         weights = result.report.weights
         proof = MergeProof(loads=not (weights.new or weights.mismatched or weights.unused))
-        again = _merged(request, examined, base).state_dict()
+        again = _merge_with_peft(request, examined, base).state_dict()
         written = model_in(request, examined, Path(task.result)).state_dict()
         same = again.keys() == written.keys() and all(_is_same(again[key], written[key]) for key in again)
         proof = replace(proof, tensors_equal=same)
         formats = {torch.finfo(item.dtype).eps for item in written.values() if item.is_floating_point()}
         del again, written
-        proof = replace(proof, **_scores(request, examined, task, max(formats, default=0.0)))
+        proof = replace(proof, **_compare_scores(request, examined, task, max(formats, default=0.0)))
     except HeadscopeError as err:
         return MergeProof(reason=err.message)
     return replace(proof, reason=_why_not(proof))
@@ -226,7 +226,7 @@ def _why_not(proof: MergeProof) -> str:
     return next((words for words, is_so in failed.items() if is_so), "")
 
 
-def _scores(request: Request, examined: Examined, task: MergeTask, rounding: float) -> dict[str, Any]:
+def _compare_scores(request: Request, examined: Examined, task: MergeTask, rounding: float) -> dict[str, Any]:
     """The result's scores against those of the base with the adapter beside it, in single precision."""
     import torch
 

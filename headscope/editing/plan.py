@@ -47,11 +47,11 @@ _Value = TypeVar("_Value")
 def plan_labels(before: Sequence[str], changes: LabelChanges, *, is_softmax: bool) -> tuple[EditedLabel, ...]:
     """The classes after the changes. Raises UsageError for a change that can't be made."""
     rows: _Rows = {name: EditedLabel(name, LabelOrigin.KEPT, at, name) for at, name in enumerate(before)}
-    for step in (_named, _renamed, _dropped, _merged, _added, _ordered, _shifted):
+    for step in (_name_rows, _rename_rows, _drop_rows, _merge_rows, _add_rows, _order_rows, _shift_rows):
         rows = step(rows, changes)
-        if step is _merged and not is_softmax:  # probabilities that aren't parts of one whole don't add up
+        if step is _merge_rows and not is_softmax:  # probabilities that aren't parts of one whole don't add up
             rows = {name: replace(row, shift=0.0) for name, row in rows.items()}
-    rows = _at_thresholds(rows, changes.threshold)
+    rows = _apply_thresholds(rows, changes.threshold)
     if not rows:
         raise UsageError("no class would be left", "keep at least one")
     if len(rows) > _MOST_LABELS:
@@ -64,7 +64,7 @@ def plan_labels(before: Sequence[str], changes: LabelChanges, *, is_softmax: boo
     return tuple(rows.values())
 
 
-def _named(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _name_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     if changes.labels is None:
         return rows
     if len(changes.labels) != len(rows):
@@ -73,10 +73,10 @@ def _named(rows: _Rows, changes: LabelChanges) -> _Rows:
             f"{counted(len(rows), 'row')}",
             "name every class once, in the order of the scores",
         )
-    return _renamed(rows, LabelChanges(rename=dict(zip(rows, changes.labels, strict=True))))
+    return _rename_rows(rows, LabelChanges(rename=dict(zip(rows, changes.labels, strict=True))))
 
 
-def _renamed(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _rename_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     for name in changes.rename:
         _check_known(name, rows)
     new = [changes.rename.get(name, name) for name in rows]
@@ -93,7 +93,7 @@ def _exact_name(name: str, rows: Iterable[str]) -> str:
     return name if name in rows else name.strip()
 
 
-def _dropped(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _drop_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     drop = [_exact_name(name, rows) for name in changes.drop]
     keep = None if changes.keep is None else [_exact_name(name, rows) for name in changes.keep]
     changes = replace(changes, drop=drop, keep=keep)
@@ -107,7 +107,7 @@ def _dropped(rows: _Rows, changes: LabelChanges) -> _Rows:
     return {name: row for name, row in rows.items() if name in kept and name not in dropped}
 
 
-def _merged(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _merge_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     for name, parts in changes.merge.items():
         if len(set(parts)) < max(2, len(parts)):
             what = "fewer than two classes" if len(parts) < 2 else "a class twice"
@@ -137,7 +137,7 @@ def _merged(rows: _Rows, changes: LabelChanges) -> _Rows:
     return rows
 
 
-def _added(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _add_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     rows = dict(rows)
     known = dict(rows)
     for name, init in changes.add.items():
@@ -158,7 +158,7 @@ def _new_row(name: str, init: str, known: _Rows) -> EditedLabel:
     return EditedLabel(name, _INITS[init])
 
 
-def _ordered(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _order_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     if changes.order is None:
         return rows
     changes = replace(changes, order=[_exact_name(name, rows) for name in changes.order])
@@ -177,7 +177,7 @@ def _ordered(rows: _Rows, changes: LabelChanges) -> _Rows:
     return {name: rows[name] for name in changes.order}
 
 
-def _shifted(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _shift_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     for name, amount in changes.bias.items():
         _check_known(name, rows)
         if not math.isfinite(amount):
@@ -185,7 +185,7 @@ def _shifted(rows: _Rows, changes: LabelChanges) -> _Rows:
     return {name: replace(row, shift=row.shift + changes.bias.get(name, 0.0)) for name, row in rows.items()}
 
 
-def _at_thresholds(rows: _Rows, thresholds: Mapping[str, float]) -> _Rows:
+def _apply_thresholds(rows: _Rows, thresholds: Mapping[str, float]) -> _Rows:
     """The logits moved so that the threshold becomes a probability of one half."""
     for name, share in thresholds.items():
         _check_known(name, rows)
@@ -236,15 +236,15 @@ def read_merges(given: Iterable[str] | None) -> dict[str, tuple[str, ...]] | Non
     pairs = read_pairs(given, "--merge")
     if pairs is None:
         return None
-    return _by_name(((name, tuple(parts.split("+"))) for parts, name in pairs.items()), "--merge")
+    return _index_by_name(((name, tuple(parts.split("+"))) for parts, name in pairs.items()), "--merge")
 
 
 def read_additions(given: Iterable[str] | None) -> dict[str, str] | None:
     """`NAME` or `NAME=INIT` texts: how to fill the row of each new class. Raises UsageError for another filling."""
-    return None if given is None else _by_name(map(_read_addition, given), "--add")
+    return None if given is None else _index_by_name(map(_read_addition, given), "--add")
 
 
-def _by_name(pairs: Iterable[tuple[str, _Value]], option: str) -> dict[str, _Value]:
+def _index_by_name(pairs: Iterable[tuple[str, _Value]], option: str) -> dict[str, _Value]:
     """The pairs by their names. Raises UsageError for a name that comes twice."""
     found: dict[str, _Value] = {}
     for name, value in pairs:
@@ -278,7 +278,7 @@ def _read_addition(text: str) -> tuple[str, str]:
     return (name, init) if sign else (text, "zero")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON. Raises ValueError for a key that is there twice, of which JSON would keep the last."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -294,7 +294,7 @@ def read_changes_file(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UsageError(f"{path} is too large for a list of classes", "check what the file is")
-        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_refuse_repeated_keys)
     except (OSError, ValueError, RecursionError) as err:
         raise UsageError(f"{path} can't be read as JSON: {err}", "give a JSON list of class names") from err
     if isinstance(found, list):

@@ -95,24 +95,24 @@ def prove_here(task: ProofTask) -> Proven:
     """The proof, in this process."""
     proof, tensors = EditProof(), task.tensors
     try:
-        old, new = (_opened(task, folder) for folder in (task.source, task.result))
+        old, new = (_open_side(task, folder) for folder in (task.source, task.result))
         proof = replace(proof, **_loads(old.examined, new.examined))
-        if task.names_class and _class_named(task) != task.model_class:
-            raise Unsupported(f"the result is loaded as {_class_named(task)}", "")
-        tensors = tuple(_with_rows(item, task, old, new) for item in task.tensors)
+        if task.names_class and _default_class_name(task) != task.model_class:
+            raise Unsupported(f"the result is loaded as {_default_class_name(task)}", "")
+        tensors = tuple(_check_kept_rows(item, task, old, new) for item in task.tensors)
         compared = [item.kept_rows_equal for item in tensors if item.kept_rows_equal is not None]
         proof = replace(proof, kept_rows_equal=all(compared) if compared else None)
         proof = replace(proof, base_unchanged=_others_equal(task, old, new))
         if task.labels:
-            proof = replace(proof, **_scores(task, old, new))
+            proof = replace(proof, **_compare_scores(task, old, new))
         else:
             proof = replace(proof, scores_equal=True, max_difference=0.0, tolerance=0.0)
     except HeadscopeError as err:
         proof = replace(proof, reason=err.message)
-    return Proven(replace(proof, reason=proof.reason or _failure(proof)), tensors)
+    return Proven(replace(proof, reason=proof.reason or _describe_failure(proof)), tensors)
 
 
-def _failure(proof: EditProof) -> str:
+def _describe_failure(proof: EditProof) -> str:
     failed = {
         "Transformers' loader finds other weights than before": proof.loads is False,
         "a row that should be kept has changed": proof.kept_rows_equal is False,
@@ -131,16 +131,16 @@ class _Side:
     stored: StoredFiles
 
 
-def _opened(task: ProofTask, folder: str) -> _Side:
+def _open_side(task: ProofTask, folder: str) -> _Side:
     from headscope.examination.checkpoint.examining import examine
     from headscope.examination.evidence.stored_tensors import open_stored_files
 
-    request = _request(task, folder)
+    request = _request_for(task, folder)
     examined = examine("inspect", request, None)
     return _Side(request, examined, open_stored_files(request, examined.manifest)[0])
 
 
-def _request(task: ProofTask, folder: str) -> Request:
+def _request_for(task: ProofTask, folder: str) -> Request:
     from headscope.examination.base.request import Request
     from headscope.facts.stored.location import HubOptions, Location
 
@@ -156,15 +156,15 @@ def _loads(old: Examined, new: Examined) -> dict[str, Any]:
     return {"loads": same and one.loaded == other.loaded}
 
 
-def _class_named(task: ProofTask) -> str:
+def _default_class_name(task: ProofTask) -> str:
     """The class that the result is loaded as when nobody names one."""
     from headscope.examination.checkpoint.examining import examine
 
-    named = replace(_request(task, task.result), model_class=None)
+    named = replace(_request_for(task, task.result), model_class=None)
     return examine("inspect", named, None).report.model.class_name
 
 
-def _with_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> EditedTensor:
+def _check_kept_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> EditedTensor:
     """The tensor with whether its kept rows are the bytes of before; None where none is kept as it is."""
     from headscope.editing.classes.class_rows import keeps_bits
 
@@ -176,14 +176,14 @@ def _with_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> E
     ]
     if not kept:
         return item
-    before, after = (_numbers(side, item.name) for side in (old, new))
+    before, after = (_stored_numbers(side, item.name) for side in (old, new))
     one = before.movedim(item.axis, 0)[[source for _, source in kept]]
     other = after.movedim(item.axis, 0)[[at for at, _ in kept]]
     is_as_said = after.shape == item.shape_after and str(after.dtype) == f"torch.{item.dtype_after}"
     return replace(item, kept_rows_equal=is_as_said and same_bytes(one.to(other.dtype), other))
 
 
-def _numbers(side: _Side, key: str) -> torch.Tensor:
+def _stored_numbers(side: _Side, key: str) -> torch.Tensor:
     header = next((header for header in side.examined.manifest.tensors if header.key == key), None)
     if header is None:
         raise Unsupported(f"the result lacks {key}", "")
@@ -224,14 +224,14 @@ def _others_equal(task: ProofTask, old: _Side, new: _Side) -> bool:
     return True
 
 
-def _scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
+def _compare_scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
     """The head of both sides on the same random hidden states, and the whole models on the texts."""
     import torch
 
     from headscope.editing.classes.class_rows import promised_scores
     from headscope.facts.results.edit import LabelOrigin
 
-    pairs = [*_on_hidden_states(task, old, new), *_on_texts(task, old, new)]
+    pairs = [*_scores_on_hidden_states(task, old, new), *_scores_on_texts(task, old, new)]
     if not pairs:
         return {"reason": "no scores could be compared"}
     for side, words in enumerate(("the checkpoint", "the result")):
@@ -245,7 +245,7 @@ def _scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
     known = [at for at, label in enumerate(task.labels) if label.origin is not LabelOrigin.RANDOM]
     difference = (promised - after)[:, known].abs()
     largest = float(difference.max()) if difference.numel() else 0.0
-    tolerance = _tolerance(task, before, after[:, known])
+    tolerance = _score_tolerance(task, before, after[:, known])
     is_alive = len(before) > 1 and bool((before.std(0) > 0).any())
     random = tuple(label.name for label in task.labels if label.origin is LabelOrigin.RANDOM)
     return {
@@ -259,7 +259,7 @@ def _scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
     }
 
 
-def _tolerance(task: ProofTask, before: torch.Tensor, after: torch.Tensor) -> float:
+def _score_tolerance(task: ProofTask, before: torch.Tensor, after: torch.Tensor) -> float:
     """What rounding explains: of the stored format, where rows were computed, and of single precision.
 
     The rounding of stored numbers moves a score in relation to the largest score, of any class.
@@ -273,7 +273,7 @@ def _tolerance(task: ProofTask, before: torch.Tensor, after: torch.Tensor) -> fl
     return scale * max([_SUMS * torch.finfo(torch.float32).eps, *(_ROUNDINGS * eps for eps in formats)])
 
 
-def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _scores_on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """The scores of both heads, [inputs, classes], for hidden states of several sizes."""
     import torch
 
@@ -290,7 +290,7 @@ def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple
         raise Unsupported(f"the numbers of {unread[0]} can't be read, so nothing can be proven about the scores", "")
     if [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]:
         # a batch has no size of the model: of one with five classes, not five rows
-        one, two = (_traced_beside(side, sizes) for side in (old, new))
+        one, two = (_trace_with_other_sizes(side, sizes) for side in (old, new))
     if not (one and two) or [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]:
         raise Unsupported("the two heads begin at hidden states of other shapes", "")
     for size, seed in zip(_SIZES, _SEEDS, strict=True):
@@ -302,7 +302,7 @@ def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple
         yield _as_rows(before[0]), _as_rows(after[0])
 
 
-def _traced_beside(side: _Side, sizes: Sequence[Any]) -> HeadProgram | None:
+def _trace_with_other_sizes(side: _Side, sizes: Sequence[Any]) -> HeadProgram | None:
     """The head, traced on a batch that has none of the sizes in `sizes`: every number of a configuration is avoided."""
     from headscope.examination.base.tracing import trace_checkpoint
     from headscope.examination.checkpoint.examining import examine_manifest
@@ -324,7 +324,7 @@ def _head_numbers(side: _Side) -> Mapping[str, torch.Tensor]:
     return loaded_head(side.examined, side.request)
 
 
-def _on_texts(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _scores_on_texts(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """The logits of both whole models for the given texts."""
     if not task.texts:
         return

@@ -124,7 +124,7 @@ def staged(output: Path) -> Iterator[Path]:
     try:
         folder.mkdir(0o700)  # inside the try: a signal may come as soon as it is there
         folder.chmod(0o700)  # a umask may take the owner's own permissions
-        lock = _locked(folder)
+        lock = _lock_folder(folder)
         yield folder
     except OSError as err:
         raise _failed(output, err) from err
@@ -138,7 +138,7 @@ def _staging_prefix(output: Path) -> str:
     return f".{output.name}.headscope-"
 
 
-def _locked(folder: Path) -> int | None:
+def _lock_folder(folder: Path) -> int | None:
     """A descriptor that holds the lock of a folder; None where another process has it, or there are no locks."""
     if fcntl is None:
         return None
@@ -157,7 +157,7 @@ def _locked(folder: Path) -> int | None:
 def warn_of_unfinished(output: Path) -> None:
     """Warns of folders that killed runs left beside a result, with the command that removes them."""
     for folder in sorted(output.parent.glob(f"{glob.escape(_staging_prefix(output))}*")):
-        lock = _locked(folder) if folder.is_dir() and not folder.is_symlink() else None
+        lock = _lock_folder(folder) if folder.is_dir() and not folder.is_symlink() else None
         if lock is not None:
             os.close(lock)
             text = f"an earlier run was killed and left {folder}; remove it with: rm -r {shlex.quote(str(folder))}"
@@ -176,7 +176,7 @@ def put_in_place(folder: Path, output: Path, backup: Path | None, sources: Seque
     """
     limit_permissions(folder, sources, output)
     for path in (*folder.rglob("*"), folder):  # files that a library wrote too
-        _sync(path)
+        _sync_to_disk(path)
     if backup is not None:
         output.rename(backup)
     elif output.exists():
@@ -187,7 +187,7 @@ def put_in_place(folder: Path, output: Path, backup: Path | None, sources: Seque
         if backup is not None:
             backup.rename(output)
         raise
-    _sync(output.parent)
+    _sync_to_disk(output.parent)
 
 
 def limit_permissions(folder: Path, sources: Sequence[Path], output: Path) -> None:
@@ -237,7 +237,7 @@ def _modes_of_new(folder: Path) -> tuple[int, int]:
     return found
 
 
-def _sync(path: Path) -> None:
+def _sync_to_disk(path: Path) -> None:
     """Waits until the disk has a file or the entries of a folder."""
     number = os.open(path, os.O_RDONLY)
     try:
@@ -284,14 +284,14 @@ def copy_files(source: Path, folder: Path, names: Sequence[str], *, link: bool) 
         shutil.copyfile(origin, target)
         with suppress(OSError):
             shutil.copystat(origin, target)
-        _sync(target)
+        _sync_to_disk(target)
 
 
 def write_small_file(path: Path, content: str | bytes) -> None:
     """Writes a small file, whose name may be that of a link to the source; a text as UTF-8."""
     path.unlink(missing_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    _sync(path)
+    _sync_to_disk(path)
 
 
 def write_weights(
@@ -326,8 +326,8 @@ def _file_names(manifest: CheckpointManifest) -> dict[str, str]:
 
 def _write_file(path: Path, tensors: Sequence[NewTensor], stored: StoredFiles, manifest: CheckpointManifest) -> None:
     is_copied = manifest.format is WeightsFormat.SAFETENSORS
-    described: dict[str, object] = {"__metadata__": _metadata(stored, tensors[0].header.file) if is_copied else _PLAIN}
-    tensors = sorted(tensors, key=lambda item: (-_DTYPES[_checked(item.header).dtype][1], item.header.key))
+    described: dict[str, object] = {"__metadata__": _read_metadata(stored, tensors[0].header.file) if is_copied else _PLAIN}
+    tensors = sorted(tensors, key=lambda item: (-_DTYPES[_check_dtype(item.header).dtype][1], item.header.key))
     end = 0
     for item in tensors:
         size = size_of_tensor(item.header)
@@ -351,7 +351,7 @@ _LENGTH = 8
 """The bytes at the beginning of a safetensors file that say how long its header is."""
 
 
-def _metadata(stored: StoredFiles, file: str) -> object:
+def _read_metadata(stored: StoredFiles, file: str) -> object:
     """What a safetensors file says of itself."""
     path = stored.path_of(file)
     with path.open("rb") as opened:
@@ -360,7 +360,7 @@ def _metadata(stored: StoredFiles, file: str) -> object:
     return found.get("__metadata__", _PLAIN)
 
 
-def _checked(header: TensorHeader) -> TensorHeader:
+def _check_dtype(header: TensorHeader) -> TensorHeader:
     if header.dtype not in _DTYPES:
         raise Unsupported(f"{header.key} is stored as {header.dtype}, which safetensors files don't hold", "")
     return header
@@ -368,7 +368,7 @@ def _checked(header: TensorHeader) -> TensorHeader:
 
 def size_of_tensor(header: TensorHeader) -> int:
     """The bytes of a tensor in a safetensors file. Raises Unsupported for a format that such files don't hold."""
-    return math.prod(header.shape) * _DTYPES[_checked(header).dtype][1] // 8
+    return math.prod(header.shape) * _DTYPES[_check_dtype(header).dtype][1] // 8
 
 
 def _write_numbers(file: BinaryIO, item: NewTensor, stored: StoredFiles) -> None:

@@ -78,7 +78,7 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
         texts=len(texts.texts),
         available=texts.available,
         distinct=int(texts.groups.max()) + 1,
-        classes=_sizes(texts),
+        classes=_class_sizes(texts),
         folds=plan.folds,
         seed=plan.seed,
         device=plan.device,
@@ -115,7 +115,7 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
     return replace(result, written=write_head(result, fitted, source, given, plan.write_head))
 
 
-def _sizes(texts: LabeledRows) -> tuple[ProbeClass, ...]:
+def _class_sizes(texts: LabeledRows) -> tuple[ProbeClass, ...]:
     if texts.problem is Problem.REGRESSION:
         return ()
     is_several = texts.problem is Problem.MULTI_LABEL

@@ -155,7 +155,7 @@ def _write_own(result: ProbeResult, fitted: FittedHead, source: InputSource, fol
         config.label2id = {name: at for at, name in enumerate(names)}
     config.problem_type = result.problem.value
     model = load_model(replace(source.choice, config=config), source.place, torch.device("cpu"))
-    layer = _filled(model.get_submodule(source.classifier), fitted.model)
+    layer = _fill_layer(model.get_submodule(source.classifier), fitted.model)
     prefix = f"{source.classifier}."
     others = tuple(
         (name, digest_of(item)[0]) for name, item in model.state_dict().items() if not name.startswith(prefix)
@@ -165,10 +165,10 @@ def _write_own(result: ProbeResult, fitted: FittedHead, source: InputSource, fol
         open_processor(source.place, source.input.value).save_pretrained(folder)
     parameters = tuple(f"{prefix}{name}" for name, _ in layer.named_parameters())
     task = HeadProofTask(str(folder), HeadLayout.OWN, source.input, source.classifier, parameters, names, others)
-    return _with_expected(task, fitted, layer, result)
+    return _add_expected_scores(task, fitted, layer, result)
 
 
-def _filled(layer: nn.Module, model: LinearModel) -> nn.Linear:
+def _fill_layer(layer: nn.Module, model: LinearModel) -> nn.Linear:
     """A layer with the numbers of a fitted classifier. Raises Unsupported for another kind of layer."""
     weight = torch.from_numpy(model.weights.T.copy())
     if not isinstance(layer, nn.Linear) or layer.weight.shape != weight.shape:
@@ -194,14 +194,14 @@ def _write_module(result: ProbeResult, fitted: FittedHead, source: InputSource, 
     vector = result.candidate(fitted.vector)
     code = fitted_code(replace(result, loading=loading), vector, _WEIGHTS)
     (folder / _MODULE).write_text(code, encoding="utf-8")
-    layer = _filled(nn.Linear(*fitted.model.weights.shape), fitted.model)
+    layer = _fill_layer(nn.Linear(*fitted.model.weights.shape), fitted.model)
     save_file({name: item.detach().contiguous() for name, item in layer.named_parameters()}, folder / _WEIGHTS)
     parameters = tuple(f"classifier.{name}" for name, _ in layer.named_parameters())
     task = HeadProofTask(str(folder), HeadLayout.MODULE, source.input, "classifier", parameters, ())
-    return _with_expected(task, fitted, layer, result)
+    return _add_expected_scores(task, fitted, layer, result)
 
 
-def _with_expected(task: HeadProofTask, fitted: FittedHead, layer: nn.Linear, result: ProbeResult) -> HeadProofTask:
+def _add_expected_scores(task: HeadProofTask, fitted: FittedHead, layer: nn.Linear, result: ProbeResult) -> HeadProofTask:
     """The task with the scores that the layer, rounded to its format, gives the vectors of the rows."""
     expected = fitted.vectors @ layer.weight.detach().double().numpy().T
     if layer.bias is not None:

@@ -61,7 +61,7 @@ def _class_axes(
     request: Request, manifest: CheckpointManifest, parameters: Sequence[ParameterOrigin], count: int
 ) -> dict[str, int]:
     """The axis of the classes of each parameter that has one."""
-    more = _shapes(request, manifest, count + 1)
+    more = _build_shapes(request, manifest, count + 1)
     own = {item.name: item.shape for item in parameters}
     if own.keys() != more.keys():
         raise Unsupported("another number of classes gives the model other parameters", "")
@@ -77,7 +77,7 @@ def _class_axes(
     return axes
 
 
-def _shapes(request: Request, manifest: CheckpointManifest, count: int) -> Mapping[str, tuple[int, ...]]:
+def _build_shapes(request: Request, manifest: CheckpointManifest, count: int) -> Mapping[str, tuple[int, ...]]:
     """The shapes of the model's tensors with a number of classes."""
     from headscope.model.quiet import quiet
     from headscope.upstream.torch import on_meta

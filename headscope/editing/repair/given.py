@@ -105,10 +105,10 @@ def config_of_adapter(action: MergePeft, wish: RepairWish) -> str:
 def assumed_settings(step: RepairStep, wish: RepairWish) -> tuple[str, ...]:
     """The settings that a step takes from the defaults of the class."""
     actions = [] if wish.config else [action for action in step.actions if isinstance(action, WriteConfig)]
-    return tuple(f"{name}={json.dumps(value)}" for action in actions for name, value in _open(action, wish).items())
+    return tuple(f"{name}={json.dumps(value)}" for action in actions for name, value in _unset_settings(action, wish).items())
 
 
-def _open(action: WriteConfig, wish: RepairWish) -> dict[str, Any]:
+def _unset_settings(action: WriteConfig, wish: RepairWish) -> dict[str, Any]:
     """The settings that no shape tells and that weren't given."""
     return {name: value for name, value in action.assumed if name not in wish.settings}
 
@@ -151,13 +151,13 @@ def _check_config(request: Request, action: object, wish: RepairWish, seen: str)
         return
     if not isinstance(action, WriteConfig):
         raise Unsupported(seen, _CONFIG_HINT)
-    known = _names_of(action)
+    known = _known_settings(action)
     for name in wish.settings:
         if name not in known:
             raise UsageError(
                 f"{name} is not a setting of {action.config_class}", f"it has {list_of(sorted(known), 100)}"
             )
-    lacking = _open(action, wish)
+    lacking = _unset_settings(action, wish)
     if not wish.takes_defaults and (lacking or not wish.settings):
         hint, defaults = f"{_CONFIG_HINT}; or, as --set NAME=VALUE, the settings that no shape tells", ""
         if lacking:
@@ -166,7 +166,7 @@ def _check_config(request: Request, action: object, wish: RepairWish, seen: str)
         raise Unsupported(seen, f"{hint}; or --defaults if those of the class are right{defaults}")
 
 
-def _names_of(action: WriteConfig) -> set[str]:
+def _known_settings(action: WriteConfig) -> set[str]:
     """The settings that a configuration has."""
     import transformers
 

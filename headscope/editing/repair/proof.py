@@ -66,7 +66,7 @@ def prove_repair(task: RepairTask) -> RepairProof:
         step, result = states_in(request, Path(task.source)), Path(task.result)
         action = next(iter(step.actions), None)
         if step.writes_config:
-            proof = replace(proof, files_equal=_all_there(step.folder, result))
+            proof = replace(proof, files_equal=_has_every_file(step.folder, result))
         elif isinstance(action, TakeFolder):
             names = files_taken(action, list(file_states(step.folder)))
             pairs = ((step.folder / action.folder / name, result / name) for name in names)
@@ -74,15 +74,15 @@ def prove_repair(task: RepairTask) -> RepairProof:
         else:
             kept = kept_files(step, list(file_states(step.folder)))
             proof = replace(proof, files_equal=all(_same_file(step.folder / name, result / name) for name in kept))
-            proof = _merged(proof, action, task) if isinstance(action, MergePeft) else _tensors(proof, step, result)
+            proof = _check_merge(proof, action, task) if isinstance(action, MergePeft) else _check_tensors(proof, step, result)
         if task.is_last:
-            proof = _loaded(proof, step, states_in(request, result))
+            proof = _check_load(proof, step, states_in(request, result))
     except HeadscopeError as err:
         proof = replace(proof, reason=err.message)
-    return replace(proof, reason=proof.reason or _failure(proof))
+    return replace(proof, reason=proof.reason or _describe_failure(proof))
 
 
-def _failure(proof: RepairProof) -> str:
+def _describe_failure(proof: RepairProof) -> str:
     failed = {
         "Transformers' loader doesn't find what the repair promises": proof.loads is False,
         "a tensor isn't that of the source": proof.tensors_equal is False,
@@ -92,7 +92,7 @@ def _failure(proof: RepairProof) -> str:
     return next((words for words, holds in failed.items() if holds), "")
 
 
-def _loaded(proof: RepairProof, step: RepairStep, after: RepairStep) -> RepairProof:
+def _check_load(proof: RepairProof, step: RepairStep, after: RepairStep) -> RepairProof:
     """What the loader finds in the result, against what the repair promises, or else against everything."""
     report = after.report
     if report is None or after.states or report.weights.gaps:
@@ -112,7 +112,7 @@ def _loaded(proof: RepairProof, step: RepairStep, after: RepairStep) -> RepairPr
     )
 
 
-def _tensors(proof: RepairProof, step: RepairStep, result: Path) -> RepairProof:
+def _check_tensors(proof: RepairProof, step: RepairStep, result: Path) -> RepairProof:
     """Every tensor of the result against the source, read again; and against what other libraries read there."""
     _, files, expected = repaired_tensors(step)
     opened = [open_safetensors(result / name) for name in _weight_files(result)]
@@ -122,7 +122,7 @@ def _tensors(proof: RepairProof, step: RepairStep, result: Path) -> RepairProof:
         numbers = files.whole(item.header) if item.numbers is None else item.numbers()
         equal = equal and same_bytes(numbers, written[key].get_tensor(key))
     read = 0
-    for key, numbers in _by_libraries(step) if equal else ():
+    for key, numbers in _tensors_by_libraries(step) if equal else ():
         read += 1
         equal = equal and key in written and same_bytes(numbers, written[key].get_tensor(key))
     return replace(proof, tensors_equal=equal, compared=len(expected), read_by_libraries=read)
@@ -137,7 +137,7 @@ def _weight_files(folder: Path) -> list[str]:
     return sorted({name for name in named.values() if is_file_name(name)} if isinstance(named, dict) else ())
 
 
-def _by_libraries(step: RepairStep) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors_by_libraries(step: RepairStep) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of the source under their new names, as PyTorch and safetensors read them where no code would run."""
     first, *rest = step.actions
     renaming = [action for action in (first, *rest) if isinstance(action, RenameKeys)]
@@ -171,7 +171,7 @@ def _read_by_torch(path: Path, inside: Iterable[str | int]) -> Iterator[tuple[st
     yield from ((key, item) for key, item in held.items() if torch.is_tensor(item))
 
 
-def _all_there(source: Path, result: Path) -> bool:
+def _has_every_file(source: Path, result: Path) -> bool:
     """Whether the result has the content of every file of the source, under its name or a new one."""
     written = [path for path in result.rglob("*") if path.is_file()]
     for name in file_states(source):
@@ -191,7 +191,7 @@ def _same_file(one: Path, other: Path) -> bool:
     return True
 
 
-def _merged(proof: RepairProof, action: MergePeft, task: RepairTask) -> RepairProof:
+def _check_merge(proof: RepairProof, action: MergePeft, task: RepairTask) -> RepairProof:
     """The scores of the model with its adapter against those of the result, on the same inputs."""
     import torch
 

@@ -108,10 +108,10 @@ def repaired_tensors(step: RepairStep) -> tuple[CheckpointManifest, StoredFiles,
         rest = [first, *rest]
     else:
         files = open_stored_files(step.request, manifest)[0]
-        tensors = _in_shards(tensors)
+        tensors = _assign_shards(tensors)
     for action in rest:
         if isinstance(action, RenameKeys):
-            tensors = _renamed(tensors, action)
+            tensors = _rename_tensors(tensors, action)
     names = dict.fromkeys(item.header.file for item in tensors.values())
     headers = tuple(item.header for item in tensors.values())
     return replace(manifest, tensors=headers, files=tuple(map(WeightFile, names))), files, tensors
@@ -121,7 +121,7 @@ def _as_stored(header: Any, files: StoredFiles) -> NewTensor:
     return NewTensor(header) if header.data is not None else NewTensor(header, lambda: files.whole(header))
 
 
-def _renamed(tensors: Mapping[str, NewTensor], action: RenameKeys) -> dict[str, NewTensor]:
+def _rename_tensors(tensors: Mapping[str, NewTensor], action: RenameKeys) -> dict[str, NewTensor]:
     named = [(new, item) for key, item in tensors.items() if (new := action(key)) is not None]
     found = dict(named)
     if len(found) < len(named):
@@ -129,7 +129,7 @@ def _renamed(tensors: Mapping[str, NewTensor], action: RenameKeys) -> dict[str, 
     return {key: replace(item, header=replace(item.header, key=key)) for key, item in found.items()}
 
 
-def _in_shards(tensors: Mapping[str, NewTensor]) -> dict[str, NewTensor]:
+def _assign_shards(tensors: Mapping[str, NewTensor]) -> dict[str, NewTensor]:
     """The tensors, each with the weight file that it goes into."""
     found, held, file = {}, 0, 1
     for key, item in tensors.items():
@@ -145,11 +145,11 @@ def replaced_files(step: RepairStep, names: Sequence[str]) -> set[str]:
     """The files of a folder whose weights a step writes in another form, and what belongs to them alone."""
     match step.actions[0]:
         case SaveInside(file=file) if "/" in file:  # the step folder of DeepSpeed
-            return set(_of_deepspeed(file.rpartition("/")[0], names))
+            return set(_deepspeed_files(file.rpartition("/")[0], names))
         case SaveInside(file=file) | SavePickledModel(file=file):
             return {file}
         case MergeZero(step=folder):
-            return set(_of_deepspeed(folder, names))
+            return set(_deepspeed_files(folder, names))
         case MergeDistributed(folder=folder):
             inside = PurePath(folder)
             return {name for name in names if PurePath(name).parent == inside and _is_of_dcp(PurePath(name))}
@@ -172,7 +172,7 @@ def kept_weights(step: RepairStep, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in kept_files(step, names) if is_weight_file(PurePath(name).name))
 
 
-def _of_deepspeed(folder: str, names: Sequence[str]) -> Iterator[str]:
+def _deepspeed_files(folder: str, names: Sequence[str]) -> Iterator[str]:
     root = PurePath(folder).parent
     beside = {str(root / "latest"), str(root / "zero_to_fp32.py")} if folder else set()
     for name in names:

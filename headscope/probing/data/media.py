@@ -49,13 +49,13 @@ def with_names(source: RowSource, column: str) -> RowSource:
     def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         at = [place for place, name in enumerate(wanted) if name == column]
         for row in source.read(wanted):
-            yield tuple(_name(cell, base, source, column) if place in at else cell for place, cell in enumerate(row))
+            yield tuple(_name_file(cell, base, source, column) if place in at else cell for place, cell in enumerate(row))
 
     return replace(source, read=read)
 
 
-def _name(cell: Any, base: Path, source: RowSource, column: str) -> str | None:
-    data = _bytes(cell)
+def _name_file(cell: Any, base: Path, source: RowSource, column: str) -> str | None:
+    data = _stored_bytes(cell)
     if data is not None:
         return _STORED + hashlib.sha256(data).hexdigest()
     path = cell.get("path") if isinstance(cell, dict) else cell
@@ -76,30 +76,30 @@ def content_of(source: RowSource) -> Callable[[str], str]:
         if name.startswith(_STORED):
             return name
         if name not in known:
-            known[name] = _STORED + _digest(name, source)
+            known[name] = _STORED + _digest_file(name, source)
         return known[name]
 
     return content
 
 
-def _digest(path: str, source: RowSource) -> str:
+def _digest_file(path: str, source: RowSource) -> str:
     """A digest of a file. Raises NotFound for one that is not there."""
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, ValueError) as err:
         if not Path(path).is_file():
-            raise _lost(path, source) from err
+            raise _missing_file_error(path, source) from err
         raise NotFound(
             f"{path} cannot be read: {getattr(err, 'strerror', None) or err}", "check its permissions"
         ) from err
 
 
-def _lost(path: str, source: RowSource) -> NotFound:
+def _missing_file_error(path: str, source: RowSource) -> NotFound:
     return NotFound(f"{path}, which {source.name} names, doesn't exist", "paths are relative to the data file")
 
 
-def _bytes(cell: Any) -> bytes | None:
+def _stored_bytes(cell: Any) -> bytes | None:
     found = cell.get("bytes") if isinstance(cell, dict) else cell
     return found if isinstance(found, bytes) else None
 
@@ -108,7 +108,7 @@ def written(source: RowSource, column: str, names: Sequence[str], folder: Path) 
     """The path of each file; stored bytes are written to the folder. Raises NotFound for a file that is not there."""
     missing = {name for name in names if name.startswith(_STORED)}
     for (cell,) in source.read((column,)) if missing else ():
-        data = _bytes(cell)
+        data = _stored_bytes(cell)
         name = "" if data is None else _STORED + hashlib.sha256(data).hexdigest()
         if name in missing and data is not None:
             (folder / name.removeprefix(_STORED)).write_bytes(data)
@@ -116,5 +116,5 @@ def written(source: RowSource, column: str, names: Sequence[str], folder: Path) 
     paths = [str(folder / name.removeprefix(_STORED)) if name.startswith(_STORED) else name for name in names]
     lost = next((path for path in paths if not Path(path).is_file()), None)
     if lost is not None:
-        raise _lost(lost, source)
+        raise _missing_file_error(lost, source)
     return paths

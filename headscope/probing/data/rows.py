@@ -83,7 +83,7 @@ class LabeledRows:
     @property
     def available(self) -> int:
         """How many rows of the file have a label."""
-        return _labeled(self.facts, self.problem)
+        return _count_labeled(self.facts, self.problem)
 
     def named(self, label: Any) -> str:
         """A label in words."""
@@ -177,7 +177,7 @@ def read_rows(
             f"{facts.file} has {kind.counted(len(places), 'different')} with a label, and {folds} folds need {folds}",
             f"give more {kind.input.noun}s, or fewer --folds",
         )
-    total = _labeled(facts, problem)
+    total = _count_labeled(facts, problem)
     share = ", with the same share of each class" if by_class else ""
     told = [
         f"{len(sampled):,} of {total:,} labeled rows were sampled{share}" if len(sampled) < total else "",
@@ -194,7 +194,7 @@ def read_rows(
     )
 
 
-def _labeled(facts: DataFacts, problem: Problem) -> int:
+def _count_labeled(facts: DataFacts, problem: Problem) -> int:
     if problem is Problem.SINGLE_LABEL:
         return sum(item.rows for item in facts.classes)
     return facts.rows - facts.missing
@@ -204,14 +204,14 @@ _Read = tuple[list[Sampled], Array, tuple[str, ...], list[str]]
 """The rows that are kept, their labels, the classes, and notes."""
 
 
-def _classes(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
+def _read_classes(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
     """One class for each row; classes with fewer different texts than folds are left out."""
     distinct = Counter(label for label, _ in {(spelled(row.label), kind.same(row)) for row in rows})
     names = [item.label for item in facts.classes]
     small = [name for name in names if distinct[name] < folds]
     classes = tuple(name for name in names if distinct[name] >= folds)
     if len(classes) < 2:
-        raise UsageError(_no_classes(facts, folds, classes, small, kind), _no_classes_hint(facts, kind))
+        raise UsageError(_too_few_classes(facts, folds, classes, small, kind), _no_classes_hint(facts, kind))
     places = {name: place for place, name in enumerate(classes)}
     used = [row for row in rows if spelled(row.label) in places]
     notes = [*_note_on(small, folds, kind), *_note_on_lost(len(rows) - len(used), len(rows), facts)]
@@ -242,7 +242,7 @@ def _note_on_lost(lost: int, total: int, facts: DataFacts) -> list[str]:
     return [f"{lost:,} of {counted(total, 'row')} left out with these classes{hint}"]
 
 
-def _no_classes(facts: DataFacts, folds: int, classes: Sequence[str], small: Sequence[str], kind: Kind) -> str:
+def _too_few_classes(facts: DataFacts, folds: int, classes: Sequence[str], small: Sequence[str], kind: Kind) -> str:
     column = facts.label_columns[0]
     if len(facts.classes) < 2:
         return f"{column!r} of {facts.file} has one class, {facts.classes[0].label!r}" if facts.classes else (
@@ -254,9 +254,9 @@ def _no_classes(facts: DataFacts, folds: int, classes: Sequence[str], small: Seq
     )
 
 
-def _several(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
+def _read_several_labels(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
     """Any number of classes for each row; a class needs texts with it and texts without it, one for each fold."""
-    names, flagged = _flagged(rows, facts)
+    names, flagged = _flag_labels(rows, facts)
     texts = [kind.same(row) for row in rows]
     has = [len({text for text, row in zip(texts, flagged, strict=True) if row[at]}) for at in range(len(names))]
     lacks = [len({text for text, row in zip(texts, flagged, strict=True) if not row[at]}) for at in range(len(names))]
@@ -279,7 +279,7 @@ def _several(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) 
     return list(rows), np.array(flagged, dtype=int)[:, kept], tuple(names[at] for at in kept), notes
 
 
-def _flagged(rows: Sequence[Sampled], facts: DataFacts) -> tuple[list[str], list[list[int]]]:
+def _flag_labels(rows: Sequence[Sampled], facts: DataFacts) -> tuple[list[str], list[list[int]]]:
     """The names of the classes, and for each row a 0 or 1 for each."""
     labels = [row.label if isinstance(row.label, tuple) else (row.label,) for row in rows]
     if facts.kind is LabelKind.COLUMNS:
@@ -291,7 +291,7 @@ def _flagged(rows: Sequence[Sampled], facts: DataFacts) -> tuple[list[str], list
     return names, [[int(name in label) for name in names] for label in found]
 
 
-def _numbers(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
+def _read_numbers(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
     """A number for each row. Raises UsageError where all are alike."""
     found = np.array([float(row.label) for row in rows])  # type: ignore[arg-type]  # `problem_of` saw numbers only
     column = facts.label_columns[0]
@@ -316,9 +316,9 @@ def _numbers(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) 
 
 
 _READERS: dict[Problem, Callable[[Sequence[Sampled], DataFacts, int, Kind], _Read]] = {
-    Problem.SINGLE_LABEL: _classes,
-    Problem.MULTI_LABEL: _several,
-    Problem.REGRESSION: _numbers,
+    Problem.SINGLE_LABEL: _read_classes,
+    Problem.MULTI_LABEL: _read_several_labels,
+    Problem.REGRESSION: _read_numbers,
 }
 
 

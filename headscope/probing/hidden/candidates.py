@@ -55,20 +55,20 @@ def list_vectors(features: Features) -> tuple[Vectors, ...]:
     ordered = sorted(parts, key=lambda part: (list(Vector).index(part[0]), part[1] or 0))
     of_layers = [part for part in ordered if part[1] is not None]
     beside = [part for part in ordered if part[1] is None]
-    stored = [Vectors(_name(*part), part[1], part[0], _stored(parts[part]), (part,)) for part in of_layers]
-    alone = [Vectors(_name(*part), None, part[0], _stored(parts[part]), (part,)) for part in beside]
-    return (*stored, *_combined(features), *alone)
+    stored = [Vectors(_name(*part), part[1], part[0], _load_later(parts[part]), (part,)) for part in of_layers]
+    alone = [Vectors(_name(*part), None, part[0], _load_later(parts[part]), (part,)) for part in beside]
+    return (*stored, *_combine_vectors(features), *alone)
 
 
 def _name(vector: Vector, layer: int | None) -> str:
     return name_of_part((vector, layer))
 
 
-def _stored(array: Array) -> Callable[[], Array]:
+def _load_later(array: Array) -> Callable[[], Array]:
     return lambda: whole_array(array)
 
 
-def _combined(features: Features) -> Iterator[Vectors]:
+def _combine_vectors(features: Features) -> Iterator[Vectors]:
     """The candidates that are made of several stored vectors."""
     parts, last = features.parts, features.seen.layers - 1
 

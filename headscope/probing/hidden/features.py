@@ -94,7 +94,7 @@ def extract_features(
         share = f"{counted(cut, 'text')} of {len(texts):,} ({cut / len(texts):.1%})"
         store.note(f"{share} longer than the {reader.limit:,} tokens that the model takes: cut")
     _read_all(
-        reader, texts, _batches(lengths, size, padded=padded), store, lambda *so_far: tell(_progress("texts", *so_far))
+        reader, texts, _batch_rows(lengths, size, padded=padded), store, lambda *so_far: tell(_progress_line("texts", *so_far))
     )
     return store.finished(
         padded=padded,
@@ -110,8 +110,8 @@ def _extract_media(
 ) -> Features:
     """One pass over images or sounds. Sounds of different lengths share no batch, so there is no padding."""
     store = Store(folder, len(files), media.kind.noun)
-    batches = _batches(media.lengths([path for (path,) in files]), batch_size, padded=False)
-    _read_all(reader, files, batches, store, lambda *so_far: tell(_progress(f"{reader.noun}s", *so_far)))
+    batches = _batch_rows(media.lengths([path for (path,) in files]), batch_size, padded=False)
+    _read_all(reader, files, batches, store, lambda *so_far: tell(_progress_line(f"{reader.noun}s", *so_far)))
     store.keep_first_if_constant(f"the first position of {type(reader.model).__name__} is a part of the input")
     return store.finished(padded=False, several=None, effects={}, tokens=None, precision=reader.precision)
 
@@ -136,7 +136,7 @@ def token_lengths(reader: Reader, texts: Texts) -> Array:
     """
     found: list[int] = []
     for start in range(0, len(texts), _CHUNK):
-        found += [len(ids) for ids in _tokens(reader, texts[start : start + _CHUNK], cut=False)]
+        found += [len(ids) for ids in _tokenize_texts(reader, texts[start : start + _CHUNK], cut=False)]
     lengths = np.array(found)
     if not lengths.all():
         text = " ".join(texts[int(np.flatnonzero(lengths == 0)[0])])
@@ -144,14 +144,14 @@ def token_lengths(reader: Reader, texts: Texts) -> Array:
     return lengths
 
 
-def _tokens(reader: Reader, texts: Texts, *, cut: bool) -> list[list[int]]:
+def _tokenize_texts(reader: Reader, texts: Texts, *, cut: bool) -> list[list[int]]:
     with quiet():
-        given = reader.tokenizer(*_columns(texts), truncation=cut and reader.limit is not None)
+        given = reader.tokenizer(*_text_columns(texts), truncation=cut and reader.limit is not None)
     ids: list[list[int]] = given["input_ids"]
     return ids
 
 
-def _columns(texts: Texts) -> list[list[str]]:
+def _text_columns(texts: Texts) -> list[list[str]]:
     """The texts, or the first and the second texts of pairs."""
     return [list(column) for column in zip(*texts, strict=True)]
 
@@ -164,7 +164,7 @@ def _lend_pad_token(reader: Reader, texts: Texts) -> bool:
     if reader.tokenizer.pad_token is None or getattr(reader.model.config, "pad_token_id", 0) is None:
         used: set[int] = set()
         for start in range(0, len(texts), _CHUNK):
-            used.update(*_tokens(reader, texts[start : start + _CHUNK], cut=True))
+            used.update(*_tokenize_texts(reader, texts[start : start + _CHUNK], cut=True))
         embeddings: Any = reader.model.get_input_embeddings()
         size = embeddings.weight.shape[0]
         free = next((number for number in reversed(range(size)) if number not in used), None)
@@ -191,20 +191,20 @@ def padding_of_vectors(reader: Reader, texts: Texts, lengths: Array) -> dict[Lay
     rows = np.array([int(lengths.argmax()), int(lengths.argmin())])
     if lengths[rows[0]] == lengths[rows[1]]:
         return {}
-    together = _run(reader, [texts[row] for row in rows]).vectors
+    together = _forward_texts(reader, [texts[row] for row in rows]).vectors
     found: dict[LayerVector | None, Effect] = {}
     for place, row in enumerate(rows):
-        alone = _run(reader, [texts[row]]).vectors
+        alone = _forward_texts(reader, [texts[row]]).vectors
         if alone.keys() != together.keys():
             return None
         for part, value in alone.items():
-            here = _effect(value[0], together[part][place], _EXACT.get(reader.model.dtype, _COARSE))
+            here = _measure_effect(value[0], together[part][place], _EXACT.get(reader.model.dtype, _COARSE))
             before = found.get(part, here)
             found[part] = Effect(max(here.change, before.change), here.holds and before.holds)
     return found
 
 
-def _effect(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> Effect:
+def _measure_effect(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> Effect:
     return Effect(largest_change(one, other), _is_close(one, other, tolerance))
 
 
@@ -226,7 +226,7 @@ def _is_close(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> bool:
     return bool(torch.allclose(one, other, rtol=0, atol=tolerance * scale, equal_nan=True))
 
 
-def _batches(lengths: Array, size: int, *, padded: bool) -> Iterator[Array]:
+def _batch_rows(lengths: Array, size: int, *, padded: bool) -> Iterator[Array]:
     """Rows that run together, the longest first, so that too large a batch fails right away."""
     order = np.argsort(-lengths, kind="stable")
     ends = [len(order)] if padded else [*np.flatnonzero(np.diff(lengths[order])) + 1, len(order)]
@@ -276,21 +276,21 @@ def _run_all(reader: Reader, texts: Texts, rows: Array, store: Store) -> Iterato
 def _run_together(reader: Reader, texts: Texts, rows: Array) -> Iterator[tuple[Array, Batch]]:
     """One batch; several where the tensors of images or sounds have different shapes."""
     if reader.media is None:
-        yield rows, _run(reader, [texts[row] for row in rows])
+        yield rows, _forward_texts(reader, [texts[row] for row in rows])
         return
     for places, tensors in reader.media.batches([texts[row][0] for row in rows]):
-        yield rows[places], _run_tensors(reader, tensors)
+        yield rows[places], _forward_tensors(reader, tensors)
 
 
-def _run_tensors(reader: Reader, tensors: dict[str, torch.Tensor]) -> Batch:
+def _forward_tensors(reader: Reader, tensors: dict[str, torch.Tensor]) -> Batch:
     given = {
         name: value.to(reader.device, reader.model.dtype if value.is_floating_point() else None)
         for name, value in tensors.items() if name in reader.takes
     }  # fmt: skip
-    with torch.inference_mode(), _tapped(reader) as taps:
+    with torch.inference_mode(), _attach_taps(reader) as taps:
         output = run_texts(reader.model, given, reader.input, output_hidden_states=True)
-        states = _states(reader, output)
-        return Batch(_with_taps(reader, pool_positions(states), output, taps), output.logits, len(states))
+        states = _hidden_states_of(reader, output)
+        return Batch(_add_tapped_vectors(reader, pool_positions(states), output, taps), output.logits, len(states))
 
 
 def run_batch(reader: Reader, texts: Texts) -> Batch:
@@ -298,19 +298,19 @@ def run_batch(reader: Reader, texts: Texts) -> Batch:
     return next(batch for _, batch in _run_together(reader, texts, np.arange(len(texts))))
 
 
-def _run(reader: Reader, texts: Texts) -> Batch:
+def _forward_texts(reader: Reader, texts: Texts) -> Batch:
     """One forward, and everything that is read from it. Raises Unsupported where the model fails."""
-    encoded, mask = _encoded(reader, texts)
-    with torch.inference_mode(), _tapped(reader) as taps:
+    encoded, mask = _encode_texts(reader, texts)
+    with torch.inference_mode(), _attach_taps(reader) as taps:
         output = run_texts(reader.model, encoded, **_without_cache(reader), output_hidden_states=True)
         end = reader.tokenizer.eos_token_id
         ends = None if end is None else (encoded["input_ids"] == end) & mask
-        states = _states(reader, output)
-        pooled = _with_taps(reader, pool_tokens(states, mask, ends), output, taps)
+        states = _hidden_states_of(reader, output)
+        pooled = _add_tapped_vectors(reader, pool_tokens(states, mask, ends), output, taps)
         return Batch(pooled, output.logits, len(states))
 
 
-def _states(reader: Reader, output: Any) -> Sequence[torch.Tensor]:
+def _hidden_states_of(reader: Reader, output: Any) -> Sequence[torch.Tensor]:
     states = getattr(output, "hidden_states", None) or getattr(output, "encoder_hidden_states", None)
     if not states:
         raise Unsupported(
@@ -325,12 +325,12 @@ def _without_cache(reader: Reader) -> dict[str, bool]:
     return {"use_cache": False} if "use_cache" in reader.takes else {}
 
 
-def _encoded(reader: Reader, texts: Texts) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def _encode_texts(reader: Reader, texts: Texts) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """What the model takes, and which positions are tokens of the texts."""
     is_padded = reader.tokenizer.pad_token is not None
     with quiet():
         given = reader.tokenizer(
-            *_columns(texts), return_tensors="pt", padding=is_padded, truncation=reader.limit is not None,
+            *_text_columns(texts), return_tensors="pt", padding=is_padded, truncation=reader.limit is not None,
             return_attention_mask=True,
         )  # fmt: skip
     tensors = {name: value.to(reader.device) for name, value in given.items()}
@@ -347,7 +347,7 @@ class _Taps:
 
 
 @contextmanager
-def _tapped(reader: Reader) -> Iterator[_Taps]:
+def _attach_taps(reader: Reader) -> Iterator[_Taps]:
     taps = _Taps()
 
     def see_classifier(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
@@ -369,7 +369,7 @@ def _tapped(reader: Reader) -> Iterator[_Taps]:
             hook.remove()
 
 
-def _with_taps(reader: Reader, pooled: PooledTokens, output: Any, taps: _Taps) -> PooledTokens:
+def _add_tapped_vectors(reader: Reader, pooled: PooledTokens, output: Any, taps: _Taps) -> PooledTokens:
     """The vectors with those of the pooler and of the head's input."""
     row = None if taps.pooled is None else taps.pooled.flatten(1) if taps.pooled.shape[2:] == (1, 1) else taps.pooled
     if row is not None and row.dim() == 2:  # a row for each text
@@ -401,7 +401,7 @@ def _head_input(taps: _Taps, logits: torch.Tensor) -> torch.Tensor | None:
     return entered if _is_close(left.float(), logits.float(), _SAME_SCORES) else None
 
 
-def _progress(what: str, done: int, total: int, seconds: float) -> str:
+def _progress_line(what: str, done: int, total: int, seconds: float) -> str:
     if seconds < 1:  # too short for a rate
         return f"reading {total:,} {what}"
     rate = done / seconds

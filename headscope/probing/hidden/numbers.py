@@ -21,7 +21,7 @@ def feature_numbers(vectors: Sequence[Vectors], features: Features) -> FeatureNu
     seen, effects = features.seen, dict(features.seen.effects)
     tokens = seen.tokens
     return FeatureNumbers(
-        vectors=tuple(_of_vector(item, effects) for item in vectors),
+        vectors=tuple(_numbers_of_vector(item, effects) for item in vectors),
         layers=seen.layer_numbers,
         precision=seen.precision,
         fewest_tokens=tokens.fewest if tokens else None,
@@ -32,12 +32,12 @@ def feature_numbers(vectors: Sequence[Vectors], features: Features) -> FeatureNu
     )
 
 
-def _of_vector(item: Vectors, effects: dict[str, float]) -> VectorNumbers:
+def _numbers_of_vector(item: Vectors, effects: dict[str, float]) -> VectorNumbers:
     matrix = item.make()
-    return VectorNumbers(item.name, mean_cosine(matrix), dead_dimensions(matrix), _effect(item.parts, effects))
+    return VectorNumbers(item.name, mean_cosine(matrix), dead_dimensions(matrix), _padding_effect(item.parts, effects))
 
 
-def _effect(parts: Sequence[LayerVector], effects: dict[str, float]) -> float | None:
+def _padding_effect(parts: Sequence[LayerVector], effects: dict[str, float]) -> float | None:
     """What padding changes at most in the stored vectors that a candidate is made of."""
     found = [effects[name_of_part(part)] for part in parts if name_of_part(part) in effects]
     return max(found, default=None)

@@ -52,12 +52,12 @@ def _digest_of_folder(request: Request, manifest: CheckpointManifest) -> str:
     place = loadable(request, manifest)
     folder = Path(place.reference, place.subfolder or "")
     found = hashlib.blake2b(digest_size=20)
-    for path in sorted({*(folder / file.name for file in manifest.files), *_beside(folder)}):
+    for path in sorted({*(folder / file.name for file in manifest.files), *_small_files(folder)}):
         found.update(f"{path.name} {digest_of_file(path)}\n".encode("utf-8", "backslashreplace"))
     return found.hexdigest()
 
 
-def _beside(folder: Path) -> Iterator[Path]:
+def _small_files(folder: Path) -> Iterator[Path]:
     for path in folder.iterdir():
         if path.is_file() and path.stat().st_size <= _LARGEST_BESIDE:
             yield path

@@ -38,13 +38,13 @@ def pool_tokens(states: Sequence[torch.Tensor], mask: torch.Tensor, ends: torch.
     """
     whole = {layer: state for layer, state in enumerate(states) if state.shape[:2] == mask.shape}
     found = PooledTokens({}, gaps={
-        f"layer {layer}": f"its hidden states have {_positions(state)} positions for {mask.shape[1]} tokens"
+        f"layer {layer}": f"its hidden states have {_position_count(state)} positions for {mask.shape[1]} tokens"
         for layer, state in enumerate(states) if layer not in whole
     })  # fmt: skip
     first, last = mask.int().argmax(1), last_of(mask)
-    weights = _weights(mask, first)
+    weights = _mean_weights(mask, first)
     for layer, state in whole.items():
-        both = _weighted(state, weights, mask)
+        both = _weighted_sums(state, weights, mask)
         found.parts[Vector.FIRST_TOKEN, layer] = at(state, first)
         found.parts[Vector.MASKED_MEAN, layer] = both[:, 0]
         found.parts[Vector.LAST_NON_PAD_TOKEN, layer] = at(state, last)
@@ -61,11 +61,11 @@ def pool_tokens(states: Sequence[torch.Tensor], mask: torch.Tensor, ends: torch.
     return found
 
 
-def _positions(state: torch.Tensor) -> str:
+def _position_count(state: torch.Tensor) -> str:
     return str(state.shape[1]) if state.dim() == _POSITIONS else "no"
 
 
-def _weights(mask: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+def _mean_weights(mask: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
     """For each text two rows of weights of its positions: of the mean, and of the mean without the first token."""
     every = mask.float()
     others = every.clone()
@@ -74,7 +74,7 @@ def _weights(mask: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
     return rows / rows.sum(-1, keepdim=True).clamp(min=1)
 
 
-def _weighted(state: torch.Tensor, weights: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _weighted_sums(state: torch.Tensor, weights: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Sums over the positions, in float32, from one reading of the hidden states."""
     made = torch.bmm(weights, state.float())
     if bool(made.isfinite().all()):

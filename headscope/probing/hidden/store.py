@@ -126,12 +126,12 @@ class Store:
         """
         values = all_vectors(pooled, scores)
         if not self._files:
-            self._open(values)
+            self._make_files(values)
         self._files = {part: stored for part, stored in self._files.items() if part in values}
         for part, stored in self._files.items():
             stored[rows] = values[part].numpy()
             self._written += values[part].nbytes
-        self._watch(rows, values)
+        self._note_not_finite(rows, values)
         for layer, shares in pooled.first_shares.items():
             both = self._of_layers.setdefault(layer, (np.full(self._rows, np.nan), np.full(self._rows, np.nan)))
             both[0][rows], both[1][rows] = shares.float().cpu(), pooled.cosines[layer].float().cpu()
@@ -140,13 +140,13 @@ class Store:
         if self._written > _OPEN_BYTES:
             self._let_go()
 
-    def _watch(self, rows: Array, values: Mapping[LayerVector | None, torch.Tensor]) -> None:
+    def _note_not_finite(self, rows: Array, values: Mapping[LayerVector | None, torch.Tensor]) -> None:
         """Notes the texts whose vectors hold NaN or infinite numbers."""
         for part, value in values.items():
             if part is not None and not bool(value.isfinite().all()):
                 self._wrong.setdefault(part, set()).update(rows[(~value.isfinite().all(1)).numpy()].tolist())
 
-    def _open(self, values: Mapping[LayerVector | None, torch.Tensor]) -> None:
+    def _make_files(self, values: Mapping[LayerVector | None, torch.Tensor]) -> None:
         width = sum(value.shape[1] for value in values.values())
         needed, free = 4 * width * self._rows, shutil.disk_usage(self._folder).free
         if needed * _ROOM > free:
@@ -158,20 +158,20 @@ class Store:
         for part, value in values.items():
             shape = (self._rows, value.shape[1])
             try:
-                self._files[part] = np.lib.format.open_memmap(self._path(part), "w+", np.float32, shape)
+                self._files[part] = np.lib.format.open_memmap(self._path_of_part(part), "w+", np.float32, shape)
             except OSError as err:
                 raise Unsupported(
                     f"the vectors can't be written to {self._folder}: {err.strerror or err}",
                     "free some space, check the permissions, or name another folder with --features",
                 ) from err
 
-    def _path(self, part: LayerVector | None) -> Path:
+    def _path_of_part(self, part: LayerVector | None) -> Path:
         return self._folder / f"{_SCORES if part is None else name_of_part(part)}.npy"
 
     def _let_go(self) -> None:
         """Maps the files again: pages that were written stay in the process's memory as long as they are mapped."""
         for part in self._files:
-            self._files[part] = np.lib.format.open_memmap(self._path(part), "r+")
+            self._files[part] = np.lib.format.open_memmap(self._path_of_part(part), "r+")
         self._written = 0
 
     def finished(
@@ -201,11 +201,11 @@ class Store:
             not_determined=tuple(Gap(*item) for item in sorted(self._gaps.items())),
             notes=tuple(self._notes),
             effects=tuple((name_of_part(part), effects[part]) for part in parts if part in effects),
-            layer_numbers=tuple(self._averages(several)),
+            layer_numbers=tuple(self._layer_averages(several)),
             tokens=tokens,
             precision=precision,
         )
-        return Features({part: _opened(self._path(part)) for part in parts}, _opened(self._path(None)), seen)
+        return Features({part: _map_array(self._path_of_part(part)) for part in parts}, _map_array(self._path_of_part(None)), seen)
 
     def keep_first_if_constant(self, reason: str) -> None:
         """Leaves out the first position if it is the same kind of token in every text: one is the same for all inputs
@@ -219,7 +219,7 @@ class Store:
         }
         self._absent["first_token"] = reason
 
-    def _averages(self, several: Array | None) -> Sequence[LayerNumbers]:
+    def _layer_averages(self, several: Array | None) -> Sequence[LayerNumbers]:
         if several is None or not several.any():
             return ()
         return [
@@ -234,7 +234,7 @@ def _is_constant(stored: Array) -> bool:
     return bool(np.allclose(stored, stored[:1], rtol=0, atol=1e-5 * float(np.abs(stored[:1]).max() or 1)))
 
 
-def _opened(path: Path) -> Array:
+def _map_array(path: Path) -> Array:
     found: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     return found
 
@@ -293,8 +293,8 @@ def _read_features(folder: Path, body: Any) -> Features | str:
         path = folder / f"{name}.npy"
         if not path.is_file() or digest_of_file(path) != body["files"][name]:
             return f"{name}.npy is not the file that was written"
-    opened = {part: _opened(folder / f"{name_of_part(part)}.npy") for part in parts}
-    return Features(opened, _opened(folder / f"{_SCORES}.npy"), seen, reused=True)
+    opened = {part: _map_array(folder / f"{name_of_part(part)}.npy") for part in parts}
+    return Features(opened, _map_array(folder / f"{_SCORES}.npy"), seen, reused=True)
 
 
 def digest_of_file(path: Path) -> str:
@@ -323,12 +323,12 @@ def vector_folder(given: str | None) -> Iterator[Path]:
         raise UsageError(f"--features {given} cannot be used: {err.strerror}", "name a folder") from err
     if strangers:
         raise UsageError(f"--features {given} holds other files: {few_of(strangers)}", "name an empty folder")
-    with _locked(place):
+    with _lock_folder(place):
         yield place
 
 
 @contextmanager
-def _locked(place: Path) -> Iterator[None]:
+def _lock_folder(place: Path) -> Iterator[None]:
     """Locks a folder of vectors: another run would read them half written. Raises UsageError where one has it."""
     try:
         import fcntl

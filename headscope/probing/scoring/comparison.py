@@ -70,13 +70,13 @@ class Rated:
 def rate(predictions: Sequence[Array], trial: Trial) -> tuple[Rated, ...]:
     """The scores of several predictions, with intervals of the same bootstrap. Each has the shape of `Trial.labels`."""
     measures = [trial.measure, *([SECOND[trial.problem]] if trial.problem in SECOND else [])]
-    given = [(_parts(measure, values, trial), measure.value) for values in predictions for measure in measures]
+    given = [(_score_parts(measure, values, trial), measure.value) for values in predictions for measure in measures]
     drawn = resample(given, trial)
     found = []
     for place, values in enumerate(predictions):
         first = place * len(measures)
         scores = [
-            _score(measure.metric, between(float(value(parts.sum(0))), drawn[:, first + at]))
+            _build_score(measure.metric, between(float(value(parts.sum(0))), drawn[:, first + at]))
             for at, (measure, (parts, value)) in enumerate(
                 zip(measures, given[first : first + len(measures)], strict=True)
             )
@@ -85,11 +85,11 @@ def rate(predictions: Sequence[Array], trial: Trial) -> tuple[Rated, ...]:
     return tuple(found)
 
 
-def _parts(measure: Measure, values: Array, trial: Trial) -> Array:
+def _score_parts(measure: Measure, values: Array, trial: Trial) -> Array:
     return measure.parts(values, trial.labels, trial.classes)
 
 
-def _score(metric: Metric, found: ScoreInterval) -> Score:
+def _build_score(metric: Metric, found: ScoreInterval) -> Score:
     return Score(metric, found.mean, found.low, found.high)
 
 
@@ -123,11 +123,11 @@ def score_vectors(
     evidence: list[float] = []
     sizes: list[int] = []
     twins: list[int | None] = []
-    targets = _evident(trial)
+    targets = _logme_targets(trial)
     for place, item in enumerate(vectors):
         tell(f"scoring candidate {place + 1} of {len(vectors)}: {item.name}")
         matrix = item.make()
-        twin = _twin(item, matrix, vectors[:place])
+        twin = _find_twin(item, matrix, vectors[:place])
         twins.append(twin)
         sizes.append(matrix.shape[1])
         found.append(found[twin] if twin is not None else predict_from_vectors(matrix, trial))
@@ -159,7 +159,7 @@ def score_vectors(
     )
 
 
-def _evident(trial: Trial) -> Array:
+def _logme_targets(trial: Trial) -> Array:
     """The labels as LogME takes them: a column for each class; numbers around 0, because its model has no offset."""
     if trial.problem is Problem.REGRESSION:
         around: Array = (trial.labels - trial.labels.mean())[:, None] / trial.labels.std()
@@ -171,7 +171,7 @@ def _near_score(item: Predicted, trial: Trial) -> float | None:
     return None if item.near is None else trial.score(item.near, np.arange(len(trial.labels)))
 
 
-def _twin(item: Vectors, matrix: Array, before: Sequence[Vectors]) -> int | None:
+def _find_twin(item: Vectors, matrix: Array, before: Sequence[Vectors]) -> int | None:
     """The place of an earlier candidate with the same numbers."""
     if item.pooling not in _MAY_REPEAT:
         return None
@@ -214,7 +214,7 @@ def compare_best(scored: ScoredCandidate, against: str, rival: Rated, trial: Tri
     """The best candidate against other predictions of the same texts."""
     best = scored.rated[scored.best]
     score = between(best.main.mean - rival.main.mean, best.drawn - rival.drawn)
-    chance = _chance(scored, rival, trial)
+    chance = _p_value_against(scored, rival, trial)
     if score.mean <= 0:
         standing = Standing.NOT_BETTER
     else:
@@ -228,11 +228,11 @@ def compare_one(scored: ScoredCandidate, place: int, against: str, rival: Rated,
     return compare_best(alone, against, rival, trial)
 
 
-def _chance(scored: ScoredCandidate, rival: Rated, trial: Trial) -> float:
+def _p_value_against(scored: ScoredCandidate, rival: Rated, trial: Trial) -> float:
     of_rows = trial.measure.of_rows
     if of_rows is None:
-        parts = [_parts(trial.measure, item.values, trial) for item in scored.rated]
-        return chance_of_best_swapped(parts, _parts(trial.measure, rival.values, trial), trial.measure.value, trial)
+        parts = [_score_parts(trial.measure, item.values, trial) for item in scored.rated]
+        return chance_of_best_swapped(parts, _score_parts(trial.measure, rival.values, trial), trial.measure.value, trial)
     reference = of_rows(rival.values, trial.labels)
     differences = np.stack([of_rows(item.values, trial.labels) - reference for item in scored.rated], 1)
     return chance_of_best(differences, trial.groups, trial.seed)

@@ -30,16 +30,16 @@ class Measure:
         return float(self.value(self.parts(predicted, labels, classes).sum(0)))
 
 
-def _hits(predicted: Array, labels: Array, classes: int) -> Array:
+def _count_hits(predicted: Array, labels: Array, classes: int) -> Array:
     return np.stack([predicted == labels, np.ones(len(labels))], 1).astype(float)
 
 
-def _ratio(sums: Array) -> Array:
+def _ratio_of_sums(sums: Array) -> Array:
     found: Array = sums[..., 0] / sums[..., 1]
     return found
 
 
-def _overlaps(predicted: Array, labels: Array, classes: int) -> Array:
+def _count_overlaps(predicted: Array, labels: Array, classes: int) -> Array:
     """For each class: whether it was predicted rightly, twice, and how often it is in both together."""
     told, given = flags(predicted, classes), flags(labels, classes)
     return np.hstack([2 * told * given, told + given])
@@ -66,12 +66,12 @@ def _mean_f1(sums: Array) -> Array:
     return found
 
 
-def _squares(predicted: Array, labels: Array, classes: int) -> Array:
+def _square_errors(predicted: Array, labels: Array, classes: int) -> Array:
     around = labels - labels.mean()  # squares of large numbers would lose the digits in which they differ
     return np.stack([(labels - predicted) ** 2, around, around**2, np.ones(len(labels))], 1)
 
 
-def _explained(sums: Array) -> Array:
+def _explained_variance(sums: Array) -> Array:
     left, total, squares, rows = (sums[..., place] for place in range(4))
     spread = squares - total**2 / rows
     found: Array = 1 - left / np.maximum(spread, np.finfo(float).tiny)
@@ -88,9 +88,9 @@ def _explained_by_row(predicted: Array, labels: Array) -> Array:
     return found
 
 
-ACCURACY = Measure(Metric.ACCURACY, _hits, _ratio, _is_right)
-MACRO_F1 = Measure(Metric.MACRO_F1, _overlaps, _mean_f1)
-R2 = Measure(Metric.R2, _squares, _explained, _explained_by_row)
+ACCURACY = Measure(Metric.ACCURACY, _count_hits, _ratio_of_sums, _is_right)
+MACRO_F1 = Measure(Metric.MACRO_F1, _count_overlaps, _mean_f1)
+R2 = Measure(Metric.R2, _square_errors, _explained_variance, _explained_by_row)
 MAIN = {Problem.SINGLE_LABEL: ACCURACY, Problem.MULTI_LABEL: MACRO_F1, Problem.REGRESSION: R2}
 SECOND = {Problem.SINGLE_LABEL: MACRO_F1}
 """The score that candidates are compared by, and another that is shown beside it."""
@@ -116,10 +116,10 @@ def logme(vectors: Array, targets: Array) -> float:
     kept = squares > _NOTHING * max(float(squares[-1]), np.finfo(float).tiny)
     squares, axes = squares[kept], axes[:, kept]
     left = axes if is_wide else features @ axes / np.sqrt(squares)
-    return float(np.mean([_evidence(squares, left.T @ target, target) for target in targets.T]))
+    return float(np.mean([_max_evidence(squares, left.T @ target, target) for target in targets.T]))
 
 
-def _evidence(squares: Array, along: Array, target: Array) -> float:
+def _max_evidence(squares: Array, along: Array, target: Array) -> float:
     """The maximum log evidence of one target; `along` is the target on the left singular vectors."""
     rows, whole = len(target), float(target @ target)
     beyond = max(whole - float(along @ along), 0.0)

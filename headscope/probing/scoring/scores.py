@@ -178,15 +178,15 @@ def predict_from_vectors(vectors: Array, trial: Trial, *, has_offset: bool = Tru
     """
 
     def predict(fold: Fold) -> _Part:
-        scaling = _scaling(vectors[fold.train], has_offset=has_offset)
+        scaling = _fit_scaling(vectors[fold.train], has_offset=has_offset)
         rotated = rotate(scaling(vectors[fold.train]), scaling(vectors[fold.test]))
-        small = _single(rotated)
+        small = _in_single_precision(rotated)
         near = _predict_from_neighbors(small, fold, trial)
         if trial.problem is Problem.REGRESSION:
-            return _ridge(rotated, fold, trial, near, has_offset=has_offset)
-        return _logistic(small, fold, trial, STRENGTHS, near, has_offset=has_offset)
+            return _predict_ridge(rotated, fold, trial, near, has_offset=has_offset)
+        return _predict_logistic(small, fold, trial, STRENGTHS, near, has_offset=has_offset)
 
-    return _joined(predict, trial)
+    return _predict_folds(predict, trial)
 
 
 def fit_all(vectors: Array, trial: Trial, *, has_offset: bool = True) -> LinearModel:
@@ -196,13 +196,13 @@ def fit_all(vectors: Array, trial: Trial, *, has_offset: bool = True) -> LinearM
     """
     rows = np.arange(len(vectors))
     fold = Fold(rows, rows, tuple((item.train, item.test) for item in trial.folds))
-    scaling = _scaling(vectors, has_offset=has_offset)
+    scaling = _fit_scaling(vectors, has_offset=has_offset)
     with one_thread():
         rotated = rotate(scaling(vectors), np.eye(vectors.shape[1]))
         if trial.problem is Problem.REGRESSION:
-            model, _ = _chosen_ridge(rotated, fold, trial, has_offset=has_offset)
+            model, _ = _choose_ridge(rotated, fold, trial, has_offset=has_offset)
         else:
-            model, _ = _chosen_logistic(_single(rotated), fold, trial, STRENGTHS, has_offset=has_offset)
+            model, _ = _choose_logistic(_in_single_precision(rotated), fold, trial, STRENGTHS, has_offset=has_offset)
     weights = (rotated.test @ model.weights) * scaling.factors[:, None]
     offsets = model.offsets - scaling.means @ weights
     if trial.problem is Problem.SINGLE_LABEL and trial.classes <= 2:  # the sigmoid of one score as a softmax of two
@@ -223,7 +223,7 @@ class _Scaling:
         return scaled
 
 
-def _scaling(train: Array, *, has_offset: bool) -> _Scaling:
+def _fit_scaling(train: Array, *, has_offset: bool) -> _Scaling:
     """To mean 0 and deviation 1; without an offset, to a mean square of 1, and a constant feature stays one."""
     train = train.astype(np.float64)
     means = train.mean(0) * has_offset
@@ -232,7 +232,7 @@ def _scaling(train: Array, *, has_offset: bool) -> _Scaling:
     return _Scaling(means, np.where(empty, 0.0, 1 / np.where(empty, 1.0, sizes)))
 
 
-def _single(given: Matrices) -> Matrices:
+def _in_single_precision(given: Matrices) -> Matrices:
     """The same in single precision, in which logistic regression runs."""
     return Matrices(given.train.astype(np.float32), given.test.astype(np.float32), given.sizes)
 
@@ -256,10 +256,10 @@ def predict_from_words(texts: Sequence[str], trial: Trial) -> Predicted | None:
         test = counter.transform([texts[row] for row in fold.test])
         if trial.problem is Problem.REGRESSION:
             return _sparse_ridge(train, test, fold, trial)
-        return _logistic(as_they_are(train, test), fold, trial, WORD_STRENGTHS)
+        return _predict_logistic(as_they_are(train, test), fold, trial, WORD_STRENGTHS)
 
     try:
-        return _joined(predict, trial)
+        return _predict_folds(predict, trial)
     except ValueError as err:
         if "empty vocabulary" in str(err):
             return None
@@ -276,7 +276,7 @@ class _Part:
     near: Array | None = None
 
 
-def _joined(predict: Callable[[Fold], _Part], trial: Trial) -> Predicted:
+def _predict_folds(predict: Callable[[Fold], _Part], trial: Trial) -> Predicted:
     """The parts of all folds, each on one thread, and as many in parallel as there are cores."""
     with one_thread(), ThreadPoolExecutor(min(_cores(), len(trial.folds))) as pool:
         parts = list(pool.map(predict, trial.folds))
@@ -293,7 +293,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _logistic(
+def _predict_logistic(
     given: Matrices,
     fold: Fold,
     trial: Trial,
@@ -303,18 +303,18 @@ def _logistic(
     has_offset: bool = True,
 ) -> _Part:
     """What logistic regression predicts for the test rows of one fold."""
-    fitted, inner = _chosen_logistic(given, fold, trial, strengths, has_offset=has_offset)
+    fitted, inner = _choose_logistic(given, fold, trial, strengths, has_offset=has_offset)
     found = fitted(given.test)
-    targets = _targets(trial.labels[fold.test], trial)
-    losses = _losses(found.astype(np.float64), targets, is_softmax=_is_softmax(trial))
-    return _Part(_decide(found, trial), losses, inner, near)
+    targets = _output_targets(trial.labels[fold.test], trial)
+    losses = _row_losses(found.astype(np.float64), targets, is_softmax=_is_softmax(trial))
+    return _Part(_decide_labels(found, trial), losses, inner, near)
 
 
 def _is_softmax(trial: Trial) -> bool:
     return trial.problem is Problem.SINGLE_LABEL and trial.classes > 2
 
 
-def _chosen_logistic(
+def _choose_logistic(
     given: Matrices, fold: Fold, trial: Trial, strengths: Sequence[float], *, has_offset: bool
 ) -> tuple[LinearModel, float]:
     """Logistic regression of one fold with the best strength, and its score in the inner folds.
@@ -323,7 +323,7 @@ def _chosen_logistic(
     """
     labels = trial.labels[fold.train]
     loss = softmax_loss if _is_softmax(trial) else sigmoid_loss
-    targets = _targets(labels, trial)
+    targets = _output_targets(labels, trial)
     scores = np.zeros((len(strengths), len(fold.inner)))
     starts: list[LinearModel | None] = [None] * len(strengths)
     for column, (train, test) in enumerate(fold.inner):
@@ -334,7 +334,7 @@ def _chosen_logistic(
             weights = fit_logistic(
                 matrix, targets[train], strength, sizes=sizes, loss=loss, start=weights, has_offset=has_offset
             )
-            scores[row, column] = trial.score(_decide(weights(held), trial), fold.train[test])
+            scores[row, column] = trial.score(_decide_labels(weights(held), trial), fold.train[test])
             starts[row] = weights
     best = int(scores.mean(1).argmax())
     fitted = fit_logistic(
@@ -343,20 +343,20 @@ def _chosen_logistic(
     return fitted, float(scores.mean(1).max())
 
 
-def _targets(labels: Array, trial: Trial) -> Array:
+def _output_targets(labels: Array, trial: Trial) -> Array:
     """A column for each output of the model: one for two classes."""
     table = flags(labels, trial.classes)
     return table[:, 1:] if trial.problem is Problem.SINGLE_LABEL and trial.classes <= 2 else table
 
 
-def _decide(scores: Array, trial: Trial) -> Array:
+def _decide_labels(scores: Array, trial: Trial) -> Array:
     if trial.problem is Problem.MULTI_LABEL:
         return (scores > 0).astype(int)
     chosen: Array = scores.argmax(1) if trial.classes > 2 else (scores[:, 0] > 0).astype(int)
     return chosen
 
 
-def _losses(scores: Array, targets: Array, *, is_softmax: bool) -> Array:
+def _row_losses(scores: Array, targets: Array, *, is_softmax: bool) -> Array:
     """The cross-entropy of each row; for several labels their mean."""
     if is_softmax:
         shifted = scores - scores.max(1, keepdims=True)
@@ -367,13 +367,13 @@ def _losses(scores: Array, targets: Array, *, is_softmax: bool) -> Array:
     return mean
 
 
-def _ridge(given: Matrices, fold: Fold, trial: Trial, near: Array | None, *, has_offset: bool) -> _Part:
-    predict, inner = _chosen_ridge(given, fold, trial, has_offset=has_offset)
+def _predict_ridge(given: Matrices, fold: Fold, trial: Trial, near: Array | None, *, has_offset: bool) -> _Part:
+    predict, inner = _choose_ridge(given, fold, trial, has_offset=has_offset)
     found = predict(given.test)[:, 0]
     return _Part(found, (found - trial.labels[fold.test]) ** 2, inner, near)
 
 
-def _chosen_ridge(given: Matrices, fold: Fold, trial: Trial, *, has_offset: bool) -> tuple[LinearModel, float]:
+def _choose_ridge(given: Matrices, fold: Fold, trial: Trial, *, has_offset: bool) -> tuple[LinearModel, float]:
     """Ridge regression of one fold with the best strength, and its score in the inner folds."""
     labels = trial.labels[fold.train][:, None]
     scores = np.zeros((len(RIDGES), len(fold.inner)))
@@ -428,13 +428,13 @@ def one_thread() -> Iterator[None]:
 
     What scikit-learn warns of is expected here: a fit that stops at the most steps, and classes smaller than the folds.
     """
-    with _pools(len(sys.modules)).limit(limits=1), warnings.catch_warnings():
+    with _thread_pools(len(sys.modules)).limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 @lru_cache(1)
-def _pools(_modules: int) -> ThreadpoolController:
+def _thread_pools(_modules: int) -> ThreadpoolController:
     """The pools of threads in this process; looked for again when more modules are imported, which may bring some."""
     from threadpoolctl import ThreadpoolController
 

@@ -112,14 +112,14 @@ def fit_logistic(
     SciPy has it (Byrd et al., 1995).
     """
     if not has_offset:
-        return _minimize(matrix, targets, strength, sizes=sizes, loss=loss, start=start, has_offset=False)
+        return _minimize_loss(matrix, targets, strength, sizes=sizes, loss=loss, start=start, has_offset=False)
     share = targets.mean(0)
     fitted = (share > 0) & ((share < 1) | (loss is softmax_loss))
     weights = np.zeros((matrix.shape[1], targets.shape[1]))
     offsets = np.where(share > 0, _FAR, -_FAR)
     if fitted.any() and not (loss is softmax_loss and fitted.sum() == 1):
         given = None if start is None else LinearModel(start.weights[:, fitted], start.offsets[fitted])
-        found = _minimize(matrix, targets[:, fitted], strength, sizes=sizes, loss=loss, start=given, has_offset=True)
+        found = _minimize_loss(matrix, targets[:, fitted], strength, sizes=sizes, loss=loss, start=given, has_offset=True)
         weights[:, fitted], offsets[fitted] = found.weights, found.offsets
     return LinearModel(weights, offsets)
 
@@ -144,7 +144,7 @@ def fit_ridge(
     return tuple(found)
 
 
-def _minimize(
+def _minimize_loss(
     matrix: Any,
     targets: Array,
     strength: float,
