@@ -390,7 +390,9 @@ def _add_card(folder: Path, report: EditReport) -> None:
         write_small_file(card, card_with_edit(card.read_bytes(), _sentences_on_edit(report)))
 
 
-def _edited_numbers(item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, job: _Job) -> Callable[[], torch.Tensor]:
+def _edited_numbers(
+    item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, job: _Job
+) -> Callable[[], torch.Tensor]:
     import torch
 
     from headscope.editing.classes.class_rows import edited_tensor

@@ -211,7 +211,9 @@ def _fitted_classes(truth: FloatArray, names: Sequence[str], kind: FitKind, *, i
     return [1] if is_softmax else list(range(len(names)))
 
 
-def _compute_logits(examined: Examined, request: Request, device: str, rows: Sequence[Sampled]) -> tuple[torch.Tensor, int]:
+def _compute_logits(
+    examined: Examined, request: Request, device: str, rows: Sequence[Sampled]
+) -> tuple[torch.Tensor, int]:
     """The logits of each text, [texts, classes], and how many texts were cut."""
     import torch
 

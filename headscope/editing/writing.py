@@ -326,7 +326,9 @@ def _file_names(manifest: CheckpointManifest) -> dict[str, str]:
 
 def _write_file(path: Path, tensors: Sequence[NewTensor], stored: StoredFiles, manifest: CheckpointManifest) -> None:
     is_copied = manifest.format is WeightsFormat.SAFETENSORS
-    described: dict[str, object] = {"__metadata__": _read_metadata(stored, tensors[0].header.file) if is_copied else _PLAIN}
+    described: dict[str, object] = {
+        "__metadata__": _read_metadata(stored, tensors[0].header.file) if is_copied else _PLAIN
+    }
     tensors = sorted(tensors, key=lambda item: (-_DTYPES[_check_dtype(item.header).dtype][1], item.header.key))
     end = 0
     for item in tensors:

@@ -55,7 +55,9 @@ def read_vectors(  # noqa: PLR0917  a step of `measure`, all of whose names it u
     """The vectors of an earlier run with everything the same, or those of a pass over the texts."""
     if place.is_kept:
         are_files = source.input is not Input.TEXT
-        origin = origin_of_vectors(request, manifest, texts, _vector_options(request, source, plan), are_files=are_files)
+        origin = origin_of_vectors(
+            request, manifest, texts, _vector_options(request, source, plan), are_files=are_files
+        )
         kept = read_kept(place.folder, origin)
         if not isinstance(kept, str):
             tell(f"using the vectors in {place.folder}")

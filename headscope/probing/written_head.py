@@ -201,7 +201,9 @@ def _write_module(result: ProbeResult, fitted: FittedHead, source: InputSource, 
     return _add_expected_scores(task, fitted, layer, result)
 
 
-def _add_expected_scores(task: HeadProofTask, fitted: FittedHead, layer: nn.Linear, result: ProbeResult) -> HeadProofTask:
+def _add_expected_scores(
+    task: HeadProofTask, fitted: FittedHead, layer: nn.Linear, result: ProbeResult
+) -> HeadProofTask:
     """The task with the scores that the layer, rounded to its format, gives the vectors of the rows."""
     expected = fitted.vectors @ layer.weight.detach().double().numpy().T
     if layer.bias is not None:

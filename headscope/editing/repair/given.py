@@ -105,7 +105,9 @@ def config_of_adapter(action: MergePeft, wish: RepairWish) -> str:
 def assumed_settings(step: RepairStep, wish: RepairWish) -> tuple[str, ...]:
     """The settings that a step takes from the defaults of the class."""
     actions = [] if wish.config else [action for action in step.actions if isinstance(action, WriteConfig)]
-    return tuple(f"{name}={json.dumps(value)}" for action in actions for name, value in _unset_settings(action, wish).items())
+    return tuple(
+        f"{name}={json.dumps(value)}" for action in actions for name, value in _unset_settings(action, wish).items()
+    )
 
 
 def _unset_settings(action: WriteConfig, wish: RepairWish) -> dict[str, Any]:

@@ -74,7 +74,11 @@ def prove_repair(task: RepairTask) -> RepairProof:
         else:
             kept = kept_files(step, list(file_states(step.folder)))
             proof = replace(proof, files_equal=all(_same_file(step.folder / name, result / name) for name in kept))
-            proof = _check_merge(proof, action, task) if isinstance(action, MergePeft) else _check_tensors(proof, step, result)
+            proof = (
+                _check_merge(proof, action, task)
+                if isinstance(action, MergePeft)
+                else _check_tensors(proof, step, result)
+            )
         if task.is_last:
             proof = _check_load(proof, step, states_in(request, result))
     except HeadscopeError as err:

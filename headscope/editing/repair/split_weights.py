@@ -131,7 +131,9 @@ def _join_files(paths: Sequence[Path]) -> dict[str, NewTensor]:
     """The tensors of files. Raises Malformed where two of them hold other numbers under one key."""
     found: dict[str, NewTensor] = {}
     for path in paths:
-        tensors = _read_safetensors(path) if path.suffix == ".safetensors" else _tensors_inside(_open_torch_file(path), ())
+        tensors = (
+            _read_safetensors(path) if path.suffix == ".safetensors" else _tensors_inside(_open_torch_file(path), ())
+        )
         for key in sorted(found.keys() & tensors.keys()):
             one, other = found[key].numbers, tensors[key].numbers
             if one is None or other is None or not same_bytes(one(), other()):

@@ -49,7 +49,9 @@ def with_names(source: RowSource, column: str) -> RowSource:
     def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         at = [place for place, name in enumerate(wanted) if name == column]
         for row in source.read(wanted):
-            yield tuple(_name_file(cell, base, source, column) if place in at else cell for place, cell in enumerate(row))
+            yield tuple(
+                _name_file(cell, base, source, column) if place in at else cell for place, cell in enumerate(row)
+            )
 
     return replace(source, read=read)
 

@@ -94,7 +94,11 @@ def extract_features(
         share = f"{counted(cut, 'text')} of {len(texts):,} ({cut / len(texts):.1%})"
         store.note(f"{share} longer than the {reader.limit:,} tokens that the model takes: cut")
     _read_all(
-        reader, texts, _batch_rows(lengths, size, padded=padded), store, lambda *so_far: tell(_progress_line("texts", *so_far))
+        reader,
+        texts,
+        _batch_rows(lengths, size, padded=padded),
+        store,
+        lambda *so_far: tell(_progress_line("texts", *so_far)),
     )
     return store.finished(
         padded=padded,

@@ -101,10 +101,14 @@ class _Float32Sample:
 def _read_in_float32(source: InputSource, tokenizer: Any, where: torch.device, texts: Texts) -> _Float32Sample:
     reader = _load_reader(source, tokenizer, where, torch.float32)
     sample = _sample_texts(reader, texts)
-    return _Float32Sample(sample, [run_batch(reader, [text]).vectors for text in sample], _drawn_parameters(reader.model, source.new))
+    return _Float32Sample(
+        sample, [run_batch(reader, [text]).vectors for text in sample], _drawn_parameters(reader.model, source.new)
+    )
 
 
-def _largest_vector_change(wide: dict[LayerVector | None, torch.Tensor], narrow: dict[LayerVector | None, torch.Tensor]) -> float:
+def _largest_vector_change(
+    wide: dict[LayerVector | None, torch.Tensor], narrow: dict[LayerVector | None, torch.Tensor]
+) -> float:
     return max(largest_change(value, narrow[part]) if part in narrow else inf for part, value in wide.items())
 
 

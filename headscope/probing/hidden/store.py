@@ -205,7 +205,9 @@ class Store:
             tokens=tokens,
             precision=precision,
         )
-        return Features({part: _map_array(self._path_of_part(part)) for part in parts}, _map_array(self._path_of_part(None)), seen)
+        return Features(
+            {part: _map_array(self._path_of_part(part)) for part in parts}, _map_array(self._path_of_part(None)), seen
+        )
 
     def keep_first_if_constant(self, reason: str) -> None:
         """Leaves out the first position if it is the same kind of token in every text: one is the same for all inputs

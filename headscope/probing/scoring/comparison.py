@@ -232,7 +232,9 @@ def _p_value_against(scored: ScoredCandidate, rival: Rated, trial: Trial) -> flo
     of_rows = trial.measure.of_rows
     if of_rows is None:
         parts = [_score_parts(trial.measure, item.values, trial) for item in scored.rated]
-        return chance_of_best_swapped(parts, _score_parts(trial.measure, rival.values, trial), trial.measure.value, trial)
+        return chance_of_best_swapped(
+            parts, _score_parts(trial.measure, rival.values, trial), trial.measure.value, trial
+        )
     reference = of_rows(rival.values, trial.labels)
     differences = np.stack([of_rows(item.values, trial.labels) - reference for item in scored.rated], 1)
     return chance_of_best(differences, trial.groups, trial.seed)

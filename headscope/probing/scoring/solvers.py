@@ -119,7 +119,9 @@ def fit_logistic(
     offsets = np.where(share > 0, _FAR, -_FAR)
     if fitted.any() and not (loss is softmax_loss and fitted.sum() == 1):
         given = None if start is None else LinearModel(start.weights[:, fitted], start.offsets[fitted])
-        found = _minimize_loss(matrix, targets[:, fitted], strength, sizes=sizes, loss=loss, start=given, has_offset=True)
+        found = _minimize_loss(
+            matrix, targets[:, fitted], strength, sizes=sizes, loss=loss, start=given, has_offset=True
+        )
         weights[:, fitted], offsets[fitted] = found.weights, found.offsets
     return LinearModel(weights, offsets)
 
