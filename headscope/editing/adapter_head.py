@@ -1,4 +1,4 @@
-"""The trained head of a checkpoint written into the folder of an adapter, so that PEFT loads it; proven apart.
+"""Writes the trained head of a checkpoint into an adapter's folder, so that PEFT loads it; a new process proves it.
 
 `python -m headscope.editing.adapter_head` reads the task as JSON from standard input and prints an `EditProof` as JSON.
 """
@@ -45,7 +45,7 @@ _OF_BASE = "give a trained checkpoint of the adapter's base model"
 
 @dataclass(frozen=True, slots=True)
 class HeadTask:
-    """What to prove: the adapter before and after, its base, the checkpoint of the head, and its parameters."""
+    """Task of the proof: the adapter before and after, its base, the head's checkpoint, and the head's parameters."""
 
     adapter: str
     result: str
@@ -56,13 +56,13 @@ class HeadTask:
 
 
 def write_adapter_head(request: Request, output: Path, head: str, tell: Progress, *, dry_run: bool) -> EditReport:
-    """The report on an adapter with the head of a checkpoint; the result is there only if it is proven.
+    """Writes a copy of an adapter that has the head of a checkpoint, and reports on it; kept only if it is proven.
 
     Raises UsageError for what isn't an adapter, Unsupported for a head that doesn't fit.
     """
     named, request = request.reference, in_local_folder(request)
     source = in_local_folder(replace(request, location=Location(head, hub=HubOptions(offline=True)), model_class=None))
-    _check_families(request, source, tell)
+    _check_families(request, source, tell)  # reads configurations only: the examinations below build models
     source, given = examine_by_name(source, None, tell)
     model = given.report.model
     request = replace(request, model_class=model.class_name, num_labels=model.num_labels)
@@ -114,7 +114,7 @@ def _check_families(request: Request, source: Request, tell: Progress) -> None:
 
 
 def _locate_adapter_and_base(request: Request, examined: Examined, given: Examined) -> tuple[Path, Path]:
-    """The folders of the adapter and of its base. Raises where the head can't be written into it."""
+    """Gives the folders of the adapter and of its base. Raises Unsupported if the head can't be written into it."""
     missing = find_missing(given.report)
     if given.manifest.adapter is not None or missing.head or missing.elsewhere or given.manifest.gaps:
         raise Unsupported(f"{given.report.checkpoint.reference} doesn't give a whole head", "name a trained checkpoint")
@@ -124,7 +124,7 @@ def _locate_adapter_and_base(request: Request, examined: Examined, given: Examin
 
 
 def _find_missing_parameters(examined: Examined, given: Examined) -> tuple[str, ...]:
-    """The parameters of the head that the adapter lacks, by the names of the model. Raises where it lacks none."""
+    """Names the parameters of the head that the adapter lacks, as in the model. Raises UsageError if it lacks none."""
     facts = examined.report.adapter
     wanted = facts.modules_to_save if facts is not None else ()
     found = tuple(
@@ -138,7 +138,7 @@ def _find_missing_parameters(examined: Examined, given: Examined) -> tuple[str, 
 
 
 def _read_head_numbers(source: Request, given: Examined, parameters: tuple[str, ...]) -> dict[str, torch.Tensor]:
-    """The stored numbers of the head, by parameter. Raises Unsupported where one isn't stored as it is."""
+    """Reads the stored values of the head, by parameter. Raises Unsupported if one isn't stored as the model has it."""
     stored = open_stored_files(source, given.manifest)[0]
     origins = {item.name: item for item in given.report.weights.parameters}
     headers = {name: stored.header_of(origins[name]) for name in parameters}
@@ -149,7 +149,7 @@ def _read_head_numbers(source: Request, given: Examined, parameters: tuple[str, 
 
 
 def _list_left_out(folder: Path, examined: Examined) -> tuple[str, ...]:
-    """What stays behind in the folder of the adapter, but for the weights that are written again."""
+    """Lists what isn't copied from the adapter's folder, without the weights, which are written again."""
     left = left_behind(folder, read_contents(folder), examined.manifest)
     return tuple(name for name in left if name not in _WEIGHTS)
 
@@ -157,7 +157,7 @@ def _list_left_out(folder: Path, examined: Examined) -> tuple[str, ...]:
 def _write_adapter(
     place: Path, request: Request, examined: Examined, head: dict[str, torch.Tensor], left: tuple[str, ...]
 ) -> None:
-    """The adapter's files, its tensors with those of the head, and the setting by which PEFT loads them."""
+    """Writes the adapter's files, its tensors with those of the head, and the setting that makes PEFT load them."""
     from safetensors.torch import save_file
 
     folder, adapter, facts = Path(request.reference), examined.manifest.adapter, examined.report.adapter
@@ -166,6 +166,7 @@ def _write_adapter(
     copy_files(folder, place, taken, link=False)
     stored = open_stored_files(request, examined.manifest)[0]
     tensors = {header.key: stored.whole(header) for header in adapter.tensors}
+    # Copies, because safetensors refuses to save tensors that share memory.
     tensors |= {f"{_PREFIX}{name}": numbers.clone() for name, numbers in head.items()}
     save_file(tensors, place / _WEIGHTS[0], {"format": "pt"})
     config = adapter.config
@@ -174,13 +175,13 @@ def _write_adapter(
 
 
 def prove_head_apart(task: HeadTask) -> EditProof:
-    """The proof, made by a new process."""
+    """Proves the result in a new process."""
     found = prove_in_process("headscope.editing.adapter_head", task, EditProof)
     return found if isinstance(found, EditProof) else EditProof(reason=found)
 
 
 def prove_head_here(task: HeadTask) -> EditProof:
-    """The proof, in this process: what PEFT loads from the result, against its load of the adapter and the head."""
+    """Proves the result in this process: compares PEFT's load of it with its load of the adapter and with the head."""
     import torch
 
     from headscope.trace.batch.probe_batch import build_probe
@@ -199,6 +200,7 @@ def prove_head_here(task: HeadTask) -> EditProof:
     adapted = {key: value for key, value in before[0].state_dict().items() if ".default." in f"{key}."}
     kept = bool(adapted) and all(key in found and torch.equal(found[key], value) for key, value in adapted.items())
     target = before[0].get_base_model()
+    # The unchanged adapter gets the head in memory: its scores are those that the result must have.
     target.load_state_dict({name: expected[name] for name in task.parameters}, strict=False)
     with torch.inference_mode():
         probe = build_probe(head, own.report.model.task, with_labels=False)
@@ -223,7 +225,7 @@ def prove_head_here(task: HeadTask) -> EditProof:
 
 
 def _with_adapter(task: HeadTask, folder: str, count: int) -> tuple[Any, Examined]:
-    """PEFT's own load of an adapter onto its base, and headscope's examination of it."""
+    """Loads an adapter onto its base with PEFT, and examines it with headscope."""
     import torch
 
     from headscope.upstream.peft import model_with_adapter

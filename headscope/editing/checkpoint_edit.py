@@ -1,4 +1,4 @@
-"""One edit from the checkpoint to the proven result: planned, written beside, proven, and only then put in place."""
+"""One edit of a checkpoint: it is planned, written beside the target, proven, and only then put in place."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _CARD, _CONFIG = "README.md", "config.json"
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is written: the classes, the tensors with their new forms, the configuration, and what holds."""
+    """Plan of an edit: the new classes, the tensors to change, the new configuration, and what holds of the scores."""
 
     labels: tuple[EditedLabel, ...]
     tensors: tuple[ClassTensor, ...]
@@ -78,7 +78,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """An edit that was planned: what was examined, where the result goes, and what is written there."""
+    """A planned edit: the examined source, the target, and what is written there."""
 
     request: Request
     examined: Examined
@@ -96,7 +96,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where a checkpoint comes from that is edited: how it was named, and the adapter that was merged into it."""
+    """Origin of a checkpoint that is edited: its name in the request, and the adapter that was merged into it."""
 
     named: str
     merge: AdapterMerge | None = None
@@ -107,7 +107,7 @@ class _Origin:
 
 
 def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell: Progress) -> EditReport:
-    """The report on an edit. The source stays as it is, but with `in_place`; the result is there only if it is proven.
+    """Edits a checkpoint and reports on it; the source changes only with `in_place`, and only a proven result is kept.
 
     Raises UsageError for a change that can't be made, Unsupported for a checkpoint that can't be edited so, NotFound if
     the source changes meanwhile.
@@ -142,7 +142,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
 
 
 def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Progress, origin: _Origin) -> EditReport:
-    """The report on an edit of the folder of a whole checkpoint.
+    """Edits the folder of a whole checkpoint, and reports on it.
 
     Raises UsageError for a change that can't be made, Unsupported for a checkpoint that can't be edited so, NotFound if
     the source changes meanwhile.
@@ -178,20 +178,20 @@ def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Pr
     with staged(target) as folder:
         tell("writing the changed files")
         _write_result(job, folder, report)
-        check_unchanged(source, states)
+        check_unchanged(source, states)  # before the proof, which takes longer
         tell("proving the result in a separate process")
         found = prove_apart(_proof_task(job, folder, report))
         report = replace(report, proof=found.proof, tensors=found.tensors)
         if report.proof.holds:
             _add_record(folder, report)
-            check_unchanged(source, states)
+            check_unchanged(source, states)  # the proof read the source again
             put_in_place(folder, target, backup, origin.sources or (source,))
             report = replace(report, backup="" if backup is None else str(backup))
     return report
 
 
 def _add_record(folder: Path, report: EditReport) -> None:
-    """The report as a file, with digests that say whether the folder is still the one that it is about."""
+    """Writes the report to a file, with digests that show later whether the folder is still the one it describes."""
     place = Location(str(folder), hub=HubOptions(offline=True))
     files, manifest = open_sidecar(place), read_manifest(place)
     assert files is not None  # it is a folder
@@ -210,7 +210,7 @@ def _check_architecture(examined: Examined, wish: EditWish) -> None:
 
 
 def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origin) -> EditReport:
-    """The report on an adapter that was merged, without another change."""
+    """Builds the report on an adapter that was merged without another change."""
     merge, model = origin.merge, examine("inspect", request, None).report.model
     assert merge is not None  # there was one
     return EditReport(
@@ -231,6 +231,7 @@ def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origi
 
 
 def _folder_to_edit(request: Request, examined: Examined) -> Path:
+    """Gives the folder of the checkpoint. Raises Unsupported for one that can't be edited."""
     manifest = examined.manifest
     if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
@@ -253,6 +254,7 @@ def _folder_to_edit(request: Request, examined: Examined) -> Path:
 
 
 def _plan_edit(examined: Examined, request: Request, wish: EditWish) -> _Plan:
+    """Plans the edit without writing anything. Raises UsageError for a change that can't be made."""
     report = examined.report
     function = score_function(examined, wish, report.model.num_labels)
     labels: tuple[EditedLabel, ...] = ()
@@ -297,10 +299,11 @@ def _check_unicode(*configs: Mapping[str, Any]) -> None:
 
 
 def _fit_wish(examined: Examined, request: Request, wish: EditWish, tell: Progress) -> tuple[EditWish, EditFit | None]:
-    """The wish with what its texts fit, if any; before they run, a plan shows that it can be folded in."""
+    """Fits what the wish asks for to its texts, and adds it to the wish. First plans with a stand-in, to fail early."""
     if wish.fit is None:
         return wish, None
     is_temperature = wish.fit.kind is FitKind.TEMPERATURE
+    # Any temperature but 1 will do: running the texts takes long, so a plan that can't be made is refused before.
     rows = _plan_edit(examined, request, wish.with_fit(2.0, {}) if is_temperature else wish).labels
     if not is_temperature:  # a threshold of a half shifts nothing
         rows = _plan_edit(examined, request, wish.with_fit(None, {label.name: 0.5 for label in rows})).labels
@@ -362,7 +365,7 @@ def _proof_task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
 
 
 def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
-    """All files of the result but the record of the edit."""
+    """Writes all files of the result except the record of the edit."""
     manifest, plan = job.examined.manifest, job.plan
     stored = open_stored_files(job.request, manifest)[0]
     new = {
@@ -372,7 +375,7 @@ def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
         )
         for item, tensor in zip(plan.tensors, report.tensors, strict=True)
     }
-    is_converted = manifest.format is not WeightsFormat.SAFETENSORS
+    is_converted = manifest.format is not WeightsFormat.SAFETENSORS  # pickles become safetensors, so all are written
     rewritten = {header.file for header in manifest.tensors if is_converted or header.key in new}
     indexes = {name for name in job.names if name in INDEXES} if rewritten else set()
     taken = taken_names(job.names, report.left_out, *rewritten, *indexes, _CONFIG, EDIT_RECORD)
@@ -384,7 +387,7 @@ def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
 
 
 def _add_card(folder: Path, report: EditReport) -> None:
-    """A paragraph on the edit, in a model card."""
+    """Adds a paragraph on the edit to the model card, if there is one."""
     card = folder / _CARD
     if card.is_file():
         write_small_file(card, card_with_edit(card.read_bytes(), _sentences_on_edit(report)))
@@ -393,6 +396,7 @@ def _add_card(folder: Path, report: EditReport) -> None:
 def _edited_numbers(
     item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, job: _Job
 ) -> Callable[[], torch.Tensor]:
+    """Gives a function that computes the edited values of a tensor, so that only one tensor is in memory at a time."""
     import torch
 
     from headscope.editing.classes.class_rows import edited_tensor
@@ -408,7 +412,7 @@ def _edited_numbers(
 
 
 def _fresh_rows(item: ClassTensor, job: _Job) -> torch.Tensor | None:
-    """Rows as the class of Transformers initializes them, one for each random class; None where there is none."""
+    """Draws rows as the class of Transformers initializes them, one per random class; None if there are none."""
     count = sum(label.origin is LabelOrigin.RANDOM for label in job.plan.labels)
     if not count:
         return None
@@ -427,7 +431,7 @@ def _fresh_rows(item: ClassTensor, job: _Job) -> torch.Tensor | None:
 
 
 def _sentences_on_edit(report: EditReport) -> list[str]:
-    """The edit in sentences, for the model card."""
+    """Describes the edit in sentences, for the model card."""
     before, after = (
         counted(len(report.labels_before), "class", "classes"),
         counted(len(report.labels), "class", "classes"),

@@ -1,4 +1,4 @@
-"""The classes after an edit, as rows of the classes before: read from what a person asks for, in a fixed order."""
+"""Classes after an edit, as rows of the classes before: requested changes are read and applied in a fixed order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COPY = "copy:"
 
 @dataclass(frozen=True, slots=True)
 class LabelChanges:
-    """What changes, applied in the order of the fields; each names classes as those before it left them."""
+    """Changes of the classes, applied in the order of the fields; each uses the names that the previous one left."""
 
     labels: Sequence[str] | None = None
     """The names of all classes, in the order of the scores."""
@@ -45,7 +45,7 @@ _Value = TypeVar("_Value")
 
 
 def plan_labels(before: Sequence[str], changes: LabelChanges, *, is_softmax: bool) -> tuple[EditedLabel, ...]:
-    """The classes after the changes. Raises UsageError for a change that can't be made."""
+    """Applies the changes to the classes. Raises UsageError for a change that can't be made."""
     rows: _Rows = {name: EditedLabel(name, LabelOrigin.KEPT, at, name) for at, name in enumerate(before)}
     for step in (_name_rows, _rename_rows, _drop_rows, _merge_rows, _add_rows, _order_rows, _shift_rows):
         rows = step(rows, changes)
@@ -89,7 +89,7 @@ def _rename_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
 
 
 def _exact_name(name: str, rows: Iterable[str]) -> str:
-    """The class that a name in a list means: itself, or without the blanks around it, as in `A, B`."""
+    """Gives the class that a name in a list means: as it is, or without the blanks around it, as in `A, B`."""
     return name if name in rows else name.strip()
 
 
@@ -114,6 +114,7 @@ def _merge_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
             raise UsageError(f"{name} is merged from {what}", "write --merge A+B=C with different classes")
         for part in parts:
             _check_known(part, rows)
+        # `A+B=C` can't say whether A+B is one class or two.
         joined = {"+".join(parts[at:end]) for at in range(len(parts)) for end in range(at + 2, len(parts) + 1)}
         both = sorted(joined.intersection(rows))
         if both:
@@ -186,7 +187,7 @@ def _shift_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
 
 
 def _apply_thresholds(rows: _Rows, thresholds: Mapping[str, float]) -> _Rows:
-    """The logits moved so that the threshold becomes a probability of one half."""
+    """Shifts the logits so that each threshold becomes a probability of one half."""
     for name, share in thresholds.items():
         _check_known(name, rows)
         if not 0 < share < 1:
@@ -214,7 +215,7 @@ _LONGEST_NAME = 1000
 
 
 def read_pairs(given: Iterable[str] | None, option: str) -> dict[str, str] | None:
-    """`LEFT=RIGHT` texts by their left sides; a left side may hold `=`. Raises UsageError for a text without one."""
+    """Reads `LEFT=RIGHT` texts, by their left sides, which may hold `=`. Raises UsageError for a text without one."""
     if given is None:
         return None
     found: dict[str, str] = {}
@@ -232,7 +233,7 @@ _FORMS = {"--rename": "OLD=NEW", "--merge": "A+B=C", "--threshold": "NAME=0.3", 
 
 
 def read_merges(given: Iterable[str] | None) -> dict[str, tuple[str, ...]] | None:
-    """`A+B=C` texts: the merged classes by the new name."""
+    """Reads `A+B=C` texts: the merged classes, by the new name."""
     pairs = read_pairs(given, "--merge")
     if pairs is None:
         return None
@@ -240,12 +241,12 @@ def read_merges(given: Iterable[str] | None) -> dict[str, tuple[str, ...]] | Non
 
 
 def read_additions(given: Iterable[str] | None) -> dict[str, str] | None:
-    """`NAME` or `NAME=INIT` texts: how to fill the row of each new class. Raises UsageError for another filling."""
+    """Reads `NAME` or `NAME=INIT` texts: how to fill the row of each new class. Raises UsageError for another INIT."""
     return None if given is None else _index_by_name(map(_read_addition, given), "--add")
 
 
 def _index_by_name(pairs: Iterable[tuple[str, _Value]], option: str) -> dict[str, _Value]:
-    """The pairs by their names. Raises UsageError for a name that comes twice."""
+    """Puts the pairs into a dict. Raises UsageError for a name that is there twice."""
     found: dict[str, _Value] = {}
     for name, value in pairs:
         if name in found:
@@ -255,11 +256,11 @@ def _index_by_name(pairs: Iterable[tuple[str, _Value]], option: str) -> dict[str
 
 
 def read_numbers(pairs: Mapping[str, Any], option: str) -> dict[str, float]:
-    """The numbers of `NAME=NUMBER`. Raises UsageError for anything else."""
+    """Reads the numbers of `NAME=NUMBER`. Raises UsageError for anything else."""
     found = {}
     for name, text in pairs.items():
         try:
-            if isinstance(text, bool):
+            if isinstance(text, bool):  # float(True) is 1.0
                 raise TypeError("a truth value")
             found[name] = float(text)
         except (TypeError, ValueError) as err:
@@ -279,7 +280,7 @@ def _read_addition(text: str) -> tuple[str, str]:
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON. Raises ValueError for a key that is there twice, of which JSON would keep the last."""
+    """Builds a JSON object. Raises ValueError for a repeated key, of which `json` would keep only the last."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key is there twice")
@@ -287,7 +288,7 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_changes_file(path: Path) -> dict[str, Any]:
-    """The changes in a JSON file: an object with the fields of `LabelChanges`, or a list, which is the order.
+    """Reads changes from a JSON file: an object with the fields of `LabelChanges`, or a list, which is the order.
 
     Raises UsageError for anything else.
     """

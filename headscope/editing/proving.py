@@ -1,4 +1,4 @@
-"""The proof of an edit: source and result read from disk by a separate process, which knows only the plan.
+"""Proof of an edit: a separate process, which knows only the plan, reads source and result from disk.
 
 `python -m headscope.editing.proving` reads the task as JSON from standard input and prints an `EditProof` as JSON.
 """
@@ -39,7 +39,7 @@ _Task = TypeVar("_Task")
 
 @dataclass(frozen=True, slots=True)
 class ProofTask:
-    """What to prove: paths, how the checkpoint is examined, and the plan."""
+    """Task of the proof: the folders, how they are examined, and the plan."""
 
     source: str
     result: str
@@ -57,23 +57,24 @@ class ProofTask:
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """The proof, and the tensors with what was found of their rows."""
+    """The proof, and the tensors with the result of comparing their rows."""
 
     proof: EditProof
     tensors: tuple[EditedTensor, ...]
 
 
 def prove_apart(task: ProofTask) -> Proven:
-    """The proof, made by a new process. A process that fails proves nothing; then the reason is that."""
+    """Proves the edit in a new process. If that process fails, nothing is proven, and the failure is the reason."""
     found = prove_in_process("headscope.editing.proving", task, Proven)
     return found if isinstance(found, Proven) else Proven(EditProof(reason=found), task.tensors)
 
 
 def prove_in_process(module: str, task: object, kind: type[_Found], **environment: str) -> _Found | str:
-    """What a module answers of type `kind` when it is run with a task as a new process, or why that failed."""
+    """Runs a module on a task in a new process; gives its answer, of type `kind`, or the reason why it failed."""
     done = subprocess.run(
         [sys.executable, "-m", module],
         input=json.dumps(store(task)), capture_output=True, text=True, check=False,
+        # The proof reads the disk only, and a module in the current folder must not replace one of ours.
         env=os.environ | environment | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
     )  # fmt: skip
     try:
@@ -84,7 +85,10 @@ def prove_in_process(module: str, task: object, kind: type[_Found], **environmen
 
 
 def answer_task(kind: type[_Task], prove: Callable[[_Task], object]) -> None:
-    """The other side: proves the task on standard input, and prints the proof. What else is printed goes to stderr."""
+    """Reads a task from standard input, proves it, and prints the proof: the other side of `prove_in_process`.
+
+    Everything else that is printed goes to stderr.
+    """
     task, real = restore(kind, json.load(sys.stdin)), sys.stdout
     with redirect_stdout(sys.stderr):  # a library, or code of the checkpoint, may print while it loads
         proof = prove(task)
@@ -92,11 +96,13 @@ def answer_task(kind: type[_Task], prove: Callable[[_Task], object]) -> None:
 
 
 def prove_here(task: ProofTask) -> Proven:
-    """The proof, in this process."""
+    """Proves the edit in this process."""
     proof, tensors = EditProof(), task.tensors
     try:
         old, new = (_open_side(task, folder) for folder in (task.source, task.result))
-        proof = replace(proof, **_loads(old.examined, new.examined))
+        before, after = old.examined.report.weights, new.examined.report.weights
+        keys_before, keys_after = ((one.new, one.mismatched, one.unused, one.loaded) for one in (before, after))
+        proof = replace(proof, loads=keys_before == keys_after)
         if task.names_class and _default_class_name(task) != task.model_class:
             raise Unsupported(f"the result is loaded as {_default_class_name(task)}", "")
         tensors = tuple(_check_kept_rows(item, task, old, new) for item in task.tensors)
@@ -149,15 +155,8 @@ def _request_for(task: ProofTask, folder: str) -> Request:
     return Request(location, labels=names, model_class=task.model_class, trust_remote_code=task.trust_remote_code)
 
 
-def _loads(old: Examined, new: Examined) -> dict[str, Any]:
-    """Whether the loader's missing, mismatched and unexpected keys are those of before."""
-    one, other = old.report.weights, new.report.weights
-    same = (one.new, one.mismatched, one.unused) == (other.new, other.mismatched, other.unused)
-    return {"loads": same and one.loaded == other.loaded}
-
-
 def _default_class_name(task: ProofTask) -> str:
-    """The class that the result is loaded as when nobody names one."""
+    """Gives the class that the result is loaded as when no class is named."""
     from headscope.examination.checkpoint.examining import examine
 
     named = replace(_request_for(task, task.result), model_class=None)
@@ -165,10 +164,10 @@ def _default_class_name(task: ProofTask) -> str:
 
 
 def _check_kept_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> EditedTensor:
-    """The tensor with whether its kept rows are the bytes of before; None where none is kept as it is."""
+    """Notes whether the tensor's kept rows have the same bytes as before; None if no row is kept unchanged."""
     from headscope.editing.classes.class_rows import keeps_bits
 
-    takes_shift = len(item.shape_before) == 1
+    takes_shift = len(item.shape_before) == 1  # only a bias does
     kept = [
         (at, label.source)
         for at, label in enumerate(task.labels)
@@ -191,7 +190,7 @@ def _stored_numbers(side: _Side, key: str) -> torch.Tensor:
 
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of any shape have the same shape, number format and bytes."""
+    """True if two tensors have the same shape, number format and bytes."""
     import torch
 
     if one.shape != other.shape or one.dtype != other.dtype:
@@ -201,7 +200,7 @@ def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _others_equal(task: ProofTask, old: _Side, new: _Side) -> bool:
-    """Whether all tensors but those of the classes are equal byte by byte. A linked file is the same file."""
+    """True if all tensors except those of the classes are equal byte by byte. A linked file is the same file."""
     edited = {item.name for item in task.tensors}
     after = {header.key: header for header in new.examined.manifest.tensors}
     before = [header for header in old.examined.manifest.tensors if header.key not in edited]
@@ -225,7 +224,7 @@ def _others_equal(task: ProofTask, old: _Side, new: _Side) -> bool:
 
 
 def _compare_scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
-    """The head of both sides on the same random hidden states, and the whole models on the texts."""
+    """Compares both heads on the same random hidden states, and both whole models on the texts."""
     import torch
 
     from headscope.editing.classes.class_rows import promised_scores
@@ -242,10 +241,12 @@ def _compare_scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
         return {"reason": "the head doesn't give one score for each class"}
     before, after = (torch.cat([pair[side] for pair in pairs]).double() for side in (0, 1))
     promised = promised_scores(before, task.labels, task.temperature)
+    # Nothing is promised about a random row: its promised scores are NaN.
     known = [at for at, label in enumerate(task.labels) if label.origin is not LabelOrigin.RANDOM]
     difference = (promised - after)[:, known].abs()
     largest = float(difference.max()) if difference.numel() else 0.0
     tolerance = _score_tolerance(task, before, after[:, known])
+    # Equal scores for all inputs would agree with any result, so they prove nothing.
     is_alive = len(before) > 1 and bool((before.std(0) > 0).any())
     random = tuple(label.name for label in task.labels if label.origin is LabelOrigin.RANDOM)
     return {
@@ -260,7 +261,7 @@ def _compare_scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
 
 
 def _score_tolerance(task: ProofTask, before: torch.Tensor, after: torch.Tensor) -> float:
-    """What rounding explains: of the stored format, where rows were computed, and of single precision.
+    """Bounds what rounding explains: of the stored format if rows were computed, and of single precision.
 
     The rounding of stored numbers moves a score in relation to the largest score, of any class.
     """
@@ -274,7 +275,7 @@ def _score_tolerance(task: ProofTask, before: torch.Tensor, after: torch.Tensor)
 
 
 def _scores_on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The scores of both heads, [inputs, classes], for hidden states of several sizes."""
+    """Yields the scores of both heads, [inputs, classes], for hidden states of several sizes."""
     import torch
 
     one, two = old.examined.program(), new.examined.program()
@@ -289,7 +290,8 @@ def _scores_on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterato
     if unread:
         raise Unsupported(f"the numbers of {unread[0]} can't be read, so nothing can be proven about the scores", "")
     if [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]:
-        # a batch has no size of the model: of one with five classes, not five rows
+        # The trace avoids batch sizes that are sizes of the model. With five classes it doesn't take five rows, and the
+        # other side, with another number of classes, might: so both avoid the sizes of both.
         one, two = (_trace_with_other_sizes(side, sizes) for side in (old, new))
     if not (one and two) or [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]:
         raise Unsupported("the two heads begin at hidden states of other shapes", "")
@@ -303,7 +305,7 @@ def _scores_on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterato
 
 
 def _trace_with_other_sizes(side: _Side, sizes: Sequence[Any]) -> HeadProgram | None:
-    """The head, traced on a batch that has none of the sizes in `sizes`: every number of a configuration is avoided."""
+    """Traces the head on a batch that has none of `sizes`, which are numbers of the configuration."""
     from headscope.examination.base.tracing import trace_checkpoint
     from headscope.examination.checkpoint.examining import examine_manifest
 
@@ -313,19 +315,19 @@ def _trace_with_other_sizes(side: _Side, sizes: Sequence[Any]) -> HeadProgram | 
 
 
 def _as_rows(logits: torch.Tensor) -> torch.Tensor:
-    """Logits as [inputs, classes]."""
+    """Reshapes logits to [inputs, classes]."""
     return logits.detach().float().reshape(-1, logits.shape[-1])
 
 
 def _head_numbers(side: _Side) -> Mapping[str, torch.Tensor]:
-    """The stored numbers of the head, by parameter, as the loader gives them."""
+    """Reads the stored values of the head, by parameter, as the loader gives them."""
     from headscope.examination.evidence.gathering import loaded_head
 
     return loaded_head(side.examined, side.request)
 
 
 def _scores_on_texts(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The logits of both whole models for the given texts."""
+    """Yields the logits of both whole models for the texts of the task."""
     if not task.texts:
         return
     from headscope.examination.evidence.reference_scores import TextScorer

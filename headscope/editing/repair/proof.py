@@ -1,4 +1,4 @@
-"""The proof of a repair: source and result read from disk by a separate process.
+"""Proof of a repair: a separate process reads source and result from disk.
 
 `python -m headscope.editing.repair.proof` reads the task as JSON from standard input and prints a `RepairProof`.
 """
@@ -37,7 +37,7 @@ _ROUNDING = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class RepairTask:
-    """What to prove: two folders, and what was given for the repair."""
+    """Task of the proof: two folders, and what was given for the repair."""
 
     source: str
     result: str
@@ -52,13 +52,13 @@ class RepairTask:
 
 
 def prove_repair_apart(task: RepairTask) -> RepairProof:
-    """The proof, made by a new process. A process that fails proves nothing; then the reason is that."""
+    """Proves the repair in a new process. If that process fails, nothing is proven, and the failure is the reason."""
     found = prove_in_process("headscope.editing.repair.proof", task, RepairProof)
     return found if isinstance(found, RepairProof) else RepairProof(reason=found)
 
 
 def prove_repair(task: RepairTask) -> RepairProof:
-    """The proof, in this process."""
+    """Proves the repair in this process."""
     location = Location(task.source, hub=HubOptions(offline=True))
     request = Request(location, model_class=task.model_class, trust_remote_code=task.trust_remote_code, take=task.take)
     proof = RepairProof()
@@ -97,7 +97,7 @@ def _describe_failure(proof: RepairProof) -> str:
 
 
 def _check_load(proof: RepairProof, step: RepairStep, after: RepairStep) -> RepairProof:
-    """What the loader finds in the result, against what the repair promises, or else against everything."""
+    """Compares what the loader finds in the result with what the repair promises, or with a load without gaps."""
     report = after.report
     if report is None or after.states or report.weights.gaps:
         return replace(proof, loads=False)
@@ -117,7 +117,7 @@ def _check_load(proof: RepairProof, step: RepairStep, after: RepairStep) -> Repa
 
 
 def _check_tensors(proof: RepairProof, step: RepairStep, result: Path) -> RepairProof:
-    """Every tensor of the result against the source, read again; and against what other libraries read there."""
+    """Compares every tensor of the result with the source, read again, and with what other libraries read there."""
     _, files, expected = repaired_tensors(step)
     opened = [open_safetensors(result / name) for name in _weight_files(result)]
     written = {key: file for file in opened for key in file.keys()}  # noqa: SIM118 - not a dict
@@ -133,7 +133,7 @@ def _check_tensors(proof: RepairProof, step: RepairStep, result: Path) -> Repair
 
 
 def _weight_files(folder: Path) -> list[str]:
-    """The files that the loader takes weights from. Raises Malformed for an index that can't be read."""
+    """Names the files that the loader takes weights from. Raises Malformed for an index that can't be read."""
     index = folder / INDEXES[0]
     if (folder / "model.safetensors").is_file() or not index.is_file():
         return ["model.safetensors"]
@@ -142,7 +142,7 @@ def _weight_files(folder: Path) -> list[str]:
 
 
 def _tensors_by_libraries(step: RepairStep) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of the source under their new names, as PyTorch and safetensors read them where no code would run."""
+    """Yields the source's tensors under their new names, as PyTorch and safetensors read them without running code."""
     first, *rest = step.actions
     renaming = [action for action in (first, *rest) if isinstance(action, RenameKeys)]
     files = first.files if isinstance(first, RenameKeys | JoinFiles) else ()
@@ -166,7 +166,7 @@ def _read_by_torch(path: Path, inside: Iterable[str | int]) -> Iterator[tuple[st
         return
     try:
         with path.open("rb") as file:
-            is_zip = file.read(2) == b"PK"
+            is_zip = file.read(2) == b"PK"  # torch.load maps no file of the older format
         held = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception:  # it holds what PyTorch doesn't read without running it
         return
@@ -176,7 +176,7 @@ def _read_by_torch(path: Path, inside: Iterable[str | int]) -> Iterator[tuple[st
 
 
 def _has_every_file(source: Path, result: Path) -> bool:
-    """Whether the result has the content of every file of the source, under its name or a new one."""
+    """True if the result has the content of every file of the source, under its name or a new one."""
     written = [path for path in result.rglob("*") if path.is_file()]
     for name in file_states(source):
         same = [result / name] if (result / name).is_file() else written
@@ -196,7 +196,7 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def _check_merge(proof: RepairProof, action: MergePeft, task: RepairTask) -> RepairProof:
-    """The scores of the model with its adapter against those of the result, on the same inputs."""
+    """Compares the scores of the model with its adapter with those of the result, on the same inputs."""
     import torch
 
     from headscope.model.classes.catalog import task_of_class

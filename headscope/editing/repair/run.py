@@ -1,4 +1,4 @@
-"""One repair from the checkpoint to the proven result: step by step, each written beside the source and proven."""
+"""One repair of a checkpoint: it is carried out in steps, each written beside the source and proven."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _MOST_STEPS = 5
 
 
 def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Progress) -> RepairReport:
-    """The report on a repair. The source stays as it is; the result is there only if it is proven.
+    """Repairs a checkpoint and reports on it. The source stays unchanged, and only a proven result is kept.
 
     Nothing is written either where several models may be meant, or where the source contradicts itself. Raises
     UsageError for options that don't fit, Unsupported for a state that can't be repaired with what was given, NotFound
@@ -107,7 +107,7 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
 def _run_steps(
     report: RepairReport, step: RepairStep, work: Path, wish: RepairWish, tell: Progress
 ) -> tuple[RepairReport, Path]:
-    """The report after all steps, and the folder of the last one; a proof that fails ends them."""
+    """Carries out the steps; gives the report and the last folder. Stops after a step that isn't proven."""
     taken: set[str] = set()
     for at in range(_MOST_STEPS):
         target = work / str(at)
@@ -158,7 +158,7 @@ def _build_report(request: Request, output: Path, step: RepairStep, wish: Repair
 
 
 def _with_step(report: RepairReport, step: RepairStep, after: RepairStep, added: RepairReport) -> RepairReport:
-    """The report with what one more step adds; its proof doesn't cover up what one before found."""
+    """Adds one more step to the report; a failed check of an earlier step stays failed."""
     old, proof = report.proof, added.proof
     return replace(
         report,
@@ -182,6 +182,7 @@ def _with_step(report: RepairReport, step: RepairStep, after: RepairStep, added:
 
 
 def _combine_answers(one: bool | None, other: bool | None) -> bool | None:
+    """Gives False if one of two answers is, None if both are None, True otherwise."""
     return None if one is other is None else False not in (one, other)
 
 
@@ -200,7 +201,7 @@ def _proof_task(step: RepairStep, after: RepairStep, wish: RepairWish) -> Repair
 
 
 def _carry_out(step: RepairStep, target: Path, wish: RepairWish) -> tuple[str, ...]:
-    """Writes the folder without the states of a step; returns the files that it doesn't take over."""
+    """Writes the folder with the states of a step repaired; gives the files that it doesn't take over."""
     names = list(file_states(step.folder))
     if step.writes_config:
         _write_config(step, target, wish, names)
@@ -237,9 +238,9 @@ def _write_config(step: RepairStep, target: Path, wish: RepairWish, names: list[
 
 
 def _run_code(code: str, folder: Path) -> None:
-    """Runs the code of a repair in a folder, from which nothing is imported, without the Hub and without questions.
+    """Runs the code of a repair in a folder, without imports from that folder, without the Hub and without input.
 
-    Raises Unsupported where it fails.
+    Raises Unsupported if it fails.
     """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,

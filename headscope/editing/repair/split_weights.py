@@ -1,4 +1,4 @@
-"""The tensors that a repair writes, read from wherever a tool left them; nothing of a pickle is executed."""
+"""Tensors that a repair writes, read from the files that a tool left; no code in a pickle runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REPEATED = 1_000_000
 
 @dataclass(frozen=True)
 class _TorchFile:
-    """A PyTorch file: what it holds, with its tensors as they are described, and where their numbers are."""
+    """A PyTorch file: its content, with tensors described but not loaded, and where their values start."""
 
     source: ByteSource
     value: Any
@@ -41,12 +41,12 @@ class _TorchFile:
 
     @classmethod
     def open(cls, source: ByteSource) -> _TorchFile:
-        """The file, read by headscope's own interpreter. Raises Malformed or Unsupported where it can't be read."""
+        """Reads a file with headscope's own interpreter. Raises Malformed or Unsupported if it can't be read."""
         value, start_of = locate_torch_value(source, set())
         return cls(source, value, start_of)
 
     def numbers(self, item: PickledTensor) -> torch.Tensor:
-        """A tensor, with the strides that it was stored with. Raises Malformed where its numbers can't be found."""
+        """Reads a tensor with the strides that it was stored with. Raises Malformed if its values can't be found."""
         import torch
 
         kind = getattr(torch, item.dtype, None)
@@ -57,7 +57,7 @@ class _TorchFile:
         return torch.as_strided(flat, item.shape, item.strides) if flat.numel() else flat.reshape(item.shape)
 
     def part(self, item: PickledTensor, begin: int, end: int) -> torch.Tensor:
-        """Elements of a tensor's storage, counted from its first one, flat."""
+        """Reads elements of a tensor's storage, counted from its first one, as a flat tensor."""
         import torch
 
         start, kind = self.start_of(item.storage.key), getattr(torch, item.dtype, None)
@@ -68,12 +68,13 @@ class _TorchFile:
         at, length = start + (item.offset + begin) * kind.itemsize, (end - begin) * kind.itemsize
         if at + length > self.source.size:
             raise Malformed(f"{self.source.name} ends before a tensor that it holds", "copy or save it again")
+        # A copy that can be written: torch.frombuffer warns of read-only bytes.
         return torch.frombuffer(bytearray(self.source.read_at(at, length)), dtype=kind)
 
 
 @dataclass
 class _Slice:
-    """A part of a file as a file: torch.distributed.checkpoint writes several into one."""
+    """A part of a file that is read like a file: torch.distributed.checkpoint writes several parts into one file."""
 
     name: str
     size: int
@@ -89,7 +90,7 @@ class _Slice:
 
 
 def split_tensors(action: RepairAction, folder: Path) -> dict[str, NewTensor] | None:
-    """The tensors that an action gives, by their keys; None for one that doesn't read a tool's own files.
+    """Gives the tensors of an action, by their keys; None for one that doesn't read a tool's own files.
 
     Raises a HeadscopeError where the files can't be read, or hold something that headscope doesn't put together.
     """
@@ -106,7 +107,7 @@ def split_tensors(action: RepairAction, folder: Path) -> dict[str, NewTensor] | 
 
 
 def open_safetensors(path: Path) -> Any:
-    """A safetensors file, whose tensors are read one by one. Raises Malformed where it can't be read."""
+    """Opens a safetensors file, whose tensors are read one by one. Raises Malformed if it can't be read."""
     import safetensors
 
     try:
@@ -128,7 +129,7 @@ def _tensors_inside(file: _TorchFile, path: Sequence[str | int]) -> dict[str, Ne
 
 
 def _join_files(paths: Sequence[Path]) -> dict[str, NewTensor]:
-    """The tensors of files. Raises Malformed where two of them hold other numbers under one key."""
+    """Joins the tensors of several files. Raises Malformed if two of them hold different values under one key."""
     found: dict[str, NewTensor] = {}
     for path in paths:
         tensors = (
@@ -159,10 +160,11 @@ def _read_distributed(folder: Path, path: tuple[str | int, ...]) -> dict[str, Ne
 
 
 def _join_parts(folder: Path, header: TensorHeader, parts: Sequence[StoredPart]) -> torch.Tensor:
-    """A tensor from the parts in which it was saved. Raises Malformed where they don't give each number once."""
+    """Joins a tensor from its saved parts. Raises Malformed if they don't give each value exactly once."""
     import torch
 
     files = {part.file: LocalBytes(folder / part.file, part.file) for part in parts}
+    # A damaged .metadata may describe a tensor of any size, and `torch.zeros` would allocate it.
     if size_of_tensor(header) > sum(file.size for file in files.values()) + _REPEATED:
         raise Malformed(f"the files hold fewer numbers of {header.key} than .metadata describes", "copy them again")
     whole = torch.zeros(header.shape, dtype=getattr(torch, header.dtype))
@@ -188,7 +190,7 @@ _Pieces = Sequence[tuple[_TorchFile, PickledTensor]]
 
 
 def _merge_zero(step: Path) -> dict[str, NewTensor]:
-    """The weights that ZeRO split, as DeepSpeed's zero_to_fp32.py puts them together.
+    """Joins the weights that ZeRO split, as DeepSpeed's zero_to_fp32.py does.
 
     https://github.com/deepspeedai/DeepSpeed/blob/v0.19.8/deepspeed/utils/zero_to_fp32.py
     """
@@ -221,7 +223,7 @@ _SHARDED_OPTIMIZER = 2
 
 
 def _parse_shapes(group: Any) -> dict[str, tuple[int, ...]]:
-    """The shapes of parameters by name. Raises Malformed for anything else."""
+    """Gives the shapes of parameters by name. Raises Malformed for anything else."""
     if not all(is_shape(shape) for _, shape in named_entries(group)) or not isinstance(group, dict):
         raise Malformed("the shapes of the parameters can't be read", "copy or save the checkpoint again")
     return dict(named_entries(group))
@@ -241,7 +243,7 @@ def _dict_in(file: _TorchFile) -> dict[Any, Any]:
 
 
 def _is_flat(item: Any) -> TypeGuard[PickledTensor]:
-    """Whether the numbers of a tensor are one behind the other in its file."""
+    """True if a tensor's values are contiguous in its file."""
     return isinstance(item, PickledTensor) and item.begin is not None
 
 
@@ -253,7 +255,7 @@ def _flat_tensors(value: Any, file: _TorchFile) -> list[PickledTensor]:
 
 
 def _unpack_groups(shapes: Mapping[str, Any], pieces: _Pieces) -> Iterator[tuple[str, NewTensor]]:
-    """Stages 1 and 2: a group of parameters is one flat vector, split between the processes."""
+    """Unpacks stages 1 and 2: a group of parameters is one flat vector, split between the processes."""
     at = 0
     for key, shape in shapes.items():
         yield key, _tensor_from_flat(key, shape, [(pieces, at)], math.prod(shape))
@@ -280,7 +282,7 @@ def _length_error(count: int, pieces: _Pieces) -> Malformed:
 
 
 def _unpack_shards(shapes: Mapping[str, Any], ranks: Sequence[_Pieces]) -> Iterator[tuple[str, NewTensor]]:
-    """Stage 3: every parameter is split between the processes, and padded."""
+    """Unpacks stage 3: every parameter is split between the processes, and padded."""
     at = 0
     for key, shape in shapes.items():
         share = -(-math.prod(shape) // len(ranks))
@@ -292,7 +294,7 @@ def _unpack_shards(shapes: Mapping[str, Any], ranks: Sequence[_Pieces]) -> Itera
 
 
 def _tensor_from_flat(key: str, shape: Any, places: Sequence[tuple[_Pieces, int]], count: int) -> NewTensor:
-    """A tensor of that many numbers from each place."""
+    """Builds a tensor from `count` numbers at each place."""
 
     def numbers() -> torch.Tensor:
         import torch
@@ -320,7 +322,7 @@ def _slice_pieces(pieces: _Pieces, begin: int, end: int) -> Iterator[torch.Tenso
 def _tensors_beside_optimizer(
     models: Sequence[tuple[_TorchFile, Mapping[str, Any]]], stage: int, found: Mapping[str, NewTensor]
 ) -> Iterator[tuple[str, NewTensor]]:
-    """What the optimizer doesn't hold: buffers, frozen parameters, and second names of parameters."""
+    """Yields what the optimizer doesn't hold: buffers, frozen parameters, and second names of parameters."""
     file, held = models[0]
     buffers = strings_in(held.get("buffer_names"))
     for key, item in named_entries(held.get("module")):
