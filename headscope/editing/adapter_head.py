@@ -71,6 +71,7 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
     check_target(output, folder, base, Path(source.reference))
     parameters = _find_missing_parameters(examined, given)
     states = file_states(folder)
+    left = left_behind(folder, read_contents(folder), examined.manifest)
     report = EditReport(
         tool_version=tool_version(),
         source=named,
@@ -85,7 +86,7 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
         ),
         proof=EditProof(),
         head_from=head,
-        left_out=_list_left_out(folder, examined),
+        left_out=tuple(name for name in left if name not in _WEIGHTS),  # these are written again
         is_dry_run=dry_run,
     )
     if dry_run:
@@ -146,12 +147,6 @@ def _read_head_numbers(source: Request, given: Examined, parameters: tuple[str, 
     if lost:
         raise Unsupported(f"{few_of(lost)} can't be read as stored", "save the checkpoint with Transformers first")
     return {name: stored.whole(header) for name, header in headers.items() if header is not None}
-
-
-def _list_left_out(folder: Path, examined: Examined) -> tuple[str, ...]:
-    """Lists what isn't copied from the adapter's folder, without the weights, which are written again."""
-    left = left_behind(folder, read_contents(folder), examined.manifest)
-    return tuple(name for name in left if name not in _WEIGHTS)
 
 
 def _write_adapter(

@@ -1,4 +1,4 @@
-"""The classifier that `probe` fits on all rows: in a checkpoint of the class, or beside a module; written if proven."""
+"""Classifier that `probe` fits on all rows: written into a checkpoint of the class or beside a module, if proven."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ROUNDING = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class FittedHead:
-    """A classifier fitted on all rows: of which candidate, how well such ones predict, and some rows to prove it by.
+    """A classifier fitted on all rows: its candidate, the score of such classifiers, and some rows to prove it by.
 
     `vectors` are those of `rows`, [rows, features]. `why_module` says why the class can't hold it, "" if it can.
     """
@@ -57,7 +57,7 @@ class FittedHead:
 
 
 def check_head_target(output: Path, place: Location) -> None:
-    """Raises UsageError where no folder can be written."""
+    """Raises UsageError if no folder can be written there."""
     check_target(output, Path(place.reference))
 
 
@@ -70,7 +70,7 @@ def fit_head(
     *,
     remote_code: bool,
 ) -> FittedHead:
-    """The classifier on what the class reads, if its own parameters can hold it, otherwise on the best vector.
+    """Fits the classifier on what the class reads if the class can hold it, otherwise on the best vector.
 
     Raises Unsupported where every vector depends on numbers that no checkpoint gave.
     """
@@ -100,7 +100,7 @@ def fit_head(
 
 
 def _why_module(report: Report, head: HeadInput | None, *, remote_code: bool) -> str:
-    """Why the fitted classifier can't be written into the parameters of the class; "" where it can."""
+    """Gives the reason why the classifier can't be written into the parameters of the class; "" if it can."""
     if head is None or report.head is None:
         return "the input of the class's head is not determined"
     if head.new:
@@ -146,7 +146,7 @@ def write_head(
 
 
 def _write_own(result: ProbeResult, fitted: FittedHead, source: InputSource, folder: Path) -> HeadProofTask:
-    """A whole checkpoint of the class, with the tokenizer or processor."""
+    """Writes a whole checkpoint of the class, with the tokenizer or processor."""
     config: Any = deepcopy(source.choice.config)
     names = tuple(item.label for item in result.classes)
     config.num_labels = len(names) or 1
@@ -169,7 +169,7 @@ def _write_own(result: ProbeResult, fitted: FittedHead, source: InputSource, fol
 
 
 def _fill_layer(layer: nn.Module, model: LinearModel) -> nn.Linear:
-    """A layer with the numbers of a fitted classifier. Raises Unsupported for another kind of layer."""
+    """Copies the values of a fitted classifier into a layer. Raises Unsupported for another kind of layer."""
     weight = torch.from_numpy(model.weights.T.copy())
     if not isinstance(layer, nn.Linear) or layer.weight.shape != weight.shape:
         raise Unsupported(
@@ -184,7 +184,7 @@ def _fill_layer(layer: nn.Module, model: LinearModel) -> nn.Linear:
 
 
 def _write_module(result: ProbeResult, fitted: FittedHead, source: InputSource, folder: Path) -> HeadProofTask:
-    """A Python module and the weights of its classifier; the base model stays where it is."""
+    """Writes a Python module and the weights of its classifier; the base model isn't copied."""
     from safetensors.torch import save_file
 
     loading = result.loading
@@ -204,7 +204,7 @@ def _write_module(result: ProbeResult, fitted: FittedHead, source: InputSource, 
 def _add_expected_scores(
     task: HeadProofTask, fitted: FittedHead, layer: nn.Linear, result: ProbeResult
 ) -> HeadProofTask:
-    """The task with the scores that the layer, rounded to its format, gives the vectors of the rows."""
+    """Adds the scores that the layer, rounded to its dtype, gives the vectors of the rows."""
     expected = fitted.vectors @ layer.weight.detach().double().numpy().T
     if layer.bias is not None:
         expected = expected + layer.bias.detach().double().numpy()

@@ -155,7 +155,10 @@ def _check_config(request: Request, action: object, wish: RepairWish, seen: str)
         return
     if not isinstance(action, WriteConfig):
         raise Unsupported(seen, _CONFIG_HINT)
-    known = _known_settings(action)
+    import transformers
+
+    fields = getattr(transformers, action.config_class)().to_dict()
+    known = {*fields, *dict(action.fields), *dict(action.assumed)}
     for name in wish.settings:
         if name not in known:
             raise UsageError(
@@ -168,14 +171,6 @@ def _check_config(request: Request, action: object, wish: RepairWish, seen: str)
             hint += f": {list_of(list(lacking), _MOST_NAMED)}"
             defaults = ": " + list_of([f"{name}={json.dumps(value)}" for name, value in lacking.items()], _MOST_NAMED)
         raise Unsupported(seen, f"{hint}; or --defaults if those of the class are right{defaults}")
-
-
-def _known_settings(action: WriteConfig) -> set[str]:
-    """Names the settings that a configuration has."""
-    import transformers
-
-    named = getattr(transformers, action.config_class)().to_dict()
-    return {*named, *dict(action.fields), *dict(action.assumed)}
 
 
 def given_config(reference: str, request: Request) -> dict[str, Any]:

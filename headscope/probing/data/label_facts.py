@@ -1,4 +1,4 @@
-"""What the labels of the texts look like: their balance, texts that contradict each other, rows that may be wrong."""
+"""Facts on the labels of the texts: their balance, equal texts with different labels, rows that may be wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 20
 
 
 def describe_labels(rows: LabeledRows, predicted: Array, losses: Array) -> LabelFacts:
-    """The labels, with the rows that the best vector predicts worst; both arrays are out of fold."""
+    """Describes the labels, and the rows that the best vector predicts worst; both arrays are out of fold."""
     contradictions = _find_contradictions(rows)
     return LabelFacts(
         ratio=_class_ratio(rows),
@@ -43,7 +43,7 @@ def _summarize_numbers(rows: LabeledRows) -> Numbers | None:
 
 
 def _find_contradictions(rows: LabeledRows) -> list[Contradiction]:
-    """Texts with more than one label, in the order of the file."""
+    """Finds texts that have more than one label, in the order of the file."""
     members: dict[int, list[int]] = {}
     for place, group in enumerate(rows.groups):
         members.setdefault(int(group), []).append(place)
@@ -57,6 +57,7 @@ def _find_contradictions(rows: LabeledRows) -> list[Contradiction]:
 
 
 def _find_suspects(rows: LabeledRows, predicted: Array, losses: Array) -> tuple[Suspect, ...]:
+    """Finds the wrongly predicted rows with the largest losses."""
     wrong = predicted != rows.labels
     wrong = wrong.any(1) if wrong.ndim > 1 else wrong
     order = [int(place) for place in np.argsort(-losses, kind="stable") if wrong[place]][:_SHOWN]

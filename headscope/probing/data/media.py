@@ -1,4 +1,4 @@
-"""Images and sounds of a column of labeled data, as files, and through the checkpoint's own processor as tensors."""
+"""Images and sounds in a column of labeled data, as files, and as tensors from the checkpoint's own processor."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _STORED = "stored:"
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """What makes the tensors of an image or a sound; `encode` gives a batch of one for the path of a file."""
+    """Encoder of images or sounds: `encode` gives the tensors of the file at a path, as a batch of one."""
 
     kind: Input
     encode: Callable[[str], Mapping[str, torch.Tensor]]
 
     def lengths(self, paths: Sequence[str]) -> Array:
-        """Frames of each sound; 0 for images. The result is [paths]."""
+        """Counts the frames of each sound; 0 for images. The result is [paths]."""
         return np.array([count_frames(path) if self.kind is Input.AUDIO else 0 for path in paths])
 
     def batches(self, paths: Sequence[str]) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
-        """The tensors of several files, those of equal shapes together, with their places."""
+        """Yields the tensors of several files, those of equal shapes together, with their places."""
         groups: dict[tuple[Any, ...], list[tuple[int, Mapping[str, torch.Tensor]]]] = {}
         for place, path in enumerate(paths):
             made = {name: value for name, value in self.encode(path).items() if isinstance(value, torch.Tensor)}
@@ -43,7 +43,7 @@ class Media:
 
 
 def with_names(source: RowSource, column: str) -> RowSource:
-    """The rows with a name for each file: its path, or a digest of the bytes that `datasets` stored in the cell."""
+    """Names the file in each row: by its path, or by a digest of the bytes that `datasets` stored in the cell."""
     base = Path(source.name).parent
 
     def read(wanted: Sequence[str]) -> Iterator[RowCells]:
@@ -71,7 +71,7 @@ def _name_file(cell: Any, base: Path, source: RowSource, column: str) -> str | N
 
 
 def content_of(source: RowSource) -> Callable[[str], str]:
-    """From the name of a file to what is equal for equal files: a digest of the bytes, which are read once."""
+    """Gives a function from a file's name to a digest of its bytes, which is equal for equal files and read once."""
     known: dict[str, str] = {}
 
     def content(name: str) -> str:
@@ -85,7 +85,7 @@ def content_of(source: RowSource) -> Callable[[str], str]:
 
 
 def _digest_file(path: str, source: RowSource) -> str:
-    """A digest of a file. Raises NotFound for one that is not there."""
+    """Computes a digest of a file. Raises NotFound for one that doesn't exist."""
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -107,7 +107,7 @@ def _stored_bytes(cell: Any) -> bytes | None:
 
 
 def written(source: RowSource, column: str, names: Sequence[str], folder: Path) -> list[str]:
-    """The path of each file; stored bytes are written to the folder. Raises NotFound for a file that is not there."""
+    """Gives the path of each file, and writes stored bytes to the folder. Raises NotFound for a missing file."""
     missing = {name for name in names if name.startswith(_STORED)}
     for (cell,) in source.read((column,)) if missing else ():
         data = _stored_bytes(cell)
