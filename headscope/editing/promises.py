@@ -41,17 +41,17 @@ def promises(change: ScoreChange, formats: Iterable[str]) -> tuple[list[str], li
     In half precision, numbers that are computed are rounded so much that nothing about them is exact. `formats` are
     those that the last layer is stored in after the edit.
     """
-    told = list(_exact_promises(change))
+    exact = list(_exact_promises(change))
     approximate = list(_approximate_promises(change))
     coarse = sorted(_HALVES.intersection(formats))
-    rounded = [words for words, is_computed in told if coarse and (is_computed or change.wish.dtype in coarse)]
+    rounded = [words for words, is_computed in exact if coarse and (is_computed or change.wish.dtype in coarse)]
     if rounded:
         approximate[:0] = [
             *rounded,
             f"The last layer is stored as {' and '.join(coarse)}, which rounds what is computed: of nearly equal "
             "scores, another can win. --dtype float32 rounds less.",
         ]
-    return [words for words, _ in told if words not in rounded], approximate
+    return [words for words, _ in exact if words not in rounded], approximate
 
 
 def _exact_promises(change: ScoreChange) -> Iterator[tuple[str, bool]]:

@@ -167,12 +167,12 @@ def _read_by_torch(path: Path, inside: Iterable[str | int]) -> Iterator[tuple[st
     try:
         with path.open("rb") as file:
             is_zip = file.read(2) == b"PK"  # torch.load maps no file of the older format
-        held = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception:  # it holds what PyTorch doesn't read without running it
         return
     for part in inside:
-        held = held[part]
-    yield from ((key, item) for key, item in held.items() if torch.is_tensor(item))
+        loaded = loaded[part]
+    yield from ((key, item) for key, item in loaded.items() if torch.is_tensor(item))
 
 
 def _has_every_file(source: Path, result: Path) -> bool:
@@ -205,11 +205,11 @@ def _check_merge(proof: RepairProof, action: MergePeft, task: RepairTask) -> Rep
     from headscope.trace.record.execution import run_unrecorded
 
     check_trust(action, trusts=task.trust_remote_code)
-    held: dict[str, Any] = {}
+    loaded: dict[str, Any] = {}
     try:
         with quiet():
-            exec(action.code_to_load(task.source, json.loads(task.settings), task.config), held)
-            with_adapter = held["model"].eval()
+            exec(action.code_to_load(task.source, json.loads(task.settings), task.config), loaded)
+            with_adapter = loaded["model"].eval()
             base = with_adapter.get_base_model()
             merged = type(base).from_pretrained(task.result).eval()
         kind = task_of_class(type(base).__name__)

@@ -203,14 +203,11 @@ def padding_of_vectors(reader: Reader, texts: Texts, lengths: Array) -> dict[Lay
         if alone.keys() != together.keys():
             return None
         for part, value in alone.items():
-            here = _measure_effect(value[0], together[part][place], _EXACT.get(reader.model.dtype, _COARSE))
+            padded, tolerance = together[part][place], _EXACT.get(reader.model.dtype, _COARSE)
+            here = Effect(largest_change(value[0], padded), _is_close(value[0], padded, tolerance))
             before = found.get(part, here)
             found[part] = Effect(max(here.change, before.change), here.holds and before.holds)
     return found
-
-
-def _measure_effect(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> Effect:
-    return Effect(largest_change(one, other), _is_close(one, other, tolerance))
 
 
 def largest_change(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -83,7 +83,9 @@ def _open_in_half(
         return half
     _copy_drawn(half.model, wide.drawn)  # otherwise the comparison would be one of random numbers
     change = max(map(_largest_vector_change, wide.vectors, (run_batch(half, [text]).vectors for text in wide.texts)))
-    found = Precision(_dtype_name(dtype), source.stored, _finite_or_none(change), HALF_TOLERANCE, len(wide.texts))
+    found = Precision(
+        _dtype_name(dtype), source.stored, change if isfinite(change) else None, HALF_TOLERANCE, len(wide.texts)
+    )
     if may_refuse and not change <= HALF_TOLERANCE:  # NaN too
         del half  # the device may have no memory for both models
         half = _load_reader(source, tokenizer, where, torch.float32)
@@ -113,10 +115,6 @@ def _largest_vector_change(
     wide: dict[LayerVector | None, torch.Tensor], narrow: dict[LayerVector | None, torch.Tensor]
 ) -> float:
     return max(largest_change(value, narrow[part]) if part in narrow else inf for part, value in wide.items())
-
-
-def _finite_or_none(change: float) -> float | None:
-    return change if isfinite(change) else None
 
 
 def _load_reader(source: InputSource, tokenizer: Any, where: torch.device, dtype: torch.dtype) -> Reader:
