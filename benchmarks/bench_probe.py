@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np, torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
-from headscope.probing.hidden.features import Reader, _batches, extract_features, token_lengths
+from headscope.probing.hidden.features import Reader, _batch_rows, extract_features, token_lengths
 
 def reader(layers, size, inner_size):
     torch.manual_seed(0)
@@ -43,7 +43,7 @@ given, reader = texts(256, 128), reader(6, 384, 1536)
 lengths = token_lengths(reader, given)
 
 def plain():
-    for rows in _batches(lengths, 32, padded=True):
+    for rows in _batch_rows(lengths, 32, padded=True):
         with torch.inference_mode():
             batch = reader.tokenizer([given[row][0] for row in rows], padding=True, return_tensors="pt")
             reader.model(**batch)

@@ -1,4 +1,4 @@
-"""The trained head of a checkpoint written into the folder of an adapter, so that PEFT loads it; proven apart.
+"""Writes the trained head of a checkpoint into an adapter's folder, so that PEFT loads it; a new process proves it.
 
 `python -m headscope.editing.adapter_head` reads the task as JSON from standard input and prints an `EditProof` as JSON.
 """
@@ -45,7 +45,7 @@ _OF_BASE = "give a trained checkpoint of the adapter's base model"
 
 @dataclass(frozen=True, slots=True)
 class HeadTask:
-    """What to prove: the adapter before and after, its base, the checkpoint of the head, and its parameters."""
+    """Task of the proof: the adapter before and after, its base, the head's checkpoint, and the head's parameters."""
 
     adapter: str
     result: str
@@ -56,21 +56,22 @@ class HeadTask:
 
 
 def write_adapter_head(request: Request, output: Path, head: str, tell: Progress, *, dry_run: bool) -> EditReport:
-    """The report on an adapter with the head of a checkpoint; the result is there only if it is proven.
+    """Writes a copy of an adapter that has the head of a checkpoint, and reports on it; kept only if it is proven.
 
     Raises UsageError for what isn't an adapter, Unsupported for a head that doesn't fit.
     """
     named, request = request.reference, in_local_folder(request)
     source = in_local_folder(replace(request, location=Location(head, hub=HubOptions(offline=True)), model_class=None))
-    _check_families(request, source, tell)
+    _check_families(request, source, tell)  # reads configurations only: the examinations below build models
     source, given = examine_by_name(source, None, tell)
     model = given.report.model
     request = replace(request, model_class=model.class_name, num_labels=model.num_labels)
     examined = examine("inspect", request, tell)
-    folder, base = _check(request, examined, given)
+    folder, base = _locate_adapter_and_base(request, examined, given)
     check_target(output, folder, base, Path(source.reference))
-    parameters = _parameters(examined, given)
+    parameters = _find_missing_parameters(examined, given)
     states = file_states(folder)
+    left = left_behind(folder, read_contents(folder), examined.manifest)
     report = EditReport(
         tool_version=tool_version(),
         source=named,
@@ -85,13 +86,13 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
         ),
         proof=EditProof(),
         head_from=head,
-        left_out=_left_out(folder, examined),
+        left_out=tuple(name for name in left if name not in _WEIGHTS),  # these are written again
         is_dry_run=dry_run,
     )
     if dry_run:
         return report
     with staged(output) as place:
-        _write(place, request, examined, _numbers(source, given, parameters), report.left_out)
+        _write_adapter(place, request, examined, _read_head_numbers(source, given, parameters), report.left_out)
         task = HeadTask(str(folder), str(place), str(base), source.reference, parameters, model.class_name)
         tell("proving the result in a separate process")
         report = replace(report, proof=prove_head_apart(task))
@@ -113,8 +114,8 @@ def _check_families(request: Request, source: Request, tell: Progress) -> None:
             raise UsageError(what, _OF_BASE)
 
 
-def _check(request: Request, examined: Examined, given: Examined) -> tuple[Path, Path]:
-    """The folders of the adapter and of its base. Raises where the head can't be written into it."""
+def _locate_adapter_and_base(request: Request, examined: Examined, given: Examined) -> tuple[Path, Path]:
+    """Gives the folders of the adapter and of its base. Raises Unsupported if the head can't be written into it."""
     missing = find_missing(given.report)
     if given.manifest.adapter is not None or missing.head or missing.elsewhere or given.manifest.gaps:
         raise Unsupported(f"{given.report.checkpoint.reference} doesn't give a whole head", "name a trained checkpoint")
@@ -123,8 +124,8 @@ def _check(request: Request, examined: Examined, given: Examined) -> tuple[Path,
     return Path(request.reference), folder_of_base(request, examined.manifest)
 
 
-def _parameters(examined: Examined, given: Examined) -> tuple[str, ...]:
-    """The parameters of the head that the adapter lacks, by the names of the model. Raises where it lacks none."""
+def _find_missing_parameters(examined: Examined, given: Examined) -> tuple[str, ...]:
+    """Names the parameters of the head that the adapter lacks, as in the model. Raises UsageError if it lacks none."""
     facts = examined.report.adapter
     wanted = facts.modules_to_save if facts is not None else ()
     found = tuple(
@@ -137,8 +138,8 @@ def _parameters(examined: Examined, given: Examined) -> tuple[str, ...]:
     return found
 
 
-def _numbers(source: Request, given: Examined, parameters: tuple[str, ...]) -> dict[str, torch.Tensor]:
-    """The stored numbers of the head, by parameter. Raises Unsupported where one isn't stored as it is."""
+def _read_head_numbers(source: Request, given: Examined, parameters: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """Reads the stored values of the head, by parameter. Raises Unsupported if one isn't stored as the model has it."""
     stored = open_stored_files(source, given.manifest)[0]
     origins = {item.name: item for item in given.report.weights.parameters}
     headers = {name: stored.header_of(origins[name]) for name in parameters}
@@ -148,16 +149,10 @@ def _numbers(source: Request, given: Examined, parameters: tuple[str, ...]) -> d
     return {name: stored.whole(header) for name, header in headers.items() if header is not None}
 
 
-def _left_out(folder: Path, examined: Examined) -> tuple[str, ...]:
-    """What stays behind in the folder of the adapter, but for the weights that are written again."""
-    left = left_behind(folder, read_contents(folder), examined.manifest)
-    return tuple(name for name in left if name not in _WEIGHTS)
-
-
-def _write(
+def _write_adapter(
     place: Path, request: Request, examined: Examined, head: dict[str, torch.Tensor], left: tuple[str, ...]
 ) -> None:
-    """The adapter's files, its tensors with those of the head, and the setting by which PEFT loads them."""
+    """Writes the adapter's files, its tensors with those of the head, and the setting that makes PEFT load them."""
     from safetensors.torch import save_file
 
     folder, adapter, facts = Path(request.reference), examined.manifest.adapter, examined.report.adapter
@@ -166,6 +161,7 @@ def _write(
     copy_files(folder, place, taken, link=False)
     stored = open_stored_files(request, examined.manifest)[0]
     tensors = {header.key: stored.whole(header) for header in adapter.tensors}
+    # Copies, because safetensors refuses to save tensors that share memory.
     tensors |= {f"{_PREFIX}{name}": numbers.clone() for name, numbers in head.items()}
     save_file(tensors, place / _WEIGHTS[0], {"format": "pt"})
     config = adapter.config
@@ -174,13 +170,13 @@ def _write(
 
 
 def prove_head_apart(task: HeadTask) -> EditProof:
-    """The proof, made by a new process."""
+    """Proves the result in a new process."""
     found = prove_in_process("headscope.editing.adapter_head", task, EditProof)
     return found if isinstance(found, EditProof) else EditProof(reason=found)
 
 
 def prove_head_here(task: HeadTask) -> EditProof:
-    """The proof, in this process: what PEFT loads from the result, against its load of the adapter and the head."""
+    """Proves the result in this process: compares PEFT's load of it with its load of the adapter and with the head."""
     import torch
 
     from headscope.trace.batch.probe_batch import build_probe
@@ -199,6 +195,7 @@ def prove_head_here(task: HeadTask) -> EditProof:
     adapted = {key: value for key, value in before[0].state_dict().items() if ".default." in f"{key}."}
     kept = bool(adapted) and all(key in found and torch.equal(found[key], value) for key, value in adapted.items())
     target = before[0].get_base_model()
+    # The unchanged adapter gets the head in memory: its scores are those that the result must have.
     target.load_state_dict({name: expected[name] for name in task.parameters}, strict=False)
     with torch.inference_mode():
         probe = build_probe(head, own.report.model.task, with_labels=False)
@@ -223,7 +220,7 @@ def prove_head_here(task: HeadTask) -> EditProof:
 
 
 def _with_adapter(task: HeadTask, folder: str, count: int) -> tuple[Any, Examined]:
-    """PEFT's own load of an adapter onto its base, and headscope's examination of it."""
+    """Loads an adapter onto its base with PEFT, and examines it with headscope."""
     import torch
 
     from headscope.upstream.peft import model_with_adapter

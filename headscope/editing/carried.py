@@ -1,4 +1,4 @@
-"""Which files of a checkpoint an edited copy takes over: those that are known to hold no head."""
+"""Files of a checkpoint that an edited copy takes over: those that are known to hold no head."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LARGEST = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is in a folder: its files, which may be links, and everything else with what it is."""
+    """Contents of a folder: its files, which may be links, and all other entries with a word on what they are."""
 
     files: tuple[str, ...]
     others: tuple[tuple[str, str], ...]
@@ -49,7 +49,7 @@ class Contents:
 
 
 def read_contents(folder: Path) -> Contents:
-    """All entries of a folder, by their paths in it; folders end in `/`. Links to folders are not followed."""
+    """Lists all entries of a folder, by their paths in it; folders end in `/`. Doesn't follow links to folders."""
     files: list[str] = []
     others: list[tuple[str, str]] = []
     for place, folders, names in os.walk(folder):
@@ -60,6 +60,7 @@ def read_contents(folder: Path) -> Contents:
         others += [(f"{inside / name}/", "a link") for name in links]
         if not (folders or names) and place != str(folder):
             others.append((f"{inside}/", "empty"))
+        # os.walk enters only the folders that are left in its list.
         folders[:] = sorted(name for name in folders if name not in (*tools, *links))
         for name in names:
             if (Path(place) / name).is_file() and name not in _JUNK:
@@ -70,40 +71,41 @@ def read_contents(folder: Path) -> Contents:
 
 
 def left_behind(folder: Path, contents: Contents, manifest: CheckpointManifest) -> tuple[str, ...]:
-    """What an edited copy of a checkpoint doesn't take over, sorted; a folder stays behind whole, and ends in `/`.
+    """Lists what an edited copy of a checkpoint doesn't take over, sorted; a skipped folder is one entry ending in `/`.
 
     The weights that are edited aren't among them.
     """
     weights = {file.name for file in manifest.files}
     is_sharded = manifest.format is WeightsFormat.SAFETENSORS and len(weights) > 1
-    own = weights | ({INDEXES[0]} if is_sharded else set())
-    left = {_top(name) for name in contents.files if name not in own and not _holds_no_head(folder / name)}
+    own = weights | ({INDEXES[0]} if is_sharded else set())  # the index is written again
+    left = {_top_entry(name) for name in contents.files if name not in own and not _holds_no_head(folder / name)}
     for name, word in contents.others:
         path = PurePosixPath(name)
         is_inside = len(path.parts) > 1 and path.name not in _JUNK
-        left.add(_top(name) if is_inside else f"{name} ({word})" if word else name)
+        left.add(_top_entry(name) if is_inside else f"{name} ({word})" if word else name)
     if left.intersection(_module_folders(folder)):
         left.add("modules.json")  # it would name folders that aren't there
     return tuple(sorted(left))
 
 
-def _top(name: str) -> str:
-    """The folder at the top that holds an entry, or the entry itself."""
+def _top_entry(name: str) -> str:
+    """Gives the folder at the top that holds an entry, or the entry itself if it is at the top."""
     first, inside, _ = name.partition("/")
     return f"{first}/" if inside else name
 
 
 def _module_folders(folder: Path) -> Iterator[str]:
-    """The folders of the modules that sentence-transformers loads."""
+    """Yields the folders of the modules that sentence-transformers loads."""
     try:
         modules = json.loads((folder / "modules.json").read_bytes())
         yield from (f"{item['path'].rstrip('/')}/" for item in modules if item["path"])
+    # Without a readable modules.json, sentence-transformers finds no modules here either.
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return
 
 
 def _holds_no_head(path: Path) -> bool:
-    """Whether a file is known to hold no weights: by its name, or by what it holds."""
+    """True if a file is known to hold no weights, by its name or by its content."""
     name = path.name.lower()
     if any(fnmatchcase(name, pattern) for pattern in _PLAIN):
         return True
@@ -118,15 +120,16 @@ def _holds_no_head(path: Path) -> bool:
 
 
 def _is_vocabulary(content: bytes) -> bool:
-    """Whether a `.model` file is one of SentencePiece, which begins with its pieces, or of tiktoken, whose lines are a
-    token in base64 and its rank.
+    """True if a `.model` file holds a vocabulary of SentencePiece or of tiktoken.
+
+    SentencePiece's file begins with its pieces; a line of tiktoken's is a token in base64 and its rank.
     """
     is_of_tiktoken = re.match(rb"[A-Za-z0-9+/=]+ \d+\r?\n", content) is not None
     return is_of_tiktoken or (content[:1] == b"\n" and b"<unk>" in content[:2000])
 
 
 def _is_without_rows(content: bytes) -> bool:
-    """Whether a text has too few numbers, and no text long enough, to be a head."""
+    """True if a text has too few numbers, and no string that is long enough, to hold a head."""
     words = re.split(rb"[\s,;:\[\]{}\"']+", content)
     is_coded = any(len(word) > _LONGEST_TEXT for word in words)
     numbers = sum(word.lstrip(b"-+")[:1].isdigit() for word in words)
@@ -134,6 +137,6 @@ def _is_without_rows(content: bytes) -> bool:
 
 
 def taken_names(names: Sequence[str], left: Iterable[str], *others: str) -> list[str]:
-    """The files that are copied as they are: those that neither stay behind nor are `others`, which are written."""
+    """Lists the files to copy unchanged: those that are neither left behind nor `others`, which are written."""
     kept = set(left)
-    return [name for name in names if not kept.intersection((name, _top(name))) and name not in others]
+    return [name for name in names if not kept.intersection((name, _top_entry(name))) and name not in others]

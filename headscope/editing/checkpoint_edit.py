@@ -1,4 +1,4 @@
-"""One edit from the checkpoint to the proven result: planned, written beside, proven, and only then put in place."""
+"""One edit of a checkpoint: it is planned, written beside the target, proven, and only then put in place."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _CARD, _CONFIG = "README.md", "config.json"
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is written: the classes, the tensors with their new forms, the configuration, and what holds."""
+    """Plan of an edit: the new classes, the tensors to change, the new configuration, and what holds of the scores."""
 
     labels: tuple[EditedLabel, ...]
     tensors: tuple[ClassTensor, ...]
@@ -78,7 +78,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """An edit that was planned: what was examined, where the result goes, and what is written there."""
+    """A planned edit: the examined source, the target, and what is written there."""
 
     request: Request
     examined: Examined
@@ -96,7 +96,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where a checkpoint comes from that is edited: how it was named, and the adapter that was merged into it."""
+    """Origin of a checkpoint that is edited: its name in the request, and the adapter that was merged into it."""
 
     named: str
     merge: AdapterMerge | None = None
@@ -107,7 +107,7 @@ class _Origin:
 
 
 def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell: Progress) -> EditReport:
-    """The report on an edit. The source stays as it is, but with `in_place`; the result is there only if it is proven.
+    """Edits a checkpoint and reports on it; the source changes only with `in_place`, and only a proven result is kept.
 
     Raises UsageError for a change that can't be made, Unsupported for a checkpoint that can't be edited so, NotFound if
     the source changes meanwhile.
@@ -119,7 +119,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     if wish.in_place and (wish.merge_adapter or request.reference != named):
         raise UsageError("an adapter and a folder of the Hub's cache stay as they are", "give -o DIR")
     if not wish.merge_adapter:
-        return _edited(request, output, wish, tell, _Origin(named))
+        return _edit_folder(request, output, wish, tell, _Origin(named))
     if output is None:
         raise UsageError("the merged checkpoint needs a place", "give -o DIR")
     if wish.only_merges and (wish.texts or wish.link):
@@ -132,7 +132,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         origin = _Origin(named, merge, (Path(request.reference), base), left_out)
         plain = replace(request, location=Location(str(folder), hub=request.location.hub), model_class=None)
         if not wish.only_merges:
-            return _edited(plain, output, wish, tell, origin)
+            return _edit_folder(plain, output, wish, tell, origin)
         report = _merge_report(plain, output, wish, origin)
         if not wish.dry_run:
             _add_card(folder, report)
@@ -141,8 +141,8 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         return report
 
 
-def _edited(request: Request, output: Path | None, wish: EditWish, tell: Progress, origin: _Origin) -> EditReport:
-    """The report on an edit of the folder of a whole checkpoint.
+def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Progress, origin: _Origin) -> EditReport:
+    """Edits the folder of a whole checkpoint, and reports on it.
 
     Raises UsageError for a change that can't be made, Unsupported for a checkpoint that can't be edited so, NotFound if
     the source changes meanwhile.
@@ -150,7 +150,7 @@ def _edited(request: Request, output: Path | None, wish: EditWish, tell: Progres
     if not 0 < wish.temperature < math.inf:
         raise UsageError(f"a temperature of {wish.temperature} is not a positive number", "give one such as 1.5")
     request, examined = examine_by_name(request, wish.changes.labels, tell)
-    source = _folder_of(request, examined)
+    source = _folder_to_edit(request, examined)
     target = source if wish.in_place else output
     if target is None or (wish.in_place and output is not None):
         raise UsageError("the result needs one place", "give either -o DIR or --in-place")
@@ -168,30 +168,30 @@ def _edited(request: Request, output: Path | None, wish: EditWish, tell: Progres
             "the head is a chain of sentence-transformers' modules, which edit doesn't change",
             "change it with the library, and save it again",
         )
-    wish, fit = _fitted(examined, request, wish, tell)
+    wish, fit = _fit_wish(examined, request, wish, tell)
     left_out = (*origin.left_out, *left_behind(source, read_contents(source), examined.manifest))
-    plan = _plan(examined, request, wish)
+    plan = _plan_edit(examined, request, wish)
     job = _Job(request, examined, source, target, wish, plan, tuple(states), left_out, origin, fit)
-    report = _report(job)
+    report = _build_report(job)
     if wish.dry_run:
         return report
     with staged(target) as folder:
         tell("writing the changed files")
-        _write(job, folder, report)
-        check_unchanged(source, states)
+        _write_result(job, folder, report)
+        check_unchanged(source, states)  # before the proof, which takes longer
         tell("proving the result in a separate process")
-        found = prove_apart(_task(job, folder, report))
+        found = prove_apart(_proof_task(job, folder, report))
         report = replace(report, proof=found.proof, tensors=found.tensors)
         if report.proof.holds:
             _add_record(folder, report)
-            check_unchanged(source, states)
+            check_unchanged(source, states)  # the proof read the source again
             put_in_place(folder, target, backup, origin.sources or (source,))
             report = replace(report, backup="" if backup is None else str(backup))
     return report
 
 
 def _add_record(folder: Path, report: EditReport) -> None:
-    """The report as a file, with digests that say whether the folder is still the one that it is about."""
+    """Writes the report to a file, with digests that show later whether the folder is still the one it describes."""
     place = Location(str(folder), hub=HubOptions(offline=True))
     files, manifest = open_sidecar(place), read_manifest(place)
     assert files is not None  # it is a folder
@@ -210,7 +210,7 @@ def _check_architecture(examined: Examined, wish: EditWish) -> None:
 
 
 def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origin) -> EditReport:
-    """The report on an adapter that was merged, without another change."""
+    """Builds the report on an adapter that was merged without another change."""
     merge, model = origin.merge, examine("inspect", request, None).report.model
     assert merge is not None  # there was one
     return EditReport(
@@ -230,7 +230,8 @@ def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origi
     )  # fmt: skip
 
 
-def _folder_of(request: Request, examined: Examined) -> Path:
+def _folder_to_edit(request: Request, examined: Examined) -> Path:
+    """Gives the folder of the checkpoint. Raises Unsupported for one that can't be edited."""
     manifest = examined.manifest
     if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
@@ -252,7 +253,8 @@ def _folder_of(request: Request, examined: Examined) -> Path:
     return folder
 
 
-def _plan(examined: Examined, request: Request, wish: EditWish) -> _Plan:
+def _plan_edit(examined: Examined, request: Request, wish: EditWish) -> _Plan:
+    """Plans the edit without writing anything. Raises UsageError for a change that can't be made."""
     report = examined.report
     function = score_function(examined, wish, report.model.num_labels)
     labels: tuple[EditedLabel, ...] = ()
@@ -296,14 +298,15 @@ def _check_unicode(*configs: Mapping[str, Any]) -> None:
         raise UsageError(f"{found!r} in config.json is not valid Unicode", "give the class another name") from None
 
 
-def _fitted(examined: Examined, request: Request, wish: EditWish, tell: Progress) -> tuple[EditWish, EditFit | None]:
-    """The wish with what its texts fit, if any; before they run, a plan shows that it can be folded in."""
+def _fit_wish(examined: Examined, request: Request, wish: EditWish, tell: Progress) -> tuple[EditWish, EditFit | None]:
+    """Fits what the wish asks for to its texts, and adds it to the wish. First plans with a stand-in, to fail early."""
     if wish.fit is None:
         return wish, None
     is_temperature = wish.fit.kind is FitKind.TEMPERATURE
-    rows = _plan(examined, request, wish.with_fit(2.0, {}) if is_temperature else wish).labels
+    # Any temperature but 1 will do: running the texts takes long, so a plan that can't be made is refused before.
+    rows = _plan_edit(examined, request, wish.with_fit(2.0, {}) if is_temperature else wish).labels
     if not is_temperature:  # a threshold of a half shifts nothing
-        rows = _plan(examined, request, wish.with_fit(None, {label.name: 0.5 for label in rows})).labels
+        rows = _plan_edit(examined, request, wish.with_fit(None, {label.name: 0.5 for label in rows})).labels
     function = score_function(examined, wish, len(rows))
     found = fit_to_texts(examined, request, rows, wish, activation=function, tell=tell)
     return wish.with_fit(found.temperature, {item.label: item.probability for item in found.thresholds}), found
@@ -316,7 +319,7 @@ def _check_token(examined: Examined, token: int) -> None:
         raise UsageError(f"token {token:,} is not in the vocabulary of {size:,} tokens", "give the ID of a token")
 
 
-def _report(job: _Job) -> EditReport:
+def _build_report(job: _Job) -> EditReport:
     plan, wish, manifest = job.plan, job.wish, job.examined.manifest
     return EditReport(
         tool_version=tool_version(),
@@ -325,7 +328,7 @@ def _report(job: _Job) -> EditReport:
         model_class=job.examined.report.model.class_name,
         labels=plan.labels,
         labels_before=job.examined.report.model.labels,
-        tensors=tuple(_described(item, plan, wish) for item in plan.tensors),
+        tensors=tuple(_describe_tensor(item, plan, wish) for item in plan.tensors),
         settings=changed_fields(manifest.config, plan.config),
         temperature=wish.temperature,
         exact=plan.exact,
@@ -338,7 +341,7 @@ def _report(job: _Job) -> EditReport:
     )
 
 
-def _described(item: ClassTensor, plan: _Plan, wish: EditWish) -> EditedTensor:
+def _describe_tensor(item: ClassTensor, plan: _Plan, wish: EditWish) -> EditedTensor:
     shape = list(item.header.shape)
     shape[item.axis] = len(plan.labels)
     header = item.header
@@ -346,7 +349,7 @@ def _described(item: ClassTensor, plan: _Plan, wish: EditWish) -> EditedTensor:
     return EditedTensor(header.key, item.parameter, item.axis, header.dtype, after, header.shape, tuple(shape))
 
 
-def _task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
+def _proof_task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
     return ProofTask(
         source=str(job.source),
         result=str(folder),
@@ -361,18 +364,18 @@ def _task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
     )
 
 
-def _write(job: _Job, folder: Path, report: EditReport) -> None:
-    """All files of the result but the record of the edit."""
+def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
+    """Writes all files of the result except the record of the edit."""
     manifest, plan = job.examined.manifest, job.plan
     stored = open_stored_files(job.request, manifest)[0]
     new = {
         tensor.name: NewTensor(
             replace(item.header, shape=tensor.shape_after, dtype=tensor.dtype_after, data=None),
-            _numbers_of(item, tensor, stored, job),
+            _edited_numbers(item, tensor, stored, job),
         )
         for item, tensor in zip(plan.tensors, report.tensors, strict=True)
     }
-    is_converted = manifest.format is not WeightsFormat.SAFETENSORS
+    is_converted = manifest.format is not WeightsFormat.SAFETENSORS  # pickles become safetensors, so all are written
     rewritten = {header.file for header in manifest.tensors if is_converted or header.key in new}
     indexes = {name for name in job.names if name in INDEXES} if rewritten else set()
     taken = taken_names(job.names, report.left_out, *rewritten, *indexes, _CONFIG, EDIT_RECORD)
@@ -384,13 +387,16 @@ def _write(job: _Job, folder: Path, report: EditReport) -> None:
 
 
 def _add_card(folder: Path, report: EditReport) -> None:
-    """A paragraph on the edit, in a model card."""
+    """Adds a paragraph on the edit to the model card, if there is one."""
     card = folder / _CARD
     if card.is_file():
-        write_small_file(card, card_with_edit(card.read_bytes(), _sentences(report)))
+        write_small_file(card, card_with_edit(card.read_bytes(), _sentences_on_edit(report)))
 
 
-def _numbers_of(item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, job: _Job) -> Callable[[], torch.Tensor]:
+def _edited_numbers(
+    item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, job: _Job
+) -> Callable[[], torch.Tensor]:
+    """Gives a function that computes the edited values of a tensor, so that only one tensor is in memory at a time."""
     import torch
 
     from headscope.editing.classes.class_rows import edited_tensor
@@ -406,7 +412,7 @@ def _numbers_of(item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, jo
 
 
 def _fresh_rows(item: ClassTensor, job: _Job) -> torch.Tensor | None:
-    """Rows as the class of Transformers initializes them, one for each random class; None where there is none."""
+    """Draws rows as the class of Transformers initializes them, one per random class; None if there are none."""
     count = sum(label.origin is LabelOrigin.RANDOM for label in job.plan.labels)
     if not count:
         return None
@@ -424,8 +430,8 @@ def _fresh_rows(item: ClassTensor, job: _Job) -> torch.Tensor | None:
     return drawn.narrow(item.axis, 0, count)
 
 
-def _sentences(report: EditReport) -> list[str]:
-    """The edit in sentences, for the model card."""
+def _sentences_on_edit(report: EditReport) -> list[str]:
+    """Describes the edit in sentences, for the model card."""
     before, after = (
         counted(len(report.labels_before), "class", "classes"),
         counted(len(report.labels), "class", "classes"),

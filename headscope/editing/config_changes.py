@@ -1,9 +1,9 @@
-"""The changes of config.json that follow from an edit, and the record of it in a model card."""
+"""Changes of config.json that follow from an edit, and the paragraph on it in a model card."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -13,7 +13,7 @@ _SHOWN = 200
 
 
 def edited_config(config: Mapping[str, Any], names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` with the names of the classes after the edit, if there are any, and other fields.
+    """Copies `config` and sets the names of the classes after the edit, if there are any, and other fields.
 
     All else stays as it is.
     """
@@ -28,19 +28,19 @@ def edited_config(config: Mapping[str, Any], names: Sequence[str], settings: Map
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[EditedField, ...]:
-    """The fields in which two configurations differ, shortened."""
+    """Lists the fields in which two configurations differ, with shortened values."""
     names = sorted({*before, *after})
     return tuple(
-        EditedField(name, _shown(before, name), _shown(after, name))
+        EditedField(name, _shorten_value(before, name), _shorten_value(after, name))
         for name in names
         if before.get(name, _NOTHING) != after.get(name, _NOTHING)
     )
 
 
-_NOTHING = object()
+_NOTHING = object()  # a field may hold None, which differs from a field that isn't there
 
 
-def _shown(config: Mapping[str, Any], name: str) -> str:
+def _shorten_value(config: Mapping[str, Any], name: str) -> str:
     if name not in config:
         return ""
     text = json.dumps(config[name], ensure_ascii=False)
@@ -48,7 +48,7 @@ def _shown(config: Mapping[str, Any], name: str) -> str:
 
 
 def card_with_edit(card: bytes, sentences: Sequence[str]) -> bytes:
-    """A model card with a paragraph on the edit at its end; what is there stays byte for byte.
+    """Adds a paragraph on the edit at the end of a model card; the rest of the card keeps its bytes.
 
     The paragraph has the encoding and the line ends of the card; a character that the encoding lacks becomes an entity
     of HTML, which Markdown shows.
@@ -57,16 +57,11 @@ def card_with_edit(card: bytes, sentences: Sequence[str]) -> bytes:
     try:
         text = card.decode(encoding)
     except UnicodeDecodeError:
-        text, encoding = card.decode("latin-1"), "latin-1"
+        text, encoding = card.decode("latin-1"), "latin-1"  # decodes any bytes
     end = "\r\n" if "\r\n" in text else "\n"
     gap = "" if text.endswith("\n") or not text else end
-    lines = [gap, "## Edited with headscope", "", *_bullets(sentences), ""]
+    lines = [gap, "## Edited with headscope", "", *(f"- {sentence}" for sentence in sentences), ""]
     return card + end.join(lines).encode(encoding, "xmlcharrefreplace")
 
 
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
-
-
-def _bullets(sentences: Sequence[str]) -> Iterator[str]:
-    for sentence in sentences:
-        yield f"- {sentence}"

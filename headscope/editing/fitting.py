@@ -1,4 +1,4 @@
-"""A temperature or thresholds fitted to logits and labels, and figures of other texts with intervals. Pure numbers."""
+"""Temperatures and thresholds fitted to logits and labels, and scores of held-out texts with intervals."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _CONFIDENCE = 95
 
 @dataclass(frozen=True, slots=True)
 class ScoredTexts:
-    """Logits and labels of texts, both [texts, classes]; a label is 0 or 1, and of a softmax one of a row is 1."""
+    """Logits and labels of texts, both [texts, classes]. A label is 0 or 1; with a softmax, each row has one 1."""
 
     logits: FloatArray
     truth: FloatArray
     is_softmax: bool
 
     def part(self, rows: FloatArray) -> ScoredTexts:
-        """Some of the texts."""
+        """Selects some of the texts."""
         return ScoredTexts(self.logits[rows], self.truth[rows], self.is_softmax)
 
     def changed(self, temperature: float, shifts: FloatArray) -> ScoredTexts:
-        """The same texts with other logits."""
+        """Adds `shifts` to the logits and divides them by the temperature; the texts stay the same."""
         return ScoredTexts((self.logits + shifts) / temperature, self.truth, self.is_softmax)
 
 
@@ -52,15 +52,16 @@ _UNRELATED = (
 
 
 def fitted_temperature(texts: ScoredTexts) -> float:
-    """The temperature with the smallest negative log likelihood. Raises UsageError where there is none."""
+    """Finds the temperature with the smallest negative log likelihood. Raises UsageError if there is none."""
     from scipy.optimize import minimize_scalar
 
-    margins = _margins(texts)
+    margins = _score_margins(texts)
     if not (margins < 0).any():  # the loss falls with the temperature, whatever a search finds
         raise _no_temperature(*(_ALL_RIGHT if (margins > 0).any() else _UNRELATED))
 
+    # The search is on a logarithmic scale: a temperature of 0.5 is as far from 1 as one of 2.
     def loss(power: float) -> float:
-        return float(_losses(texts.changed(math.exp(power), np.zeros(1))).mean())
+        return float(_text_losses(texts.changed(math.exp(power), np.zeros(1))).mean())
 
     ends = math.log(_LEAST), math.log(_MOST)
     found = math.exp(float(minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-6}).x))
@@ -69,8 +70,11 @@ def fitted_temperature(texts: ScoredTexts) -> float:
     return found
 
 
-def _margins(texts: ScoredTexts) -> FloatArray:
-    """By how much the scores of what a text is exceed those of what it isn't, at least; one or more for each text."""
+def _score_margins(texts: ScoredTexts) -> FloatArray:
+    """Computes by how much the scores of true classes exceed those of the others.
+
+    With a softmax, the smallest such margin of each text, [texts]; otherwise one for each class, [texts, classes].
+    """
     if texts.is_softmax:
         own = np.where(texts.truth > 0, texts.logits, np.inf).min(1)
         found: FloatArray = own - np.where(texts.truth > 0, -np.inf, texts.logits).max(1)
@@ -84,7 +88,7 @@ def _no_temperature(why: str, hint: str) -> UsageError:
 
 
 def fitted_thresholds(texts: ScoredTexts, classes: Sequence[int]) -> dict[int, float]:
-    """The probability from which each class is chosen, with the largest F1; classes that are too rare are left out."""
+    """Finds the threshold with the largest F1 for each class, and skips classes that are too rare."""
     found = {}
     for at in classes:
         has = texts.truth[:, at] > 0
@@ -92,17 +96,18 @@ def fitted_thresholds(texts: ScoredTexts, classes: Sequence[int]) -> dict[int, f
             margins = texts.logits[:, at]
             if texts.is_softmax:
                 margins = margins - texts.logits[:, 1 - at]
-            found[at] = _best_threshold(_sigmoid(margins), has)
+            found[at] = _best_threshold(_apply_sigmoid(margins), has)
     return found
 
 
 def _best_threshold(chances: FloatArray, has: FloatArray) -> float:
-    """Halfway between two probabilities that occur; of equal ones, the one that is closest to a half."""
+    """Picks a threshold midway between two probabilities that occur; among equally good ones, the closest to 0.5."""
     order = np.argsort(-chances, kind="stable")
     ranked, hits = chances[order], np.cumsum(has[order])
     f1 = 2 * hits / (np.arange(1, len(ranked) + 1) + has.sum())
     below = np.append(ranked[1:], 0.0)
     middles = (ranked + below) / 2
+    # No threshold is between equal probabilities, and one of 0 or 1 has no finite logit.
     usable = (ranked > below) & (middles > 0) & (middles < 1)
     best = f1 == f1[usable].max(initial=-1.0)
     candidates = middles[usable & best]
@@ -111,14 +116,15 @@ def _best_threshold(chances: FloatArray, has: FloatArray) -> float:
 
 def figures_of(kind: FitKind, pair: tuple[ScoredTexts, ScoredTexts], labels: Sequence[str], seed: int,
                fitted: Sequence[int]) -> tuple[FitFigure, ...]:  # fmt: skip
-    """Figures of the same texts before and after, the one that was fitted first; `fitted` are its classes."""
+    """Computes figures of the same texts before and after; the fitted one is first, and `fitted` are its classes."""
     size = len(pair[0].truth)
     generator = np.random.default_rng(seed)
+    # A bootstrap resample is the number of times that each text was drawn.
     counts = generator.multinomial(size, np.full(size, 1 / size), FIT_RESAMPLES).astype(float)
     weights = np.vstack([np.ones(size), counts])  # the texts themselves, and then resampled
-    sides = [list(_figures(side, labels, weights)) for side in pair]
+    sides = [list(_compute_figures(side, labels, weights)) for side in pair]
     found = [
-        FitFigure(metric, label, _estimate(before), _estimate(after), _estimate(after - before))
+        FitFigure(metric, label, _build_estimate(before), _build_estimate(after), _build_estimate(after - before))
         for (metric, label, before), (_, _, after) in zip(*sides, strict=True)
     ]
     wanted = FitMetric.NLL if kind is FitKind.TEMPERATURE else FitMetric.MACRO_F1
@@ -128,30 +134,30 @@ def figures_of(kind: FitKind, pair: tuple[ScoredTexts, ScoredTexts], labels: Seq
     return tuple(sorted(found, key=lambda item: item.metric is not wanted or (bool(name) and item.label != name)))
 
 
-def _figures(
+def _compute_figures(
     texts: ScoredTexts, labels: Sequence[str], weights: FloatArray
 ) -> Iterator[tuple[FitMetric, str, FloatArray]]:
-    """Each figure for each row of weights, [resamples, texts]."""
+    """Yields each figure as an array with one value per row of `weights`, [resamples, texts]."""
     total = weights.sum(1)
-    yield FitMetric.NLL, "", weights @ _losses(texts) / total
-    gaps = _gaps(texts)
+    yield FitMetric.NLL, "", weights @ _text_losses(texts) / total
+    gaps = _calibration_gaps(texts)
     yield FitMetric.ECE, "", np.abs(weights @ gaps).sum(1) / total
-    told = _chosen(texts)
+    predicted = _predict_classes(texts)
     present = [at for at in range(len(labels)) if texts.truth[:, at].any()]
-    each = [(at, _f1(weights, told[:, at], texts.truth[:, at])) for at in present]
+    each = [(at, _f1_scores(weights, predicted[:, at], texts.truth[:, at])) for at in present]
     yield FitMetric.MACRO_F1, "", np.mean([values for _, values in each], 0)
     for at, values in each:
         yield FitMetric.F1, labels[at], values
 
 
-def _f1(weights: FloatArray, told: FloatArray, truth: FloatArray) -> FloatArray:
-    both, either = weights @ (told * truth), weights @ (told + truth)
+def _f1_scores(weights: FloatArray, predicted: FloatArray, truth: FloatArray) -> FloatArray:
+    both, either = weights @ (predicted * truth), weights @ (predicted + truth)
     found: FloatArray = np.divide(2 * both, either, out=np.zeros_like(both), where=either > 0)
     return found
 
 
-def _losses(texts: ScoredTexts) -> FloatArray:
-    """The negative log likelihood of each text; of several labels, the mean over the classes."""
+def _text_losses(texts: ScoredTexts) -> FloatArray:
+    """Computes the negative log likelihood of each text; for several labels, the mean over the classes."""
     if texts.is_softmax:
         from scipy.special import log_softmax
 
@@ -161,10 +167,11 @@ def _losses(texts: ScoredTexts) -> FloatArray:
     return several
 
 
-def _gaps(texts: ScoredTexts) -> FloatArray:
-    """For each text and bin, how far confidence is from what is right: [texts, bins].
+def _calibration_gaps(texts: ScoredTexts) -> FloatArray:
+    """Computes how far the confidence is from the truth, for each text and bin: [texts, bins].
 
-    Of a softmax it is that of the highest class; of several labels that of every class, shared by their number.
+    With a softmax, only the class with the highest score counts; with several labels, all classes do, divided by their
+    number.
     """
     if texts.is_softmax:
         from scipy.special import softmax
@@ -173,28 +180,28 @@ def _gaps(texts: ScoredTexts) -> FloatArray:
         top = chances.argmax(1)[:, None]
         chances, truth = np.take_along_axis(chances, top, 1), np.take_along_axis(texts.truth, top, 1)
     else:
-        chances, truth = _sigmoid(texts.logits), texts.truth
+        chances, truth = _apply_sigmoid(texts.logits), texts.truth
     places = np.clip(np.ceil(chances * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
     return np.stack([((chances - truth) * (places == at)).mean(1) for at in range(CALIBRATION_BINS)], 1)
 
 
-def _chosen(texts: ScoredTexts) -> FloatArray:
-    """What is predicted, as 0 and 1: [texts, classes]."""
+def _predict_classes(texts: ScoredTexts) -> FloatArray:
+    """Predicts 0 or 1 for each text and class: [texts, classes]."""
     if texts.is_softmax:
         found: FloatArray = np.eye(texts.logits.shape[1])[texts.logits.argmax(1)]
         return found
     return (texts.logits > 0).astype(float)
 
 
-def _sigmoid(logits: FloatArray) -> FloatArray:
+def _apply_sigmoid(logits: FloatArray) -> FloatArray:
     from scipy.special import expit
 
     found: FloatArray = expit(logits)
     return found
 
 
-def _estimate(values: FloatArray) -> Estimate:
-    """The first value, and the interval of the others."""
+def _build_estimate(values: FloatArray) -> Estimate:
+    """Takes the first value as the estimate, and its interval from the others, which are resampled."""
     rest = (100 - _CONFIDENCE) / 2
     low, high = np.percentile(values[1:], (rest, 100 - rest))
     return Estimate(float(values[0]), float(low), float(high))

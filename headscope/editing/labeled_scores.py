@@ -1,4 +1,4 @@
-"""What labeled data say for an edit: the order of their classes, and a temperature or thresholds that fit."""
+"""Facts for an edit from labeled data: the order of the classes, and a fitted temperature or thresholds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SINGLE = (LabelKind.INTEGERS, LabelKind.TEXTS, LabelKind.BOOLEANS)
 
 
 def order_of_data(request: DataRequest) -> tuple[str, ...]:
-    """The classes in the order of the data: that of a `ClassLabel`, or of several columns; otherwise sorted names.
+    """Reads the classes in the order of the data: of a `ClassLabel` or of several columns; otherwise sorts their names.
 
     Raises UsageError for data without names of classes.
     """
@@ -71,7 +71,7 @@ def fit_to_texts(
     activation: str,
     tell: Progress,
 ) -> EditFit:
-    """The fit of `labels`, the classes after an edit that fits nothing, to labeled texts.
+    """Fits a temperature or thresholds to labeled texts; `labels` are the classes after the edit without the fit.
 
     Raises UsageError for labels that can't be compared or are too few, Unsupported for a model that can't be fitted.
     """
@@ -82,21 +82,21 @@ def fit_to_texts(
     model = replace(examined.report.model, labels=names, num_labels=len(names), activation=activation)
     is_softmax = _is_softmax(model, kind)
     labeled = read_labeled(data)
-    flagged = _Flagged(labeled.facts, model, _places(labeled.facts, model, is_softmax=is_softmax))
-    rows = _sample(labeled, seed)
+    flagged = _LabelEncoder(labeled.facts, model, _match_labels(labeled.facts, model, is_softmax=is_softmax))
+    rows = _sample_rows(labeled, seed)
     truth = np.array([flagged.row(row) for row in rows], float).reshape(len(rows), len(names))
-    parts = _halves(rows, truth, seed)
+    parts = _split_halves(rows, truth, seed)
     fitted = _fitted_classes(truth[parts[0]], names, kind, is_softmax=is_softmax)
     tell(f"running {counted(len(rows), 'text')} on {data.device}")
-    logits, truncated = _logits(examined, request, data.device, rows)
-    texts = ScoredTexts(_after(logits, labels), truth, is_softmax)
+    logits, truncated = _compute_logits(examined, request, data.device, rows)
+    texts = ScoredTexts(_edit_logits(logits, labels), truth, is_softmax)
     tell(f"fitting the {kind.value}")
-    found = _fit(kind, [texts.part(part) for part in parts], names, fitted, seed)
+    found = _fit_and_compare(kind, [texts.part(part) for part in parts], names, fitted, seed)
     return replace(found, skipped=labeled.facts.missing + labeled.facts.ignored, truncated=truncated)
 
 
 def _is_softmax(model: ModelFacts, kind: FitKind) -> bool:
-    """Whether the scores are those of a softmax. Raises Unsupported for scores that can't be fitted."""
+    """True if the scores go through a softmax. Raises Unsupported for scores that can't be fitted."""
     if model.activation not in ("softmax", "sigmoid"):
         raise Unsupported(f"the model's scores aren't probabilities ({model.activation}), so nothing can be fitted", "")
     is_softmax = model.activation == _SOFTMAX
@@ -109,15 +109,15 @@ def _is_softmax(model: ModelFacts, kind: FitKind) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Flagged:
-    """How a row's labels become 0 and 1 for each class: `places` are the classes by the data's spelling."""
+class _LabelEncoder:
+    """Turns a row's labels into 0 and 1 for each class; `places` gives the class number of each label in the data."""
 
     data: DataFacts
     model: ModelFacts
     places: Mapping[str, int]
 
     def row(self, row: Sampled) -> list[float]:
-        """One number for each class."""
+        """Gives one number for each class."""
         found = [0.0] * self.model.num_labels
         labels = row.label if isinstance(row.label, tuple) else (row.label,)
         if self.data.kind is LabelKind.COLUMNS:
@@ -125,7 +125,7 @@ class _Flagged:
                 found[self.places[item.label]] = float(bool(value))
         elif is_hot(self.data, self.model):
             found = [float(spelled(value)) for value in labels]
-        elif _is_alone(self.data, self.model):
+        elif _is_single_flag(self.data, self.model):
             found = [float(self.places[spelled(labels[0])])]
         else:
             for value in labels:
@@ -133,15 +133,15 @@ class _Flagged:
         return found
 
 
-def _is_alone(data: DataFacts, model: ModelFacts) -> bool:
-    """Whether the one class of a sigmoid is there or not, as 0 and 1 or as false and true."""
+def _is_single_flag(data: DataFacts, model: ModelFacts) -> bool:
+    """True if the model has one sigmoid, and the data give one 0 or 1, or false or true, for it."""
     is_flag = data.kind is LabelKind.BOOLEANS or {item.label for item in data.classes} <= {"0", "1"}
     return model.activation == _SIGMOID and model.num_labels == 1 and data.kind not in _SEVERAL and is_flag
 
 
-def _places(data: DataFacts, model: ModelFacts, *, is_softmax: bool) -> Mapping[str, int]:
-    """The number of the class that each label of the data means. Raises UsageError for a label that means none."""
-    if (data.kind in _SEVERAL) == is_softmax and not _is_alone(data, model):
+def _match_labels(data: DataFacts, model: ModelFacts, *, is_softmax: bool) -> Mapping[str, int]:
+    """Maps each label of the data to a class number. Raises UsageError for a label that fits no class."""
+    if (data.kind in _SEVERAL) == is_softmax and not _is_single_flag(data, model):
         what = "each text has one class (softmax)" if is_softmax else "a text can have several classes (sigmoid)"
         raise UsageError(f"the labels are {data.kind.value}, but {what}", "give the labels that the model was made for")
     if data.kind is LabelKind.NUMBERS and not data.is_whole:
@@ -150,7 +150,7 @@ def _places(data: DataFacts, model: ModelFacts, *, is_softmax: bool) -> Mapping[
         if len(data.hot) != model.num_labels:
             raise UsageError(f"the lists have {len(data.hot)} entries for {model.num_labels} classes", "")
         return {}
-    if data.kind is LabelKind.BOOLEANS or _is_alone(data, model):
+    if data.kind is LabelKind.BOOLEANS or _is_single_flag(data, model):
         return {"0": 0, "1": 1, "false": 0, "true": 1}
     is_numbered = has_ids(data) and (not data.names or all(map(PLACEHOLDER.fullmatch, model.labels)))
     if is_numbered and set(model.labels) & {item.label for item in data.classes}:
@@ -160,36 +160,40 @@ def _places(data: DataFacts, model: ModelFacts, *, is_softmax: bool) -> Mapping[
     found = {item.label: places.get(_name_in(item.label, names)) for item in data.classes}
     unknown = [label for label, place in found.items() if place is None]
     if unknown:
-        raise _unknown([_name_in(label, names) for label in unknown], model.labels)
+        raise _unknown_label_error([_name_in(label, names) for label in unknown], model.labels)
     return {label: place for label, place in found.items() if place is not None}
 
 
 def _name_in(label: str, names: Sequence[str]) -> str:
-    """A label of the data under the name that the file declares for it."""
+    """Gives the name that the file declares for a label of the data, or the label itself."""
     return names[int(label)] if names and 0 <= int(label) < len(names) else label
 
 
-def _unknown(unknown: Sequence[str], labels: Sequence[str]) -> UsageError:
+def _unknown_label_error(unknown: Sequence[str], labels: Sequence[str]) -> UsageError:
     fits = fit_names(unknown, labels)
     similar = [f"--rename {labels[at]}={name}" for name, (at, _) in zip(unknown, fits, strict=True) if at is not None]
     hint = f"perhaps {' '.join(similar[:4])}" if similar else f"classes: {few_of(labels)}; --rename renames them"
     return UsageError(f"no class of the model is called {few_of(unknown)}, as in the data", hint)
 
 
-def _sample(labeled: Labeled, seed: int) -> tuple[Sampled, ...]:
+def _sample_rows(labeled: Labeled, seed: int) -> tuple[Sampled, ...]:
     wanted, data = labeled.request, labeled.facts
     source = open_labeled(wanted.file, wanted.split, wanted.label_columns).source
     sample = sample_in_proportion if data.kind in _SINGLE else sample_spread
     return sample(source, data, wanted.predict or data.rows, seed)
 
 
-def _halves(rows: Sequence[Sampled], truth: FloatArray, seed: int) -> tuple[FloatArray, FloatArray]:
-    """The rows to fit to and the held-out ones, with as many of each class; equal texts are in the same half."""
+def _split_halves(rows: Sequence[Sampled], truth: FloatArray, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Splits the rows into those to fit to and those held out, with as many of each class in both.
+
+    Equal texts are in the same half. Raises UsageError for too few texts.
+    """
     groups: dict[tuple[str, ...], list[int]] = {}
     for at, row in enumerate(rows):
         groups.setdefault(row.texts, []).append(at)
     ordered = list(groups.values())
     random.Random(seed).shuffle(ordered)
+    # The sort is stable: groups of one class are together, in random order, so each half gets every second one.
     ordered.sort(key=lambda group: tuple(truth[group[0]]))
     one, other = ([at for group in ordered[start::2] for at in group] for start in (0, 1))
     if min(len(one), len(other)) < _FEWEST:
@@ -201,7 +205,7 @@ def _halves(rows: Sequence[Sampled], truth: FloatArray, seed: int) -> tuple[Floa
 
 
 def _fitted_classes(truth: FloatArray, names: Sequence[str], kind: FitKind, *, is_softmax: bool) -> list[int]:
-    """The classes that a threshold is for. Raises UsageError where the labels say nothing."""
+    """Lists the classes that get a threshold. Raises UsageError if all labels are alike."""
     given = truth.any(0)
     if (is_softmax and given.sum() < 2) or not given.any() or (not is_softmax and truth.all()):
         only = f"all have {names[int(given.argmax())]}" if given.any() else "none has a class"
@@ -211,8 +215,10 @@ def _fitted_classes(truth: FloatArray, names: Sequence[str], kind: FitKind, *, i
     return [1] if is_softmax else list(range(len(names)))
 
 
-def _logits(examined: Examined, request: Request, device: str, rows: Sequence[Sampled]) -> tuple[torch.Tensor, int]:
-    """The logits of each text, [texts, classes], and how many texts were cut."""
+def _compute_logits(
+    examined: Examined, request: Request, device: str, rows: Sequence[Sampled]
+) -> tuple[torch.Tensor, int]:
+    """Runs the model on each text; gives the logits, [texts, classes], and how many texts were cut."""
     import torch
 
     from headscope.model.loading.inference import (
@@ -234,12 +240,13 @@ def _logits(examined: Examined, request: Request, device: str, rows: Sequence[Sa
     if scores.dim() != 2 or scores.shape[1] != examined.report.model.num_labels or not bool(scores.isfinite().all()):
         raise Unsupported(f"the model gives no finite score for each class, but {tuple(scores.shape)} numbers", "")
     limit = tokenizer.model_max_length
+    # `verbose=False`: the tokenizer would warn of each text that is too long, and here they are counted.
     sizes = (len(tokenizer(*text, truncation=False, verbose=False)["input_ids"]) for text in texts)
     return scores, sum(size > limit for size in sizes)
 
 
-def _after(logits: torch.Tensor, labels: Sequence[EditedLabel]) -> FloatArray:
-    """The logits after the edit so far. Raises UsageError where a row is random."""
+def _edit_logits(logits: torch.Tensor, labels: Sequence[EditedLabel]) -> FloatArray:
+    """Computes the logits after the edit so far. Raises UsageError if a row is random."""
     from headscope.editing.classes.class_rows import promised_scores
 
     found: FloatArray = promised_scores(logits, labels, 1.0).numpy()
@@ -248,9 +255,10 @@ def _after(logits: torch.Tensor, labels: Sequence[EditedLabel]) -> FloatArray:
     return found
 
 
-def _fit(
+def _fit_and_compare(
     kind: FitKind, parts: Sequence[ScoredTexts], names: Sequence[str], classes: Sequence[int], seed: int
 ) -> EditFit:
+    """Fits to the first part, and compares the held-out part before and after."""
     fitting, held_out = parts
     temperature, thresholds = None, {}
     shifts = np.zeros(len(names))
@@ -260,7 +268,7 @@ def _fit(
         thresholds = fitted_thresholds(fitting, classes)
         if not thresholds:
             raise UsageError("too few texts have a class, or lack one, to fit its threshold", "give more texts")
-        for at, chance in thresholds.items():
+        for at, chance in thresholds.items():  # minus the logit of the threshold, whose probability becomes 0.5
             shifts[at] = math.log1p(-chance) - math.log(chance)
     pair = held_out, held_out.changed(temperature or 1.0, shifts)
     return EditFit(

@@ -1,4 +1,4 @@
-"""An adapter merged into its base model by PEFT: one plain checkpoint, proven by a separate process.
+"""Merge of an adapter into its base model by PEFT: one plain checkpoint, proven by a separate process.
 
 `python -m headscope.editing.merging` reads the task as JSON from standard input and prints a `MergeProof` as JSON.
 """
@@ -43,7 +43,7 @@ _BATCHES = 2
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """What to prove: the adapter, its base and the result, and as what they are examined."""
+    """Task of the proof: the adapter, its base and the result, and how they are examined."""
 
     adapter: str
     base: str
@@ -56,7 +56,7 @@ class MergeTask:
 
 @dataclass(frozen=True, slots=True)
 class MergeProof:
-    """What the separate process found; None: not looked at."""
+    """Findings of the separate process; None stands for what it didn't check."""
 
     loads: bool | None = None
     tensors_equal: bool | None = None
@@ -67,14 +67,14 @@ class MergeProof:
 
     @property
     def scores_equal(self) -> bool:
-        """Whether rounding explains every difference."""
+        """True if rounding explains every difference."""
         return None not in (self.max_difference, self.tolerance) and self.max_difference <= self.tolerance  # type: ignore[operator]
 
 
 def merge_into(
     folder: Path, request: Request, examined: Examined, base: Path, tell: Progress
 ) -> tuple[AdapterMerge, tuple[str, ...]]:
-    """Writes the merged checkpoint into `folder`; returns what was merged, and what stays behind.
+    """Writes the merged checkpoint into `folder`; gives what was merged, and the files that aren't copied.
 
     Raises Unsupported for a result that isn't proven, NotFound if a source changes meanwhile.
     """
@@ -84,10 +84,10 @@ def merge_into(
     states = [(place, file_states(place)) for place in (adapter, base)]
     tell("merging the adapter into its base model")
     with quiet():
-        merged = _merged(request, examined, base)
+        merged = _merge_with_peft(request, examined, base)
         merged.save_pretrained(folder)
     left_out = _copy_others(adapter, base, folder, examined.manifest)
-    del merged
+    del merged  # the new process loads the model several times, and needs the memory
     tell("proving the merge in a separate process")
     task = MergeTask(
         str(adapter), str(base), str(folder), request.model_class, request.labels, request.trust_remote_code
@@ -106,7 +106,7 @@ def merge_into(
 
 
 def base_to_merge(request: Request, examined: Examined) -> Path:
-    """The folder of the base model. Raises where the adapter can't be merged, with the reason."""
+    """Gives the folder of the base model. Raises UsageError or Unsupported, with the reason, if it can't be merged."""
     report, manifest = examined.report, examined.manifest
     adapter = report.adapter
     if adapter is None or manifest.adapter is None or not Path(request.reference).is_dir():
@@ -127,14 +127,14 @@ def base_to_merge(request: Request, examined: Examined) -> Path:
 
 
 def folder_of_base(request: Request, manifest: CheckpointManifest) -> Path:
-    """Where the base model of an adapter is. Raises Unsupported where it isn't on this machine."""
+    """Locates the base model of an adapter. Raises Unsupported if it isn't on this machine."""
     base = Path(in_local_folder(replace(request, location=Location(manifest.base, manifest.base_revision))).reference)
     if not base.is_dir():
         raise Unsupported(f"the base model {manifest.base} is not a folder on this machine", "download it")
     return base
 
 
-def _merged(request: Request, examined: Examined, base: Path) -> PreTrainedModel:
+def _merge_with_peft(request: Request, examined: Examined, base: Path) -> PreTrainedModel:
     from headscope.upstream.peft import merged_model
 
     model = model_in(request, examined, base)
@@ -144,7 +144,7 @@ def _merged(request: Request, examined: Examined, base: Path) -> PreTrainedModel
 
 
 def model_in(request: Request, examined: Examined, base: Path, dtype: torch.dtype | None = None) -> PreTrainedModel:
-    """The model of the adapter's class with the weights of the base, in their own number format or in another."""
+    """Loads the weights in `base` into the model of the adapter's class, in their own number format or in `dtype`."""
     import torch
 
     from headscope.model.loading.inference import load_model
@@ -155,7 +155,7 @@ def model_in(request: Request, examined: Examined, base: Path, dtype: torch.dtyp
 
 
 def _is_of_training(name: str) -> bool:
-    """Whether a file belongs to an adapter or to a training that goes on, in whatever folder of the source."""
+    """True if a file belongs to an adapter or to a training run, in whatever folder of the source."""
     last = name.rpartition("/")[2]
     return name.startswith("checkpoint-") or any(fnmatchcase(last, pattern) for pattern in _OF_TRAINING)
 
@@ -168,7 +168,7 @@ def _copy_others(adapter: Path, base: Path, folder: Path, manifest: CheckpointMa
     """
     merged = {*(file.name for file in manifest.files), *INDEXES, "config.json", EDIT_RECORD}
     left_out: list[str] = []
-    for place, whose in ((base, "base model"), (adapter, "adapter")):
+    for place, whose in ((base, "base model"), (adapter, "adapter")):  # the adapter's files replace the base's
         contents = read_contents(place)
         left = {*left_behind(place, contents, manifest)} - merged
         kept = [name for name in taken_names(contents.files, left, *merged) if not _is_of_training(name)]
@@ -179,13 +179,13 @@ def _copy_others(adapter: Path, base: Path, folder: Path, manifest: CheckpointMa
 
 
 def prove_merge_apart(task: MergeTask) -> MergeProof:
-    """The proof, made by a new process."""
+    """Proves the merge in a new process."""
     found = prove_in_process("headscope.editing.merging", task, MergeProof)
     return found if isinstance(found, MergeProof) else MergeProof(reason=found)
 
 
 def prove_merge_here(task: MergeTask) -> MergeProof:
-    """The proof, in this process: the result against PEFT's own load of the adapter, merged and not merged."""
+    """Proves the merge in this process: compares the result with PEFT's load of the adapter, merged and unmerged."""
     import torch
 
     try:
@@ -197,13 +197,13 @@ def prove_merge_here(task: MergeTask) -> MergeProof:
         result = examine("inspect", replace(request, location=replace(request.location, reference=task.result)), None)
         weights = result.report.weights
         proof = MergeProof(loads=not (weights.new or weights.mismatched or weights.unused))
-        again = _merged(request, examined, base).state_dict()
+        again = _merge_with_peft(request, examined, base).state_dict()
         written = model_in(request, examined, Path(task.result)).state_dict()
         same = again.keys() == written.keys() and all(_is_same(again[key], written[key]) for key in again)
         proof = replace(proof, tensors_equal=same)
         formats = {torch.finfo(item.dtype).eps for item in written.values() if item.is_floating_point()}
-        del again, written
-        proof = replace(proof, **_scores(request, examined, task, max(formats, default=0.0)))
+        del again, written  # before the models for the scores are loaded
+        proof = replace(proof, **_compare_scores(request, examined, task, max(formats, default=0.0)))
     except HeadscopeError as err:
         return MergeProof(reason=err.message)
     return replace(proof, reason=_why_not(proof))
@@ -213,6 +213,7 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return (
         one.dtype == other.dtype
         and one.shape == other.shape
+        # NaN isn't equal to NaN, but two stored ones are the same.
         and bool((one.eq(other) | one.isnan() & other.isnan()).all())
     )
 
@@ -226,8 +227,8 @@ def _why_not(proof: MergeProof) -> str:
     return next((words for words, is_so in failed.items() if is_so), "")
 
 
-def _scores(request: Request, examined: Examined, task: MergeTask, rounding: float) -> dict[str, Any]:
-    """The result's scores against those of the base with the adapter beside it, in single precision."""
+def _compare_scores(request: Request, examined: Examined, task: MergeTask, rounding: float) -> dict[str, Any]:
+    """Compares scores of the result with those of the base plus its adapter, in single precision."""
     import torch
 
     from headscope.trace.batch.probe_batch import build_probe

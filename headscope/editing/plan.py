@@ -1,4 +1,4 @@
-"""The classes after an edit, as rows of the classes before: read from what a person asks for, in a fixed order."""
+"""Classes after an edit, as rows of the classes before: requested changes are read and applied in a fixed order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COPY = "copy:"
 
 @dataclass(frozen=True, slots=True)
 class LabelChanges:
-    """What changes, applied in the order of the fields; each names classes as those before it left them."""
+    """Changes of the classes, applied in the order of the fields; each uses the names that the previous one left."""
 
     labels: Sequence[str] | None = None
     """The names of all classes, in the order of the scores."""
@@ -45,13 +45,13 @@ _Value = TypeVar("_Value")
 
 
 def plan_labels(before: Sequence[str], changes: LabelChanges, *, is_softmax: bool) -> tuple[EditedLabel, ...]:
-    """The classes after the changes. Raises UsageError for a change that can't be made."""
+    """Applies the changes to the classes. Raises UsageError for a change that can't be made."""
     rows: _Rows = {name: EditedLabel(name, LabelOrigin.KEPT, at, name) for at, name in enumerate(before)}
-    for step in (_named, _renamed, _dropped, _merged, _added, _ordered, _shifted):
+    for step in (_name_rows, _rename_rows, _drop_rows, _merge_rows, _add_rows, _order_rows, _shift_rows):
         rows = step(rows, changes)
-        if step is _merged and not is_softmax:  # probabilities that aren't parts of one whole don't add up
+        if step is _merge_rows and not is_softmax:  # probabilities that aren't parts of one whole don't add up
             rows = {name: replace(row, shift=0.0) for name, row in rows.items()}
-    rows = _at_thresholds(rows, changes.threshold)
+    rows = _apply_thresholds(rows, changes.threshold)
     if not rows:
         raise UsageError("no class would be left", "keep at least one")
     if len(rows) > _MOST_LABELS:
@@ -64,7 +64,7 @@ def plan_labels(before: Sequence[str], changes: LabelChanges, *, is_softmax: boo
     return tuple(rows.values())
 
 
-def _named(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _name_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     if changes.labels is None:
         return rows
     if len(changes.labels) != len(rows):
@@ -73,10 +73,10 @@ def _named(rows: _Rows, changes: LabelChanges) -> _Rows:
             f"{counted(len(rows), 'row')}",
             "name every class once, in the order of the scores",
         )
-    return _renamed(rows, LabelChanges(rename=dict(zip(rows, changes.labels, strict=True))))
+    return _rename_rows(rows, LabelChanges(rename=dict(zip(rows, changes.labels, strict=True))))
 
 
-def _renamed(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _rename_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     for name in changes.rename:
         _check_known(name, rows)
     new = [changes.rename.get(name, name) for name in rows]
@@ -89,11 +89,11 @@ def _renamed(rows: _Rows, changes: LabelChanges) -> _Rows:
 
 
 def _exact_name(name: str, rows: Iterable[str]) -> str:
-    """The class that a name in a list means: itself, or without the blanks around it, as in `A, B`."""
+    """Gives the class that a name in a list means: as it is, or without the blanks around it, as in `A, B`."""
     return name if name in rows else name.strip()
 
 
-def _dropped(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _drop_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     drop = [_exact_name(name, rows) for name in changes.drop]
     keep = None if changes.keep is None else [_exact_name(name, rows) for name in changes.keep]
     changes = replace(changes, drop=drop, keep=keep)
@@ -107,13 +107,14 @@ def _dropped(rows: _Rows, changes: LabelChanges) -> _Rows:
     return {name: row for name, row in rows.items() if name in kept and name not in dropped}
 
 
-def _merged(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _merge_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     for name, parts in changes.merge.items():
         if len(set(parts)) < max(2, len(parts)):
             what = "fewer than two classes" if len(parts) < 2 else "a class twice"
             raise UsageError(f"{name} is merged from {what}", "write --merge A+B=C with different classes")
         for part in parts:
             _check_known(part, rows)
+        # `A+B=C` can't say whether A+B is one class or two.
         joined = {"+".join(parts[at:end]) for at in range(len(parts)) for end in range(at + 2, len(parts) + 1)}
         both = sorted(joined.intersection(rows))
         if both:
@@ -137,7 +138,7 @@ def _merged(rows: _Rows, changes: LabelChanges) -> _Rows:
     return rows
 
 
-def _added(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _add_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     rows = dict(rows)
     known = dict(rows)
     for name, init in changes.add.items():
@@ -158,7 +159,7 @@ def _new_row(name: str, init: str, known: _Rows) -> EditedLabel:
     return EditedLabel(name, _INITS[init])
 
 
-def _ordered(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _order_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     if changes.order is None:
         return rows
     changes = replace(changes, order=[_exact_name(name, rows) for name in changes.order])
@@ -177,7 +178,7 @@ def _ordered(rows: _Rows, changes: LabelChanges) -> _Rows:
     return {name: rows[name] for name in changes.order}
 
 
-def _shifted(rows: _Rows, changes: LabelChanges) -> _Rows:
+def _shift_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     for name, amount in changes.bias.items():
         _check_known(name, rows)
         if not math.isfinite(amount):
@@ -185,8 +186,8 @@ def _shifted(rows: _Rows, changes: LabelChanges) -> _Rows:
     return {name: replace(row, shift=row.shift + changes.bias.get(name, 0.0)) for name, row in rows.items()}
 
 
-def _at_thresholds(rows: _Rows, thresholds: Mapping[str, float]) -> _Rows:
-    """The logits moved so that the threshold becomes a probability of one half."""
+def _apply_thresholds(rows: _Rows, thresholds: Mapping[str, float]) -> _Rows:
+    """Shifts the logits so that each threshold becomes a probability of one half."""
     for name, share in thresholds.items():
         _check_known(name, rows)
         if not 0 < share < 1:
@@ -214,7 +215,7 @@ _LONGEST_NAME = 1000
 
 
 def read_pairs(given: Iterable[str] | None, option: str) -> dict[str, str] | None:
-    """`LEFT=RIGHT` texts by their left sides; a left side may hold `=`. Raises UsageError for a text without one."""
+    """Reads `LEFT=RIGHT` texts, by their left sides, which may hold `=`. Raises UsageError for a text without one."""
     if given is None:
         return None
     found: dict[str, str] = {}
@@ -232,20 +233,20 @@ _FORMS = {"--rename": "OLD=NEW", "--merge": "A+B=C", "--threshold": "NAME=0.3", 
 
 
 def read_merges(given: Iterable[str] | None) -> dict[str, tuple[str, ...]] | None:
-    """`A+B=C` texts: the merged classes by the new name."""
+    """Reads `A+B=C` texts: the merged classes, by the new name."""
     pairs = read_pairs(given, "--merge")
     if pairs is None:
         return None
-    return _by_name(((name, tuple(parts.split("+"))) for parts, name in pairs.items()), "--merge")
+    return _index_by_name(((name, tuple(parts.split("+"))) for parts, name in pairs.items()), "--merge")
 
 
 def read_additions(given: Iterable[str] | None) -> dict[str, str] | None:
-    """`NAME` or `NAME=INIT` texts: how to fill the row of each new class. Raises UsageError for another filling."""
-    return None if given is None else _by_name(map(_read_addition, given), "--add")
+    """Reads `NAME` or `NAME=INIT` texts: how to fill the row of each new class. Raises UsageError for another INIT."""
+    return None if given is None else _index_by_name(map(_read_addition, given), "--add")
 
 
-def _by_name(pairs: Iterable[tuple[str, _Value]], option: str) -> dict[str, _Value]:
-    """The pairs by their names. Raises UsageError for a name that comes twice."""
+def _index_by_name(pairs: Iterable[tuple[str, _Value]], option: str) -> dict[str, _Value]:
+    """Puts the pairs into a dict. Raises UsageError for a name that is there twice."""
     found: dict[str, _Value] = {}
     for name, value in pairs:
         if name in found:
@@ -255,11 +256,11 @@ def _by_name(pairs: Iterable[tuple[str, _Value]], option: str) -> dict[str, _Val
 
 
 def read_numbers(pairs: Mapping[str, Any], option: str) -> dict[str, float]:
-    """The numbers of `NAME=NUMBER`. Raises UsageError for anything else."""
+    """Reads the numbers of `NAME=NUMBER`. Raises UsageError for anything else."""
     found = {}
     for name, text in pairs.items():
         try:
-            if isinstance(text, bool):
+            if isinstance(text, bool):  # float(True) is 1.0
                 raise TypeError("a truth value")
             found[name] = float(text)
         except (TypeError, ValueError) as err:
@@ -278,8 +279,8 @@ def _read_addition(text: str) -> tuple[str, str]:
     return (name, init) if sign else (text, "zero")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON. Raises ValueError for a key that is there twice, of which JSON would keep the last."""
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Builds a JSON object. Raises ValueError for a repeated key, of which `json` would keep only the last."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key is there twice")
@@ -287,14 +288,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_changes_file(path: Path) -> dict[str, Any]:
-    """The changes in a JSON file: an object with the fields of `LabelChanges`, or a list, which is the order.
+    """Reads changes from a JSON file: an object with the fields of `LabelChanges`, or a list, which is the order.
 
     Raises UsageError for anything else.
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UsageError(f"{path} is too large for a list of classes", "check what the file is")
-        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_refuse_repeated_keys)
     except (OSError, ValueError, RecursionError) as err:
         raise UsageError(f"{path} can't be read as JSON: {err}", "give a JSON list of class names") from err
     if isinstance(found, list):

@@ -1,4 +1,4 @@
-"""What an edit promises of the scores, in sentences: what holds exactly, and what only approximately."""
+"""Sentences on the scores after an edit: what holds exactly, and what only approximately."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HALVES = {"float16", "bfloat16"}
 
 @dataclass(frozen=True, slots=True)
 class ScoreChange:
-    """What happens to scores: the classes after the edit, how many there were, and the functions on their logits."""
+    """Change of the scores: the classes after the edit, their number before, and the functions on their logits."""
 
     labels: Sequence[EditedLabel]
     wish: EditWish
@@ -26,36 +26,36 @@ class ScoreChange:
 
     @property
     def kept(self) -> list[EditedLabel]:
-        """The classes of before that nothing is added to."""
+        """Classes that were there before, without a shift."""
         return [label for label in self.labels if label.origin is LabelOrigin.KEPT and not label.shift]
 
     @property
     def has_same_classes(self) -> bool:
-        """Whether the classes are those of before, in whatever order and by whatever names."""
+        """True if the classes are the same as before, in any order and under any names."""
         return len(self.labels) == self.before == sum(label.origin is LabelOrigin.KEPT for label in self.labels)
 
 
 def promises(change: ScoreChange, formats: Iterable[str]) -> tuple[list[str], list[str]]:
-    """What holds up to rounding, and what doesn't hold exactly or isn't known.
+    """Lists what holds up to rounding, and what doesn't hold exactly or isn't known.
 
     In half precision, numbers that are computed are rounded so much that nothing about them is exact. `formats` are
     those that the last layer is stored in after the edit.
     """
-    told = list(_exact_promises(change))
+    exact = list(_exact_promises(change))
     approximate = list(_approximate_promises(change))
     coarse = sorted(_HALVES.intersection(formats))
-    rounded = [words for words, is_computed in told if coarse and (is_computed or change.wish.dtype in coarse)]
+    rounded = [words for words, is_computed in exact if coarse and (is_computed or change.wish.dtype in coarse)]
     if rounded:
         approximate[:0] = [
             *rounded,
             f"The last layer is stored as {' and '.join(coarse)}, which rounds what is computed: of nearly equal "
             "scores, another can win. --dtype float32 rounds less.",
         ]
-    return [words for words, _ in told if words not in rounded], approximate
+    return [words for words, _ in exact if words not in rounded], approximate
 
 
 def _exact_promises(change: ScoreChange) -> Iterator[tuple[str, bool]]:
-    """Each sentence, and whether its numbers are computed, not copied."""
+    """Yields each sentence, and whether its values are computed rather than copied."""
     kept, limits, is_scaled = change.kept, _exact_thresholds(change), change.wish.temperature != 1.0
     scaled = f", divided by {change.wish.temperature:g}" if is_scaled else ""
     if kept:
@@ -82,7 +82,7 @@ def _exact_promises(change: ScoreChange) -> Iterator[tuple[str, bool]]:
 
 
 def _exact_thresholds(change: ScoreChange) -> dict[str, float]:
-    """The thresholds that decide exactly: of kept classes without a bias; of a softmax, one of two classes."""
+    """Gives the thresholds that hold exactly: of kept classes without a bias; with a softmax, one of two classes."""
     wanted, biases = change.wish.changes.threshold, change.wish.changes.bias
     is_binary = change.has_same_classes and change.before == 2 and len(wanted) == 1 and not biases
     if change.function == Activation.SOFTMAX and not is_binary:
@@ -92,7 +92,7 @@ def _exact_thresholds(change: ScoreChange) -> dict[str, float]:
 
 
 def _approximate_promises(change: ScoreChange) -> Iterator[str]:
-    """What doesn't hold exactly, or isn't known."""
+    """Yields sentences on what doesn't hold exactly, or isn't known."""
     new = [label for label in change.labels if label.origin in (LabelOrigin.ZERO, LabelOrigin.MEAN, LabelOrigin.RANDOM)]
     if new:
         yield f"{few_of(label.name for label in new)}: the row is a start for training, not a trained class."
@@ -133,7 +133,7 @@ def _promises_of_softmax(change: ScoreChange) -> Iterator[str]:
 
 
 def of_function(before: str, after: str) -> str:
-    """A sentence on programs that put another function on the scores; "" for the same."""
+    """Warns, in a sentence, that programs will apply another function to the scores; "" if it stays the same."""
     if before == after:
         return ""
     one, other = (_FUNCTIONS.get(name, "another function") for name in (before, after))
@@ -151,7 +151,7 @@ _FUNCTIONS = {
 
 
 def of_number_format(before: str, after: str) -> tuple[bool, str]:
-    """Whether the last layer has the same numbers in another format, and a sentence on it."""
+    """Gives a sentence on a new number format of the last layer, and whether it holds the same numbers."""
     is_exact = after == "float32" and before in _HALVES
     words = f"The last layer is stored as {after}, not as {before}"
     if is_exact:

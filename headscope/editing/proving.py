@@ -1,4 +1,4 @@
-"""The proof of an edit: source and result read from disk by a separate process, which knows only the plan.
+"""Proof of an edit: a separate process, which knows only the plan, reads source and result from disk.
 
 `python -m headscope.editing.proving` reads the task as JSON from standard input and prints an `EditProof` as JSON.
 """
@@ -39,7 +39,7 @@ _Task = TypeVar("_Task")
 
 @dataclass(frozen=True, slots=True)
 class ProofTask:
-    """What to prove: paths, how the checkpoint is examined, and the plan."""
+    """Task of the proof: the folders, how they are examined, and the plan."""
 
     source: str
     result: str
@@ -57,23 +57,24 @@ class ProofTask:
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """The proof, and the tensors with what was found of their rows."""
+    """The proof, and the tensors with the result of comparing their rows."""
 
     proof: EditProof
     tensors: tuple[EditedTensor, ...]
 
 
 def prove_apart(task: ProofTask) -> Proven:
-    """The proof, made by a new process. A process that fails proves nothing; then the reason is that."""
+    """Proves the edit in a new process. If that process fails, nothing is proven, and the failure is the reason."""
     found = prove_in_process("headscope.editing.proving", task, Proven)
     return found if isinstance(found, Proven) else Proven(EditProof(reason=found), task.tensors)
 
 
 def prove_in_process(module: str, task: object, kind: type[_Found], **environment: str) -> _Found | str:
-    """What a module answers of type `kind` when it is run with a task as a new process, or why that failed."""
+    """Runs a module on a task in a new process; gives its answer, of type `kind`, or the reason why it failed."""
     done = subprocess.run(
         [sys.executable, "-m", module],
         input=json.dumps(store(task)), capture_output=True, text=True, check=False,
+        # The proof reads the disk only, and a module in the current folder must not replace one of ours.
         env=os.environ | environment | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
     )  # fmt: skip
     try:
@@ -84,7 +85,10 @@ def prove_in_process(module: str, task: object, kind: type[_Found], **environmen
 
 
 def answer_task(kind: type[_Task], prove: Callable[[_Task], object]) -> None:
-    """The other side: proves the task on standard input, and prints the proof. What else is printed goes to stderr."""
+    """Reads a task from standard input, proves it, and prints the proof: the other side of `prove_in_process`.
+
+    Everything else that is printed goes to stderr.
+    """
     task, real = restore(kind, json.load(sys.stdin)), sys.stdout
     with redirect_stdout(sys.stderr):  # a library, or code of the checkpoint, may print while it loads
         proof = prove(task)
@@ -92,27 +96,29 @@ def answer_task(kind: type[_Task], prove: Callable[[_Task], object]) -> None:
 
 
 def prove_here(task: ProofTask) -> Proven:
-    """The proof, in this process."""
+    """Proves the edit in this process."""
     proof, tensors = EditProof(), task.tensors
     try:
-        old, new = (_opened(task, folder) for folder in (task.source, task.result))
-        proof = replace(proof, **_loads(old.examined, new.examined))
-        if task.names_class and _class_named(task) != task.model_class:
-            raise Unsupported(f"the result is loaded as {_class_named(task)}", "")
-        tensors = tuple(_with_rows(item, task, old, new) for item in task.tensors)
+        old, new = (_open_side(task, folder) for folder in (task.source, task.result))
+        before, after = old.examined.report.weights, new.examined.report.weights
+        keys_before, keys_after = ((one.new, one.mismatched, one.unused, one.loaded) for one in (before, after))
+        proof = replace(proof, loads=keys_before == keys_after)
+        if task.names_class and _default_class_name(task) != task.model_class:
+            raise Unsupported(f"the result is loaded as {_default_class_name(task)}", "")
+        tensors = tuple(_check_kept_rows(item, task, old, new) for item in task.tensors)
         compared = [item.kept_rows_equal for item in tensors if item.kept_rows_equal is not None]
         proof = replace(proof, kept_rows_equal=all(compared) if compared else None)
         proof = replace(proof, base_unchanged=_others_equal(task, old, new))
         if task.labels:
-            proof = replace(proof, **_scores(task, old, new))
+            proof = replace(proof, **_compare_scores(task, old, new))
         else:
             proof = replace(proof, scores_equal=True, max_difference=0.0, tolerance=0.0)
     except HeadscopeError as err:
         proof = replace(proof, reason=err.message)
-    return Proven(replace(proof, reason=proof.reason or _failure(proof)), tensors)
+    return Proven(replace(proof, reason=proof.reason or _describe_failure(proof)), tensors)
 
 
-def _failure(proof: EditProof) -> str:
+def _describe_failure(proof: EditProof) -> str:
     failed = {
         "Transformers' loader finds other weights than before": proof.loads is False,
         "a row that should be kept has changed": proof.kept_rows_equal is False,
@@ -131,16 +137,16 @@ class _Side:
     stored: StoredFiles
 
 
-def _opened(task: ProofTask, folder: str) -> _Side:
+def _open_side(task: ProofTask, folder: str) -> _Side:
     from headscope.examination.checkpoint.examining import examine
     from headscope.examination.evidence.stored_tensors import open_stored_files
 
-    request = _request(task, folder)
+    request = _request_for(task, folder)
     examined = examine("inspect", request, None)
     return _Side(request, examined, open_stored_files(request, examined.manifest)[0])
 
 
-def _request(task: ProofTask, folder: str) -> Request:
+def _request_for(task: ProofTask, folder: str) -> Request:
     from headscope.examination.base.request import Request
     from headscope.facts.stored.location import HubOptions, Location
 
@@ -149,26 +155,19 @@ def _request(task: ProofTask, folder: str) -> Request:
     return Request(location, labels=names, model_class=task.model_class, trust_remote_code=task.trust_remote_code)
 
 
-def _loads(old: Examined, new: Examined) -> dict[str, Any]:
-    """Whether the loader's missing, mismatched and unexpected keys are those of before."""
-    one, other = old.report.weights, new.report.weights
-    same = (one.new, one.mismatched, one.unused) == (other.new, other.mismatched, other.unused)
-    return {"loads": same and one.loaded == other.loaded}
-
-
-def _class_named(task: ProofTask) -> str:
-    """The class that the result is loaded as when nobody names one."""
+def _default_class_name(task: ProofTask) -> str:
+    """Gives the class that the result is loaded as when no class is named."""
     from headscope.examination.checkpoint.examining import examine
 
-    named = replace(_request(task, task.result), model_class=None)
+    named = replace(_request_for(task, task.result), model_class=None)
     return examine("inspect", named, None).report.model.class_name
 
 
-def _with_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> EditedTensor:
-    """The tensor with whether its kept rows are the bytes of before; None where none is kept as it is."""
+def _check_kept_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> EditedTensor:
+    """Notes whether the tensor's kept rows have the same bytes as before; None if no row is kept unchanged."""
     from headscope.editing.classes.class_rows import keeps_bits
 
-    takes_shift = len(item.shape_before) == 1
+    takes_shift = len(item.shape_before) == 1  # only a bias does
     kept = [
         (at, label.source)
         for at, label in enumerate(task.labels)
@@ -176,14 +175,14 @@ def _with_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> E
     ]
     if not kept:
         return item
-    before, after = (_numbers(side, item.name) for side in (old, new))
+    before, after = (_stored_numbers(side, item.name) for side in (old, new))
     one = before.movedim(item.axis, 0)[[source for _, source in kept]]
     other = after.movedim(item.axis, 0)[[at for at, _ in kept]]
     is_as_said = after.shape == item.shape_after and str(after.dtype) == f"torch.{item.dtype_after}"
     return replace(item, kept_rows_equal=is_as_said and same_bytes(one.to(other.dtype), other))
 
 
-def _numbers(side: _Side, key: str) -> torch.Tensor:
+def _stored_numbers(side: _Side, key: str) -> torch.Tensor:
     header = next((header for header in side.examined.manifest.tensors if header.key == key), None)
     if header is None:
         raise Unsupported(f"the result lacks {key}", "")
@@ -191,7 +190,7 @@ def _numbers(side: _Side, key: str) -> torch.Tensor:
 
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of any shape have the same shape, number format and bytes."""
+    """True if two tensors have the same shape, number format and bytes."""
     import torch
 
     if one.shape != other.shape or one.dtype != other.dtype:
@@ -201,7 +200,7 @@ def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _others_equal(task: ProofTask, old: _Side, new: _Side) -> bool:
-    """Whether all tensors but those of the classes are equal byte by byte. A linked file is the same file."""
+    """True if all tensors except those of the classes are equal byte by byte. A linked file is the same file."""
     edited = {item.name for item in task.tensors}
     after = {header.key: header for header in new.examined.manifest.tensors}
     before = [header for header in old.examined.manifest.tensors if header.key not in edited]
@@ -224,14 +223,14 @@ def _others_equal(task: ProofTask, old: _Side, new: _Side) -> bool:
     return True
 
 
-def _scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
-    """The head of both sides on the same random hidden states, and the whole models on the texts."""
+def _compare_scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
+    """Compares both heads on the same random hidden states, and both whole models on the texts."""
     import torch
 
     from headscope.editing.classes.class_rows import promised_scores
     from headscope.facts.results.edit import LabelOrigin
 
-    pairs = [*_on_hidden_states(task, old, new), *_on_texts(task, old, new)]
+    pairs = [*_scores_on_hidden_states(task, old, new), *_scores_on_texts(task, old, new)]
     if not pairs:
         return {"reason": "no scores could be compared"}
     for side, words in enumerate(("the checkpoint", "the result")):
@@ -242,10 +241,12 @@ def _scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
         return {"reason": "the head doesn't give one score for each class"}
     before, after = (torch.cat([pair[side] for pair in pairs]).double() for side in (0, 1))
     promised = promised_scores(before, task.labels, task.temperature)
+    # Nothing is promised about a random row: its promised scores are NaN.
     known = [at for at, label in enumerate(task.labels) if label.origin is not LabelOrigin.RANDOM]
     difference = (promised - after)[:, known].abs()
     largest = float(difference.max()) if difference.numel() else 0.0
-    tolerance = _tolerance(task, before, after[:, known])
+    tolerance = _score_tolerance(task, before, after[:, known])
+    # Equal scores for all inputs would agree with any result, so they prove nothing.
     is_alive = len(before) > 1 and bool((before.std(0) > 0).any())
     random = tuple(label.name for label in task.labels if label.origin is LabelOrigin.RANDOM)
     return {
@@ -259,8 +260,8 @@ def _scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
     }
 
 
-def _tolerance(task: ProofTask, before: torch.Tensor, after: torch.Tensor) -> float:
-    """What rounding explains: of the stored format, where rows were computed, and of single precision.
+def _score_tolerance(task: ProofTask, before: torch.Tensor, after: torch.Tensor) -> float:
+    """Bounds what rounding explains: of the stored format if rows were computed, and of single precision.
 
     The rounding of stored numbers moves a score in relation to the largest score, of any class.
     """
@@ -273,8 +274,8 @@ def _tolerance(task: ProofTask, before: torch.Tensor, after: torch.Tensor) -> fl
     return scale * max([_SUMS * torch.finfo(torch.float32).eps, *(_ROUNDINGS * eps for eps in formats)])
 
 
-def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The scores of both heads, [inputs, classes], for hidden states of several sizes."""
+def _scores_on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yields the scores of both heads, [inputs, classes], for hidden states of several sizes."""
     import torch
 
     one, two = old.examined.program(), new.examined.program()
@@ -289,8 +290,9 @@ def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple
     if unread:
         raise Unsupported(f"the numbers of {unread[0]} can't be read, so nothing can be proven about the scores", "")
     if [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]:
-        # a batch has no size of the model: of one with five classes, not five rows
-        one, two = (_traced_beside(side, sizes) for side in (old, new))
+        # The trace avoids batch sizes that are sizes of the model. With five classes it doesn't take five rows, and the
+        # other side, with another number of classes, might: so both avoid the sizes of both.
+        one, two = (_trace_with_other_sizes(side, sizes) for side in (old, new))
     if not (one and two) or [item.shape for item in one.head.hidden] != [item.shape for item in two.head.hidden]:
         raise Unsupported("the two heads begin at hidden states of other shapes", "")
     for size, seed in zip(_SIZES, _SEEDS, strict=True):
@@ -302,8 +304,8 @@ def _on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple
         yield _as_rows(before[0]), _as_rows(after[0])
 
 
-def _traced_beside(side: _Side, sizes: Sequence[Any]) -> HeadProgram | None:
-    """The head, traced on a batch that has none of the sizes in `sizes`: every number of a configuration is avoided."""
+def _trace_with_other_sizes(side: _Side, sizes: Sequence[Any]) -> HeadProgram | None:
+    """Traces the head on a batch that has none of `sizes`, which are numbers of the configuration."""
     from headscope.examination.base.tracing import trace_checkpoint
     from headscope.examination.checkpoint.examining import examine_manifest
 
@@ -313,19 +315,19 @@ def _traced_beside(side: _Side, sizes: Sequence[Any]) -> HeadProgram | None:
 
 
 def _as_rows(logits: torch.Tensor) -> torch.Tensor:
-    """Logits as [inputs, classes]."""
+    """Reshapes logits to [inputs, classes]."""
     return logits.detach().float().reshape(-1, logits.shape[-1])
 
 
 def _head_numbers(side: _Side) -> Mapping[str, torch.Tensor]:
-    """The stored numbers of the head, by parameter, as the loader gives them."""
+    """Reads the stored values of the head, by parameter, as the loader gives them."""
     from headscope.examination.evidence.gathering import loaded_head
 
     return loaded_head(side.examined, side.request)
 
 
-def _on_texts(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The logits of both whole models for the given texts."""
+def _scores_on_texts(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yields the logits of both whole models for the texts of the task."""
     if not task.texts:
         return
     from headscope.examination.evidence.reference_scores import TextScorer

@@ -1,4 +1,4 @@
-"""What is to change in a checkpoint, and how the result is written."""
+"""Requested changes of a checkpoint, and how the result is written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headscope.facts.results.edit import FitKind
 
 @dataclass(frozen=True, slots=True)
 class FitWish:
-    """What to fit to which texts; `data.predict` is the largest number of rows."""
+    """A requested fit, and its labeled data; `data.predict` is the largest number of rows."""
 
     kind: FitKind
     data: DataRequest
@@ -22,7 +22,7 @@ class FitWish:
 
 @dataclass(frozen=True, slots=True)
 class EditWish:
-    """What is to change, and how the result is written."""
+    """Requested changes of a checkpoint, and how the result is written."""
 
     changes: LabelChanges = field(default_factory=LabelChanges)
     temperature: float = 1.0
@@ -45,27 +45,27 @@ class EditWish:
 
     @property
     def touches_rows(self) -> bool:
-        """Whether the last layer or the names of the classes change."""
+        """True if the last layer or the names of the classes change."""
         return self.changes != LabelChanges() or self.temperature != 1.0 or self.fit is not None or bool(self.dtype)
 
     @property
     def names_class(self) -> bool:
-        """Whether config.json will name another class."""
+        """True if config.json will name another class."""
         return "architectures" in self.settings
 
     @property
     def only_merges(self) -> bool:
-        """Whether an adapter is merged, without another change."""
+        """True if an adapter is merged without another change."""
         return self.merge_adapter and not (self.touches_rows or self.settings or self.order_from)
 
     def with_order(self, order: Sequence[str]) -> EditWish:
-        """The same with an order of the classes. Raises UsageError where there is one."""
+        """Copies the wish with an order of the classes. Raises UsageError if it has one already."""
         if self.changes.order is not None:
             raise UsageError("the order of the classes is given twice", "leave out --order or --order-from")
         return replace(self, changes=replace(self.changes, order=order), order_from=None)
 
     def with_fit(self, temperature: float | None, thresholds: Mapping[str, float]) -> EditWish:
-        """The same with what was fitted. Raises UsageError where it was given too."""
+        """Copies the wish with fitted values. Raises UsageError if they were given too."""
         if self.temperature != 1.0 or (thresholds and self.changes.threshold):
             raise UsageError("what is fitted is given too", "leave out --temperature, --threshold or --fit")
         changes = replace(self.changes, threshold=thresholds) if thresholds else self.changes

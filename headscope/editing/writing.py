@@ -1,4 +1,4 @@
-"""The files of an edited checkpoint: a new folder, written atomically; most files are copied as they are."""
+"""Files of an edited checkpoint: a new folder, written atomically; most files are copied unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
@@ -44,14 +44,14 @@ _ALIGNMENT = 8
 
 
 class WriteFailed(HeadscopeError):
-    """The result could not be written: a full disk, no permission. Nothing was left behind."""
+    """Failure to write the result, such as a full disk or a missing permission. Nothing was left behind."""
 
     code = "output"
 
 
 @dataclass(frozen=True, slots=True)
 class NewTensor:
-    """A tensor of a file that is written: its header, and its numbers where they aren't those of the source."""
+    """A tensor to write: its header, and a function for its values if they aren't those of the source."""
 
     header: TensorHeader
     numbers: Callable[[], torch.Tensor] | None = None
@@ -78,7 +78,7 @@ _BACKUP = ".before-edit"
 
 
 def backup_of(source: Path) -> Path:
-    """Where a checkpoint that is edited in place is kept. Raises UsageError where that is taken."""
+    """Gives the path where a checkpoint that is edited in place is kept. Raises UsageError if it is taken."""
     check_path(source)
     named = with_name(source)
     backup = named.with_name(f"{named.name}{_BACKUP}")
@@ -88,7 +88,7 @@ def backup_of(source: Path) -> Path:
 
 
 def check_in_place(folder: Path) -> None:
-    """Raises where a checkpoint can't be edited in place, or where a kill came between the two renames of an edit."""
+    """Raises if a checkpoint can't be edited in place, or if an earlier edit was killed between its two renames."""
     named = with_name(folder)
     backup = named.with_name(f"{named.name}{_BACKUP}")
     if backup.is_dir() and not folder.exists():
@@ -100,12 +100,12 @@ def check_in_place(folder: Path) -> None:
 
 
 def with_name(folder: Path) -> Path:
-    """The folder by a path that ends in its name, which `.` and `..` don't."""
+    """Gives the folder by a path that ends in its name, unlike `.` and `..`."""
     return folder.resolve() if folder.name in ("", "..") else folder
 
 
 def check_path(path: Path) -> None:
-    """Raises UsageError for a path that no record can name."""
+    """Raises UsageError for a path that isn't valid UTF-8, which no record could hold."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -114,20 +114,22 @@ def check_path(path: Path) -> None:
 
 @contextmanager
 def staged(output: Path) -> Iterator[Path]:
-    """A folder beside the result to write into; removed in the end, unless `put_in_place` has renamed it.
+    """Makes a folder beside the result to write into, and removes it afterwards unless `put_in_place` has renamed it.
 
-    It is locked as long as it is written to, so that a later run knows one that a kill left. Raises WriteFailed where
-    the system refuses to write.
+    The folder stays locked while it is written to, so that a later run recognizes one that a killed run left. Raises
+    WriteFailed if the system refuses to write.
     """
     folder = output.parent / f"{_staging_prefix(output)}{secrets.token_hex(4)}"
     lock = None
     try:
         folder.mkdir(0o700)  # inside the try: a signal may come as soon as it is there
         folder.chmod(0o700)  # a umask may take the owner's own permissions
-        lock = _locked(folder)
+        lock = _lock_folder(folder)
         yield folder
     except OSError as err:
-        raise _failed(output, err) from err
+        raise WriteFailed(
+            f"{output} could not be written: {err.strerror or type(err).__name__}", write_hint(err)
+        ) from err
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if lock is not None:
@@ -138,13 +140,13 @@ def _staging_prefix(output: Path) -> str:
     return f".{output.name}.headscope-"
 
 
-def _locked(folder: Path) -> int | None:
-    """A descriptor that holds the lock of a folder; None where another process has it, or there are no locks."""
+def _lock_folder(folder: Path) -> int | None:
+    """Locks a folder and gives the descriptor; None if another process holds the lock, or there are no locks."""
     if fcntl is None:
         return None
     try:
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # somebody else's
+    except OSError:  # it belongs to somebody else
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -157,42 +159,38 @@ def _locked(folder: Path) -> int | None:
 def warn_of_unfinished(output: Path) -> None:
     """Warns of folders that killed runs left beside a result, with the command that removes them."""
     for folder in sorted(output.parent.glob(f"{glob.escape(_staging_prefix(output))}*")):
-        lock = _locked(folder) if folder.is_dir() and not folder.is_symlink() else None
+        lock = _lock_folder(folder) if folder.is_dir() and not folder.is_symlink() else None
         if lock is not None:
             os.close(lock)
             text = f"an earlier run was killed and left {folder}; remove it with: rm -r {shlex.quote(str(folder))}"
             warnings.warn(text, UnfinishedOutput, stacklevel=2)
 
 
-def _failed(output: Path, err: OSError) -> WriteFailed:
-    why = err.strerror or type(err).__name__
-    return WriteFailed(f"{output} could not be written: {why}", write_hint(err))
-
-
 def put_in_place(folder: Path, output: Path, backup: Path | None, sources: Sequence[Path]) -> None:
-    """Makes a folder the result by renaming it; what is there is kept as `backup`, or is an empty folder.
+    """Makes a folder the result by renaming it; an existing result must be empty, or is kept as `backup`.
 
     The result has no permissions that `sources`, the folders and files that it was made of, don't have.
     """
     limit_permissions(folder, sources, output)
     for path in (*folder.rglob("*"), folder):  # files that a library wrote too
-        _sync(path)
+        _sync_to_disk(path)
     if backup is not None:
         output.rename(backup)
     elif output.exists():
-        output.rmdir()
+        output.rmdir()  # fails if something was put there meanwhile
     try:
         folder.rename(output)
-    except BaseException:
+    except BaseException:  # Ctrl-C too: the checkpoint must be where it was
         if backup is not None:
             backup.rename(output)
         raise
-    _sync(output.parent)
+    _sync_to_disk(output.parent)
 
 
 def limit_permissions(folder: Path, sources: Sequence[Path], output: Path) -> None:
-    """Gives what is in a new folder the permissions of the same file in the sources; what is new there, those that all
-    sources share, and that the process gives to new files.
+    """Gives each new file the permissions of the same file in the sources.
+
+    A file that no source has gets those that all sources share and that the process gives to new files.
     """
     own_files, own_folders = _modes_of_new(folder)
     given = [source for source in sources if source.is_file()]
@@ -219,12 +217,12 @@ _OWNER, _OWNER_IN_FOLDER = 0o600, 0o700
 
 
 def _shared_mode(paths: Iterable[Path], most: int) -> int:
-    """The permissions that all files or folders give, of those in `most`."""
+    """Gives the permissions that all files or folders have, limited to those in `most`."""
     return reduce(and_, (stat.S_IMODE(path.stat().st_mode) for path in paths), most)
 
 
 def _modes_of_new(folder: Path) -> tuple[int, int]:
-    """The permissions that this process gives to new files and folders, seen by making one of each.
+    """Finds the permissions that this process gives to new files and folders, by making one of each.
 
     Reading the umask would mean to set it for a moment, for all threads of the process.
     """
@@ -237,8 +235,8 @@ def _modes_of_new(folder: Path) -> tuple[int, int]:
     return found
 
 
-def _sync(path: Path) -> None:
-    """Waits until the disk has a file or the entries of a folder."""
+def _sync_to_disk(path: Path) -> None:
+    """Waits until a file, or the entries of a folder, are on the disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         with suppress(OSError):  # file systems that don't sync folders
@@ -251,13 +249,13 @@ FileStates = Mapping[str, tuple[int, int, int]]
 
 
 def file_states(folder: Path) -> FileStates:
-    """What tells that a file has changed: its size, its time and its number, by its name in the folder."""
+    """Reads what shows later that a file has changed: its size, time and inode number, by its name in the folder."""
     states = {name: (folder / name).stat() for name in read_contents(folder).files}
     return {name: (state.st_size, state.st_mtime_ns, state.st_ino) for name, state in states.items()}
 
 
 def check_unchanged(folder: Path, states: FileStates) -> None:
-    """Raises NotFound where a file is not as it was."""
+    """Raises NotFound if a file has changed."""
     now = file_states(folder)
     changed = sorted(name for name in {*now, *states} if now.get(name) != states.get(name))
     if changed:
@@ -265,11 +263,10 @@ def check_unchanged(folder: Path, states: FileStates) -> None:
 
 
 def copy_files(source: Path, folder: Path, names: Sequence[str], *, link: bool) -> None:
-    """Copies files with their folders, times and permissions; with `link`, weights are hard links where the file system
-    has them.
+    """Copies files with their folders, times and permissions; with `link`, makes hard links to safetensors files.
 
-    Only safetensors files are linked: what saves them writes a new file and renames it, while a tokenizer, a text or
-    `torch.save` is written into the file that is there, which would be the source.
+    Only safetensors files are linked: programs that save them write a new file and rename it. A tokenizer, a text or a
+    file of `torch.save` is written in place, which would change the source.
     """
     for name in names:
         target = folder / name
@@ -279,19 +276,19 @@ def copy_files(source: Path, folder: Path, names: Sequence[str], *, link: bool) 
             try:
                 os.link(origin, target)
                 continue
-            except OSError:
+            except OSError:  # no hard links here, or another file system: copied below
                 pass
         shutil.copyfile(origin, target)
         with suppress(OSError):
             shutil.copystat(origin, target)
-        _sync(target)
+        _sync_to_disk(target)
 
 
 def write_small_file(path: Path, content: str | bytes) -> None:
-    """Writes a small file, whose name may be that of a link to the source; a text as UTF-8."""
+    """Writes a small file, replacing a link to the source; text is written as UTF-8."""
     path.unlink(missing_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    _sync(path)
+    _sync_to_disk(path)
 
 
 def write_weights(
@@ -315,7 +312,7 @@ def write_weights(
 
 
 def _file_names(manifest: CheckpointManifest) -> dict[str, str]:
-    """The names of the written weight files by those of the source."""
+    """Gives the names of the written weight files, by those of the source."""
     names = [file.name for file in manifest.files]
     if manifest.format is WeightsFormat.SAFETENSORS:
         return {name: name for name in names}
@@ -326,8 +323,11 @@ def _file_names(manifest: CheckpointManifest) -> dict[str, str]:
 
 def _write_file(path: Path, tensors: Sequence[NewTensor], stored: StoredFiles, manifest: CheckpointManifest) -> None:
     is_copied = manifest.format is WeightsFormat.SAFETENSORS
-    described: dict[str, object] = {"__metadata__": _metadata(stored, tensors[0].header.file) if is_copied else _PLAIN}
-    tensors = sorted(tensors, key=lambda item: (-_DTYPES[_checked(item.header).dtype][1], item.header.key))
+    described: dict[str, object] = {
+        "__metadata__": _read_metadata(stored, tensors[0].header.file) if is_copied else _PLAIN
+    }
+    # The widest dtypes come first, so that every tensor starts at a multiple of its item size.
+    tensors = sorted(tensors, key=lambda item: (-_DTYPES[_check_dtype(item.header).dtype][1], item.header.key))
     end = 0
     for item in tensors:
         size = size_of_tensor(item.header)
@@ -336,8 +336,8 @@ def _write_file(path: Path, tensors: Sequence[NewTensor], stored: StoredFiles, m
         }  # fmt: skip
         end += size
     head = json.dumps(described, ensure_ascii=False, separators=(",", ":")).encode()
-    head += b" " * (-len(head) % _ALIGNMENT)
-    path.unlink(missing_ok=True)
+    head += b" " * (-len(head) % _ALIGNMENT)  # the format allows spaces behind the JSON
+    path.unlink(missing_ok=True)  # it may be a link to the source
     with path.open("wb") as file:
         file.write(len(head).to_bytes(_LENGTH, "little") + head)
         for item in tensors:
@@ -351,8 +351,8 @@ _LENGTH = 8
 """The bytes at the beginning of a safetensors file that say how long its header is."""
 
 
-def _metadata(stored: StoredFiles, file: str) -> object:
-    """What a safetensors file says of itself."""
+def _read_metadata(stored: StoredFiles, file: str) -> object:
+    """Reads the metadata in a safetensors file's header."""
     path = stored.path_of(file)
     with path.open("rb") as opened:
         size = int.from_bytes(opened.read(_LENGTH), "little")
@@ -360,15 +360,15 @@ def _metadata(stored: StoredFiles, file: str) -> object:
     return found.get("__metadata__", _PLAIN)
 
 
-def _checked(header: TensorHeader) -> TensorHeader:
+def _check_dtype(header: TensorHeader) -> TensorHeader:
     if header.dtype not in _DTYPES:
         raise Unsupported(f"{header.key} is stored as {header.dtype}, which safetensors files don't hold", "")
     return header
 
 
 def size_of_tensor(header: TensorHeader) -> int:
-    """The bytes of a tensor in a safetensors file. Raises Unsupported for a format that such files don't hold."""
-    return math.prod(header.shape) * _DTYPES[_checked(header).dtype][1] // 8
+    """Computes the bytes of a tensor in a safetensors file. Raises Unsupported for a dtype that such files lack."""
+    return math.prod(header.shape) * _DTYPES[_check_dtype(header).dtype][1] // 8
 
 
 def _write_numbers(file: BinaryIO, item: NewTensor, stored: StoredFiles) -> None:
@@ -391,9 +391,11 @@ def _write_index(
     names: Mapping[str, str],
     new: Mapping[str, NewTensor],
 ) -> None:
-    """Writes the index of several weight files: that of the source with the new names and sizes, if it has one."""
+    """Writes the index of several weight files: that of the source, if it has one, with the new names and sizes."""
     headers = [(header, new[header.key].header if header.key in new else header) for header in manifest.tensors]
-    index = _index_of_source(stored, manifest)
+    # A repair makes several files of a source that has no index.
+    source_index = Path(manifest.reference) / INDEXES[stored.is_pickled]
+    index = parse_object(source_index.read_bytes(), source_index.name) if source_index.is_file() else {}
     metadata = index.get("metadata")
     totals = dict(metadata) if isinstance(metadata, dict) else {}
     totals["total_size"] = sum(size_of_tensor(after) for _, after in headers)
@@ -401,9 +403,3 @@ def _write_index(
         totals["total_parameters"] += sum(math.prod(after.shape) - math.prod(before.shape) for before, after in headers)
     index |= {"metadata": totals, "weight_map": {header.key: names[header.file] for header, _ in headers}}
     write_small_file(folder / INDEXES[0], json.dumps(index, indent=2, sort_keys=True) + "\n")
-
-
-def _index_of_source(stored: StoredFiles, manifest: CheckpointManifest) -> dict[str, Any]:
-    """The index of the files that are edited; empty where there is none, as for a repair that makes several files."""
-    path = Path(manifest.reference) / INDEXES[stored.is_pickled]
-    return parse_object(path.read_bytes(), path.name) if path.is_file() else {}

@@ -1,4 +1,4 @@
-"""The type of an array of any numbers; a docstring says which axes it has."""
+"""Type of an array of any numbers; docstrings name its axes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What `probe` takes from the checkpoint's report: the rows that fit it, which weights are new, the head's input."""
+"""Facts of the checkpoint's report that `probe` needs: the rows that fit it, its new weights, the head's input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from headscope.probing.plan import TASK_OF, Plan
 def examine_with_rows(
     request: Request, data: AskedData, plan: Plan, tell: Progress
 ) -> tuple[Request, Examined, LabeledRows]:
-    """The checkpoint and the rows; a head that the checkpoint doesn't give has an output for each class of the data."""
+    """Examines the checkpoint and reads the rows.
+
+    A head that the checkpoint doesn't give gets one output per class of the data.
+    """
     examined = examine("probe", request, tell)
     _check_checkpoint(request, examined.manifest, examined.report, data.input)
     problem = problem_of(data.facts, examined.report.model, data.asked)
@@ -48,7 +51,7 @@ def examine_with_rows(
 
 
 def _tokens_of(place: Location) -> Callable[[str], tuple[int, ...]]:
-    """What the checkpoint's tokenizer makes of a text, as far as the model takes it; spaces around it don't count."""
+    """Gives a function from a text to its token ids, cut to the model's limit; spaces around the text don't count."""
     from headscope.model.loading.inference import open_tokenizer
     from headscope.model.quiet import quiet
 
@@ -65,12 +68,12 @@ def _tokens_of(place: Location) -> Callable[[str], tuple[int, ...]]:
 
 
 def is_new_head(report: Report, classifier: str) -> bool:
-    """Whether the checkpoint doesn't give the weights of the classifier."""
+    """True if the checkpoint doesn't give the weights of the classifier."""
     return bool(classifier) and any(name.startswith(f"{classifier}.") for name in find_missing(report).head)
 
 
 def _how_to_merge(input: Input) -> str:
-    """How an adapter becomes a whole checkpoint. PEFT has a class that loads both parts for texts only."""
+    """Describes how an adapter becomes a whole checkpoint. PEFT's class that loads both parts is for texts only."""
     what, tool = "AutoPeftModelForSequenceClassification.from_pretrained(ADAPTER, num_labels=N)", "tokenizer"
     if input is not Input.TEXT:
         base = f"AutoModelFor{input.value.title()}Classification.from_pretrained(BASE, num_labels=N)"
@@ -100,13 +103,13 @@ def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Re
 
 
 def new_names(report: Report) -> tuple[str, ...]:
-    """The parameters that the checkpoint lacks and a load initializes, those of the head first."""
+    """Names the parameters that the checkpoint lacks and a load initializes, those of the head first."""
     missing = find_missing(report)
     return (*missing.head, *missing.elsewhere)
 
 
 def head_input_of(report: Report, classifier: str, features: Features) -> HeadInput | None:
-    """What the head reads; None where the pass did not see it."""
+    """Gives the facts on what the head reads; None if the pass over the texts didn't record it."""
     if report.head is None or (Vector.HEAD, None) not in features.parts:
         return None
     passed = stages_before(report.head, classifier)
@@ -115,13 +118,13 @@ def head_input_of(report: Report, classifier: str, features: Features) -> HeadIn
 
 
 def new_pooler(report: Report) -> tuple[str, ...]:
-    """The weights of the base model's pooler that the checkpoint doesn't give."""
+    """Names the weights of the base model's pooler that the checkpoint doesn't give."""
     new = (*report.weights.new, *(item.parameter for item in report.weights.mismatched))
     return tuple(name for name in new if "pooler" in name.split("."))
 
 
 def notes_on_base(report: Report) -> tuple[str, ...]:
-    """A warning where the hidden states themselves come from weights that no checkpoint gave."""
+    """Gives a warning if the hidden states themselves come from weights that no checkpoint gave."""
     missing = find_missing(report).elsewhere
     if not missing:
         return ()

@@ -1,4 +1,4 @@
-"""The proof of a written classifier: a separate process loads the files and runs some rows.
+"""Proof of a written classifier: a separate process loads the files and runs some rows.
 
 `python -m headscope.probing.head_proof` reads the task as JSON from standard input and prints a `HeadProof` as JSON.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HeadProofTask:
-    """What to prove: the files, and which scores they have to give for some rows."""
+    """Task of the proof: the files, and the scores that they must give for some rows."""
 
     folder: str
     layout: HeadLayout
@@ -44,7 +44,7 @@ class HeadProofTask:
 
 @dataclass(frozen=True, slots=True)
 class HeadProof:
-    """How many rows ran, the largest difference of a score, and why it isn't proven ("" if it is)."""
+    """Number of rows that ran, the largest difference of a score, and why it isn't proven ("" if it is)."""
 
     rows: int = 0
     difference: float | None = None
@@ -52,14 +52,14 @@ class HeadProof:
 
 
 def prove_fit_apart(task: HeadProofTask) -> HeadProof:
-    """The proof, made by a new process. A process that fails proves nothing; then the failure is that."""
+    """Proves the fit in a new process. If that process fails, nothing is proven, and the failure is the reason."""
     cache = {"HF_HUB_CACHE": task.cache_dir} if task.cache_dir else {}
     found = prove_in_process("headscope.probing.head_proof", task, HeadProof, **cache)
     return found if isinstance(found, HeadProof) else HeadProof(failure=found)
 
 
 def prove_fit_here(task: HeadProofTask) -> HeadProof:
-    """The proof, in this process."""
+    """Proves the fit in this process."""
     try:
         scores = list(_scores_of_class(task) if task.layout is HeadLayout.OWN else _scores_of_module(task))
     except HeadscopeError as err:
@@ -77,11 +77,11 @@ def prove_fit_here(task: HeadProofTask) -> HeadProof:
 
 
 class _NotWritten(HeadscopeError):
-    """The files don't hold what was to be written."""
+    """Files that don't hold what was to be written."""
 
 
 def _scores_of_class(task: HeadProofTask) -> Iterator[list[float]]:
-    """The logits of each row by the written checkpoint, after its weights were compared. Raises HeadscopeError."""
+    """Compares the written checkpoint's weights, and yields its logits for each row. Raises HeadscopeError."""
     import torch
 
     from headscope.examination.base.request import Request
@@ -125,7 +125,7 @@ def _compare_others(task: HeadProofTask, choice: Any, place: Any) -> None:
 
 
 def _scores_of_module(task: HeadProofTask) -> Iterator[list[float]]:
-    """The scores of each row by the written module."""
+    """Yields the scores that the written module gives each row."""
     import torch
 
     spec = importlib.util.spec_from_file_location("classifier", next(Path(task.folder).glob("*.py")))

@@ -1,4 +1,4 @@
-"""From a request and counted labels to the result of `probe`."""
+"""One measurement of `probe`, from the request and the counted labels to the result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FROZEN_BASE = "the base model was frozen; full fine-tuning can remove the advant
 def measure_vectors(  # noqa: PLR0917  `probe` without its public names
     request: Request, data: AskedData, plan: Plan, folder: str | None, files: Path, tell: Progress
 ) -> ProbeResult:
-    """The scores of all candidates, and how the best compares; images and sounds of the data are written to `files`."""
+    """Scores all candidates and compares the best one; writes images and sounds of the data to `files`."""
     if plan.write_head is not None:
         check_head_target(plan.write_head, request.location)
     request, examined, texts = examine_with_rows(request, data, plan, tell)
@@ -78,7 +78,7 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
         texts=len(texts.texts),
         available=texts.available,
         distinct=int(texts.groups.max()) + 1,
-        classes=_sizes(texts),
+        classes=_class_sizes(texts),
         folds=plan.folds,
         seed=plan.seed,
         device=plan.device,
@@ -115,7 +115,8 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
     return replace(result, written=write_head(result, fitted, source, given, plan.write_head))
 
 
-def _sizes(texts: LabeledRows) -> tuple[ProbeClass, ...]:
+def _class_sizes(texts: LabeledRows) -> tuple[ProbeClass, ...]:
+    """Counts the rows of each class; a regression has no classes."""
     if texts.problem is Problem.REGRESSION:
         return ()
     is_several = texts.problem is Problem.MULTI_LABEL

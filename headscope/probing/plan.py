@@ -1,4 +1,4 @@
-"""What a request to `probe` asks for: input, problem, how rows are read and scored. It doesn't import torch."""
+"""Options of a request to `probe`: input, problem, how rows are read and scored. Doesn't import torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_SEED = 2**32
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the texts are read and scored."""
+    """Options for reading and scoring the texts."""
 
     limit: int
     folds: int
@@ -65,7 +65,7 @@ _PROBLEMS = {
 
 
 def problem_named(name: ProblemName | None) -> Problem | None:
-    """The problem of a name. Raises UsageError for an unknown name."""
+    """Gives the problem with this name. Raises UsageError for an unknown name."""
     if name is not None and name not in _PROBLEMS:
         raise UsageError(f"no such problem type: {name!r}", f"problem types: {', '.join(_PROBLEMS)}")
     return None if name is None else _PROBLEMS[name]
@@ -74,7 +74,7 @@ def problem_named(name: ProblemName | None) -> Problem | None:
 def input_of(
     text_column: str | Iterable[str], image_column: str | None, audio_column: str | None
 ) -> tuple[Input, str | Iterable[str]]:
-    """What is classified, and its column. Raises UsageError unless one kind was named."""
+    """Gives the kind of input to classify, and its column. Raises UsageError unless exactly one kind is named."""
     columns = {Input.TEXT: text_column, Input.IMAGE: image_column, Input.AUDIO: audio_column}
     given = {kind: column for kind, column in columns.items() if column}
     if len(given) > 1:

@@ -1,4 +1,4 @@
-"""The vectors of all rows: those of an earlier run with everything the same, or those of a pass of the real model."""
+"""Vectors of all rows: from an earlier run if nothing changed, otherwise from a pass of the real model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headscope.upstream.torch import on_meta
 
 
 def source_of_vector(request: Request, examined: Examined, choice: Choice, classifier: str, plan: Plan) -> InputSource:
-    """Where the model comes from; its stored dtype is that of most of its numbers."""
+    """Describes the model to read vectors from; its stored dtype is that of most of its numbers."""
     sizes: Counter[str] = Counter()
     for tensor in examined.manifest.tensors:
         sizes[tensor.dtype] += prod(tensor.shape)
@@ -37,7 +37,7 @@ def source_of_vector(request: Request, examined: Examined, choice: Choice, class
 
 @dataclass(frozen=True, slots=True)
 class VectorPlace:
-    """The folder of the vectors, and whether they are kept there."""
+    """Folder of the vectors, and whether they are kept there."""
 
     folder: Path
     is_kept: bool
@@ -52,15 +52,17 @@ def read_vectors(  # noqa: PLR0917  a step of `measure`, all of whose names it u
     place: VectorPlace,
     tell: Progress,
 ) -> Features:
-    """The vectors of an earlier run with everything the same, or those of a pass over the texts."""
+    """Reads the vectors of an earlier run if nothing changed, otherwise computes them in a pass over the texts."""
     if place.is_kept:
         are_files = source.input is not Input.TEXT
-        origin = origin_of_vectors(request, manifest, texts, _options(request, source, plan), are_files=are_files)
+        origin = origin_of_vectors(
+            request, manifest, texts, _vector_options(request, source, plan), are_files=are_files
+        )
         kept = read_kept(place.folder, origin)
         if not isinstance(kept, str):
             tell(f"using the vectors in {place.folder}")
             return kept
-        clear_folder(place.folder)
+        clear_folder(place.folder)  # before the pass, so that an interrupted one leaves nothing that looks finished
     tell(f"loading {bytes_of(manifest.bytes_total)} of weights")
     reader = open_reader(source, plan.device, plan.dtype, texts)
     found = extract_features(reader, texts, place.folder, batch_size=plan.batch_size, tell=tell)
@@ -70,8 +72,8 @@ def read_vectors(  # noqa: PLR0917  a step of `measure`, all of whose names it u
     return found
 
 
-def _options(request: Request, source: InputSource, plan: Plan) -> dict[str, str]:
-    """What the vectors depend on beside the checkpoint and the texts, by name."""
+def _vector_options(request: Request, source: InputSource, plan: Plan) -> dict[str, str]:
+    """Gives what the vectors depend on besides the checkpoint and the texts, by name."""
     return {
         "class": f"{source.choice.cls.__name__} {source.choice.config.num_labels} {source.classifier}",
         "remote code": str(request.trust_remote_code),
@@ -83,8 +85,11 @@ def _options(request: Request, source: InputSource, plan: Plan) -> dict[str, str
 
 
 def loading_of(request: Request, source: InputSource) -> Loading:
-    """What `from_pretrained` takes for this model, and where its base model is."""
+    """Gives the arguments of `from_pretrained` for this model, and the path of its base model inside it."""
     place, choice = source.place, source.choice
+    with quiet(), on_meta():
+        model = choice.cls(choice.config)
+    base = base_module(model)  # None if the class itself makes the hidden states
     return Loading(
         reference=place.reference,
         revision=place.commit or place.revision,
@@ -93,13 +98,5 @@ def loading_of(request: Request, source: InputSource) -> Loading:
         encoder_decoder=bool(getattr(choice.config, "is_encoder_decoder", False)),
         remote_code=bool(request.trust_remote_code),
         input=source.input,
-        base=_path_of_base(choice),
+        base=next((path for path, module in model.named_modules() if module is base), ""),
     )
-
-
-def _path_of_base(choice: Choice) -> str:
-    """The module of the class that makes the hidden states; "" where no part does, but the class itself."""
-    with quiet(), on_meta():
-        model = choice.cls(choice.config)
-    base = base_module(model)
-    return next((path for path, module in model.named_modules() if module is base), "")

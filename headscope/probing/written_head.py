@@ -1,4 +1,4 @@
-"""The classifier that `probe` fits on all rows: in a checkpoint of the class, or beside a module; written if proven."""
+"""Classifier that `probe` fits on all rows: written into a checkpoint of the class or beside a module, if proven."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ROUNDING = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class FittedHead:
-    """A classifier fitted on all rows: of which candidate, how well such ones predict, and some rows to prove it by.
+    """A classifier fitted on all rows: its candidate, the score of such classifiers, and some rows to prove it by.
 
     `vectors` are those of `rows`, [rows, features]. `why_module` says why the class can't hold it, "" if it can.
     """
@@ -57,7 +57,7 @@ class FittedHead:
 
 
 def check_head_target(output: Path, place: Location) -> None:
-    """Raises UsageError where no folder can be written."""
+    """Raises UsageError if no folder can be written there."""
     check_target(output, Path(place.reference))
 
 
@@ -70,7 +70,7 @@ def fit_head(
     *,
     remote_code: bool,
 ) -> FittedHead:
-    """The classifier on what the class reads, if its own parameters can hold it, otherwise on the best vector.
+    """Fits the classifier on what the class reads if the class can hold it, otherwise on the best vector.
 
     Raises Unsupported where every vector depends on numbers that no checkpoint gave.
     """
@@ -100,7 +100,7 @@ def fit_head(
 
 
 def _why_module(report: Report, head: HeadInput | None, *, remote_code: bool) -> str:
-    """Why the fitted classifier can't be written into the parameters of the class; "" where it can."""
+    """Gives the reason why the classifier can't be written into the parameters of the class; "" if it can."""
     if head is None or report.head is None:
         return "the input of the class's head is not determined"
     if head.new:
@@ -146,7 +146,7 @@ def write_head(
 
 
 def _write_own(result: ProbeResult, fitted: FittedHead, source: InputSource, folder: Path) -> HeadProofTask:
-    """A whole checkpoint of the class, with the tokenizer or processor."""
+    """Writes a whole checkpoint of the class, with the tokenizer or processor."""
     config: Any = deepcopy(source.choice.config)
     names = tuple(item.label for item in result.classes)
     config.num_labels = len(names) or 1
@@ -155,7 +155,7 @@ def _write_own(result: ProbeResult, fitted: FittedHead, source: InputSource, fol
         config.label2id = {name: at for at, name in enumerate(names)}
     config.problem_type = result.problem.value
     model = load_model(replace(source.choice, config=config), source.place, torch.device("cpu"))
-    layer = _filled(model.get_submodule(source.classifier), fitted.model)
+    layer = _fill_layer(model.get_submodule(source.classifier), fitted.model)
     prefix = f"{source.classifier}."
     others = tuple(
         (name, digest_of(item)[0]) for name, item in model.state_dict().items() if not name.startswith(prefix)
@@ -165,11 +165,11 @@ def _write_own(result: ProbeResult, fitted: FittedHead, source: InputSource, fol
         open_processor(source.place, source.input.value).save_pretrained(folder)
     parameters = tuple(f"{prefix}{name}" for name, _ in layer.named_parameters())
     task = HeadProofTask(str(folder), HeadLayout.OWN, source.input, source.classifier, parameters, names, others)
-    return _with_expected(task, fitted, layer, result)
+    return _add_expected_scores(task, fitted, layer, result)
 
 
-def _filled(layer: nn.Module, model: LinearModel) -> nn.Linear:
-    """A layer with the numbers of a fitted classifier. Raises Unsupported for another kind of layer."""
+def _fill_layer(layer: nn.Module, model: LinearModel) -> nn.Linear:
+    """Copies the values of a fitted classifier into a layer. Raises Unsupported for another kind of layer."""
     weight = torch.from_numpy(model.weights.T.copy())
     if not isinstance(layer, nn.Linear) or layer.weight.shape != weight.shape:
         raise Unsupported(
@@ -184,7 +184,7 @@ def _filled(layer: nn.Module, model: LinearModel) -> nn.Linear:
 
 
 def _write_module(result: ProbeResult, fitted: FittedHead, source: InputSource, folder: Path) -> HeadProofTask:
-    """A Python module and the weights of its classifier; the base model stays where it is."""
+    """Writes a Python module and the weights of its classifier; the base model isn't copied."""
     from safetensors.torch import save_file
 
     loading = result.loading
@@ -194,15 +194,17 @@ def _write_module(result: ProbeResult, fitted: FittedHead, source: InputSource, 
     vector = result.candidate(fitted.vector)
     code = fitted_code(replace(result, loading=loading), vector, _WEIGHTS)
     (folder / _MODULE).write_text(code, encoding="utf-8")
-    layer = _filled(nn.Linear(*fitted.model.weights.shape), fitted.model)
+    layer = _fill_layer(nn.Linear(*fitted.model.weights.shape), fitted.model)
     save_file({name: item.detach().contiguous() for name, item in layer.named_parameters()}, folder / _WEIGHTS)
     parameters = tuple(f"classifier.{name}" for name, _ in layer.named_parameters())
     task = HeadProofTask(str(folder), HeadLayout.MODULE, source.input, "classifier", parameters, ())
-    return _with_expected(task, fitted, layer, result)
+    return _add_expected_scores(task, fitted, layer, result)
 
 
-def _with_expected(task: HeadProofTask, fitted: FittedHead, layer: nn.Linear, result: ProbeResult) -> HeadProofTask:
-    """The task with the scores that the layer, rounded to its format, gives the vectors of the rows."""
+def _add_expected_scores(
+    task: HeadProofTask, fitted: FittedHead, layer: nn.Linear, result: ProbeResult
+) -> HeadProofTask:
+    """Adds the scores that the layer, rounded to its dtype, gives the vectors of the rows."""
     expected = fitted.vectors @ layer.weight.detach().double().numpy().T
     if layer.bias is not None:
         expected = expected + layer.bias.detach().double().numpy()

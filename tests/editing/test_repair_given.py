@@ -91,7 +91,7 @@ def test_code_of_a_checkpoint_that_nobody_trusts_is_not_run(adapter: Path, tmp_p
 
 
 def test_the_code_of_a_repair_reaches_no_hub_and_asks_nothing(tmp_path: Path) -> None:
-    repairing._run("import os, sys; assert os.environ['HF_HUB_OFFLINE'] == '1' and not sys.stdin.read()", tmp_path)
+    repairing._run_code("import os, sys; assert os.environ['HF_HUB_OFFLINE'] == '1' and not sys.stdin.read()", tmp_path)
 
 
 def test_a_configuration_with_too_few_layers_is_refused(bare: Path, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_library_that_writes_does_not_reach_the_source(
             path.write_bytes(b"")
             written.append(path.name)
 
-    monkeypatch.setattr(repairing, "_run", writing)
+    monkeypatch.setattr(repairing, "_run_code", writing)
     settings = {"lora_alpha": 16} if kind == "adapter" else {}
     with pytest.raises(HeadscopeError):
         headscope.repair(folder, tmp_path / "new", settings=settings, defaults=not settings, link=True)

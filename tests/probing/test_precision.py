@@ -27,7 +27,7 @@ def source(folder: Path, stored: str = "bfloat16", **changes: Any) -> InputSourc
 def in_half(given: InputSource, *, may_refuse: bool) -> Reader:
     """As `auto` does on a GPU: PyTorch's CPU computes in bfloat16 too."""
     tokenizer = opening.open_tokenizer(given.place)
-    return opening._in_half(given, tokenizer, torch.device("cpu"), torch.bfloat16, TEXTS, may_refuse=may_refuse)
+    return opening._open_in_half(given, tokenizer, torch.device("cpu"), torch.bfloat16, TEXTS, may_refuse=may_refuse)
 
 
 @pytest.fixture

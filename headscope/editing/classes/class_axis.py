@@ -1,4 +1,4 @@
-"""The stored tensors that have an axis of classes, found by building the model with one class more."""
+"""Stored tensors that have a class axis, found by building the model with one more class."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClassTensor:
-    """A stored tensor with a row for each class on `axis`, and the parameter that it fills."""
+    """A stored tensor with one row per class on `axis`, and the parameter that it fills."""
 
     parameter: str
     header: TensorHeader
@@ -27,12 +27,12 @@ class ClassTensor:
 
     @property
     def is_bias(self) -> bool:
-        """Whether it is added to the logits, as far as its form shows: the proof of the scores decides."""
+        """True if its name and shape are those of a bias on the logits; the proof checks the scores."""
         return len(self.header.shape) == 1 and self.parameter.rpartition(".")[2] == "bias"
 
 
 def class_tensors(examined: Examined, request: Request) -> tuple[ClassTensor, ...]:
-    """The tensors of a checkpoint that have an axis of classes.
+    """Finds the tensors of a checkpoint that have a class axis.
 
     Raises Unsupported where the classes aren't rows of stored tensors, or a tensor can't be changed row by row.
     """
@@ -60,13 +60,14 @@ def class_tensors(examined: Examined, request: Request) -> tuple[ClassTensor, ..
 def _class_axes(
     request: Request, manifest: CheckpointManifest, parameters: Sequence[ParameterOrigin], count: int
 ) -> dict[str, int]:
-    """The axis of the classes of each parameter that has one."""
-    more = _shapes(request, manifest, count + 1)
+    """Finds the class axis of each parameter that has one."""
+    more = _build_shapes(request, manifest, count + 1)
     own = {item.name: item.shape for item in parameters}
     if own.keys() != more.keys():
         raise Unsupported("another number of classes gives the model other parameters", "")
     axes = {}
     for name, shape in own.items():
+        # Shapes of different lengths are compared as far as they go here, and refused below.
         differing = [axis for axis, sizes in enumerate(zip(shape, more[name], strict=False)) if sizes[0] != sizes[1]]
         if len(shape) != len(more[name]) or len(differing) > 1:
             raise Unsupported(f"{name} doesn't have one axis of classes", "")
@@ -77,8 +78,8 @@ def _class_axes(
     return axes
 
 
-def _shapes(request: Request, manifest: CheckpointManifest, count: int) -> Mapping[str, tuple[int, ...]]:
-    """The shapes of the model's tensors with a number of classes."""
+def _build_shapes(request: Request, manifest: CheckpointManifest, count: int) -> Mapping[str, tuple[int, ...]]:
+    """Builds the model with `count` classes on the meta device, and gives the shapes of its tensors."""
     from headscope.model.quiet import quiet
     from headscope.upstream.torch import on_meta
 
@@ -94,7 +95,7 @@ def _shapes(request: Request, manifest: CheckpointManifest, count: int) -> Mappi
 
 
 def _header_of(item: ParameterOrigin, headers: Mapping[str, TensorHeader]) -> TensorHeader:
-    """The one stored tensor of a parameter. Raises Unsupported where there isn't one with its shape."""
+    """Finds the one stored tensor of a parameter. Raises Unsupported if there isn't one with its shape."""
     name = item.name
     if item.status in (ParameterStatus.NEW, ParameterStatus.MISMATCHED):
         raise Unsupported(

@@ -1,4 +1,4 @@
-"""Which class each row of the last layer is: as config.json names it, or a person where that contradicts itself."""
+"""Names of the rows of the last layer, from config.json, or from a person if that contradicts itself."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 class ContradictoryNames(Unsupported):
-    """The names of the classes contradict each other or the last layer, so no row has a name for sure."""
+    """A contradiction between class names, or with the last layer, so that no row's name is certain."""
 
     exit_code = ExitCode.FINDINGS
 
 
 def examine_by_name(request: Request, names: Sequence[str] | None, tell: Progress) -> tuple[Request, Examined]:
-    """The examination of a checkpoint whose rows have names, and the request for it.
+    """Examines a checkpoint whose rows have names; gives the request for it, and what was found.
 
-    They are those of config.json, and `names` where these contradict themselves or the last layer. Raises
+    The names are those of config.json, or `names` if config.json contradicts itself or the last layer. Raises
     ContradictoryNames without `names`, UsageError for another number of them than there are rows.
     """
     faults = list(faults_of_names(read_checkpoint(request, None).config))
@@ -55,7 +55,7 @@ def examine_by_name(request: Request, names: Sequence[str] | None, tell: Progres
 
 
 def faults_of_names(config: Mapping[str, Any]) -> Iterator[str]:
-    """How a configuration contradicts itself on the names of its classes, as Transformers reads it, in sentences."""
+    """Yields sentences on how a configuration contradicts itself about its class names, as Transformers reads it."""
     names, count = config.get("id2label"), None
     if names is None:
         yield from _faults_without_names(config)
@@ -74,7 +74,7 @@ def faults_of_names(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _faults_without_names(config: Mapping[str, Any]) -> Iterator[str]:
-    """Names that Transformers doesn't read, since it calls the classes LABEL_0, LABEL_1, ... without id2label."""
+    """Yields names that Transformers ignores: without id2label it calls the classes LABEL_0, LABEL_1, ..."""
     back = config.get("label2id")
     if isinstance(back, dict) and back and not all(name == f"LABEL_{place}" for name, place in back.items()):
         yield f"label2id in config.json names {few_of(back)}, but id2label, which gives the names, is absent"
@@ -85,7 +85,7 @@ def _faults_without_names(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _faults_of_rows(examined: Examined, who: str) -> list[str]:
-    """The classes that were named or counted, and another number of rows that the checkpoint gives."""
+    """Reports the number of named or counted classes if the checkpoint has another number of rows."""
     count = examined.report.model.num_labels
     return [
         f"{who} {counted(count, 'class', 'classes')}, but {item.parameter} has {counted(rows, 'row')}"
@@ -97,6 +97,6 @@ def _faults_of_rows(examined: Examined, who: str) -> list[str]:
 def refused_report(
     source: str | PathLike[str], output: str | PathLike[str] | None, wish: EditWish, err: ContradictoryNames
 ) -> EditReport:
-    """The report on an edit of a checkpoint that contradicts itself."""
+    """Builds the report on an edit of a checkpoint that contradicts itself."""
     place, proof = fspath(source if output is None else output), EditProof(reason=err.message)
     return EditReport(tool_version(), fspath(source), place, "", (), proof, is_dry_run=wish.dry_run)

@@ -1,4 +1,4 @@
-"""The numbers of a tensor with an axis of classes after an edit, from those before."""
+"""Values of a tensor with a class axis after an edit, computed from those before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def edited_tensor(
     fresh: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """`tensor`, [..., classes before, ...], with the classes of `labels` on `axis`, in its own dtype or in another.
+    """Gives `tensor`, [..., classes before, ...], the classes of `labels` on `axis`, in its own dtype or in another.
 
     Rows that are kept or copied are equal bit by bit, unless a temperature or, for a bias (`takes_shift`), a shift
     changes them. `fresh` holds the rows of random classes, in their order. Raises Unsupported where the dtype can't
@@ -50,7 +50,7 @@ _ROUNDINGS = 4
 
 
 def _check_held(labels: Sequence[EditedLabel], old: torch.Tensor, exact: torch.Tensor, stored: torch.Tensor) -> None:
-    """Raises Unsupported where the stored rows aren't the exact ones, or lose the change from the old ones."""
+    """Raises Unsupported if the stored rows aren't close to the exact ones, or if rounding loses the change."""
     loss, size, change = (item.reshape(len(labels), -1).norm(dim=1) for item in (stored - exact, exact, exact - old))
     held = loss <= size * (_ROUNDINGS * torch.finfo(stored.dtype).eps)
     kept = (loss <= change * _LARGEST_LOSS) | (change == 0)
@@ -73,12 +73,12 @@ def _along_first(values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def keeps_bits(label: EditedLabel, *, temperature: float, takes_shift: bool) -> bool:
-    """Whether the row of a class is one of those before, bit by bit."""
+    """True if the row of a class keeps its bits."""
     return label.source is not None and temperature == 1.0 and not (takes_shift and label.shift)
 
 
 def promised_scores(scores: torch.Tensor, labels: Sequence[EditedLabel], temperature: float) -> torch.Tensor:
-    """What the head has to give after the edit, [inputs, classes after], from its logits before, [inputs, classes].
+    """Computes the promised scores, [inputs, classes after], from the logits before, [inputs, classes].
 
     In double precision; NaN for a class whose row is random, about whose scores nothing is promised.
     """

@@ -1,4 +1,4 @@
-"""What makes probabilities of the scores after an edit, and whether thresholds and shifts have a place there."""
+"""Function that turns scores into probabilities after an edit, and whether it allows thresholds and shifts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BY_PROBLEM_TYPE = dict(zip(PROBLEM_TYPES, (Activation.NONE, Activation.SOFTMAX,
 
 
 def score_function(examined: Examined, wish: EditWish, count: int) -> str:
-    """What makes probabilities of the scores of `count` classes after the edit.
+    """Gives the function that turns the scores of `count` classes into probabilities after the edit.
 
     Raises UsageError for the softmax of one score.
     """

@@ -1,4 +1,4 @@
-"""What a person gives for a repair: whether it is enough, and which step takes what."""
+"""Options that a person gives for a repair: whether they are enough, and which step uses which."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_NAMED = 30
 
 
 def given_options(wish: RepairWish) -> dict[str, str]:
-    """What was given, as a report shows it, by the option."""
+    """Gives the options that were set, as a report shows them, by their names."""
     found = {"--config": f"config={wish.config}"} if wish.config else {}
     found |= {f"--set {name}": f"{name}={json.dumps(value)}" for name, value in wish.settings.items()}
     found |= {f"--take {name}": f"take={name}" for name in wish.take}
@@ -38,7 +38,7 @@ def given_options(wish: RepairWish) -> dict[str, str]:
 
 
 def taken_options(step: RepairStep, wish: RepairWish) -> set[str]:
-    """The options that a step takes."""
+    """Names the options that a step uses."""
     settings = {f"--set {name}" for name in wish.settings}
     found: set[str] = set()
     for state in step.states:
@@ -52,7 +52,7 @@ def taken_options(step: RepairStep, wish: RepairWish) -> set[str]:
 
 
 def later_options(step: RepairStep, wish: RepairWish) -> set[str]:
-    """The options that may be for a state which comes to light only behind a step."""
+    """Names the options that may be for a state that only the result of this step shows."""
     if step.report is not None:
         return set()
     takes = {f"--take {name}" for name in wish.take}
@@ -70,16 +70,17 @@ def check_taken(wish: RepairWish, taken: set[str]) -> None:
 
 
 def taken_models(step: RepairStep, wish: RepairWish) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which names for models a step carries out, and what its repairs leave out of the weights, by group."""
+    """Gives the names in `take` that a step carries out, and the groups of weights that its repairs leave out."""
     models = [state.candidates[0] for state in step.states if state.repair and state.candidates]
     names = (name for name in wish.take if any(model.is_called(name) for model in models))
     return tuple(names), tuple(group for model in models for group in model.left_out)
 
 
 def reason_against(step: RepairStep, wish: RepairWish, taken: set[str]) -> str:
-    """Why nothing is written whatever is given: several models, a source that contradicts itself; "" for nothing.
+    """Gives the reason why nothing can be written whatever is given; "" if there is none.
 
-    Raises UsageError for a name that is that of none of the models, and that no step before has `taken`.
+    Reasons are several possible models, or a source that contradicts itself. Raises UsageError for a name in `take`
+    that is none of the models and that no step before has `taken`.
     """
     taken = taken | taken_options(step, wish)
     for state in step.states:
@@ -98,26 +99,29 @@ def reason_against(step: RepairStep, wish: RepairWish, taken: set[str]) -> str:
 
 
 def config_of_adapter(action: MergePeft, wish: RepairWish) -> str:
-    """The folder with PEFT's configuration; "" where settings take its place."""
+    """Gives the folder with PEFT's configuration; "" if settings replace it."""
     return "" if action.rank and "lora_alpha" in wish.settings else wish.config
 
 
 def assumed_settings(step: RepairStep, wish: RepairWish) -> tuple[str, ...]:
-    """The settings that a step takes from the defaults of the class."""
+    """Lists the settings that a step takes from the defaults of the class."""
     actions = [] if wish.config else [action for action in step.actions if isinstance(action, WriteConfig)]
-    return tuple(f"{name}={json.dumps(value)}" for action in actions for name, value in _open(action, wish).items())
+    return tuple(
+        f"{name}={json.dumps(value)}" for action in actions for name, value in _unset_settings(action, wish).items()
+    )
 
 
-def _open(action: WriteConfig, wish: RepairWish) -> dict[str, Any]:
-    """The settings that no shape tells and that weren't given."""
+def _unset_settings(action: WriteConfig, wish: RepairWish) -> dict[str, Any]:
+    """Gives the settings that no shape determines and that weren't given."""
     return {name: value for name, value in action.assumed if name not in wish.settings}
 
 
 def check_given(step: RepairStep, wish: RepairWish) -> None:
-    """Raises Unsupported where a state has no repair here, or where one lacks what the checkpoint doesn't hold.
+    """Raises Unsupported if a state can't be repaired here, or if something isn't given that the checkpoint lacks.
 
-    Raises UsageError for an unknown setting, and what `given_config` raises.
+    Raises UsageError for an unknown setting, and the errors of `given_config`.
     """
+    # States without a repair come first: no option helps with the others as long as there is one.
     for state in sorted(step.states, key=lambda state: state.repair is not None):
         repair = state.repair
         action = repair.action if repair else None
@@ -137,7 +141,7 @@ def check_given(step: RepairStep, wish: RepairWish) -> None:
 
 
 def check_trust(action: MergePeft, *, trusts: bool) -> None:
-    """Raises Unsupported for a merge that runs code of the checkpoint which nobody trusted."""
+    """Raises Unsupported for a merge that would run the checkpoint's code without permission."""
     if action.trust and not trusts:
         raise Unsupported(
             "the merge would run the code that config.json names in auto_map",
@@ -151,13 +155,16 @@ def _check_config(request: Request, action: object, wish: RepairWish, seen: str)
         return
     if not isinstance(action, WriteConfig):
         raise Unsupported(seen, _CONFIG_HINT)
-    known = _names_of(action)
+    import transformers
+
+    fields = getattr(transformers, action.config_class)().to_dict()
+    known = {*fields, *dict(action.fields), *dict(action.assumed)}
     for name in wish.settings:
         if name not in known:
             raise UsageError(
                 f"{name} is not a setting of {action.config_class}", f"it has {list_of(sorted(known), 100)}"
             )
-    lacking = _open(action, wish)
+    lacking = _unset_settings(action, wish)
     if not wish.takes_defaults and (lacking or not wish.settings):
         hint, defaults = f"{_CONFIG_HINT}; or, as --set NAME=VALUE, the settings that no shape tells", ""
         if lacking:
@@ -166,16 +173,8 @@ def _check_config(request: Request, action: object, wish: RepairWish, seen: str)
         raise Unsupported(seen, f"{hint}; or --defaults if those of the class are right{defaults}")
 
 
-def _names_of(action: WriteConfig) -> set[str]:
-    """The settings that a configuration has."""
-    import transformers
-
-    named = getattr(transformers, action.config_class)().to_dict()
-    return {*named, *dict(action.fields), *dict(action.assumed)}
-
-
 def given_config(reference: str, request: Request) -> dict[str, Any]:
-    """The config.json of a folder, a file or a repository in the local cache.
+    """Reads the config.json of a folder, a file or a repository in the local cache.
 
     Raises NotFound where there is none, Malformed for anything but an object of JSON.
     """

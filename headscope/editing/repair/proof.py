@@ -1,4 +1,4 @@
-"""The proof of a repair: source and result read from disk by a separate process.
+"""Proof of a repair: a separate process reads source and result from disk.
 
 `python -m headscope.editing.repair.proof` reads the task as JSON from standard input and prints a `RepairProof`.
 """
@@ -37,7 +37,7 @@ _ROUNDING = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class RepairTask:
-    """What to prove: two folders, and what was given for the repair."""
+    """Task of the proof: two folders, and what was given for the repair."""
 
     source: str
     result: str
@@ -52,13 +52,13 @@ class RepairTask:
 
 
 def prove_repair_apart(task: RepairTask) -> RepairProof:
-    """The proof, made by a new process. A process that fails proves nothing; then the reason is that."""
+    """Proves the repair in a new process. If that process fails, nothing is proven, and the failure is the reason."""
     found = prove_in_process("headscope.editing.repair.proof", task, RepairProof)
     return found if isinstance(found, RepairProof) else RepairProof(reason=found)
 
 
 def prove_repair(task: RepairTask) -> RepairProof:
-    """The proof, in this process."""
+    """Proves the repair in this process."""
     location = Location(task.source, hub=HubOptions(offline=True))
     request = Request(location, model_class=task.model_class, trust_remote_code=task.trust_remote_code, take=task.take)
     proof = RepairProof()
@@ -66,7 +66,7 @@ def prove_repair(task: RepairTask) -> RepairProof:
         step, result = states_in(request, Path(task.source)), Path(task.result)
         action = next(iter(step.actions), None)
         if step.writes_config:
-            proof = replace(proof, files_equal=_all_there(step.folder, result))
+            proof = replace(proof, files_equal=_has_every_file(step.folder, result))
         elif isinstance(action, TakeFolder):
             names = files_taken(action, list(file_states(step.folder)))
             pairs = ((step.folder / action.folder / name, result / name) for name in names)
@@ -74,15 +74,19 @@ def prove_repair(task: RepairTask) -> RepairProof:
         else:
             kept = kept_files(step, list(file_states(step.folder)))
             proof = replace(proof, files_equal=all(_same_file(step.folder / name, result / name) for name in kept))
-            proof = _merged(proof, action, task) if isinstance(action, MergePeft) else _tensors(proof, step, result)
+            proof = (
+                _check_merge(proof, action, task)
+                if isinstance(action, MergePeft)
+                else _check_tensors(proof, step, result)
+            )
         if task.is_last:
-            proof = _loaded(proof, step, states_in(request, result))
+            proof = _check_load(proof, step, states_in(request, result))
     except HeadscopeError as err:
         proof = replace(proof, reason=err.message)
-    return replace(proof, reason=proof.reason or _failure(proof))
+    return replace(proof, reason=proof.reason or _describe_failure(proof))
 
 
-def _failure(proof: RepairProof) -> str:
+def _describe_failure(proof: RepairProof) -> str:
     failed = {
         "Transformers' loader doesn't find what the repair promises": proof.loads is False,
         "a tensor isn't that of the source": proof.tensors_equal is False,
@@ -92,8 +96,8 @@ def _failure(proof: RepairProof) -> str:
     return next((words for words, holds in failed.items() if holds), "")
 
 
-def _loaded(proof: RepairProof, step: RepairStep, after: RepairStep) -> RepairProof:
-    """What the loader finds in the result, against what the repair promises, or else against everything."""
+def _check_load(proof: RepairProof, step: RepairStep, after: RepairStep) -> RepairProof:
+    """Compares what the loader finds in the result with what the repair promises, or with a load without gaps."""
     report = after.report
     if report is None or after.states or report.weights.gaps:
         return replace(proof, loads=False)
@@ -112,8 +116,8 @@ def _loaded(proof: RepairProof, step: RepairStep, after: RepairStep) -> RepairPr
     )
 
 
-def _tensors(proof: RepairProof, step: RepairStep, result: Path) -> RepairProof:
-    """Every tensor of the result against the source, read again; and against what other libraries read there."""
+def _check_tensors(proof: RepairProof, step: RepairStep, result: Path) -> RepairProof:
+    """Compares every tensor of the result with the source, read again, and with what other libraries read there."""
     _, files, expected = repaired_tensors(step)
     opened = [open_safetensors(result / name) for name in _weight_files(result)]
     written = {key: file for file in opened for key in file.keys()}  # noqa: SIM118 - not a dict
@@ -122,14 +126,14 @@ def _tensors(proof: RepairProof, step: RepairStep, result: Path) -> RepairProof:
         numbers = files.whole(item.header) if item.numbers is None else item.numbers()
         equal = equal and same_bytes(numbers, written[key].get_tensor(key))
     read = 0
-    for key, numbers in _by_libraries(step) if equal else ():
+    for key, numbers in _tensors_by_libraries(step) if equal else ():
         read += 1
         equal = equal and key in written and same_bytes(numbers, written[key].get_tensor(key))
     return replace(proof, tensors_equal=equal, compared=len(expected), read_by_libraries=read)
 
 
 def _weight_files(folder: Path) -> list[str]:
-    """The files that the loader takes weights from. Raises Malformed for an index that can't be read."""
+    """Names the files that the loader takes weights from. Raises Malformed for an index that can't be read."""
     index = folder / INDEXES[0]
     if (folder / "model.safetensors").is_file() or not index.is_file():
         return ["model.safetensors"]
@@ -137,8 +141,8 @@ def _weight_files(folder: Path) -> list[str]:
     return sorted({name for name in named.values() if is_file_name(name)} if isinstance(named, dict) else ())
 
 
-def _by_libraries(step: RepairStep) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of the source under their new names, as PyTorch and safetensors read them where no code would run."""
+def _tensors_by_libraries(step: RepairStep) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields the source's tensors under their new names, as PyTorch and safetensors read them without running code."""
     first, *rest = step.actions
     renaming = [action for action in (first, *rest) if isinstance(action, RenameKeys)]
     files = first.files if isinstance(first, RenameKeys | JoinFiles) else ()
@@ -162,17 +166,17 @@ def _read_by_torch(path: Path, inside: Iterable[str | int]) -> Iterator[tuple[st
         return
     try:
         with path.open("rb") as file:
-            is_zip = file.read(2) == b"PK"
-        held = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+            is_zip = file.read(2) == b"PK"  # torch.load maps no file of the older format
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception:  # it holds what PyTorch doesn't read without running it
         return
     for part in inside:
-        held = held[part]
-    yield from ((key, item) for key, item in held.items() if torch.is_tensor(item))
+        loaded = loaded[part]
+    yield from ((key, item) for key, item in loaded.items() if torch.is_tensor(item))
 
 
-def _all_there(source: Path, result: Path) -> bool:
-    """Whether the result has the content of every file of the source, under its name or a new one."""
+def _has_every_file(source: Path, result: Path) -> bool:
+    """True if the result has the content of every file of the source, under its name or a new one."""
     written = [path for path in result.rglob("*") if path.is_file()]
     for name in file_states(source):
         same = [result / name] if (result / name).is_file() else written
@@ -191,8 +195,8 @@ def _same_file(one: Path, other: Path) -> bool:
     return True
 
 
-def _merged(proof: RepairProof, action: MergePeft, task: RepairTask) -> RepairProof:
-    """The scores of the model with its adapter against those of the result, on the same inputs."""
+def _check_merge(proof: RepairProof, action: MergePeft, task: RepairTask) -> RepairProof:
+    """Compares the scores of the model with its adapter with those of the result, on the same inputs."""
     import torch
 
     from headscope.model.classes.catalog import task_of_class
@@ -201,11 +205,11 @@ def _merged(proof: RepairProof, action: MergePeft, task: RepairTask) -> RepairPr
     from headscope.trace.record.execution import run_unrecorded
 
     check_trust(action, trusts=task.trust_remote_code)
-    held: dict[str, Any] = {}
+    loaded: dict[str, Any] = {}
     try:
         with quiet():
-            exec(action.code_to_load(task.source, json.loads(task.settings), task.config), held)
-            with_adapter = held["model"].eval()
+            exec(action.code_to_load(task.source, json.loads(task.settings), task.config), loaded)
+            with_adapter = loaded["model"].eval()
             base = with_adapter.get_base_model()
             merged = type(base).from_pretrained(task.result).eval()
         kind = task_of_class(type(base).__name__)

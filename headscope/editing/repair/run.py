@@ -1,4 +1,4 @@
-"""One repair from the checkpoint to the proven result: step by step, each written beside the source and proven."""
+"""One repair of a checkpoint: it is carried out in steps, each written beside the source and proven."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _MOST_STEPS = 5
 
 
 def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Progress) -> RepairReport:
-    """The report on a repair. The source stays as it is; the result is there only if it is proven.
+    """Repairs a checkpoint and reports on it. The source stays unchanged, and only a proven result is kept.
 
     Nothing is written either where several models may be meant, or where the source contradicts itself. Raises
     UsageError for options that don't fit, Unsupported for a state that can't be repaired with what was given, NotFound
@@ -87,12 +87,12 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
     if not reason:
         check_given(step, wish)
         check_taken(wish, taken_options(step, wish) | later_options(step, wish))
-    report = _report(request, output, step, wish, reason)
+    report = _build_report(request, output, step, wish, reason)
     if wish.dry_run or not step.states or reason:
         return report
     with staged(output) as work:
         try:
-            report, result = _repaired(report, step, work, wish, tell)
+            report, result = _run_steps(report, step, work, wish, tell)
         except Malformed as err:  # a part that isn't as another part describes it
             return replace(report, proof=RepairProof(reason=err.message))
         check_unchanged(source, before)
@@ -104,10 +104,10 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
     return report
 
 
-def _repaired(
+def _run_steps(
     report: RepairReport, step: RepairStep, work: Path, wish: RepairWish, tell: Progress
 ) -> tuple[RepairReport, Path]:
-    """The report after all steps, and the folder of the last one; a proof that fails ends them."""
+    """Carries out the steps; gives the report and the last folder. Stops after a step that isn't proven."""
     taken: set[str] = set()
     for at in range(_MOST_STEPS):
         target = work / str(at)
@@ -120,7 +120,7 @@ def _repaired(
         if not after.states:
             check_taken(wish, taken)
         tell("proving the result in a separate process")
-        proof = prove_repair_apart(_task(step, after, wish))
+        proof = prove_repair_apart(_proof_task(step, after, wish))
         names, groups = taken_models(step, wish)
         added = replace(
             report, left_out=() if at else left_out, assumed=assumed_settings(step, wish), proof=proof, taken=names,
@@ -138,7 +138,7 @@ def _repaired(
     return replace(report, proof=replace(report.proof, reason=reason)), target
 
 
-def _report(request: Request, output: Path, step: RepairStep, wish: RepairWish, reason: str) -> RepairReport:
+def _build_report(request: Request, output: Path, step: RepairStep, wish: RepairWish, reason: str) -> RepairReport:
     taken, not_taken = taken_models(step, wish)
     return RepairReport(
         tool_version=tool_version(),
@@ -158,7 +158,7 @@ def _report(request: Request, output: Path, step: RepairStep, wish: RepairWish, 
 
 
 def _with_step(report: RepairReport, step: RepairStep, after: RepairStep, added: RepairReport) -> RepairReport:
-    """The report with what one more step adds; its proof doesn't cover up what one before found."""
+    """Adds one more step to the report; a failed check of an earlier step stays failed."""
     old, proof = report.proof, added.proof
     return replace(
         report,
@@ -170,10 +170,10 @@ def _with_step(report: RepairReport, step: RepairStep, after: RepairStep, added:
         not_taken=tuple(dict.fromkeys((*report.not_taken, *added.not_taken))),
         proof=replace(
             proof,
-            loads=_both(old.loads, proof.loads),
-            tensors_equal=_both(old.tensors_equal, proof.tensors_equal),
-            files_equal=_both(old.files_equal, proof.files_equal),
-            scores_equal=_both(old.scores_equal, proof.scores_equal),
+            loads=_combine_answers(old.loads, proof.loads),
+            tensors_equal=_combine_answers(old.tensors_equal, proof.tensors_equal),
+            files_equal=_combine_answers(old.files_equal, proof.files_equal),
+            scores_equal=_combine_answers(old.scores_equal, proof.scores_equal),
             compared=max(old.compared, proof.compared),
             read_by_libraries=max(old.read_by_libraries, proof.read_by_libraries),
             max_difference=old.max_difference if proof.max_difference is None else proof.max_difference,
@@ -181,11 +181,12 @@ def _with_step(report: RepairReport, step: RepairStep, after: RepairStep, added:
     )
 
 
-def _both(one: bool | None, other: bool | None) -> bool | None:
+def _combine_answers(one: bool | None, other: bool | None) -> bool | None:
+    """Gives False if one of two answers is, None if both are None, True otherwise."""
     return None if one is other is None else False not in (one, other)
 
 
-def _task(step: RepairStep, after: RepairStep, wish: RepairWish) -> RepairTask:
+def _proof_task(step: RepairStep, after: RepairStep, wish: RepairWish) -> RepairTask:
     adapters = [action for action in step.actions if isinstance(action, MergePeft)]
     return RepairTask(
         source=str(step.folder),
@@ -200,7 +201,7 @@ def _task(step: RepairStep, after: RepairStep, wish: RepairWish) -> RepairTask:
 
 
 def _carry_out(step: RepairStep, target: Path, wish: RepairWish) -> tuple[str, ...]:
-    """Writes the folder without the states of a step; returns the files that it doesn't take over."""
+    """Writes the folder with the states of a step repaired; gives the files that it doesn't take over."""
     names = list(file_states(step.folder))
     if step.writes_config:
         _write_config(step, target, wish, names)
@@ -215,7 +216,7 @@ def _carry_out(step: RepairStep, target: Path, wish: RepairWish) -> tuple[str, .
     copy_files(step.folder, target, kept, link=wish.link and not isinstance(action, MergePeft))
     if isinstance(action, MergePeft):
         load = action.code_to_load(str(step.folder.resolve()), wish.settings, config_of_adapter(action, wish))
-        _run(f"{load}\n{action.code_to_save('.')}", target)
+        _run_code(f"{load}\n{action.code_to_save('.')}", target)
     else:
         manifest, files, tensors = repaired_tensors(step)
         write_weights(target, manifest, files, tensors)
@@ -228,7 +229,7 @@ def _write_config(step: RepairStep, target: Path, wish: RepairWish, names: list[
     if wish.config:
         config = given_config(wish.config, step.request)
     elif isinstance(action, WriteConfig):
-        _run(action.code_with(wish.settings), target)
+        _run_code(action.code_with(wish.settings), target)
         config = parse_object((target / CONFIG).read_bytes(), CONFIG)
         if action.file:
             (target / action.file).unlink()  # the code copied it to its new name
@@ -236,10 +237,10 @@ def _write_config(step: RepairStep, target: Path, wish: RepairWish, names: list[
     write_small_file(target / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
-def _run(code: str, folder: Path) -> None:
-    """Runs the code of a repair in a folder, from which nothing is imported, without the Hub and without questions.
+def _run_code(code: str, folder: Path) -> None:
+    """Runs the code of a repair in a folder, without imports from that folder, without the Hub and without input.
 
-    Raises Unsupported where it fails.
+    Raises Unsupported if it fails.
     """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,

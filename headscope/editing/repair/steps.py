@@ -1,4 +1,4 @@
-"""One step of a repair: the states of a folder, and the tensors and files of the folder without them."""
+"""One step of a repair: the states of a folder, and the tensors and files of its repaired copy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SHARD = 5_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class RepairWish:
-    """What the checkpoint doesn't hold, and how the result is written."""
+    """Options for what the checkpoint doesn't hold, and for how the result is written."""
 
     config: str = ""
     """A folder, a file or a Hub ID with config.json, or with PEFT's adapter_config.json."""
@@ -60,7 +60,7 @@ class RepairWish:
 
 @dataclass(frozen=True, slots=True)
 class RepairStep:
-    """A checkpoint in some states: how it is examined, the states, and the report where it can be examined."""
+    """A checkpoint in some states: the request, the folder, the states, and the report if it can be examined."""
 
     request: Request
     folder: Path
@@ -69,19 +69,19 @@ class RepairStep:
 
     @property
     def actions(self) -> list[RepairAction]:
-        """What this step carries out: all actions, but for one that needs the result of those before."""
+        """Actions of this step: all of them, up to one that needs the result of those before."""
         found = [state.repair.action for state in self.states if state.repair and state.repair.action]
         until = next((at for at, action in enumerate(found) if at and isinstance(action, MergePeft)), len(found))
         return found[:until]
 
     @property
     def writes_config(self) -> bool:
-        """Whether this step only adds a configuration."""
+        """True if this step only adds a configuration."""
         return any(state.kind is StateKind.NO_CONFIG for state in self.states)
 
 
 def states_in(request: Request, folder: Path) -> RepairStep:
-    """The states of the checkpoint in a folder. Raises what examining raises for one that is in none."""
+    """Finds the states of the checkpoint in a folder. Raises the examination's error if the checkpoint is in none."""
     wanted = replace(request, location=replace(request.location, reference=str(folder)), cache=False)
     try:
         report = examine_weights(wanted, None)
@@ -93,7 +93,7 @@ def states_in(request: Request, folder: Path) -> RepairStep:
 
 
 def repaired_tensors(step: RepairStep) -> tuple[CheckpointManifest, StoredFiles, dict[str, NewTensor]]:
-    """The tensors of a step's result by key, with what `write_weights` needs to write them.
+    """Gives the tensors of a step's result by key, and what `write_weights` needs to write them.
 
     Raises a HeadscopeError where the files can't be read, Unsupported where two tensors would get one name.
     """
@@ -108,29 +108,30 @@ def repaired_tensors(step: RepairStep) -> tuple[CheckpointManifest, StoredFiles,
         rest = [first, *rest]
     else:
         files = open_stored_files(step.request, manifest)[0]
-        tensors = _in_shards(tensors)
+        tensors = _assign_shards(tensors)
     for action in rest:
         if isinstance(action, RenameKeys):
-            tensors = _renamed(tensors, action)
+            tensors = _rename_tensors(tensors, action)
     names = dict.fromkeys(item.header.file for item in tensors.values())
     headers = tuple(item.header for item in tensors.values())
     return replace(manifest, tensors=headers, files=tuple(map(WeightFile, names))), files, tensors
 
 
 def _as_stored(header: Any, files: StoredFiles) -> NewTensor:
+    # A function, because a lambda in the comprehension would read the last header for every tensor.
     return NewTensor(header) if header.data is not None else NewTensor(header, lambda: files.whole(header))
 
 
-def _renamed(tensors: Mapping[str, NewTensor], action: RenameKeys) -> dict[str, NewTensor]:
+def _rename_tensors(tensors: Mapping[str, NewTensor], action: RenameKeys) -> dict[str, NewTensor]:
     named = [(new, item) for key, item in tensors.items() if (new := action(key)) is not None]
     found = dict(named)
-    if len(found) < len(named):
+    if len(found) < len(named):  # a dict keeps the last of two
         raise Unsupported("two tensors would get the same name", "rename the keys by hand")
     return {key: replace(item, header=replace(item.header, key=key)) for key, item in found.items()}
 
 
-def _in_shards(tensors: Mapping[str, NewTensor]) -> dict[str, NewTensor]:
-    """The tensors, each with the weight file that it goes into."""
+def _assign_shards(tensors: Mapping[str, NewTensor]) -> dict[str, NewTensor]:
+    """Assigns each tensor to a weight file."""
     found, held, file = {}, 0, 1
     for key, item in tensors.items():
         size = size_of_tensor(item.header)
@@ -142,37 +143,38 @@ def _in_shards(tensors: Mapping[str, NewTensor]) -> dict[str, NewTensor]:
 
 
 def replaced_files(step: RepairStep, names: Sequence[str]) -> set[str]:
-    """The files of a folder whose weights a step writes in another form, and what belongs to them alone."""
+    """Names the files whose weights a step writes in another form, and files that only belong to those."""
     match step.actions[0]:
         case SaveInside(file=file) if "/" in file:  # the step folder of DeepSpeed
-            return set(_of_deepspeed(file.rpartition("/")[0], names))
+            return set(_deepspeed_files(file.rpartition("/")[0], names))
         case SaveInside(file=file) | SavePickledModel(file=file):
             return {file}
         case MergeZero(step=folder):
-            return set(_of_deepspeed(folder, names))
+            return set(_deepspeed_files(folder, names))
         case MergeDistributed(folder=folder):
-            inside = PurePath(folder)
-            return {name for name in names if PurePath(name).parent == inside and _is_of_dcp(PurePath(name))}
+            inside = (name for name in names if PurePath(name).parent == PurePath(folder))
+            return {name for name in inside if PurePath(name).name == ".metadata" or PurePath(name).suffix == ".distcp"}
         case RenameKeys(files=files) | MergePeft(files=files) | JoinFiles(files=files):
             return {*files, INDEXES[not files[0].endswith(".safetensors")]}
     return set()
 
 
 def kept_files(step: RepairStep, names: Sequence[str]) -> list[str]:
-    """The files of a folder that a step takes over under their names, as they are."""
+    """Lists the files of a folder that a step copies unchanged, under their names."""
+    # PEFT merges in a process that saves the whole model, with these files.
     written = {"config.json", "generation_config.json"} if isinstance(step.actions[0], MergePeft) else set()
     replaced = replaced_files(step, names) | written
     return [name for name in names if name not in replaced]
 
 
 def kept_weights(step: RepairStep, names: Sequence[str]) -> tuple[str, ...]:
-    """The weight files among those that a step takes over: a loader prefers others, or somebody chose others."""
+    """Lists the weight files that a step copies: a loader prefers other files, or somebody chose others."""
     if not step.actions or step.writes_config or isinstance(step.actions[0], TakeFolder):
         return ()
     return tuple(name for name in kept_files(step, names) if is_weight_file(PurePath(name).name))
 
 
-def _of_deepspeed(folder: str, names: Sequence[str]) -> Iterator[str]:
+def _deepspeed_files(folder: str, names: Sequence[str]) -> Iterator[str]:
     root = PurePath(folder).parent
     beside = {str(root / "latest"), str(root / "zero_to_fp32.py")} if folder else set()
     for name in names:
@@ -181,11 +183,7 @@ def _of_deepspeed(folder: str, names: Sequence[str]) -> Iterator[str]:
             yield name
 
 
-def _is_of_dcp(path: PurePath) -> bool:
-    return path.name == ".metadata" or path.suffix == ".distcp"
-
-
 def files_taken(action: TakeFolder, names: Sequence[str]) -> list[str]:
-    """The files of the chosen folder that are taken, by their names there."""
+    """Lists the files to take from the chosen folder, by their names there."""
     inside = [name.removeprefix(f"{action.folder}/") for name in names if name.startswith(f"{action.folder}/")]
     return [name for name in inside if not any(fnmatchcase(name, pattern) for pattern in action.without)]

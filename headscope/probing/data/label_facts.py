@@ -1,4 +1,4 @@
-"""What the labels of the texts look like: their balance, texts that contradict each other, rows that may be wrong."""
+"""Facts on the labels of the texts: their balance, equal texts with different labels, rows that may be wrong."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ _SHOWN = 20
 
 
 def describe_labels(rows: LabeledRows, predicted: Array, losses: Array) -> LabelFacts:
-    """The labels, with the rows that the best vector predicts worst; both arrays are out of fold."""
-    contradictions = _contradictions(rows)
+    """Describes the labels, and the rows that the best vector predicts worst; both arrays are out of fold."""
+    contradictions = _find_contradictions(rows)
     return LabelFacts(
-        ratio=_ratio(rows),
-        numbers=_numbers(rows),
+        ratio=_class_ratio(rows),
+        numbers=_summarize_numbers(rows),
         repeated=len(rows.texts) - int(rows.groups.max()) - 1,
         contradicting=len(contradictions),
         contradictions=tuple(contradictions[:_SHOWN]),
-        suspects=_suspects(rows, predicted, losses),
+        suspects=_find_suspects(rows, predicted, losses),
     )
 
 
-def _ratio(rows: LabeledRows) -> float | None:
+def _class_ratio(rows: LabeledRows) -> float | None:
     if rows.problem is Problem.REGRESSION:
         return None
     counts = rows.labels.sum(0) if rows.problem is Problem.MULTI_LABEL else np.bincount(rows.labels)
     return float(counts.max() / counts.min())
 
 
-def _numbers(rows: LabeledRows) -> Numbers | None:
+def _summarize_numbers(rows: LabeledRows) -> Numbers | None:
     if rows.problem is not Problem.REGRESSION:
         return None
     given = rows.labels
     return Numbers(float(given.min()), float(given.max()), float(given.mean()), float(given.std()))
 
 
-def _contradictions(rows: LabeledRows) -> list[Contradiction]:
-    """Texts with more than one label, in the order of the file."""
+def _find_contradictions(rows: LabeledRows) -> list[Contradiction]:
+    """Finds texts that have more than one label, in the order of the file."""
     members: dict[int, list[int]] = {}
     for place, group in enumerate(rows.groups):
         members.setdefault(int(group), []).append(place)
@@ -56,7 +56,8 @@ def _contradictions(rows: LabeledRows) -> list[Contradiction]:
     return found
 
 
-def _suspects(rows: LabeledRows, predicted: Array, losses: Array) -> tuple[Suspect, ...]:
+def _find_suspects(rows: LabeledRows, predicted: Array, losses: Array) -> tuple[Suspect, ...]:
+    """Finds the wrongly predicted rows with the largest losses."""
     wrong = predicted != rows.labels
     wrong = wrong.any(1) if wrong.ndim > 1 else wrong
     order = [int(place) for place in np.argsort(-losses, kind="stable") if wrong[place]][:_SHOWN]
@@ -65,14 +66,14 @@ def _suspects(rows: LabeledRows, predicted: Array, losses: Array) -> tuple[Suspe
             row=rows.numbers[place],
             text=_shown_text(rows, place),
             given=rows.named(rows.labels[place]),
-            predicted=_predicted(rows, predicted[place]),
+            predicted=_name_prediction(rows, predicted[place]),
             loss=float(losses[place]),
         )
         for place in order
     )
 
 
-def _predicted(rows: LabeledRows, value: Any) -> str:
+def _name_prediction(rows: LabeledRows, value: Any) -> str:
     return f"{float(value):.4g}" if rows.problem is Problem.REGRESSION else rows.named(value)
 
 

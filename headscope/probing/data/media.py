@@ -1,4 +1,4 @@
-"""Images and sounds of a column of labeled data, as files, and through the checkpoint's own processor as tensors."""
+"""Images and sounds in a column of labeled data, as files, and as tensors from the checkpoint's own processor."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _STORED = "stored:"
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """What makes the tensors of an image or a sound; `encode` gives a batch of one for the path of a file."""
+    """Encoder of images or sounds: `encode` gives the tensors of the file at a path, as a batch of one."""
 
     kind: Input
     encode: Callable[[str], Mapping[str, torch.Tensor]]
 
     def lengths(self, paths: Sequence[str]) -> Array:
-        """Frames of each sound; 0 for images. The result is [paths]."""
+        """Counts the frames of each sound; 0 for images. The result is [paths]."""
         return np.array([count_frames(path) if self.kind is Input.AUDIO else 0 for path in paths])
 
     def batches(self, paths: Sequence[str]) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
-        """The tensors of several files, those of equal shapes together, with their places."""
+        """Yields the tensors of several files, those of equal shapes together, with their places."""
         groups: dict[tuple[Any, ...], list[tuple[int, Mapping[str, torch.Tensor]]]] = {}
         for place, path in enumerate(paths):
             made = {name: value for name, value in self.encode(path).items() if isinstance(value, torch.Tensor)}
@@ -43,19 +43,21 @@ class Media:
 
 
 def with_names(source: RowSource, column: str) -> RowSource:
-    """The rows with a name for each file: its path, or a digest of the bytes that `datasets` stored in the cell."""
+    """Names the file in each row: by its path, or by a digest of the bytes that `datasets` stored in the cell."""
     base = Path(source.name).parent
 
     def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         at = [place for place, name in enumerate(wanted) if name == column]
         for row in source.read(wanted):
-            yield tuple(_name(cell, base, source, column) if place in at else cell for place, cell in enumerate(row))
+            yield tuple(
+                _name_file(cell, base, source, column) if place in at else cell for place, cell in enumerate(row)
+            )
 
     return replace(source, read=read)
 
 
-def _name(cell: Any, base: Path, source: RowSource, column: str) -> str | None:
-    data = _bytes(cell)
+def _name_file(cell: Any, base: Path, source: RowSource, column: str) -> str | None:
+    data = _stored_bytes(cell)
     if data is not None:
         return _STORED + hashlib.sha256(data).hexdigest()
     path = cell.get("path") if isinstance(cell, dict) else cell
@@ -69,46 +71,46 @@ def _name(cell: Any, base: Path, source: RowSource, column: str) -> str | None:
 
 
 def content_of(source: RowSource) -> Callable[[str], str]:
-    """From the name of a file to what is equal for equal files: a digest of the bytes, which are read once."""
+    """Gives a function from a file's name to a digest of its bytes, which is equal for equal files and read once."""
     known: dict[str, str] = {}
 
     def content(name: str) -> str:
         if name.startswith(_STORED):
             return name
         if name not in known:
-            known[name] = _STORED + _digest(name, source)
+            known[name] = _STORED + _digest_file(name, source)
         return known[name]
 
     return content
 
 
-def _digest(path: str, source: RowSource) -> str:
-    """A digest of a file. Raises NotFound for one that is not there."""
+def _digest_file(path: str, source: RowSource) -> str:
+    """Computes a digest of a file. Raises NotFound for one that doesn't exist."""
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, ValueError) as err:
         if not Path(path).is_file():
-            raise _lost(path, source) from err
+            raise _missing_file_error(path, source) from err
         raise NotFound(
             f"{path} cannot be read: {getattr(err, 'strerror', None) or err}", "check its permissions"
         ) from err
 
 
-def _lost(path: str, source: RowSource) -> NotFound:
+def _missing_file_error(path: str, source: RowSource) -> NotFound:
     return NotFound(f"{path}, which {source.name} names, doesn't exist", "paths are relative to the data file")
 
 
-def _bytes(cell: Any) -> bytes | None:
+def _stored_bytes(cell: Any) -> bytes | None:
     found = cell.get("bytes") if isinstance(cell, dict) else cell
     return found if isinstance(found, bytes) else None
 
 
 def written(source: RowSource, column: str, names: Sequence[str], folder: Path) -> list[str]:
-    """The path of each file; stored bytes are written to the folder. Raises NotFound for a file that is not there."""
+    """Gives the path of each file, and writes stored bytes to the folder. Raises NotFound for a missing file."""
     missing = {name for name in names if name.startswith(_STORED)}
     for (cell,) in source.read((column,)) if missing else ():
-        data = _bytes(cell)
+        data = _stored_bytes(cell)
         name = "" if data is None else _STORED + hashlib.sha256(data).hexdigest()
         if name in missing and data is not None:
             (folder / name.removeprefix(_STORED)).write_bytes(data)
@@ -116,5 +118,5 @@ def written(source: RowSource, column: str, names: Sequence[str], folder: Path) 
     paths = [str(folder / name.removeprefix(_STORED)) if name.startswith(_STORED) else name for name in names]
     lost = next((path for path in paths if not Path(path).is_file()), None)
     if lost is not None:
-        raise _lost(lost, source)
+        raise _missing_file_error(lost, source)
     return paths

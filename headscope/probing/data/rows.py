@@ -1,4 +1,4 @@
-"""Labeled rows as they are scored: which problem their labels pose, and the texts, labels and groups that are used.
+"""Labeled rows as they are scored: the problem that their labels pose, and the texts, labels and groups to use.
 
 The data are counted before a model is read; torch is imported only for images and sounds, so that a wrong column is
 reported immediately.
@@ -43,23 +43,19 @@ _SMALLEST, _LARGEST = 1e-100, 1e100
 """Standard deviations between which a number's square is neither 0 nor infinite."""
 
 
-def _itself(name: str) -> str:
-    return name
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What the rows hold: `content` gives from a text, or from the name of a file, what is equal for equal ones."""
+    """Kind of rows: `content` gives, for a text or a file's name, a value that is equal for equal texts or files."""
 
     input: Input = Input.TEXT
-    content: Callable[[str], Any] = _itself
+    content: Callable[[str], Any] = str  # the text, unchanged
 
     def same(self, row: Sampled) -> tuple[Any, ...]:
-        """What is equal for rows that must stay in one fold: the two texts of a pair in either order."""
+        """Gives a value that is equal for rows that must share a fold; a pair of texts counts in either order."""
         return tuple(sorted(map(self.content, row.texts)))
 
     def counted(self, number: int, adjective: str) -> str:
-        """`2 different texts`."""
+        """Counts rows in words, such as `2 different texts`."""
         return counted(number, f"{adjective} {self.input.noun}")
 
 
@@ -82,11 +78,11 @@ class LabeledRows:
 
     @property
     def available(self) -> int:
-        """How many rows of the file have a label."""
-        return _labeled(self.facts, self.problem)
+        """Number of rows of the file that have a label."""
+        return _count_labeled(self.facts, self.problem)
 
     def named(self, label: Any) -> str:
-        """A label in words."""
+        """Puts a label into words."""
         if self.problem is Problem.REGRESSION:
             return f"{float(label):.6g}"
         if self.problem is Problem.MULTI_LABEL:
@@ -95,7 +91,7 @@ class LabeledRows:
 
 
 def problem_of(facts: DataFacts, model: ModelFacts, asked: Problem | None) -> Problem:
-    """What the labels are: as requested, or by their kind, as in `check --data`.
+    """Gives the problem that the labels pose: the requested one, or by the labels' kind, as in `check --data`.
 
     Numbers with fractions are a regression; whole numbers are classes, unless the checkpoint's config says regression.
     Raises UsageError for labels of another kind than asked.
@@ -135,7 +131,7 @@ _HINTS = {
 
 
 def check_numbers(source: RowSource, column: str) -> None:
-    """Raises UsageError, with the row, for a label that is not a number where numbers are needed."""
+    """Raises UsageError, with the row, for a label that isn't a number if numbers are needed."""
     for number, (cell,) in enumerate(source.read((column,)), 1):
         label = read_label(cell, source, column)
         if isinstance(label, bool | str | tuple):
@@ -156,10 +152,10 @@ def read_rows(
     seed: int,
     kind: Kind | None = None,
 ) -> LabeledRows:
-    """The rows that are used, and notes on those that are not. Raises UsageError where too little is left."""
+    """Reads the rows to use, and notes those that aren't used. Raises UsageError if too few are left."""
     kind = kind or Kind()
     by_class = problem is Problem.SINGLE_LABEL
-    if by_class and facts.kind is LabelKind.NUMBERS:
+    if by_class and facts.kind is LabelKind.NUMBERS:  # whole numbers with a decimal point, such as 1.0
         facts = replace(facts, kind=LabelKind.INTEGERS)
     if facts.has_more_classes and by_class:
         raise UsageError(
@@ -171,15 +167,16 @@ def read_rows(
     used, labels, classes, notes = _READERS[problem](filled, facts, folds, kind)
     texts = tuple(row.texts for row in used)
     places: dict[tuple[Any, ...], int] = {}
+    # Groups are numbered from 0 in the order of the rows: a new one gets the number of those before it.
     groups = [places.setdefault(kind.same(row), len(places)) for row in used]
     if len(places) < folds:
         raise UsageError(
             f"{facts.file} has {kind.counted(len(places), 'different')} with a label, and {folds} folds need {folds}",
             f"give more {kind.input.noun}s, or fewer --folds",
         )
-    total = _labeled(facts, problem)
+    total = _count_labeled(facts, problem)
     share = ", with the same share of each class" if by_class else ""
-    told = [
+    found_notes = [
         f"{len(sampled):,} of {total:,} labeled rows were sampled{share}" if len(sampled) < total else "",
         f"{counted(facts.missing, 'row')} without a label left out" if facts.missing else "",
         f"{counted(len(sampled) - len(filled), 'row')} without {kind.input.one} left out"
@@ -190,11 +187,11 @@ def read_rows(
     ]  # fmt: skip
     numbers = tuple(row.row for row in used)
     return LabeledRows(
-        facts, problem, texts, labels, np.array(groups), numbers, classes, tuple(note for note in told if note)
+        facts, problem, texts, labels, np.array(groups), numbers, classes, tuple(note for note in found_notes if note)
     )
 
 
-def _labeled(facts: DataFacts, problem: Problem) -> int:
+def _count_labeled(facts: DataFacts, problem: Problem) -> int:
     if problem is Problem.SINGLE_LABEL:
         return sum(item.rows for item in facts.classes)
     return facts.rows - facts.missing
@@ -204,25 +201,21 @@ _Read = tuple[list[Sampled], Array, tuple[str, ...], list[str]]
 """The rows that are kept, their labels, the classes, and notes."""
 
 
-def _classes(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
-    """One class for each row; classes with fewer different texts than folds are left out."""
+def _read_classes(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
+    """Reads one class for each row; classes with fewer different texts than folds are left out."""
     distinct = Counter(label for label, _ in {(spelled(row.label), kind.same(row)) for row in rows})
     names = [item.label for item in facts.classes]
     small = [name for name in names if distinct[name] < folds]
     classes = tuple(name for name in names if distinct[name] >= folds)
     if len(classes) < 2:
-        raise UsageError(_no_classes(facts, folds, classes, small, kind), _no_classes_hint(facts, kind))
+        hint = f"give {kind.input.noun}s of at least two classes, or fewer --folds"
+        if facts.kind in _OF_NUMBERS and len(facts.classes) > 2:
+            hint += "; for numbers that are not classes, use --problem-type regression"
+        raise UsageError(_too_few_classes(facts, folds, classes, small, kind), hint)
     places = {name: place for place, name in enumerate(classes)}
     used = [row for row in rows if spelled(row.label) in places]
     notes = [*_note_on(small, folds, kind), *_note_on_lost(len(rows) - len(used), len(rows), facts)]
     return used, np.array([places[spelled(row.label)] for row in used]), classes, notes
-
-
-def _no_classes_hint(facts: DataFacts, kind: Kind) -> str:
-    numbers = facts.kind in _OF_NUMBERS and len(facts.classes) > 2
-    return f"give {kind.input.noun}s of at least two classes, or fewer --folds" + (
-        "; for numbers that are not classes, use --problem-type regression" if numbers else ""
-    )
 
 
 def _note_on(small: Sequence[str], folds: int, kind: Kind) -> list[str]:
@@ -235,14 +228,14 @@ def _note_on(small: Sequence[str], folds: int, kind: Kind) -> list[str]:
 
 
 def _note_on_lost(lost: int, total: int, facts: DataFacts) -> list[str]:
-    """Where most rows are in classes that are too small: the scores are then those of a small part of the data."""
+    """Warns if most rows are in classes that are too small: the scores are then those of few of the data."""
     if lost <= total / 2:
         return []
     hint = "; for numbers that are not classes, use --problem-type regression" if facts.kind in _OF_NUMBERS else ""
     return [f"{lost:,} of {counted(total, 'row')} left out with these classes{hint}"]
 
 
-def _no_classes(facts: DataFacts, folds: int, classes: Sequence[str], small: Sequence[str], kind: Kind) -> str:
+def _too_few_classes(facts: DataFacts, folds: int, classes: Sequence[str], small: Sequence[str], kind: Kind) -> str:
     column = facts.label_columns[0]
     if len(facts.classes) < 2:
         return f"{column!r} of {facts.file} has one class, {facts.classes[0].label!r}" if facts.classes else (
@@ -254,9 +247,9 @@ def _no_classes(facts: DataFacts, folds: int, classes: Sequence[str], small: Seq
     )
 
 
-def _several(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
-    """Any number of classes for each row; a class needs texts with it and texts without it, one for each fold."""
-    names, flagged = _flagged(rows, facts)
+def _read_several_labels(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
+    """Reads the classes of each row; a class needs texts with it and texts without it, one of each per fold."""
+    names, flagged = _flag_labels(rows, facts)
     texts = [kind.same(row) for row in rows]
     has = [len({text for text, row in zip(texts, flagged, strict=True) if row[at]}) for at in range(len(names))]
     lacks = [len({text for text, row in zip(texts, flagged, strict=True) if not row[at]}) for at in range(len(names))]
@@ -279,8 +272,8 @@ def _several(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) 
     return list(rows), np.array(flagged, dtype=int)[:, kept], tuple(names[at] for at in kept), notes
 
 
-def _flagged(rows: Sequence[Sampled], facts: DataFacts) -> tuple[list[str], list[list[int]]]:
-    """The names of the classes, and for each row a 0 or 1 for each."""
+def _flag_labels(rows: Sequence[Sampled], facts: DataFacts) -> tuple[list[str], list[list[int]]]:
+    """Gives the names of the classes, and for each row a 0 or 1 for each class."""
     labels = [row.label if isinstance(row.label, tuple) else (row.label,) for row in rows]
     if facts.kind is LabelKind.COLUMNS:
         return [item.label for item in facts.classes], [[int(bool(item)) for item in label] for label in labels]
@@ -291,8 +284,8 @@ def _flagged(rows: Sequence[Sampled], facts: DataFacts) -> tuple[list[str], list
     return names, [[int(name in label) for name in names] for label in found]
 
 
-def _numbers(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
-    """A number for each row. Raises UsageError where all are alike."""
+def _read_numbers(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
+    """Reads a number for each row. Raises UsageError if all are equal, or too small or too large to square."""
     found = np.array([float(row.label) for row in rows])  # type: ignore[arg-type]  # `problem_of` saw numbers only
     column = facts.label_columns[0]
     if not len(found):
@@ -316,15 +309,15 @@ def _numbers(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) 
 
 
 _READERS: dict[Problem, Callable[[Sequence[Sampled], DataFacts, int, Kind], _Read]] = {
-    Problem.SINGLE_LABEL: _classes,
-    Problem.MULTI_LABEL: _several,
-    Problem.REGRESSION: _numbers,
+    Problem.SINGLE_LABEL: _read_classes,
+    Problem.MULTI_LABEL: _read_several_labels,
+    Problem.REGRESSION: _read_numbers,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class AskedData:
-    """The counted labeled data, the requested problem, what is classified, and notes on words in the labels."""
+    """Counted labeled data, the requested problem, the kind of input, and notes on words in the labels."""
 
     facts: DataFacts
     source: RowSource
@@ -336,7 +329,7 @@ class AskedData:
 def count_labels(  # noqa: PLR0917  a step of `probe`, all of whose names it uses
     data: str, columns: tuple[str, ...], labels: tuple[str, ...], split: str | None, asked: Problem | None, input: Input
 ) -> AskedData:
-    """What is in the columns of the labels. Raises UsageError for columns that are not there."""
+    """Counts the labels in the columns. Raises UsageError for missing columns."""
     request = DataRequest(data, labels, columns, split)
     cells = open_labeled(request.file, split, labels)
     source = cells.source
@@ -345,7 +338,7 @@ def count_labels(  # noqa: PLR0917  a step of `probe`, all of whose names it use
             check_numbers(source, labels[0])
         facts = tally_labels(source, labels, columns)
     except UsageError:
-        check_finite(source, labels)
+        check_finite(source, labels)  # raises a clearer error, with the row, for an infinite number
         raise
     notes = (cells.note, "" if facts.kind is LabelKind.COLUMNS else note_on_names(facts.classes))
     if input is not Input.TEXT:
@@ -356,7 +349,10 @@ def count_labels(  # noqa: PLR0917  a step of `probe`, all of whose names it use
 
 
 def kind_of(data: AskedData, tokens: Callable[[str], object]) -> Kind:
-    """What the rows hold. Texts of equal tokens, and equal images under two names, are one: they share a fold."""
+    """Gives the kind of the rows.
+
+    Texts of equal tokens, and equal files under two names, count as the same: they share a fold.
+    """
     if data.input is Input.TEXT:
         return Kind(content=tokens)
     from headscope.probing.data.media import content_of
@@ -365,7 +361,7 @@ def kind_of(data: AskedData, tokens: Callable[[str], object]) -> Kind:
 
 
 def files_of(data: AskedData, texts: LabeledRows, folder: Path) -> tuple[tuple[str, ...], ...]:
-    """The texts, or the paths of the images or sounds."""
+    """Gives the texts, or the paths of the images or sounds."""
     if data.input is Input.TEXT:
         return texts.texts
     from headscope.probing.data.media import written

@@ -1,4 +1,4 @@
-"""The candidates that the stored vectors give."""
+"""Candidates for the classified vector, made of the stored vectors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Vectors:
 
 
 def classifier_of_model(head: Head | None) -> str | Gap:
-    """The module of the last linear stage of a head path: its input is what the head classifies."""
+    """Names the module of the last linear stage of a head path: its input is what the head classifies."""
     if head is None:
         return Gap(GapTopic.HEAD, "the head could not be traced")
     linear = [stage for stage in head.stages if stage.operation == "linear"]
@@ -43,33 +43,30 @@ def classifier_of_model(head: Head | None) -> str | Gap:
 
 
 def stages_before(head: Head, classifier: str) -> frozenset[str]:
-    """The parameters of the stages that a vector passes on its way to the classifier."""
+    """Names the parameters of the stages that a vector passes on its way to the classifier."""
     places = [stage.index for stage in head.stages if stage.module == classifier]
     before = (stage for stage in head.stages if stage.index < max(places))
     return frozenset(name for stage in before for name in stage.parameters) if places else frozenset()
 
 
 def list_vectors(features: Features) -> tuple[Vectors, ...]:
-    """Every candidate, the curves over the layers first."""
+    """Lists every candidate, first those that exist for each layer."""
     parts = features.parts
     ordered = sorted(parts, key=lambda part: (list(Vector).index(part[0]), part[1] or 0))
     of_layers = [part for part in ordered if part[1] is not None]
     beside = [part for part in ordered if part[1] is None]
-    stored = [Vectors(_name(*part), part[1], part[0], _stored(parts[part]), (part,)) for part in of_layers]
-    alone = [Vectors(_name(*part), None, part[0], _stored(parts[part]), (part,)) for part in beside]
-    return (*stored, *_combined(features), *alone)
+    stored = [Vectors(name_of_part(part), part[1], part[0], _load_later(parts[part]), (part,)) for part in of_layers]
+    alone = [Vectors(name_of_part(part), None, part[0], _load_later(parts[part]), (part,)) for part in beside]
+    return (*stored, *_combine_vectors(features), *alone)
 
 
-def _name(vector: Vector, layer: int | None) -> str:
-    return name_of_part((vector, layer))
-
-
-def _stored(array: Array) -> Callable[[], Array]:
+def _load_later(array: Array) -> Callable[[], Array]:
+    # A function, because a lambda in a comprehension would load the last array for every candidate.
     return lambda: whole_array(array)
 
 
-def _combined(features: Features) -> Iterator[Vectors]:
-    """The candidates that are made of several stored vectors."""
+def _combine_vectors(features: Features) -> Iterator[Vectors]:
+    """Yields the candidates that are made of several stored vectors."""
     parts, last = features.parts, features.seen.layers - 1
 
     def first(layer: int) -> Array:
@@ -82,12 +79,13 @@ def _combined(features: Features) -> Iterator[Vectors]:
     if (Vector.MASKED_MEAN, last) in parts and (Vector.MAX, last) in parts:
         both = Vector.MEAN_AND_MAX
         yield Vectors(
-            _name(both, last),
+            name_of_part((both, last)),
             last,
             both,
             lambda: np.hstack([mean(last), whole_array(parts[Vector.MAX, last])]),
             ((Vector.MASKED_MEAN, last), (Vector.MAX, last)),
         )
+    # With one layer, its mean would be averaged with itself.
     if last > 1 and len(means) == len((1, last)) and _are_of_one_size(parts, Vector.MASKED_MEAN, means):
         ends = tuple((Vector.MASKED_MEAN, layer) for layer in means)
         both = Vector.FIRST_LAST_MEAN

@@ -1,4 +1,4 @@
-"""Every candidate vector of each text, from one pass of a real model: hidden states, the pooler, the head's input."""
+"""Every candidate vector of each text, from one pass of a real model: hidden states, pooler output, head input."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SAME_SCORES = 1e-4
 
 @dataclass(slots=True)
 class Reader:
-    """A model with its tokenizer, and the module whose input is that of the head ("" where it is not known).
+    """A model with its tokenizer, and the module whose input is that of the head ("" if it isn't known).
 
     `media` makes the tensors where the rows are paths of images or sounds, and no tokenizer is needed.
     """
@@ -56,17 +56,17 @@ class Reader:
 
     @property
     def input(self) -> Input:
-        """What the rows are."""
+        """Kind of the rows."""
         return Input.TEXT if self.media is None else self.media.kind
 
     @property
     def noun(self) -> str:
-        """What one row is called."""
+        """Word for one row."""
         return self.input.noun
 
     @property
     def limit(self) -> int | None:
-        """The longest text that the tokenizer or the model takes, in tokens; None where neither says."""
+        """Longest text that the tokenizer or the model takes, in tokens; None if neither limits it."""
         most = int(self.tokenizer.model_max_length)
         return most if most < NO_LIMIT else None
 
@@ -74,7 +74,7 @@ class Reader:
 def extract_features(
     reader: Reader, texts: Texts, folder: Path, *, batch_size: int, tell: Callable[[str], None]
 ) -> Features:
-    """One pass over the texts, the longest first; memory does not grow with their number.
+    """Runs the model once over the texts, the longest first; the memory doesn't grow with their number.
 
     Texts of different lengths share a batch, padded as the tokenizer pads, if that changes no vector of the shortest
     and the longest text. Otherwise only texts of equal length do, without any padding: so a model that reads padding
@@ -94,7 +94,11 @@ def extract_features(
         share = f"{counted(cut, 'text')} of {len(texts):,} ({cut / len(texts):.1%})"
         store.note(f"{share} longer than the {reader.limit:,} tokens that the model takes: cut")
     _read_all(
-        reader, texts, _batches(lengths, size, padded=padded), store, lambda *so_far: tell(_progress("texts", *so_far))
+        reader,
+        texts,
+        _batch_rows(lengths, size, padded=padded),
+        store,
+        lambda *so_far: tell(_progress_line("texts", *so_far)),
     )
     return store.finished(
         padded=padded,
@@ -108,10 +112,11 @@ def extract_features(
 def _extract_media(
     reader: Reader, media: Media, files: Texts, folder: Path, *, batch_size: int, tell: Callable[[str], None]
 ) -> Features:
-    """One pass over images or sounds. Sounds of different lengths share no batch, so there is no padding."""
+    """Runs the model once over images or sounds. Sounds of different lengths share no batch, so nothing is padded."""
     store = Store(folder, len(files), media.kind.noun)
-    batches = _batches(media.lengths([path for (path,) in files]), batch_size, padded=False)
-    _read_all(reader, files, batches, store, lambda *so_far: tell(_progress(f"{reader.noun}s", *so_far)))
+    batches = _batch_rows(media.lengths([path for (path,) in files]), batch_size, padded=False)
+    _read_all(reader, files, batches, store, lambda *so_far: tell(_progress_line(f"{reader.noun}s", *so_far)))
+    # Only models with a separate first token, such as [CLS] of a ViT, have a vector of it.
     store.keep_first_if_constant(f"the first position of {type(reader.model).__name__} is a part of the input")
     return store.finished(padded=False, several=None, effects={}, tokens=None, precision=reader.precision)
 
@@ -119,7 +124,7 @@ def _extract_media(
 def _read_all(
     reader: Reader, texts: Texts, batches: Iterator[Array], store: Store, tell: Callable[[int, int, float], None]
 ) -> None:
-    """Runs the batches and stores their vectors; tells after each how many texts are done, of how many, since when."""
+    """Runs the batches and stores their vectors; reports the texts done, their total, and the seconds after each."""
     started, done = time.monotonic(), 0
     for rows in batches:
         for some, batch in _run_all(reader, texts, rows, store):
@@ -130,13 +135,13 @@ def _read_all(
 
 
 def token_lengths(reader: Reader, texts: Texts) -> Array:
-    """How many tokens each text has before it is cut. Raises UsageError for a text without any.
+    """Counts the tokens of each text before it is cut. Raises UsageError for a text without any.
 
     The result is [texts].
     """
     found: list[int] = []
     for start in range(0, len(texts), _CHUNK):
-        found += [len(ids) for ids in _tokens(reader, texts[start : start + _CHUNK], cut=False)]
+        found += [len(ids) for ids in _tokenize_texts(reader, texts[start : start + _CHUNK], cut=False)]
     lengths = np.array(found)
     if not lengths.all():
         text = " ".join(texts[int(np.flatnonzero(lengths == 0)[0])])
@@ -144,27 +149,27 @@ def token_lengths(reader: Reader, texts: Texts) -> Array:
     return lengths
 
 
-def _tokens(reader: Reader, texts: Texts, *, cut: bool) -> list[list[int]]:
+def _tokenize_texts(reader: Reader, texts: Texts, *, cut: bool) -> list[list[int]]:
     with quiet():
-        given = reader.tokenizer(*_columns(texts), truncation=cut and reader.limit is not None)
+        given = reader.tokenizer(*_text_columns(texts), truncation=cut and reader.limit is not None)
     ids: list[list[int]] = given["input_ids"]
     return ids
 
 
-def _columns(texts: Texts) -> list[list[str]]:
-    """The texts, or the first and the second texts of pairs."""
+def _text_columns(texts: Texts) -> list[list[str]]:
+    """Gives the texts as one column, or pairs as two columns."""
     return [list(column) for column in zip(*texts, strict=True)]
 
 
 def _lend_pad_token(reader: Reader, texts: Texts) -> bool:
-    """Names a pad token for a model without one, which refuses batches then; whether texts can't be padded.
+    """Gives a model without a pad token one, because it refuses batches otherwise; True if texts can't be padded.
 
-    It is a token that no text holds, so that the last token that is not padding is the last token.
+    The token is one that no text holds, so that the last token that isn't padding is the text's last token.
     """
     if reader.tokenizer.pad_token is None or getattr(reader.model.config, "pad_token_id", 0) is None:
         used: set[int] = set()
         for start in range(0, len(texts), _CHUNK):
-            used.update(*_tokens(reader, texts[start : start + _CHUNK], cut=True))
+            used.update(*_tokenize_texts(reader, texts[start : start + _CHUNK], cut=True))
         embeddings: Any = reader.model.get_input_embeddings()
         size = embeddings.weight.shape[0]
         free = next((number for number in reversed(range(size)) if number not in used), None)
@@ -176,14 +181,14 @@ def _lend_pad_token(reader: Reader, texts: Texts) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """How much padding changes a vector, relative to its largest number, and whether that is rounding."""
+    """Change of a vector by padding, relative to its largest number, and whether it is small enough to be rounding."""
 
     change: float
     holds: bool
 
 
 def padding_of_vectors(reader: Reader, texts: Texts, lengths: Array) -> dict[LayerVector | None, Effect] | None:
-    """What padding does to each vector of the shortest and the longest text, and to the scores (None).
+    """Measures the effect of padding on each vector of the shortest and the longest text, and on the scores (None).
 
     None where a vector exists only with or only without padding; empty where all texts are of one length. `lengths` is
     [texts].
@@ -191,25 +196,22 @@ def padding_of_vectors(reader: Reader, texts: Texts, lengths: Array) -> dict[Lay
     rows = np.array([int(lengths.argmax()), int(lengths.argmin())])
     if lengths[rows[0]] == lengths[rows[1]]:
         return {}
-    together = _run(reader, [texts[row] for row in rows]).vectors
+    together = _forward_texts(reader, [texts[row] for row in rows]).vectors
     found: dict[LayerVector | None, Effect] = {}
     for place, row in enumerate(rows):
-        alone = _run(reader, [texts[row]]).vectors
+        alone = _forward_texts(reader, [texts[row]]).vectors
         if alone.keys() != together.keys():
             return None
         for part, value in alone.items():
-            here = _effect(value[0], together[part][place], _EXACT.get(reader.model.dtype, _COARSE))
+            padded, tolerance = together[part][place], _EXACT.get(reader.model.dtype, _COARSE)
+            here = Effect(largest_change(value[0], padded), _is_close(value[0], padded, tolerance))
             before = found.get(part, here)
             found[part] = Effect(max(here.change, before.change), here.holds and before.holds)
     return found
 
 
-def _effect(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> Effect:
-    return Effect(largest_change(one, other), _is_close(one, other, tolerance))
-
-
 def largest_change(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The largest difference of two numbers at one place, relative to the largest number of `one`.
+    """Computes the largest difference at one place, relative to the largest number of `one`.
 
     Both have one shape, whichever it is.
     """
@@ -226,8 +228,8 @@ def _is_close(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> bool:
     return bool(torch.allclose(one, other, rtol=0, atol=tolerance * scale, equal_nan=True))
 
 
-def _batches(lengths: Array, size: int, *, padded: bool) -> Iterator[Array]:
-    """Rows that run together, the longest first, so that too large a batch fails right away."""
+def _batch_rows(lengths: Array, size: int, *, padded: bool) -> Iterator[Array]:
+    """Yields rows that run together, the longest first, so that a batch that is too large fails immediately."""
     order = np.argsort(-lengths, kind="stable")
     ends = [len(order)] if padded else [*np.flatnonzero(np.diff(lengths[order])) + 1, len(order)]
     start = 0
@@ -238,7 +240,7 @@ def _batches(lengths: Array, size: int, *, padded: bool) -> Iterator[Array]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The vectors of some texts; `layers` counts the hidden states."""
+    """Vectors of some texts; `layers` counts the hidden states."""
 
     pooled: PooledTokens
     scores: torch.Tensor
@@ -246,12 +248,12 @@ class Batch:
 
     @property
     def vectors(self) -> dict[LayerVector | None, torch.Tensor]:
-        """The vectors and, under None, the scores, in float32 on the CPU."""
+        """Vectors and, under None, the scores, in float32 on the CPU."""
         return all_vectors(self.pooled, self.scores)
 
 
 def _run_all(reader: Reader, texts: Texts, rows: Array, store: Store) -> Iterator[tuple[Array, Batch]]:
-    """The batch, or its halves where the device has too little memory for it."""
+    """Runs a batch, or its halves if the device has too little memory for it."""
     try:
         batches = list(_run_together(reader, texts, rows))
     except (Unsupported, torch.OutOfMemoryError) as err:
@@ -274,43 +276,46 @@ def _run_all(reader: Reader, texts: Texts, rows: Array, store: Store) -> Iterato
 
 
 def _run_together(reader: Reader, texts: Texts, rows: Array) -> Iterator[tuple[Array, Batch]]:
-    """One batch; several where the tensors of images or sounds have different shapes."""
+    """Runs one batch, or several if the tensors of images or sounds have different shapes."""
     if reader.media is None:
-        yield rows, _run(reader, [texts[row] for row in rows])
+        yield rows, _forward_texts(reader, [texts[row] for row in rows])
         return
     for places, tensors in reader.media.batches([texts[row][0] for row in rows]):
-        yield rows[places], _run_tensors(reader, tensors)
+        yield rows[places], _forward_tensors(reader, tensors)
 
 
-def _run_tensors(reader: Reader, tensors: dict[str, torch.Tensor]) -> Batch:
+def _forward_tensors(reader: Reader, tensors: dict[str, torch.Tensor]) -> Batch:
     given = {
         name: value.to(reader.device, reader.model.dtype if value.is_floating_point() else None)
         for name, value in tensors.items() if name in reader.takes
     }  # fmt: skip
-    with torch.inference_mode(), _tapped(reader) as taps:
+    with torch.inference_mode(), _attach_taps(reader) as taps:
         output = run_texts(reader.model, given, reader.input, output_hidden_states=True)
-        states = _states(reader, output)
-        return Batch(_with_taps(reader, pool_positions(states), output, taps), output.logits, len(states))
+        states = _hidden_states_of(reader, output)
+        return Batch(_add_tapped_vectors(reader, pool_positions(states), output, taps), output.logits, len(states))
 
 
 def run_batch(reader: Reader, texts: Texts) -> Batch:
-    """The vectors of some texts, images or sounds of one shape. Raises Unsupported where the model fails."""
+    """Computes the vectors of some texts, images or sounds of one shape. Raises Unsupported if the model fails."""
     return next(batch for _, batch in _run_together(reader, texts, np.arange(len(texts))))
 
 
-def _run(reader: Reader, texts: Texts) -> Batch:
-    """One forward, and everything that is read from it. Raises Unsupported where the model fails."""
-    encoded, mask = _encoded(reader, texts)
-    with torch.inference_mode(), _tapped(reader) as taps:
-        output = run_texts(reader.model, encoded, **_without_cache(reader), output_hidden_states=True)
+def _forward_texts(reader: Reader, texts: Texts) -> Batch:
+    """Runs one forward pass, and collects all that is read from it. Raises Unsupported if the model fails."""
+    encoded, mask = _encode_texts(reader, texts)
+    with torch.inference_mode(), _attach_taps(reader) as taps:
+        # By default, a decoder keeps the keys and values of every layer for the next token.
+        options = {"use_cache": False} if "use_cache" in reader.takes else {}
+        output = run_texts(reader.model, encoded, **options, output_hidden_states=True)
         end = reader.tokenizer.eos_token_id
         ends = None if end is None else (encoded["input_ids"] == end) & mask
-        states = _states(reader, output)
-        pooled = _with_taps(reader, pool_tokens(states, mask, ends), output, taps)
+        states = _hidden_states_of(reader, output)
+        pooled = _add_tapped_vectors(reader, pool_tokens(states, mask, ends), output, taps)
         return Batch(pooled, output.logits, len(states))
 
 
-def _states(reader: Reader, output: Any) -> Sequence[torch.Tensor]:
+def _hidden_states_of(reader: Reader, output: Any) -> Sequence[torch.Tensor]:
+    # An encoder-decoder model has those of its encoder.
     states = getattr(output, "hidden_states", None) or getattr(output, "encoder_hidden_states", None)
     if not states:
         raise Unsupported(
@@ -320,17 +325,12 @@ def _states(reader: Reader, output: Any) -> Sequence[torch.Tensor]:
     return found
 
 
-def _without_cache(reader: Reader) -> dict[str, bool]:
-    """A decoder keeps the keys and values of every layer for the next token, by default."""
-    return {"use_cache": False} if "use_cache" in reader.takes else {}
-
-
-def _encoded(reader: Reader, texts: Texts) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """What the model takes, and which positions are tokens of the texts."""
+def _encode_texts(reader: Reader, texts: Texts) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Gives the model's inputs, and a mask of the positions that are tokens of the texts."""
     is_padded = reader.tokenizer.pad_token is not None
     with quiet():
         given = reader.tokenizer(
-            *_columns(texts), return_tensors="pt", padding=is_padded, truncation=reader.limit is not None,
+            *_text_columns(texts), return_tensors="pt", padding=is_padded, truncation=reader.limit is not None,
             return_attention_mask=True,
         )  # fmt: skip
     tensors = {name: value.to(reader.device) for name, value in given.items()}
@@ -339,7 +339,7 @@ def _encoded(reader: Reader, texts: Texts) -> tuple[dict[str, torch.Tensor], tor
 
 @dataclass(slots=True)
 class _Taps:
-    """What hooks saw: the input and the output of the classifier, and the output of the pooler."""
+    """Tensors that hooks recorded: the input and output of the classifier, and the output of the pooler."""
 
     entered: torch.Tensor | None = None
     left: torch.Tensor | None = None
@@ -347,7 +347,8 @@ class _Taps:
 
 
 @contextmanager
-def _tapped(reader: Reader) -> Iterator[_Taps]:
+def _attach_taps(reader: Reader) -> Iterator[_Taps]:
+    """Records what enters and leaves the classifier, and what the pooler gives, for the forward passes inside."""
     taps = _Taps()
 
     def see_classifier(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
@@ -369,8 +370,9 @@ def _tapped(reader: Reader) -> Iterator[_Taps]:
             hook.remove()
 
 
-def _with_taps(reader: Reader, pooled: PooledTokens, output: Any, taps: _Taps) -> PooledTokens:
-    """The vectors with those of the pooler and of the head's input."""
+def _add_tapped_vectors(reader: Reader, pooled: PooledTokens, output: Any, taps: _Taps) -> PooledTokens:
+    """Adds the vectors of the pooler and of the head's input."""
+    # The poolers of image models keep a height and a width of 1.
     row = None if taps.pooled is None else taps.pooled.flatten(1) if taps.pooled.shape[2:] == (1, 1) else taps.pooled
     if row is not None and row.dim() == 2:  # a row for each text
         pooled.parts[Vector.POOLER, None] = row
@@ -385,7 +387,7 @@ def _with_taps(reader: Reader, pooled: PooledTokens, output: Any, taps: _Taps) -
 
 
 def _head_input(taps: _Taps, logits: torch.Tensor) -> torch.Tensor | None:
-    """The vectors that the classifier scored; None where its scores are not the logits.
+    """Gives the vectors that the classifier scored; None if its scores aren't the logits.
 
     A classifier that scores every token is read at the token whose scores are the logits.
     """
@@ -401,7 +403,7 @@ def _head_input(taps: _Taps, logits: torch.Tensor) -> torch.Tensor | None:
     return entered if _is_close(left.float(), logits.float(), _SAME_SCORES) else None
 
 
-def _progress(what: str, done: int, total: int, seconds: float) -> str:
+def _progress_line(what: str, done: int, total: int, seconds: float) -> str:
     if seconds < 1:  # too short for a rate
         return f"reading {total:,} {what}"
     rate = done / seconds

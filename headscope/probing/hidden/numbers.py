@@ -1,4 +1,4 @@
-"""What the numbers of the vectors look like: how alike texts are, dimensions without a use, what padding changes."""
+"""Numbers on the vectors: how alike the texts are, dimensions without a use, the effect of padding."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SAME = 1e-6
 
 
 def feature_numbers(vectors: Sequence[Vectors], features: Features) -> FeatureNumbers:
-    """The numbers of each candidate, of the layers, and of the pass."""
+    """Computes the numbers of each candidate, of the layers, and of the pass."""
     seen, effects = features.seen, dict(features.seen.effects)
     tokens = seen.tokens
     return FeatureNumbers(
-        vectors=tuple(_of_vector(item, effects) for item in vectors),
+        vectors=tuple(_numbers_of_vector(item, effects) for item in vectors),
         layers=seen.layer_numbers,
         precision=seen.precision,
         fewest_tokens=tokens.fewest if tokens else None,
@@ -32,19 +32,19 @@ def feature_numbers(vectors: Sequence[Vectors], features: Features) -> FeatureNu
     )
 
 
-def _of_vector(item: Vectors, effects: dict[str, float]) -> VectorNumbers:
+def _numbers_of_vector(item: Vectors, effects: dict[str, float]) -> VectorNumbers:
     matrix = item.make()
-    return VectorNumbers(item.name, mean_cosine(matrix), dead_dimensions(matrix), _effect(item.parts, effects))
+    return VectorNumbers(item.name, mean_cosine(matrix), dead_dimensions(matrix), _padding_effect(item.parts, effects))
 
 
-def _effect(parts: Sequence[LayerVector], effects: dict[str, float]) -> float | None:
-    """What padding changes at most in the stored vectors that a candidate is made of."""
+def _padding_effect(parts: Sequence[LayerVector], effects: dict[str, float]) -> float | None:
+    """Gives the largest effect of padding on the stored vectors that a candidate is made of."""
     found = [effects[name_of_part(part)] for part in parts if name_of_part(part) in effects]
     return max(found, default=None)
 
 
 def mean_cosine(matrix: Array) -> float | None:
-    """The mean cosine of two rows over all pairs; None where a row is zero, or there is one row."""
+    """Computes the mean cosine of two rows over all pairs; None if a row is zero, or if there is only one row."""
     norms = np.linalg.norm(matrix, axis=1)
     count = len(matrix)
     if count < 2 or not norms.all():
@@ -55,6 +55,6 @@ def mean_cosine(matrix: Array) -> float | None:
 
 
 def dead_dimensions(matrix: Array) -> int:
-    """How many columns have one value in all rows."""
+    """Counts the columns that have one value in all rows."""
     low, high = matrix.min(0), matrix.max(0)
     return int((high - low <= _SAME * np.maximum(np.abs(low), np.abs(high))).sum())

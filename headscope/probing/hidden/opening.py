@@ -1,4 +1,4 @@
-"""A real model to read vectors from, in the requested dtype, or one that changes no vector."""
+"""Real models to read vectors from, in the requested dtype, or in one that changes no vector."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SAMPLE = 8
 
 @dataclass(frozen=True, slots=True)
 class InputSource:
-    """Where a model comes from, and the dtype of its stored weights.
+    """Origin of a model, and the dtype of its stored weights.
 
     `new` are its parameters that the checkpoint doesn't give, drawn from `seed`.
     """
@@ -52,7 +52,7 @@ class InputSource:
 
 
 def open_reader(source: InputSource, device: str, dtype: str, texts: Texts) -> Reader:
-    """The model with its real weights; weights that the checkpoint lacks are drawn from the seed.
+    """Loads the model with its real weights; weights that the checkpoint lacks are drawn from the seed.
 
     With `auto`, the dtype is float32 on the CPU; elsewhere it is the checkpoint's half precision if the vectors of
     sample texts are those of float32, as far as `HALF_TOLERANCE` allows. Raises Unsupported where there is no
@@ -63,56 +63,62 @@ def open_reader(source: InputSource, device: str, dtype: str, texts: Texts) -> R
     of_its_own = source.stored if where.type != "cpu" and source.stored in ("bfloat16", "float16") else "float32"
     wanted = DTYPES[of_its_own if dtype == AUTO else dtype]
     if wanted is torch.float32:
-        reader = _reader(source, tokenizer, where, torch.float32)
+        reader = _load_reader(source, tokenizer, where, torch.float32)
         reader.precision = Precision("float32", source.stored)
         return reader
-    return _in_half(source, tokenizer, where, wanted, texts, may_refuse=dtype == AUTO)
+    return _open_in_half(source, tokenizer, where, wanted, texts, may_refuse=dtype == AUTO)
 
 
-def _in_half(
+def _open_in_half(
     source: InputSource, tokenizer: Any, where: torch.device, dtype: torch.dtype, texts: Texts, *, may_refuse: bool
 ) -> Reader:
-    """The model in half precision, compared with float32 on sample texts; in float32 where `auto` doesn't hold."""
-    wide = _try(lambda: _in_float32(source, tokenizer, where, texts))
-    half = _reader(source, tokenizer, where, dtype)
+    """Loads the model in half precision, and compares it with float32 on sample texts.
+
+    Uses float32 if the vectors change too much and `may_refuse` is set.
+    """
+    wide = _try_in_memory(lambda: _read_in_float32(source, tokenizer, where, texts))
+    half = _load_reader(source, tokenizer, where, dtype)
     if wide is None:  # float32 doesn't fit the device: there is nothing to compare with
-        half.precision = Precision(_name(dtype), source.stored)
+        half.precision = Precision(_dtype_name(dtype), source.stored)
         return half
-    _put(half.model, wide.drawn)
-    change = max(map(_largest, wide.vectors, (run_batch(half, [text]).vectors for text in wide.texts)))
-    found = Precision(_name(dtype), source.stored, _finite(change), HALF_TOLERANCE, len(wide.texts))
-    if may_refuse and not change <= HALF_TOLERANCE:
-        del half
-        half = _reader(source, tokenizer, where, torch.float32)
+    _copy_drawn(half.model, wide.drawn)  # otherwise the comparison would be one of random numbers
+    change = max(map(_largest_vector_change, wide.vectors, (run_batch(half, [text]).vectors for text in wide.texts)))
+    found = Precision(
+        _dtype_name(dtype), source.stored, change if isfinite(change) else None, HALF_TOLERANCE, len(wide.texts)
+    )
+    if may_refuse and not change <= HALF_TOLERANCE:  # NaN too
+        del half  # the device may have no memory for both models
+        half = _load_reader(source, tokenizer, where, torch.float32)
         found = replace(found, dtype="float32")
     half.precision = found
     return half
 
 
 @dataclass(frozen=True, slots=True)
-class _Wide:
-    """Sample texts with their vectors in float32, and the numbers of parameters that the checkpoint doesn't give."""
+class _Float32Sample:
+    """Sample texts with their vectors in float32, and the values of parameters that the checkpoint doesn't give."""
 
     texts: Sequence[tuple[str, ...]]
     vectors: list[dict[LayerVector | None, torch.Tensor]]
     drawn: dict[str, torch.Tensor]
 
 
-def _in_float32(source: InputSource, tokenizer: Any, where: torch.device, texts: Texts) -> _Wide:
-    reader = _reader(source, tokenizer, where, torch.float32)
-    sample = _sample(reader, texts)
-    return _Wide(sample, [run_batch(reader, [text]).vectors for text in sample], _drawn(reader.model, source.new))
+def _read_in_float32(source: InputSource, tokenizer: Any, where: torch.device, texts: Texts) -> _Float32Sample:
+    reader = _load_reader(source, tokenizer, where, torch.float32)
+    sample = _sample_texts(reader, texts)
+    return _Float32Sample(
+        sample, [run_batch(reader, [text]).vectors for text in sample], _drawn_parameters(reader.model, source.new)
+    )
 
 
-def _largest(wide: dict[LayerVector | None, torch.Tensor], narrow: dict[LayerVector | None, torch.Tensor]) -> float:
+def _largest_vector_change(
+    wide: dict[LayerVector | None, torch.Tensor], narrow: dict[LayerVector | None, torch.Tensor]
+) -> float:
     return max(largest_change(value, narrow[part]) if part in narrow else inf for part, value in wide.items())
 
 
-def _finite(change: float) -> float | None:
-    return change if isfinite(change) else None
-
-
-def _reader(source: InputSource, tokenizer: Any, where: torch.device, dtype: torch.dtype) -> Reader:
+def _load_reader(source: InputSource, tokenizer: Any, where: torch.device, dtype: torch.dtype) -> Reader:
+    # Missing weights are drawn while the model is loaded, and the caller's generator keeps its state.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(source.seed)
         model = load_model(source.choice, source.place, where, dtype)
@@ -125,8 +131,8 @@ def _reader(source: InputSource, tokenizer: Any, where: torch.device, dtype: tor
 _ENCODERS = {Input.IMAGE: image_encoder, Input.AUDIO: audio_encoder}
 
 
-def _try(make: Any) -> Any:
-    """What is made, or None where the device has too little memory for it."""
+def _try_in_memory(make: Any) -> Any:
+    """Calls `make`; gives None if the device has too little memory for it."""
     try:
         return make()
     except (Unsupported, torch.OutOfMemoryError) as err:
@@ -135,26 +141,26 @@ def _try(make: Any) -> Any:
         raise
 
 
-def _sample(reader: Reader, texts: Texts) -> Sequence[tuple[str, ...]]:
-    """Texts from the shortest to the longest, as different in length as there are."""
-    if reader.media is not None:
+def _sample_texts(reader: Reader, texts: Texts) -> Sequence[tuple[str, ...]]:
+    """Picks texts from the shortest to the longest, spread over all lengths."""
+    if reader.media is not None:  # paths, each once
         return list(dict.fromkeys(texts))[:_SAMPLE]
     order = np.argsort(token_lengths(reader, texts), kind="stable")
     places = np.unique(np.linspace(0, len(order) - 1, _SAMPLE).round().astype(int))
     return [texts[order[place]] for place in places]
 
 
-def _drawn(model: PreTrainedModel, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
-    """The numbers that were drawn for parameters: another dtype would draw others from the same seed."""
+def _drawn_parameters(model: PreTrainedModel, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """Copies the values that were drawn for parameters: another dtype draws other ones from the same seed."""
     return {name: value.detach().cpu() for name, value in model.named_parameters() if name in names}
 
 
-def _put(model: PreTrainedModel, drawn: dict[str, torch.Tensor]) -> None:
+def _copy_drawn(model: PreTrainedModel, drawn: dict[str, torch.Tensor]) -> None:
     with torch.no_grad():
         for name, value in model.named_parameters():
             if name in drawn:
                 value.copy_(drawn[name])
 
 
-def _name(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""What the vectors of a run depend on: the checkpoint's bytes, the texts, the options, the versions."""
+"""Origin of a run's vectors, all that they depend on: the checkpoint's bytes, the texts, the options, the versions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def origin_of_vectors(
     *,
     are_files: bool = False,
 ) -> Origin:
-    """The origin of the vectors of these texts, or files; `options` say by name what else they depend on."""
+    """Gives the origin of the vectors of these texts or files; `options` names what else they depend on."""
     if manifest.kind is CheckpointKind.HUB and not manifest.commit:
         return Origin(unknown="the commit of the checkpoint is not known")
     try:
@@ -48,16 +48,17 @@ def _digest_of_texts(texts: Sequence[tuple[str, ...]]) -> str:
 
 
 def _digest_of_folder(request: Request, manifest: CheckpointManifest) -> str:
-    """The weights and everything beside them that a model or a tokenizer may read. Raises OSError."""
+    """Digests the weights and all files beside them that a model or a tokenizer may read. Raises OSError."""
     place = loadable(request, manifest)
     folder = Path(place.reference, place.subfolder or "")
     found = hashlib.blake2b(digest_size=20)
-    for path in sorted({*(folder / file.name for file in manifest.files), *_beside(folder)}):
+    # Sorted, because the order of a folder's entries depends on the file system.
+    for path in sorted({*(folder / file.name for file in manifest.files), *_small_files(folder)}):
         found.update(f"{path.name} {digest_of_file(path)}\n".encode("utf-8", "backslashreplace"))
     return found.hexdigest()
 
 
-def _beside(folder: Path) -> Iterator[Path]:
+def _small_files(folder: Path) -> Iterator[Path]:
     for path in folder.iterdir():
         if path.is_file() and path.stat().st_size <= _LARGEST_BESIDE:
             yield path

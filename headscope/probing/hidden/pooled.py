@@ -1,4 +1,4 @@
-"""From the hidden states of one batch to its vectors: positions that are picked or averaged; padding is never read."""
+"""Vectors of one batch, picked or averaged from its hidden states; padding is never read."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _MAPS = 4
 
 @dataclass(frozen=True, slots=True)
 class PooledTokens:
-    """The vectors of a batch; `first_shares` and `cosines` are those of `LayerNumbers`, a number for each text.
+    """Vectors of a batch.
 
-    `gaps` are layers that could not be read, `absent` vectors that this model doesn't have, each with the reason.
+    `first_shares` and `cosines` are those of `LayerNumbers`, one number per text. `gaps` are layers that could not be
+    read, `absent` vectors that this model doesn't have, each with the reason.
     """
 
     parts: dict[LayerVector, torch.Tensor]
@@ -31,20 +32,20 @@ class PooledTokens:
 
 
 def pool_tokens(states: Sequence[torch.Tensor], mask: torch.Tensor, ends: torch.Tensor | None) -> PooledTokens:
-    """The vectors of every layer; `mask` says which positions are tokens of the texts, `ends` which are their ends.
+    """Pools the vectors of every layer; `mask` marks the tokens of the texts, `ends` the end-of-sequence tokens.
 
     Each of `states` is [texts, positions, features], `mask` and `ends` are [texts, positions]; a vector is [texts,
     features].
     """
     whole = {layer: state for layer, state in enumerate(states) if state.shape[:2] == mask.shape}
     found = PooledTokens({}, gaps={
-        f"layer {layer}": f"its hidden states have {_positions(state)} positions for {mask.shape[1]} tokens"
+        f"layer {layer}": f"its hidden states have {_position_count(state)} positions for {mask.shape[1]} tokens"
         for layer, state in enumerate(states) if layer not in whole
     })  # fmt: skip
     first, last = mask.int().argmax(1), last_of(mask)
-    weights = _weights(mask, first)
+    weights = _mean_weights(mask, first)
     for layer, state in whole.items():
-        both = _weighted(state, weights, mask)
+        both = _weighted_sums(state, weights, mask)
         found.parts[Vector.FIRST_TOKEN, layer] = at(state, first)
         found.parts[Vector.MASKED_MEAN, layer] = both[:, 0]
         found.parts[Vector.LAST_NON_PAD_TOKEN, layer] = at(state, last)
@@ -61,12 +62,15 @@ def pool_tokens(states: Sequence[torch.Tensor], mask: torch.Tensor, ends: torch.
     return found
 
 
-def _positions(state: torch.Tensor) -> str:
+def _position_count(state: torch.Tensor) -> str:
     return str(state.shape[1]) if state.dim() == _POSITIONS else "no"
 
 
-def _weights(mask: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-    """For each text two rows of weights of its positions: of the mean, and of the mean without the first token."""
+def _mean_weights(mask: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+    """Computes two rows of weights per text, for its mean, and for its mean without the first token.
+
+    The result is [texts, 2, positions].
+    """
     every = mask.float()
     others = every.clone()
     others[torch.arange(len(mask), device=mask.device), first] = 0
@@ -74,7 +78,7 @@ def _weights(mask: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
     return rows / rows.sum(-1, keepdim=True).clamp(min=1)
 
 
-def _weighted(state: torch.Tensor, weights: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _weighted_sums(state: torch.Tensor, weights: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Sums over the positions, in float32, from one reading of the hidden states."""
     made = torch.bmm(weights, state.float())
     if bool(made.isfinite().all()):
@@ -84,7 +88,7 @@ def _weighted(state: torch.Tensor, weights: torch.Tensor, mask: torch.Tensor) ->
 
 
 def at(state: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """For each row of a batch what is at one place of it.
+    """Picks one place of each row of a batch.
 
     `state` is [rows, positions, ...], `places` is [rows], the result [rows, ...].
     """
@@ -92,12 +96,12 @@ def at(state: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 
 def last_of(mask: torch.Tensor) -> torch.Tensor:
-    """The last place of each row that the mask marks. `mask` is [rows, positions], the result [rows]."""
+    """Finds the last place of each row that the mask marks. `mask` is [rows, positions], the result [rows]."""
     return mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
 
 
 def pool_positions(states: Sequence[torch.Tensor]) -> PooledTokens:
-    """The vectors of images or sounds, of which every position counts: patches, frames, or maps with channels first.
+    """Pools images or sounds, whose positions all count: patches, frames, or maps with channels first.
 
     Each of `states` is [inputs, positions, features] or [inputs, features, height, width]; a vector is [inputs,
     features].
@@ -116,7 +120,7 @@ def pool_positions(states: Sequence[torch.Tensor]) -> PooledTokens:
 
 
 def all_vectors(pooled: PooledTokens, scores: torch.Tensor) -> dict[LayerVector | None, torch.Tensor]:
-    """The vectors and, under None, the scores, in float32 on the CPU; those of one size in one transfer.
+    """Gives the vectors and, under None, the scores, in float32 on the CPU; one transfer for each size.
 
     A vector is [texts, features], `scores` is [texts, outputs].
     """

@@ -1,4 +1,4 @@
-"""The vectors of all texts as files, a row for each text, and whether an earlier run's files are exactly those."""
+"""Files with the vectors of all texts, one row per text, and the origin that says whether they can be used again."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ from headscope.probing.hidden.pooled import LayerVector, PooledTokens, all_vecto
 MANIFEST = "features.json"
 _SCORES = "scores"
 _ROOM = 1.05
+"""How much more space than the vectors need must be free."""
 _OPEN_BYTES = 32 * 2**20
+"""Bytes that are written before the files are mapped again."""
 _MOST_JSON = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class TextLengths:
-    """How long the texts are, in tokens; `limit` is the most that the model takes, None where none is known."""
+    """Lengths of the texts, in tokens; `limit` is the most that the model takes, None if it isn't known."""
 
     fewest: int
     most: int
@@ -45,7 +47,7 @@ class TextLengths:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one pass over the texts found beside the vectors.
+    """Findings of one pass over the texts, besides the vectors.
 
     `layers` counts the hidden states. `padded` says whether texts of different lengths shared a batch. `left_out` are
     vectors that this model or these texts don't have, `not_determined` those that could not be read. `effects` says for
@@ -65,7 +67,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the pass stored: an array in a file for each part, a row for each text, in float32.
+    """Stored vectors of a pass: one array per part, in a file, with a row for each text, in float32.
 
     `scores` are the model's own logits. `reused` says that an earlier run made the files.
     """
@@ -76,23 +78,23 @@ class Features:
     reused: bool = False
 
     def with_note(self, sentence: str) -> Features:
-        """The same vectors, with one sentence more."""
+        """Copies the features and adds one note."""
         return replace(self, seen=replace(self.seen, notes=(*self.seen.notes, sentence)))
 
 
 def whole_array(array: Array) -> Array:
-    """The numbers of a part in memory; its file is not kept mapped, which would count as memory of the process."""
+    """Reads a part into memory; its file isn't kept mapped, which would count as memory of the process."""
     return np.load(array.filename) if isinstance(array, np.memmap) and array.filename else np.asarray(array)
 
 
 def name_of_part(part: LayerVector) -> str:
-    """The name of a part: that of its file, and of its candidate."""
+    """Names a part: its file and its candidate have this name."""
     vector, layer = part
     return vector.value if layer is None else f"{vector.value}-{layer}"
 
 
 def is_our_file(name: str) -> bool:
-    """Whether a file of a folder for vectors is one that headscope writes there."""
+    """True if a file in a folder for vectors has a name that headscope gives there."""
     stem, dot, suffix = name.rpartition(".")
     vector, dash, layer = stem.partition("-")
     is_part = vector in (*(item.value for item in Vector), _SCORES) and (
@@ -116,37 +118,41 @@ class Store:
         self.layers = 0
 
     def note(self, sentence: str) -> None:
-        """A sentence for the result."""
+        """Adds a note to the result."""
         self._notes[sentence] = None
 
     def write(self, rows: Array, pooled: PooledTokens, scores: torch.Tensor) -> None:
-        """The vectors of some texts. A part that one batch lacks is given up.
+        """Stores the vectors of some texts. A part that one batch lacks is given up.
 
         `rows` are the places of the texts, [texts]; `scores` is [texts, outputs].
         """
         values = all_vectors(pooled, scores)
         if not self._files:
-            self._open(values)
+            self._make_files(values)
         self._files = {part: stored for part, stored in self._files.items() if part in values}
         for part, stored in self._files.items():
             stored[rows] = values[part].numpy()
             self._written += values[part].nbytes
-        self._watch(rows, values)
+        self._note_not_finite(rows, values)
         for layer, shares in pooled.first_shares.items():
             both = self._of_layers.setdefault(layer, (np.full(self._rows, np.nan), np.full(self._rows, np.nan)))
             both[0][rows], both[1][rows] = shares.float().cpu(), pooled.cosines[layer].float().cpu()
         self._gaps |= pooled.gaps
         self._absent |= pooled.absent
         if self._written > _OPEN_BYTES:
-            self._let_go()
+            # Written pages stay in the process's memory as long as they are mapped, so the files are mapped again.
+            for part in self._files:
+                self._files[part] = np.lib.format.open_memmap(self._path_of_part(part), "r+")
+            self._written = 0
 
-    def _watch(self, rows: Array, values: Mapping[LayerVector | None, torch.Tensor]) -> None:
+    def _note_not_finite(self, rows: Array, values: Mapping[LayerVector | None, torch.Tensor]) -> None:
         """Notes the texts whose vectors hold NaN or infinite numbers."""
         for part, value in values.items():
             if part is not None and not bool(value.isfinite().all()):
                 self._wrong.setdefault(part, set()).update(rows[(~value.isfinite().all(1)).numpy()].tolist())
 
-    def _open(self, values: Mapping[LayerVector | None, torch.Tensor]) -> None:
+    def _make_files(self, values: Mapping[LayerVector | None, torch.Tensor]) -> None:
+        """Makes the files. Raises Unsupported if the disk has too little space, or the folder can't be written to."""
         width = sum(value.shape[1] for value in values.values())
         needed, free = 4 * width * self._rows, shutil.disk_usage(self._folder).free
         if needed * _ROOM > free:
@@ -158,27 +164,21 @@ class Store:
         for part, value in values.items():
             shape = (self._rows, value.shape[1])
             try:
-                self._files[part] = np.lib.format.open_memmap(self._path(part), "w+", np.float32, shape)
+                self._files[part] = np.lib.format.open_memmap(self._path_of_part(part), "w+", np.float32, shape)
             except OSError as err:
                 raise Unsupported(
                     f"the vectors can't be written to {self._folder}: {err.strerror or err}",
                     "free some space, check the permissions, or name another folder with --features",
                 ) from err
 
-    def _path(self, part: LayerVector | None) -> Path:
+    def _path_of_part(self, part: LayerVector | None) -> Path:
         return self._folder / f"{_SCORES if part is None else name_of_part(part)}.npy"
-
-    def _let_go(self) -> None:
-        """Maps the files again: pages that were written stay in the process's memory as long as they are mapped."""
-        for part in self._files:
-            self._files[part] = np.lib.format.open_memmap(self._path(part), "r+")
-        self._written = 0
 
     def finished(
         self, *, padded: bool, several: Array | None, effects: Mapping[LayerVector, float], tokens: TextLengths | None,
         precision: Precision,
     ) -> Features:  # fmt: skip
-        """What was stored, without parts that hold NaN or infinite numbers, which are named.
+        """Gives the stored vectors, and names the parts that are left out because of NaN or infinite numbers.
 
         `several` says which texts have two tokens or more. Raises Unsupported if no vector is left.
         """
@@ -201,15 +201,18 @@ class Store:
             not_determined=tuple(Gap(*item) for item in sorted(self._gaps.items())),
             notes=tuple(self._notes),
             effects=tuple((name_of_part(part), effects[part]) for part in parts if part in effects),
-            layer_numbers=tuple(self._averages(several)),
+            layer_numbers=tuple(self._layer_averages(several)),
             tokens=tokens,
             precision=precision,
         )
-        return Features({part: _opened(self._path(part)) for part in parts}, _opened(self._path(None)), seen)
+        return Features(
+            {part: _map_array(self._path_of_part(part)) for part in parts}, _map_array(self._path_of_part(None)), seen
+        )
 
     def keep_first_if_constant(self, reason: str) -> None:
-        """Leaves out the first position if it is the same kind of token in every text: one is the same for all inputs
-        in layer 0.
+        """Leaves out the first position unless it is the same kind of token for every input.
+
+        Such a token has the same vector for all inputs in layer 0.
         """
         first, mean = (self._files.get((vector, 0)) for vector in (Vector.FIRST_TOKEN, Vector.MASKED_MEAN))
         if first is not None and mean is not None and _is_constant(first) and not _is_constant(mean):
@@ -219,7 +222,7 @@ class Store:
         }
         self._absent["first_token"] = reason
 
-    def _averages(self, several: Array | None) -> Sequence[LayerNumbers]:
+    def _layer_averages(self, several: Array | None) -> Sequence[LayerNumbers]:
         if several is None or not several.any():
             return ()
         return [
@@ -230,25 +233,25 @@ class Store:
 
 
 def _is_constant(stored: Array) -> bool:
-    """Whether all rows are the same, as far as batches of different sizes round alike."""
+    """True if all rows are equal, up to the rounding of batches of different sizes."""
     return bool(np.allclose(stored, stored[:1], rtol=0, atol=1e-5 * float(np.abs(stored[:1]).max() or 1)))
 
 
-def _opened(path: Path) -> Array:
+def _map_array(path: Path) -> Array:
     found: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Everything that the vectors depend on, by name; `unknown` says why it cannot be compared with another run's."""
+    """Everything that the vectors depend on, by name; `unknown` says why it can't be compared with another run's."""
 
     parts: dict[str, str] = field(default_factory=dict)
     unknown: str = ""
 
 
 def keep_manifest(folder: Path, origin: Origin, features: Features) -> None:
-    """Says beside the files what they were made of; written last, so that a pass that was ended has none."""
+    """Writes the origin beside the files; it is written last, so that an interrupted pass has none."""
     if origin.unknown:
         return
     files = {name_of_part(part): array for part, array in features.parts.items()} | {_SCORES: features.scores}
@@ -263,7 +266,7 @@ def keep_manifest(folder: Path, origin: Origin, features: Features) -> None:
 
 
 def read_kept(folder: Path, origin: Origin) -> Features | str:
-    """The vectors of an earlier run with exactly this origin, or why they cannot be used; "" where there are none."""
+    """Reads the vectors of an earlier run with exactly this origin, or gives the reason why not ("" if none exist)."""
     path = folder / MANIFEST
     if not path.is_file():
         has_files = next(folder.glob("*.npy"), None) is not None
@@ -293,19 +296,19 @@ def _read_features(folder: Path, body: Any) -> Features | str:
         path = folder / f"{name}.npy"
         if not path.is_file() or digest_of_file(path) != body["files"][name]:
             return f"{name}.npy is not the file that was written"
-    opened = {part: _opened(folder / f"{name_of_part(part)}.npy") for part in parts}
-    return Features(opened, _opened(folder / f"{_SCORES}.npy"), seen, reused=True)
+    opened = {part: _map_array(folder / f"{name_of_part(part)}.npy") for part in parts}
+    return Features(opened, _map_array(folder / f"{_SCORES}.npy"), seen, reused=True)
 
 
 def digest_of_file(path: Path) -> str:
-    """A digest of all bytes of a file. Raises OSError."""
+    """Computes a digest of all bytes of a file. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 @contextmanager
 def vector_folder(given: str | None) -> Iterator[Path]:
-    """The folder for the vectors: the caller's, made where it isn't there, or one that is removed again.
+    """Gives the folder for the vectors: the caller's, made if it doesn't exist, or a temporary one.
 
     Raises UsageError if it can't be used, or holds other files.
     """
@@ -323,13 +326,13 @@ def vector_folder(given: str | None) -> Iterator[Path]:
         raise UsageError(f"--features {given} cannot be used: {err.strerror}", "name a folder") from err
     if strangers:
         raise UsageError(f"--features {given} holds other files: {few_of(strangers)}", "name an empty folder")
-    with _locked(place):
+    with _lock_folder(place):
         yield place
 
 
 @contextmanager
-def _locked(place: Path) -> Iterator[None]:
-    """Locks a folder of vectors: another run would read them half written. Raises UsageError where one has it."""
+def _lock_folder(place: Path) -> Iterator[None]:
+    """Locks a folder of vectors: another run would read them half written. Raises UsageError if it is locked."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -351,17 +354,17 @@ def _locked(place: Path) -> Iterator[None]:
 
 
 def _is_ours(path: Path) -> bool:
-    return path.is_file() and is_our_file(path.name) and (path.name != MANIFEST or _is_manifest(path))
-
-
-def _is_manifest(path: Path) -> bool:
-    """Whether a file is what `keep_manifest` writes, and not somebody's own of that name."""
+    if not path.is_file() or not is_our_file(path.name):
+        return False
+    if path.name != MANIFEST:
+        return True
+    # The name is a common one, so what `keep_manifest` writes is recognized by its beginning.
     with path.open("rb") as file:
         return file.read(64).lstrip(b"{ \n").startswith(b'"origin":')
 
 
 def clear_folder(folder: Path) -> None:
-    """Removes the vectors of an earlier run, what they were made of first."""
+    """Removes the vectors of an earlier run, their manifest first."""
     (folder / MANIFEST).unlink(missing_ok=True)
     for item in [item for item in folder.iterdir() if _is_ours(item)]:
         item.unlink()

@@ -1,4 +1,4 @@
-"""The candidates with their scores, and what the scores come to: the best, the choice itself, and the comparisons."""
+"""Candidates with their scores, and conclusions from the scores: the best one, the choice, the comparisons."""
 
 from __future__ import annotations
 
@@ -49,8 +49,11 @@ from headscope.probing.scoring.start import is_finite, predictions_of, starting_
 
 _CHUNK = 1024
 _ALIKE = 1e-5
+"""Vectors that differ by less are the same one, computed in another way."""
 _SIGNIFICANT = 0.05
+"""The largest p-value of a difference that is called real."""
 _MAY_REPEAT = (Vector.EOS_TOKEN, Vector.POOLER, Vector.HEAD)
+"""Vectors that may be an earlier one under another name: the head of a BERT reads its pooler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +66,20 @@ class Rated:
 
     @property
     def main(self) -> Score:
-        """What candidates are compared by."""
+        """Score that candidates are compared by."""
         return self.scores[0]
 
 
 def rate(predictions: Sequence[Array], trial: Trial) -> tuple[Rated, ...]:
-    """The scores of several predictions, with intervals of the same bootstrap. Each has the shape of `Trial.labels`."""
+    """Scores several predictions, with intervals of the same bootstrap. Each has the shape of `Trial.labels`."""
     measures = [trial.measure, *([SECOND[trial.problem]] if trial.problem in SECOND else [])]
-    given = [(_parts(measure, values, trial), measure.value) for values in predictions for measure in measures]
+    given = [(_score_parts(measure, values, trial), measure.value) for values in predictions for measure in measures]
     drawn = resample(given, trial)
     found = []
     for place, values in enumerate(predictions):
         first = place * len(measures)
         scores = [
-            _score(measure.metric, between(float(value(parts.sum(0))), drawn[:, first + at]))
+            _build_score(measure.metric, between(float(value(parts.sum(0))), drawn[:, first + at]))
             for at, (measure, (parts, value)) in enumerate(
                 zip(measures, given[first : first + len(measures)], strict=True)
             )
@@ -85,17 +88,17 @@ def rate(predictions: Sequence[Array], trial: Trial) -> tuple[Rated, ...]:
     return tuple(found)
 
 
-def _parts(measure: Measure, values: Array, trial: Trial) -> Array:
+def _score_parts(measure: Measure, values: Array, trial: Trial) -> Array:
     return measure.parts(values, trial.labels, trial.classes)
 
 
-def _score(metric: Metric, found: ScoreInterval) -> Score:
+def _build_score(metric: Metric, found: ScoreInterval) -> Score:
     return Score(metric, found.mean, found.low, found.high)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredCandidate:
-    """The candidates with their scores, and what was predicted for each text.
+    """Candidates with their scores, and the predictions for each text.
 
     `inner` has a row for each candidate and a column for each fold: the score of the inner folds.
     """
@@ -107,27 +110,27 @@ class ScoredCandidate:
 
     @property
     def best(self) -> int:
-        """The place of the best candidate, the first of several."""
+        """Place of the best candidate, the first of equal ones."""
         return int(np.argmax([item.mean for item in self.candidates]))
 
     def place(self, name: str) -> int | None:
-        """The place of a candidate."""
+        """Finds the place of a candidate."""
         return next((place for place, item in enumerate(self.candidates) if item.name == name), None)
 
 
 def score_vectors(
     vectors: Sequence[Vectors], trial: Trial, new: dict[Vector, tuple[str, ...]], tell: Callable[[str], None]
 ) -> ScoredCandidate:
-    """The score of each candidate. Candidates with equal numbers are scored once."""
+    """Scores each candidate. Candidates with equal numbers are scored once."""
     found: list[Predicted] = []
     evidence: list[float] = []
     sizes: list[int] = []
     twins: list[int | None] = []
-    targets = _evident(trial)
+    targets = _logme_targets(trial)
     for place, item in enumerate(vectors):
         tell(f"scoring candidate {place + 1} of {len(vectors)}: {item.name}")
         matrix = item.make()
-        twin = _twin(item, matrix, vectors[:place])
+        twin = _find_twin(item, matrix, vectors[:place])
         twins.append(twin)
         sizes.append(matrix.shape[1])
         found.append(found[twin] if twin is not None else predict_from_vectors(matrix, trial))
@@ -135,7 +138,8 @@ def score_vectors(
             evidence.append(evidence[twin] if twin is not None else logme(matrix, targets))
     tell("resampling the scores")
     rated = rate([item.values for item in found], trial)
-    near = [_near_score(item, trial) for item in found]
+    every = np.arange(len(trial.labels))
+    near = [None if item.near is None else trial.score(item.near, every) for item in found]
     candidates = tuple(
         Candidate(
             name=item.name,
@@ -159,20 +163,16 @@ def score_vectors(
     )
 
 
-def _evident(trial: Trial) -> Array:
-    """The labels as LogME takes them: a column for each class; numbers around 0, because its model has no offset."""
+def _logme_targets(trial: Trial) -> Array:
+    """Converts the labels for LogME: a column per class, or centered numbers, because its model has no offset."""
     if trial.problem is Problem.REGRESSION:
         around: Array = (trial.labels - trial.labels.mean())[:, None] / trial.labels.std()
         return around
     return flags(trial.labels, trial.classes)
 
 
-def _near_score(item: Predicted, trial: Trial) -> float | None:
-    return None if item.near is None else trial.score(item.near, np.arange(len(trial.labels)))
-
-
-def _twin(item: Vectors, matrix: Array, before: Sequence[Vectors]) -> int | None:
-    """The place of an earlier candidate with the same numbers."""
+def _find_twin(item: Vectors, matrix: Array, before: Sequence[Vectors]) -> int | None:
+    """Finds an earlier candidate with the same numbers, and gives its place."""
     if item.pooling not in _MAY_REPEAT:
         return None
     return next((place for place, other in enumerate(before) if _is_same(matrix, other)), None)
@@ -182,13 +182,13 @@ def _is_same(matrix: Array, other: Vectors) -> bool:
     made = other.make()
     if made.shape != matrix.shape:
         return False
-    starts = range(0, len(matrix), _CHUNK)
+    starts = range(0, len(matrix), _CHUNK)  # in pieces, so that a difference near the beginning ends it
     pairs = ((matrix[start : start + _CHUNK], made[start : start + _CHUNK]) for start in starts)
     return all(np.allclose(one, two, rtol=_ALIKE, atol=_ALIKE) for one, two in pairs)
 
 
 def hear_opinions(candidates: Sequence[Candidate]) -> tuple[Opinion, ...]:
-    """What each second opinion likes best, and how its ranks agree with the main score. Twins are counted once."""
+    """Gives the favorite of each second opinion, and the rank correlation with the main score. Twins count once."""
     alone = [item for item in candidates if item.same_as is None]
     found = []
     for kind in OpinionKind:
@@ -201,7 +201,7 @@ def hear_opinions(candidates: Sequence[Candidate]) -> tuple[Opinion, ...]:
 
 
 def score_of_choice(scored: ScoredCandidate, trial: Trial) -> Selected:
-    """The score of predicting each fold with the candidate that the inner folds of its training rows rank first."""
+    """Scores predicting each fold with the candidate that does best in the inner folds of its training rows."""
     chosen = scored.inner.argmax(0)
     values = np.empty_like(trial.labels)
     for number, fold in enumerate(trial.folds):
@@ -211,10 +211,10 @@ def score_of_choice(scored: ScoredCandidate, trial: Trial) -> Selected:
 
 
 def compare_best(scored: ScoredCandidate, against: str, rival: Rated, trial: Trial) -> Versus:
-    """The best candidate against other predictions of the same texts."""
+    """Compares the best candidate with other predictions of the same texts."""
     best = scored.rated[scored.best]
     score = between(best.main.mean - rival.main.mean, best.drawn - rival.drawn)
-    chance = _chance(scored, rival, trial)
+    chance = _p_value_against(scored, rival, trial)
     if score.mean <= 0:
         standing = Standing.NOT_BETTER
     else:
@@ -223,16 +223,19 @@ def compare_best(scored: ScoredCandidate, against: str, rival: Rated, trial: Tri
 
 
 def compare_one(scored: ScoredCandidate, place: int, against: str, rival: Rated, trial: Trial) -> Versus:
-    """One candidate, which was not chosen by its score, against other predictions."""
+    """Compares one candidate, which was not chosen by its score, with other predictions."""
     alone = replace(scored, candidates=(scored.candidates[place],), rated=(scored.rated[place],))
     return compare_best(alone, against, rival, trial)
 
 
-def _chance(scored: ScoredCandidate, rival: Rated, trial: Trial) -> float:
+def _p_value_against(scored: ScoredCandidate, rival: Rated, trial: Trial) -> float:
+    """Computes how likely it is that the best candidate gains as much on the rival by chance."""
     of_rows = trial.measure.of_rows
     if of_rows is None:
-        parts = [_parts(trial.measure, item.values, trial) for item in scored.rated]
-        return chance_of_best_swapped(parts, _parts(trial.measure, rival.values, trial), trial.measure.value, trial)
+        parts = [_score_parts(trial.measure, item.values, trial) for item in scored.rated]
+        return chance_of_best_swapped(
+            parts, _score_parts(trial.measure, rival.values, trial), trial.measure.value, trial
+        )
     reference = of_rows(rival.values, trial.labels)
     differences = np.stack([of_rows(item.values, trial.labels) - reference for item in scored.rated], 1)
     return chance_of_best(differences, trial.groups, trial.seed)
@@ -248,7 +251,7 @@ _CONSTANT = {
 def score_rivals(  # noqa: PLR0917  a step of `measure`, all of whose names it uses
     texts: LabeledRows, trial: Trial, report: Report, features: Features, outputs: tuple[int, ...] | Gap, input: Input
 ) -> tuple[dict[BaselineKind, Rated], tuple[Gap, ...]]:
-    """The baselines with their scores, and those that are not."""
+    """Scores the baselines, and gives the reasons for those that aren't scored."""
     found, gaps = {_CONSTANT[texts.problem]: predict_constant(trial)}, []
     words = predict_from_words([" ".join(text) for text in texts.texts], trial) if input is Input.TEXT else None
     if input is not Input.TEXT:
@@ -270,7 +273,7 @@ def score_rivals(  # noqa: PLR0917  a step of `measure`, all of whose names it u
 
 
 def baseline_of(kind: BaselineKind, rated: Rated) -> Baseline:
-    """A baseline with its scores."""
+    """Builds the facts of a baseline from its scores."""
     main = rated.main
     return Baseline(kind, main.metric, main.mean, main.low, main.high, rated.scores[1:])
 
@@ -278,7 +281,7 @@ def baseline_of(kind: BaselineKind, rated: Rated) -> Baseline:
 def loss_at_start(
     texts: LabeledRows, trial: Trial, features: Features, outputs: tuple[int, ...] | Gap, *, is_new: bool
 ) -> StartingLoss | None:
-    """The loss that training starts with; a new head has an output for each class, in any order."""
+    """Computes the loss that training starts with; a new head has one output per class, in any order."""
     if is_new and features.scores.shape[1] == (len(texts.classes) or 1):
         outputs = tuple(range(len(texts.classes) or 1))
     if isinstance(outputs, Gap):
@@ -287,7 +290,7 @@ def loss_at_start(
 
 
 def head_against(scored: ScoredCandidate, rivals: dict[BaselineKind, Rated], trial: Trial) -> dict[str, Versus | None]:
-    """The vector that the head reads against a constant (`knows`) and against the words, where both were scored."""
+    """Compares the vector that the head reads with a constant (`knows`) and with the words, if both were scored."""
     place = scored.place(Vector.HEAD.value)
     if place is None:
         return {"knows": None, "words": None}

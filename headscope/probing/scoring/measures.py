@@ -1,4 +1,4 @@
-"""What a score is: sums over the texts that it follows from; and second opinions that need no folds of fits."""
+"""Scores as functions of sums over the texts, and second opinions that need no fits in folds."""
 
 from __future__ import annotations
 
@@ -26,27 +26,30 @@ class Measure:
     of_rows: Callable[[Array, Array], Array] | None = None
 
     def score(self, predicted: Array, labels: Array, classes: int) -> float:
-        """The score of predictions of all texts. Both are [texts], or [texts, classes] of 0 and 1."""
+        """Scores predictions of all texts. Both are [texts], or [texts, classes] of 0 and 1."""
         return float(self.value(self.parts(predicted, labels, classes).sum(0)))
 
 
-def _hits(predicted: Array, labels: Array, classes: int) -> Array:
+def _count_hits(predicted: Array, labels: Array, classes: int) -> Array:
     return np.stack([predicted == labels, np.ones(len(labels))], 1).astype(float)
 
 
-def _ratio(sums: Array) -> Array:
+def _ratio_of_sums(sums: Array) -> Array:
     found: Array = sums[..., 0] / sums[..., 1]
     return found
 
 
-def _overlaps(predicted: Array, labels: Array, classes: int) -> Array:
-    """For each class: whether it was predicted rightly, twice, and how often it is in both together."""
-    told, given = flags(predicted, classes), flags(labels, classes)
-    return np.hstack([2 * told * given, told + given])
+def _count_overlaps(predicted: Array, labels: Array, classes: int) -> Array:
+    """Counts for each class twice the right predictions, and then its predictions plus its labels.
+
+    The result is [texts, 2 * classes].
+    """
+    chosen, given = flags(predicted, classes), flags(labels, classes)
+    return np.hstack([2 * chosen * given, chosen + given])
 
 
 def flags(labels: Array, classes: int) -> Array:
-    """Labels as rows of 0 and 1; a label outside the classes gives a row of zeros.
+    """Converts labels to rows of 0 and 1; a label outside the classes gives a row of zeros.
 
     `labels` is [texts] or [texts, classes], the result [texts, classes].
     """
@@ -57,7 +60,7 @@ def flags(labels: Array, classes: int) -> Array:
 
 
 def _mean_f1(sums: Array) -> Array:
-    """The mean over the classes; a class that is in neither labels nor predictions is left out."""
+    """Averages F1 over the classes; a class in neither the labels nor the predictions is left out."""
     half = sums.shape[-1] // 2
     both, either = sums[..., :half], sums[..., half:]
     known = either > 0
@@ -66,12 +69,12 @@ def _mean_f1(sums: Array) -> Array:
     return found
 
 
-def _squares(predicted: Array, labels: Array, classes: int) -> Array:
+def _square_errors(predicted: Array, labels: Array, classes: int) -> Array:
     around = labels - labels.mean()  # squares of large numbers would lose the digits in which they differ
     return np.stack([(labels - predicted) ** 2, around, around**2, np.ones(len(labels))], 1)
 
 
-def _explained(sums: Array) -> Array:
+def _explained_variance(sums: Array) -> Array:
     left, total, squares, rows = (sums[..., place] for place in range(4))
     spread = squares - total**2 / rows
     found: Array = 1 - left / np.maximum(spread, np.finfo(float).tiny)
@@ -88,21 +91,23 @@ def _explained_by_row(predicted: Array, labels: Array) -> Array:
     return found
 
 
-ACCURACY = Measure(Metric.ACCURACY, _hits, _ratio, _is_right)
-MACRO_F1 = Measure(Metric.MACRO_F1, _overlaps, _mean_f1)
-R2 = Measure(Metric.R2, _squares, _explained, _explained_by_row)
+ACCURACY = Measure(Metric.ACCURACY, _count_hits, _ratio_of_sums, _is_right)
+MACRO_F1 = Measure(Metric.MACRO_F1, _count_overlaps, _mean_f1)
+R2 = Measure(Metric.R2, _square_errors, _explained_variance, _explained_by_row)
 MAIN = {Problem.SINGLE_LABEL: ACCURACY, Problem.MULTI_LABEL: MACRO_F1, Problem.REGRESSION: R2}
 SECOND = {Problem.SINGLE_LABEL: MACRO_F1}
 """The score that candidates are compared by, and another that is shown beside it."""
 
 
 _STILL = 1e-10
+"""The update has converged if it moves the ratio by less than this part."""
 _GRID = np.exp(np.linspace(np.log(1e-8), np.log(1e8), 33))
 _NOTHING = 1e-12
+"""Axes whose squares sum to less than this part of the largest are rounding, and are left out."""
 
 
 def logme(vectors: Array, targets: Array) -> float:
-    """The logarithm of the maximum evidence, a row and a target (You et al., ICML 2021, equation 2).
+    """Computes the logarithm of the maximum evidence, per row and target (You et al., ICML 2021, equation 2).
 
     A target is a linear function of a row, with weights drawn from a normal distribution of precision alpha, and noise
     of precision beta. The evidence of alpha and beta is largest where alpha = gamma / |m|^2 and
@@ -111,16 +116,16 @@ def logme(vectors: Array, targets: Array) -> float:
     """
     features = vectors.astype(np.float64)
     rows, width = features.shape
-    is_wide = width > rows
+    is_wide = width > rows  # the smaller of the two products has the same eigenvalues, but for zeros
     squares, axes = np.linalg.eigh(features @ features.T if is_wide else features.T @ features)
     kept = squares > _NOTHING * max(float(squares[-1]), np.finfo(float).tiny)
     squares, axes = squares[kept], axes[:, kept]
     left = axes if is_wide else features @ axes / np.sqrt(squares)
-    return float(np.mean([_evidence(squares, left.T @ target, target) for target in targets.T]))
+    return float(np.mean([_max_evidence(squares, left.T @ target, target) for target in targets.T]))
 
 
-def _evidence(squares: Array, along: Array, target: Array) -> float:
-    """The maximum log evidence of one target; `along` is the target on the left singular vectors."""
+def _max_evidence(squares: Array, along: Array, target: Array) -> float:
+    """Maximizes the log evidence of one target; `along` is the target on the left singular vectors."""
     rows, whole = len(target), float(target @ target)
     beyond = max(whole - float(along @ along), 0.0)
 
@@ -149,7 +154,7 @@ def _evidence(squares: Array, along: Array, target: Array) -> float:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Spearman's correlation; None for fewer than three values, or where all are alike."""
+    """Computes Spearman's correlation; None for fewer than three values, or if all are equal."""
     from scipy.stats import rankdata
 
     if len(first) < 3 or len(set(first)) == 1 or len(set(second)) == 1:

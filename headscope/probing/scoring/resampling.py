@@ -1,4 +1,4 @@
-"""Intervals of scores, and tests of which is better: the bootstrap, and exchanges at random. Seeded."""
+"""Intervals of scores, and tests of which is better: the bootstrap, and random exchanges. Seeded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ScoreInterval:
 
 
 def interval(values: Array, trial: Trial) -> ScoreInterval:
-    """The mean of one value a row, and the percentiles of its bootstrap, which draws whole groups.
+    """Gives the mean of one value per row, and the percentiles of its bootstrap, which draws whole groups.
 
     `values` is [texts].
     """
@@ -47,7 +47,7 @@ ScoreOfSums = Callable[[Array], Array]
 
 
 def resample(scores: Sequence[tuple[Array, ScoreOfSums]], trial: Trial) -> Array:
-    """The bootstrap of several scores on the same draws of whole groups: a row for each draw, a column for each score.
+    """Resamples several scores with the same draws of whole groups: one row per draw, one column per score.
 
     A score is a row of numbers for each text, and what their sums come to. The result is [draws, scores].
     """
@@ -68,13 +68,13 @@ def resample(scores: Sequence[tuple[Array, ScoreOfSums]], trial: Trial) -> Array
 
 
 def between(mean: float, drawn: Array) -> ScoreInterval:
-    """A score with the 95% interval of its bootstrap. `drawn` is [draws]. The percentile method of Efron."""
+    """Gives a score with the 95% interval of its bootstrap. `drawn` is [draws]. The percentile method of Efron."""
     low, high = np.percentile(drawn, (2.5, 97.5))
     return ScoreInterval(mean, float(low), float(high))
 
 
 def chance_of_best(differences: Array, groups: Array, seed: int) -> float:
-    """The probability that the largest mean of the columns is so large although every column's differences are noise.
+    """Computes how likely the best column's mean is so large if all differences are noise.
 
     `differences` has a row for each text and a column for each candidate: its score less that of the reference. If a
     candidate and the reference are alike, the two can be exchanged on any text, which flips the sign. All columns are
@@ -96,8 +96,7 @@ def chance_of_best(differences: Array, groups: Array, seed: int) -> float:
 
 
 def chance_of_best_swapped(found: Sequence[Array], other: Array, value: ScoreOfSums, trial: Trial) -> float:
-    """`chance_of_best` for a score that is not a mean of the rows: the predictions themselves are exchanged, text by
-    text.
+    """Computes `chance_of_best` for a score that isn't a mean over the rows, by exchanging predictions text by text.
 
     `found` and `other` are the rows of numbers that the scores follow from. Each is [texts, parts of the measure].
     """

@@ -1,4 +1,4 @@
-"""How well vectors predict labels: cross-validated linear models. Seeded."""
+"""Scores of how well vectors predict labels: cross-validated linear models. Seeded."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ the sums in a model to more."""
 
 
 def check_installed() -> None:
-    """Raises Unsupported where scikit-learn is not installed, or is older than what probe was written for."""
+    """Raises Unsupported if scikit-learn isn't installed, or is older than the version that probe was written for."""
     try:
         import sklearn
     except ImportError as err:
@@ -76,7 +76,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What all candidates are scored on: the labels, rows that are equal texts, the folds, and the seed.
+    """Data that all candidates are scored on: the labels, the groups of equal texts, the folds, and the seed.
 
     `labels` are the class of each row, a row of 0 and 1 for several labels, or a number; `classes` counts the classes.
     """
@@ -90,16 +90,16 @@ class Trial:
 
     @property
     def measure(self) -> Measure:
-        """What candidates are compared by."""
+        """Measure that candidates are compared by."""
         return MAIN[self.problem]
 
     def score(self, predicted: Array, rows: Array) -> float:
-        """The main score on some rows."""
+        """Computes the main score on some rows."""
         return self.measure.score(predicted, self.labels[rows], self.classes)
 
 
 def make_trial(labels: Array, groups: Array, count: int, seed: int, problem: Problem = Problem.SINGLE_LABEL) -> Trial:
-    """The folds for rows with these labels; rows of one group stay together."""
+    """Makes the folds for rows with these labels; rows of one group stay together."""
     if problem is Problem.SINGLE_LABEL:
         classes = int(labels.max()) + 1
     else:
@@ -109,7 +109,10 @@ def make_trial(labels: Array, groups: Array, count: int, seed: int, problem: Pro
 
 
 def strata(labels: Array, problem: Problem) -> Array | None:
-    """A class for each row, of which each fold gets its share: of several labels the rarest; None for numbers."""
+    """Gives a class for each row, of which each fold gets its share; None for numbers.
+
+    For several labels, it is the rarest label of the row.
+    """
     if problem is Problem.REGRESSION:
         return None
     if problem is Problem.SINGLE_LABEL:
@@ -121,7 +124,7 @@ def strata(labels: Array, problem: Problem) -> Array | None:
 
 
 def make_folds(classes: Array | None, groups: Array, count: int, seed: int) -> tuple[Fold, ...]:
-    """Folds with their share of each class in which rows of one group stay together, the same for the same seed.
+    """Makes folds with their share of each class; rows of a group stay together. The same seed gives the same folds.
 
     Raises UsageError where the rows are too few for the folds, or for folds inside them.
     """
@@ -160,7 +163,7 @@ def make_folds(classes: Array | None, groups: Array, count: int, seed: int) -> t
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What is predicted for each row by the fold that did not see it, and the loss of it.
+    """Predictions for each row by the fold that did not train on it, and their losses.
 
     `inner` is the inner folds' score for each fold; `near` what the nearest training rows predict, or None.
     """
@@ -172,37 +175,37 @@ class Predicted:
 
 
 def predict_from_vectors(vectors: Array, trial: Trial, *, has_offset: bool = True) -> Predicted:
-    """A linear model on standardized features. The means, the scales and the strength are of the training rows.
+    """Predicts with a linear model on standardized features; its means, scales and strength come from training rows.
 
     Without `has_offset`, the features are scaled and not centered, and the model has no offset.
     """
 
     def predict(fold: Fold) -> _Part:
-        scaling = _scaling(vectors[fold.train], has_offset=has_offset)
+        scaling = _fit_scaling(vectors[fold.train], has_offset=has_offset)
         rotated = rotate(scaling(vectors[fold.train]), scaling(vectors[fold.test]))
-        small = _single(rotated)
+        small = _in_single_precision(rotated)
         near = _predict_from_neighbors(small, fold, trial)
         if trial.problem is Problem.REGRESSION:
-            return _ridge(rotated, fold, trial, near, has_offset=has_offset)
-        return _logistic(small, fold, trial, STRENGTHS, near, has_offset=has_offset)
+            return _predict_ridge(rotated, fold, trial, near, has_offset=has_offset)
+        return _predict_logistic(small, fold, trial, STRENGTHS, near, has_offset=has_offset)
 
-    return _joined(predict, trial)
+    return _predict_folds(predict, trial)
 
 
 def fit_all(vectors: Array, trial: Trial, *, has_offset: bool = True) -> LinearModel:
-    """The linear model on all rows, for vectors as they are, with a column for each class; of numbers with one.
+    """Fits the linear model on all rows, for vectors that aren't scaled, with a column per class, or one for numbers.
 
     It is fitted as `predict_from_vectors` fits the rows of a fold; the strength is chosen by the folds.
     """
     rows = np.arange(len(vectors))
     fold = Fold(rows, rows, tuple((item.train, item.test) for item in trial.folds))
-    scaling = _scaling(vectors, has_offset=has_offset)
+    scaling = _fit_scaling(vectors, has_offset=has_offset)
     with one_thread():
         rotated = rotate(scaling(vectors), np.eye(vectors.shape[1]))
         if trial.problem is Problem.REGRESSION:
-            model, _ = _chosen_ridge(rotated, fold, trial, has_offset=has_offset)
+            model, _ = _choose_ridge(rotated, fold, trial, has_offset=has_offset)
         else:
-            model, _ = _chosen_logistic(_single(rotated), fold, trial, STRENGTHS, has_offset=has_offset)
+            model, _ = _choose_logistic(_in_single_precision(rotated), fold, trial, STRENGTHS, has_offset=has_offset)
     weights = (rotated.test @ model.weights) * scaling.factors[:, None]
     offsets = model.offsets - scaling.means @ weights
     if trial.problem is Problem.SINGLE_LABEL and trial.classes <= 2:  # the sigmoid of one score as a softmax of two
@@ -212,19 +215,19 @@ def fit_all(vectors: Array, trial: Trial, *, has_offset: bool = True) -> LinearM
 
 @dataclass(frozen=True, slots=True)
 class _Scaling:
-    """What is subtracted from each feature, and what it is multiplied with then. Both are [features]."""
+    """Scaling of the features: means to subtract, then factors to multiply by. Both are [features]."""
 
     means: Array
     factors: Array
 
     def __call__(self, rows: Array) -> Array:
-        """Scaled features in double precision."""
+        """Scales features, in double precision."""
         scaled: Array = (rows.astype(np.float64) - self.means) * self.factors
         return scaled
 
 
-def _scaling(train: Array, *, has_offset: bool) -> _Scaling:
-    """To mean 0 and deviation 1; without an offset, to a mean square of 1, and a constant feature stays one."""
+def _fit_scaling(train: Array, *, has_offset: bool) -> _Scaling:
+    """Scales to mean 0 and deviation 1; without an offset, to a mean square of 1, also for constant features."""
     train = train.astype(np.float64)
     means = train.mean(0) * has_offset
     sizes = np.sqrt(((train - means) ** 2).mean(0))
@@ -232,13 +235,13 @@ def _scaling(train: Array, *, has_offset: bool) -> _Scaling:
     return _Scaling(means, np.where(empty, 0.0, 1 / np.where(empty, 1.0, sizes)))
 
 
-def _single(given: Matrices) -> Matrices:
-    """The same in single precision, in which logistic regression runs."""
+def _in_single_precision(given: Matrices) -> Matrices:
+    """Converts matrices to single precision, in which logistic regression runs."""
     return Matrices(given.train.astype(np.float32), given.test.astype(np.float32), given.sizes)
 
 
 def _is_constant(train: Array) -> Array:
-    """Features that differ by rounding only, which standardizing would blow up: a decoder's first token, for one.
+    """Marks features that differ by rounding only, which standardizing would blow up, such as a decoder's first token.
 
     Rounding depends on the shape of the batch, so on the length of a text, and may give its class away.
     """
@@ -247,7 +250,7 @@ def _is_constant(train: Array) -> Array:
 
 
 def predict_from_words(texts: Sequence[str], trial: Trial) -> Predicted | None:
-    """A linear model on TF-IDF of words and pairs of words; None where the texts hold no word."""
+    """Predicts with a linear model on TF-IDF of words and pairs of words; None if the texts hold no word."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     def predict(fold: Fold) -> _Part:
@@ -256,12 +259,12 @@ def predict_from_words(texts: Sequence[str], trial: Trial) -> Predicted | None:
         test = counter.transform([texts[row] for row in fold.test])
         if trial.problem is Problem.REGRESSION:
             return _sparse_ridge(train, test, fold, trial)
-        return _logistic(as_they_are(train, test), fold, trial, WORD_STRENGTHS)
+        return _predict_logistic(as_they_are(train, test), fold, trial, WORD_STRENGTHS)
 
     try:
-        return _joined(predict, trial)
+        return _predict_folds(predict, trial)
     except ValueError as err:
-        if "empty vocabulary" in str(err):
+        if "empty vocabulary" in str(err):  # scikit-learn has no class for this error
             return None
         raise
 
@@ -276,9 +279,11 @@ class _Part:
     near: Array | None = None
 
 
-def _joined(predict: Callable[[Fold], _Part], trial: Trial) -> Predicted:
-    """The parts of all folds, each on one thread, and as many in parallel as there are cores."""
-    with one_thread(), ThreadPoolExecutor(min(_cores(), len(trial.folds))) as pool:
+def _predict_folds(predict: Callable[[Fold], _Part], trial: Trial) -> Predicted:
+    """Predicts all folds, each on one thread, and as many in parallel as there are cores."""
+    # A container or `taskset` may allow fewer cores than the machine has; macOS and Windows don't say.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with one_thread(), ThreadPoolExecutor(min(cores, len(trial.folds))) as pool:
         parts = list(pool.map(predict, trial.folds))
     values, losses = np.empty_like(trial.labels), np.empty(len(trial.labels))
     near = np.empty_like(trial.labels) if parts[0].near is not None else None
@@ -289,11 +294,7 @@ def _joined(predict: Callable[[Fold], _Part], trial: Trial) -> Predicted:
     return Predicted(values, losses, tuple(part.inner for part in parts), near)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _logistic(
+def _predict_logistic(
     given: Matrices,
     fold: Fold,
     trial: Trial,
@@ -302,28 +303,28 @@ def _logistic(
     *,
     has_offset: bool = True,
 ) -> _Part:
-    """What logistic regression predicts for the test rows of one fold."""
-    fitted, inner = _chosen_logistic(given, fold, trial, strengths, has_offset=has_offset)
+    """Predicts the test rows of one fold with logistic regression."""
+    fitted, inner = _choose_logistic(given, fold, trial, strengths, has_offset=has_offset)
     found = fitted(given.test)
-    targets = _targets(trial.labels[fold.test], trial)
-    losses = _losses(found.astype(np.float64), targets, is_softmax=_is_softmax(trial))
-    return _Part(_decide(found, trial), losses, inner, near)
+    targets = _output_targets(trial.labels[fold.test], trial)
+    losses = _row_losses(found.astype(np.float64), targets, is_softmax=_is_softmax(trial))
+    return _Part(_decide_labels(found, trial), losses, inner, near)
 
 
 def _is_softmax(trial: Trial) -> bool:
     return trial.problem is Problem.SINGLE_LABEL and trial.classes > 2
 
 
-def _chosen_logistic(
+def _choose_logistic(
     given: Matrices, fold: Fold, trial: Trial, strengths: Sequence[float], *, has_offset: bool
 ) -> tuple[LinearModel, float]:
-    """Logistic regression of one fold with the best strength, and its score in the inner folds.
+    """Fits one fold's logistic regression with the best strength; also gives its score in the inner folds.
 
     For several labels one for each label, all with the same strength.
     """
     labels = trial.labels[fold.train]
     loss = softmax_loss if _is_softmax(trial) else sigmoid_loss
-    targets = _targets(labels, trial)
+    targets = _output_targets(labels, trial)
     scores = np.zeros((len(strengths), len(fold.inner)))
     starts: list[LinearModel | None] = [None] * len(strengths)
     for column, (train, test) in enumerate(fold.inner):
@@ -331,10 +332,11 @@ def _chosen_logistic(
         weights: LinearModel | None = None
         sizes = given.sizes * (len(train) / len(labels))
         for row, strength in enumerate(strengths):
+            # Each strength starts from the solution of the weaker one before it, which is near.
             weights = fit_logistic(
                 matrix, targets[train], strength, sizes=sizes, loss=loss, start=weights, has_offset=has_offset
             )
-            scores[row, column] = trial.score(_decide(weights(held), trial), fold.train[test])
+            scores[row, column] = trial.score(_decide_labels(weights(held), trial), fold.train[test])
             starts[row] = weights
     best = int(scores.mean(1).argmax())
     fitted = fit_logistic(
@@ -343,21 +345,21 @@ def _chosen_logistic(
     return fitted, float(scores.mean(1).max())
 
 
-def _targets(labels: Array, trial: Trial) -> Array:
-    """A column for each output of the model: one for two classes."""
+def _output_targets(labels: Array, trial: Trial) -> Array:
+    """Gives one column per output of the model; two classes have one output."""
     table = flags(labels, trial.classes)
     return table[:, 1:] if trial.problem is Problem.SINGLE_LABEL and trial.classes <= 2 else table
 
 
-def _decide(scores: Array, trial: Trial) -> Array:
+def _decide_labels(scores: Array, trial: Trial) -> Array:
     if trial.problem is Problem.MULTI_LABEL:
         return (scores > 0).astype(int)
     chosen: Array = scores.argmax(1) if trial.classes > 2 else (scores[:, 0] > 0).astype(int)
     return chosen
 
 
-def _losses(scores: Array, targets: Array, *, is_softmax: bool) -> Array:
-    """The cross-entropy of each row; for several labels their mean."""
+def _row_losses(scores: Array, targets: Array, *, is_softmax: bool) -> Array:
+    """Computes the cross-entropy of each row; for several labels their mean."""
     if is_softmax:
         shifted = scores - scores.max(1, keepdims=True)
         losses: Array = np.log(np.exp(shifted).sum(1)) - (shifted * targets).sum(1)
@@ -367,14 +369,14 @@ def _losses(scores: Array, targets: Array, *, is_softmax: bool) -> Array:
     return mean
 
 
-def _ridge(given: Matrices, fold: Fold, trial: Trial, near: Array | None, *, has_offset: bool) -> _Part:
-    predict, inner = _chosen_ridge(given, fold, trial, has_offset=has_offset)
+def _predict_ridge(given: Matrices, fold: Fold, trial: Trial, near: Array | None, *, has_offset: bool) -> _Part:
+    predict, inner = _choose_ridge(given, fold, trial, has_offset=has_offset)
     found = predict(given.test)[:, 0]
     return _Part(found, (found - trial.labels[fold.test]) ** 2, inner, near)
 
 
-def _chosen_ridge(given: Matrices, fold: Fold, trial: Trial, *, has_offset: bool) -> tuple[LinearModel, float]:
-    """Ridge regression of one fold with the best strength, and its score in the inner folds."""
+def _choose_ridge(given: Matrices, fold: Fold, trial: Trial, *, has_offset: bool) -> tuple[LinearModel, float]:
+    """Fits one fold's ridge regression with the best strength; also gives its score in the inner folds."""
     labels = trial.labels[fold.train][:, None]
     scores = np.zeros((len(RIDGES), len(fold.inner)))
     for column, (train, test) in enumerate(fold.inner):
@@ -396,7 +398,7 @@ def _sparse_ridge(train: Any, test: Any, fold: Fold, trial: Trial) -> _Part:
 
 
 def _predict_from_neighbors(given: Matrices, fold: Fold, trial: Trial) -> Array:
-    """What most of the nearest training rows have; in regression their mean. Rotating changes no neighbor."""
+    """Predicts from the nearest training rows: their majority or mean. A rotation changes no neighbors."""
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
     kind = KNeighborsRegressor if trial.problem is Problem.REGRESSION else KNeighborsClassifier
@@ -406,7 +408,7 @@ def _predict_from_neighbors(given: Matrices, fold: Fold, trial: Trial) -> Array:
 
 
 def predict_constant(trial: Trial) -> Array:
-    """The most frequent class of each fold's training rows; of numbers their mean; of several labels every label.
+    """Predicts each fold with a constant from its training rows: their most frequent class, or mean, or every label.
 
     No other constant has a better score.
     """
@@ -424,18 +426,22 @@ def predict_constant(trial: Trial) -> Array:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread, so that the sums and with them the numbers are the same everywhere; and no warnings.
+    """Limits numerical libraries to one thread, so that all sums are the same everywhere, and silences warnings.
 
-    What scikit-learn warns of is expected here: a fit that stops at the most steps, and classes smaller than the folds.
+    scikit-learn's warnings are expected here: of fits that stop at the most steps, and of classes smaller than the
+    folds.
     """
-    with _pools(len(sys.modules)).limit(limits=1), warnings.catch_warnings():
+    with _thread_pools(len(sys.modules)).limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 @lru_cache(1)
-def _pools(_modules: int) -> ThreadpoolController:
-    """The pools of threads in this process; looked for again when more modules are imported, which may bring some."""
+def _thread_pools(_modules: int) -> ThreadpoolController:
+    """Finds the thread pools of this process.
+
+    The cache is keyed by the number of imported modules, because a new module may bring a pool.
+    """
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

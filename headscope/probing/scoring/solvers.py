@@ -40,7 +40,7 @@ class Matrices:
 
 
 def rotate(train: Array, test: Array) -> Matrices:
-    """Both matrices on the principal axes of the first: as many columns as rows at most, and no distance changed.
+    """Rotates both matrices onto the principal axes of the first: at most as many columns as rows, all distances kept.
 
     `train` is [rows, features], `test` [other rows, features].
     """
@@ -55,7 +55,7 @@ def rotate(train: Array, test: Array) -> Matrices:
 
 
 def as_they_are(train: Any, test: Any) -> Matrices:
-    """Matrices whose columns are used as they are: sparse ones."""
+    """Wraps matrices whose columns are used as they are: sparse ones."""
     return Matrices(train, test, np.asarray(train.multiply(train).sum(0)).ravel())
 
 
@@ -67,7 +67,7 @@ class LinearModel:
     offsets: Array
 
     def __call__(self, matrix: Any) -> Array:
-        """The outputs for each row."""
+        """Computes the outputs for each row."""
         scores: Array = matrix @ self.weights + self.offsets
         return scores
 
@@ -77,7 +77,7 @@ LossFunction = Callable[[Array, Array], tuple[float, Array]]
 
 
 def softmax_loss(scores: Array, targets: Array) -> tuple[float, Array]:
-    """Cross-entropy; `targets` has a 1 in the column of each row's class.
+    """Computes the cross-entropy; `targets` has a 1 in the column of each row's class.
 
     Both are [rows, classes], and so is the gradient.
     """
@@ -89,7 +89,7 @@ def softmax_loss(scores: Array, targets: Array) -> tuple[float, Array]:
 
 
 def sigmoid_loss(scores: Array, targets: Array) -> tuple[float, Array]:
-    """Binary cross-entropy of each column on its own. Both are [rows, classes], and so is the gradient."""
+    """Computes the binary cross-entropy of each column. Both are [rows, classes], and so is the gradient."""
     small = np.exp(-np.abs(scores))
     loss = float((np.maximum(scores, 0) - scores * targets + np.log1p(small)).sum(dtype=np.float64))
     return loss, np.where(scores >= 0, 1, small) / (1 + small) - targets
@@ -112,14 +112,16 @@ def fit_logistic(
     SciPy has it (Byrd et al., 1995).
     """
     if not has_offset:
-        return _minimize(matrix, targets, strength, sizes=sizes, loss=loss, start=start, has_offset=False)
+        return _minimize_loss(matrix, targets, strength, sizes=sizes, loss=loss, start=start, has_offset=False)
     share = targets.mean(0)
     fitted = (share > 0) & ((share < 1) | (loss is softmax_loss))
     weights = np.zeros((matrix.shape[1], targets.shape[1]))
     offsets = np.where(share > 0, _FAR, -_FAR)
     if fitted.any() and not (loss is softmax_loss and fitted.sum() == 1):
         given = None if start is None else LinearModel(start.weights[:, fitted], start.offsets[fitted])
-        found = _minimize(matrix, targets[:, fitted], strength, sizes=sizes, loss=loss, start=given, has_offset=True)
+        found = _minimize_loss(
+            matrix, targets[:, fitted], strength, sizes=sizes, loss=loss, start=given, has_offset=True
+        )
         weights[:, fitted], offsets[fitted] = found.weights, found.offsets
     return LinearModel(weights, offsets)
 
@@ -144,7 +146,7 @@ def fit_ridge(
     return tuple(found)
 
 
-def _minimize(
+def _minimize_loss(
     matrix: Any,
     targets: Array,
     strength: float,

@@ -1,4 +1,4 @@
-"""What the checkpoint's own head makes of the texts: its predictions, the loss it starts with, and what follows."""
+"""Facts on the checkpoint's own head: its predictions of the texts, its starting loss, and advice on training."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from headscope.probing.scoring.resampling import interval
 from headscope.probing.scoring.scores import Trial
 
 _CLOSE = 0.1
+"""A loss within this part of an untrained head's counts as equal to it."""
 
 
 def outputs_of(rows: LabeledRows, model: ModelFacts) -> tuple[int, ...] | Gap:
-    """The output of the head that stands for each class of the data; for numbers the only one."""
+    """Finds the head's output for each class of the data; for numbers the only one."""
 
     def missing(reason: str) -> Gap:
         return Gap(BaselineKind.CHECKPOINT.value, reason)
@@ -46,7 +47,7 @@ def outputs_of(rows: LabeledRows, model: ModelFacts) -> tuple[int, ...] | Gap:
 
 
 def predictions_of(rows: LabeledRows, scores: Array, outputs: tuple[int, ...]) -> Array:
-    """What the head predicts for each text, as `Trial.labels`; -1 for a class that the data don't have.
+    """Converts the head's scores to predictions, as `Trial.labels`; -1 for a class that the data don't have.
 
     `scores` is [texts, outputs of the head].
     """
@@ -59,14 +60,14 @@ def predictions_of(rows: LabeledRows, scores: Array, outputs: tuple[int, ...]) -
 
 
 def is_finite(scores: Array) -> bool:
-    """Whether a head gave a number for every text and output. `scores` is [texts, outputs]."""
+    """True if a head gave a number for every text and output. `scores` is [texts, outputs]."""
     return bool(np.isfinite(scores).all())
 
 
 def starting_loss(
     rows: LabeledRows, trial: Trial, scores: Array, outputs: tuple[int, ...], *, new_head: bool
 ) -> StartingLoss | None:
-    """The mean loss of the head's outputs on the texts, beside that of an untrained head; None for NaN.
+    """Computes the head's mean loss on the texts, beside that of an untrained head; None if it is NaN.
 
     `scores` is [texts, outputs of the head]. An untrained head gives every class the same probability: a loss of
     log(classes) with a softmax and log(2) with a sigmoid; a regression on the mean has the variance.
@@ -102,7 +103,7 @@ def advise_probe_first(
     noun: str = "text",
     is_finite: bool = True,
 ) -> ProbeFirst:
-    """Whether to train the head alone before the whole model.
+    """Advises whether to train the head alone before the whole model.
 
     `is_finite` says whether the head's scores are numbers, `noun` what was scored. `knows` compares
     the vector that the head reads with a constant prediction, `words` with TF-IDF; `random_input` says that the vector
