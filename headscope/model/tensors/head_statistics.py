@@ -272,7 +272,7 @@ def _find_draw(matrix: torch.Tensor) -> _Draw:
     bounds = (1 / math.sqrt(matrix.shape[1]), math.sqrt(6 / sum(matrix.shape)))
     found = [_test_grid("normal", _angles_of_pairs(numbers), _REGULAR_ANGLES)]
     for bound in (item for item in bounds if float(numbers.abs().max()) <= item * (1 + 1e-6)):
-        # How much of the grid is left after rounding depends on the bounds, so a fresh draw between them is the measure.
+        # How much of the grid is left after rounding depends on the bounds: a fresh draw between them is the measure.
         fresh = torch.empty(max(numbers.numel(), _FEWEST_PAIRS * 8))
         fresh.uniform_(-bound, bound, generator=torch.Generator().manual_seed(0))
         usual = _test_grid("", _places_in_range(fresh.double(), bound), 1.0)
