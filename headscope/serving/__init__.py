@@ -1,1 +1,1 @@
-"""Judgments on what inference engines do with the head of a checkpoint, from what was read in their sources."""
+"""What inference engines do with the head of a checkpoint, from what was read in their sources."""

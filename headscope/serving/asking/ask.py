@@ -41,7 +41,8 @@ def ask(server: ServerAddress, protocol: ServerProtocol, texts: Sequence[TextOrP
     most = protocol.most_texts or server.batch_size
     batches = Batches(protocol, ways, way, raw, min(server.batch_size, most))
     with Exchange(server) as exchange:
-        items = [item for group in _group_by_query(texts, way.one_query) for item in batches.answers(exchange, group)]
+        runs = [list(run) for _, run in groupby(texts, key=lambda text: text[0])] if way.one_query else [list(texts)]
+        items = [item for run in runs for item in batches.answers(exchange, run)]
     if batches.was_refused:
         notes.append(f"the server refused batches of more than {batches.size}")
     aligned = _align_answers(items, protocol.labels)
@@ -94,11 +95,6 @@ class Batches:
         if reply.status == _TOO_LARGE:
             return True
         return reply.status in _REFUSALS and (self.ways.lists_may_fail or bool(_BATCH.search(reply.says)))
-
-
-def _group_by_query(texts: Sequence[TextOrPair], one_query: bool) -> list[list[TextOrPair]]:
-    """Groups pairs with the same first text in runs, or gives all texts as one group."""
-    return [list(run) for _, run in groupby(texts, key=lambda text: text[0])] if one_query else [list(texts)]
 
 
 def _align_answers(items: Sequence[Answer], known: tuple[str, ...]) -> tuple[Answer, ...]:

@@ -61,6 +61,8 @@ def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], e
         for name, item in given.items()
         if _is_comparable(name, item, expected)
     }
+    pairs = others.get(PAIRS)
+    ignores_segments = pairs is not None and pairs.explanation is not None and pairs.explanation.is_without_segments
     same_head = served.same or _is_own_head(served.explanation)
     in_batch = _differs_in_batch(BATCH, given, others, expected)
     return replace(
@@ -71,7 +73,7 @@ def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], e
         activation=activation,
         same_activation=None if activation is None else activation == reference.activation,
         reads_padding=_has_other_scores(others.get(PADS)),
-        drops=("segment IDs",) if _ignores_segments(others.get(PAIRS)) else (),
+        drops=("segment IDs",) if ignores_segments else (),
         reason=_explain_difference(served, same_head, in_batch),
         notes=(*_note_rounding(served), *_note_batches(given, others, expected), *answer.notes),
     )
@@ -148,11 +150,6 @@ def _function_between(plain: BatchScores, default: BatchScores) -> str | None:
 
 def _has_other_scores(found: ServedScores | None) -> bool:
     return found is not None and found.same is False
-
-
-def _ignores_segments(found: ServedScores | None) -> bool:
-    explained = found.explanation if found is not None else None
-    return explained is not None and explained.is_without_segments
 
 
 def _differs_in_batch(

@@ -74,12 +74,11 @@ def model_of(setfit: Any) -> tuple[SetFitModel, SetFitHead]:
         labels = tuple(map(str, setfit.labels or ()))
     except AttributeError as err:
         raise moved("setfit", f"a SetFitModel keeps its parts elsewhere ({err})") from err
-    head = _head_of_torch(own, labels) if isinstance(own, nn.Module) else _head_of_sklearn(own, labels)
+    if isinstance(own, nn.Module):
+        head = SetFitHead(own, labels, "sigmoid" if getattr(own, "multitarget", False) else "softmax")
+    else:
+        head = _head_of_sklearn(own, labels)
     return SetFitModel(body, head.module, normalized=normalized), head
-
-
-def _head_of_torch(head: Any, labels: tuple[str, ...]) -> SetFitHead:
-    return SetFitHead(head, labels, "sigmoid" if getattr(head, "multitarget", False) else "softmax")
 
 
 def _head_of_sklearn(head: Any, labels: tuple[str, ...]) -> SetFitHead:
