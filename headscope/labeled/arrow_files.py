@@ -9,16 +9,18 @@ from headscope.errors import Malformed, Unsupported, UsageError, did_you_mean, f
 from headscope.facts.stored.location import is_file_name
 from headscope.labeled.rows import RowCells, RowSource, check_columns
 
+# Rows are converted to Python objects batch by batch, so memory doesn't grow with the file.
 _BATCH = 1_024
+# The JSON beside the data is foreign text: a bound keeps a damaged or hostile file from filling the memory.
 _MOST_JSON = 5_000_000
 
 
 def parquet_source(path: Path, name: str) -> RowSource:
-    """A Parquet file, with the class names that `datasets` wrote into its metadata.
+    """Opens a Parquet file, with the class names that `datasets` wrote into its metadata.
 
     Raises Malformed for a file that can't be read as Parquet, and Unsupported without pyarrow.
     """
-    _pyarrow(name)
+    _require_pyarrow(name)
     import pyarrow
     from pyarrow import parquet
 
@@ -28,7 +30,7 @@ def parquet_source(path: Path, name: str) -> RowSource:
             metadata = (schema.metadata or {}).get(b"huggingface", b"{}")
             columns = tuple(schema.names)
     except (pyarrow.ArrowException, OSError, ValueError) as err:
-        raise _broken(name, "Parquet", err) from err
+        raise _broken_file(name, "Parquet", err) from err
 
     def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         check_columns(wanted, columns, name)
@@ -37,16 +39,16 @@ def parquet_source(path: Path, name: str) -> RowSource:
                 for batch in file.iter_batches(batch_size=_BATCH, columns=list(wanted)):
                     yield from _rows_of_batch(batch, wanted)
         except (pyarrow.ArrowException, OSError, ValueError) as err:
-            raise _broken(name, "Parquet", err) from err
+            raise _broken_file(name, "Parquet", err) from err
 
-    return RowSource(name, "parquet", None, columns, read, _names_in_metadata(metadata))
+    return RowSource(name, "parquet", None, columns, read, _class_names_in_metadata(metadata))
 
 
 def _rows_of_batch(batch: Any, wanted: Sequence[str]) -> Iterator[RowCells]:
     return zip(*(batch.column(column).to_pylist() for column in wanted), strict=True)
 
 
-def _names_in_metadata(text: bytes) -> dict[str, tuple[str, ...]]:
+def _class_names_in_metadata(text: bytes) -> dict[str, tuple[str, ...]]:
     try:
         found = json.loads(text[:_MOST_JSON])
         features = found["info"]["features"]
@@ -56,15 +58,15 @@ def _names_in_metadata(text: bytes) -> dict[str, tuple[str, ...]]:
 
 
 def names_of_column(features: Any) -> dict[str, tuple[str, ...]]:
-    """The class names of each column, from the features of `datasets`."""
+    """Gives the class names of each column, from the features of `datasets`; columns without names are left out."""
     if not isinstance(features, dict):
         return {}
-    found = {column: _class_names(feature) for column, feature in features.items()}
+    found = {column: _names_of_feature(feature) for column, feature in features.items()}
     return {column: names for column, names in found.items() if names}
 
 
-def _class_names(feature: Any) -> tuple[str, ...]:
-    """The names of a `ClassLabel`, or of a list of them."""
+def _names_of_feature(feature: Any) -> tuple[str, ...]:
+    """Gives the names of a `ClassLabel`, or of a list of them; () for any other feature."""
     inner = feature[0] if isinstance(feature, list) and feature else feature
     if not isinstance(inner, dict):
         return ()
@@ -76,20 +78,20 @@ def _class_names(feature: Any) -> tuple[str, ...]:
 
 
 def saved_dataset_source(folder: Path, name: str, split: str | None) -> RowSource:
-    """A folder of `save_to_disk`: a dataset, or several splits of which one is read.
+    """Opens a folder that `save_to_disk` wrote: one dataset, or several splits of which one is read.
 
     Raises UsageError for a split that it doesn't have.
     """
-    splits = _splits(folder, name)
+    splits = _read_split_names(folder, name)
     if splits:
-        chosen = _chosen(splits, split, name)
-        return _dataset(folder / chosen, f"{name}/{chosen}", chosen)
+        chosen = _choose_split(splits, split, name)
+        return _dataset_source(folder / chosen, f"{name}/{chosen}", chosen)
     if split is not None:
         raise UsageError(f"{name} is one dataset without splits, so it has no split {split!r}", "leave it out")
-    return _dataset(folder, name, None)
+    return _dataset_source(folder, name, None)
 
 
-def _splits(folder: Path, name: str) -> tuple[str, ...]:
+def _read_split_names(folder: Path, name: str) -> tuple[str, ...]:
     listing = folder / "dataset_dict.json"
     if not listing.is_file():
         return ()
@@ -99,7 +101,7 @@ def _splits(folder: Path, name: str) -> tuple[str, ...]:
     return tuple(splits)
 
 
-def _chosen(splits: tuple[str, ...], split: str | None, name: str) -> str:
+def _choose_split(splits: tuple[str, ...], split: str | None, name: str) -> str:
     if split is None and len(splits) == 1:
         return splits[0]
     listed = f"splits: {', '.join(splits)}"
@@ -110,23 +112,25 @@ def _chosen(splits: tuple[str, ...], split: str | None, name: str) -> str:
     return split
 
 
-def _dataset(folder: Path, name: str, split: str | None) -> RowSource:
+def _dataset_source(folder: Path, name: str, split: str | None) -> RowSource:
     if not (folder / "dataset_info.json").is_file() or not (folder / "state.json").is_file():
         raise Unsupported(
             f"{name} is not a folder that `datasets` saved: dataset_info.json or state.json is missing",
             "give the folder that Dataset.save_to_disk wrote, or a csv, tsv, jsonl or parquet file",
         )
     info, state = _read_json(folder / "dataset_info.json", name), _read_json(folder / "state.json", name)
+    # `select` and `shuffle` keep an index and leave the rows in the data files as they were: without the index, rows
+    # would come in another order, and removed ones would come back.
     if state.get("_indices_files") or state.get("_indices_data_files"):
         raise Unsupported(f"{name} was saved with an index beside its rows", "load it and save it again")
     files = _data_files(state, folder, name)
-    _pyarrow(name)
-    columns = _columns(files[0], name) if files else ()
+    _require_pyarrow(name)
+    columns = _read_column_names(files[0], name) if files else ()
 
     def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         check_columns(wanted, columns, name)
         for file in files:
-            for batch in _batches(file, name):
+            for batch in _read_batches(file, name):
                 yield from _rows_of_batch(batch, wanted)
 
     return RowSource(name, "datasets", split, columns, read, names_of_column(info.get("features")))
@@ -136,6 +140,7 @@ def _data_files(state: dict[str, Any], folder: Path, name: str) -> list[Path]:
     entries = state.get("_data_files")
     listed = [item.get("filename") if isinstance(item, dict) else None for item in entries or ()] \
         if isinstance(entries, list) else [None]  # fmt: skip
+    # A name with a folder in it could lead out of the dataset, so only plain file names are accepted.
     files = [item for item in listed if is_file_name(item)]
     if len(files) != len(listed):
         raise Malformed(f"{name}/state.json doesn't name files in the same folder", "save the dataset again")
@@ -145,37 +150,39 @@ def _data_files(state: dict[str, Any], folder: Path, name: str) -> list[Path]:
     return [folder / item for item in files]
 
 
-def _columns(file: Path, name: str) -> tuple[str, ...]:
+def _read_column_names(file: Path, name: str) -> tuple[str, ...]:
     import pyarrow
 
     try:
-        with _reader(file) as reader:
+        with _open_arrow_stream(file) as reader:
             return tuple(reader.schema.names)
     except (pyarrow.ArrowException, OSError, ValueError) as err:
-        raise _broken(name, "Arrow", err) from err
+        raise _broken_file(name, "Arrow", err) from err
 
 
-def _batches(file: Path, name: str) -> Iterator[Any]:
+def _read_batches(file: Path, name: str) -> Iterator[Any]:
     import pyarrow
 
     try:
-        with _reader(file) as reader:
+        with _open_arrow_stream(file) as reader:
             for batch in reader:
                 for start in range(0, batch.num_rows, _BATCH):
                     yield batch.slice(start, _BATCH)
     except (pyarrow.ArrowException, OSError, ValueError) as err:
-        raise _broken(name, "Arrow", err) from err
+        raise _broken_file(name, "Arrow", err) from err
 
 
-def _reader(file: Path) -> Any:
+def _open_arrow_stream(file: Path) -> Any:
     import pyarrow
 
+    # Mapped, not read: an Arrow file can be larger than the memory.
     return pyarrow.ipc.open_stream(pyarrow.memory_map(str(file)))
 
 
 def _read_json(file: Path, name: str) -> dict[str, Any]:
     try:
         with file.open("rb") as opened:
+            # One byte more than allowed shows that a file is too long, without reading all of it.
             text = opened.read(_MOST_JSON + 1)
     except OSError as err:
         raise Malformed(f"{name}/{file.name} cannot be read: {err.strerror or err}", "check its permissions") from err
@@ -190,7 +197,7 @@ def _read_json(file: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def _pyarrow(name: str) -> None:
+def _require_pyarrow(name: str) -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError as err:
@@ -200,5 +207,5 @@ def _pyarrow(name: str) -> None:
         ) from err
 
 
-def _broken(name: str, kind: str, err: Exception) -> Malformed:
+def _broken_file(name: str, kind: str, err: Exception) -> Malformed:
     return Malformed(f"{name} is not a valid {kind} file: {first_line(err)}", "download it or save it again")

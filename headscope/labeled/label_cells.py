@@ -23,37 +23,38 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The source without the words that stand for missing numbers, and a note on them ("" for none)."""
+    """A source whose missing labels are empty cells, and a note on the words that stood for them ("" for none)."""
 
     source: RowSource
     note: str = ""
 
 
 def open_labeled(path: str, split: str | None, labels: Sequence[str]) -> Cells:
-    """The rows of a file or a folder as every command reads their labels. Raises as `open_data`."""
+    """Opens a file or a folder, with missing labels as empty cells. Raises as `open_data`."""
     return without_missing_numbers(open_data(path, split), labels)
 
 
 def without_missing_numbers(source: RowSource, columns: Sequence[str]) -> Cells:
-    """The source in which words such as `nan` are empty cells where all other labels of the column are numbers.
+    """Turns words such as `nan` into empty cells where all other labels of the column are numbers.
 
-    A file that tells numbers from texts has no such words. Raises UsageError, with the row, for an infinite number.
+    A typed file (Parquet, JSON) is returned unchanged: it marks missing values itself. Raises UsageError, with the row,
+    for an infinite number.
     """
     if source.is_typed:
         return Cells(source)
-    words = {column: found for column in columns if (found := _missing_words(source, column))}
+    words = {column: found for column in columns if (found := _count_missing_words(source, column))}
     if not words:
         return Cells(source)
     totals = sum(words.values(), Counter[str]())
     named = list_of((repr(word) for word, _ in totals.most_common()), _SHOWN)
     note = f"{named} read as a missing label in {counted(totals.total(), 'cell')}: the other labels are numbers"
-    return Cells(_emptied(source, frozenset(words)), note)
+    return Cells(_with_empty_cells(source, frozenset(words)), note)
 
 
-def _missing_words(source: RowSource, column: str) -> Counter[str]:
-    """How often each word for nothing is in a column of numbers; nothing for a column of names or lists.
+def _count_missing_words(source: RowSource, column: str) -> Counter[str]:
+    """Counts each word for a missing value in a column of numbers; empty for a column of names or lists.
 
-    Raises UsageError for an infinite number, also in a list of numbers.
+    Raises UsageError for an infinite number, in a list of numbers too.
     """
     found: Counter[str] = Counter()
     infinite: tuple[str, int] | None = None
@@ -64,7 +65,7 @@ def _missing_words(source: RowSource, column: str) -> Counter[str]:
         has_lists = has_lists or isinstance(label, tuple)
         for part in label if isinstance(label, tuple) else (text,) if text else ():
             word = str(part)
-            if _is_nothing(word):
+            if _is_missing_word(word):
                 found[word] += 1
             elif _is_infinite(word):
                 infinite = infinite or (word, row)
@@ -72,12 +73,13 @@ def _missing_words(source: RowSource, column: str) -> Counter[str]:
                 numbers += 1
             else:
                 return Counter()
+    # Without any number the column holds names, and `inf` may be one of them.
     if infinite is not None and numbers:
-        raise _infinite(source, column, *infinite)
+        raise _infinite_number_error(source, column, *infinite)
     return found if numbers and not has_lists else Counter()
 
 
-def _is_nothing(text: str) -> bool:
+def _is_missing_word(text: str) -> bool:
     return text == _OF_PYTHON or text.casefold() in _NOT_A_NUMBER
 
 
@@ -87,7 +89,7 @@ def check_finite(source: RowSource, columns: Sequence[str]) -> None:
         for row, (cell,) in enumerate(source.read((column,)), 1):
             for part in cell if isinstance(cell, list | tuple) else (cell,):
                 if isinstance(part, float) and math.isinf(part):
-                    raise _infinite(source, column, str(part), row)
+                    raise _infinite_number_error(source, column, str(part), row)
 
 
 def _is_infinite(text: str) -> bool:
@@ -97,7 +99,7 @@ def _is_infinite(text: str) -> bool:
         return False
 
 
-def _infinite(source: RowSource, column: str, text: str, row: int) -> UsageError:
+def _infinite_number_error(source: RowSource, column: str, text: str, row: int) -> UsageError:
     nothing = "null as the label" if source.is_typed else "leave the cell empty"
     return UsageError(
         f"{column!r} of {source.name} has the infinite number {text!r} in row {row:,}",
@@ -105,21 +107,20 @@ def _infinite(source: RowSource, column: str, text: str, row: int) -> UsageError
     )
 
 
-def _emptied(source: RowSource, columns: frozenset[str]) -> RowSource:
+def _with_empty_cells(source: RowSource, columns: frozenset[str]) -> RowSource:
+    def is_missing(cell: Any) -> bool:
+        return isinstance(cell, str) and _is_missing_word(cell.strip())
+
     def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         at = {place for place, name in enumerate(wanted) if name in columns}
         for row in source.read(wanted):
-            yield tuple(_emptied_cell(cell) if place in at else cell for place, cell in enumerate(row))
+            yield tuple("" if place in at and is_missing(cell) else cell for place, cell in enumerate(row))
 
     return replace(source, read=read)
 
 
-def _emptied_cell(cell: Any) -> Any:
-    return "" if isinstance(cell, str) and _is_nothing(cell.strip()) else cell
-
-
 def note_on_names(classes: Sequence[DataClass]) -> str:
-    """A note on classes whose name often stands for a missing label, "" for none."""
+    """Gives a note on classes whose name often stands for a missing label, "" if there are none."""
     doubtful = [item for item in classes if item.label.strip().casefold() in _NOT_A_NUMBER]
     if not doubtful:
         return ""

@@ -1,4 +1,4 @@
-"""From a path to a source of rows: by what the file holds first, then by its ending."""
+"""From a path to a source of rows: decided by the first bytes of the file, then by its ending."""
 
 from pathlib import Path
 
@@ -28,13 +28,14 @@ _DELIMITED = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
 
 
 def open_data(path: str, split: str | None = None) -> RowSource:
-    """The rows of a file or a folder. Raises a HeadscopeError for one that holds no rows that can be read."""
+    """Opens a file or a folder as a source of rows. Raises a HeadscopeError if it holds no rows that can be read."""
     place, name = Path(path), path
     if place.is_dir():
         return saved_dataset_source(place, name.rstrip("/"), split)
     if split is not None:
         raise Unsupported(f"{name} is a single file, so it has no split {split!r}", "leave the split out")
-    start = _start(place, name)
+    start = _read_first_bytes(place, name)
+    # The first bytes win over the ending: a renamed Parquet file is still Parquet.
     if start.startswith(b"PAR1"):
         return parquet_source(place, name)
     for mark, (kind, hint) in _KINDS.items():
@@ -50,7 +51,7 @@ def open_data(path: str, split: str | None = None) -> RowSource:
     raise unknown_format(name)
 
 
-def _start(place: Path, name: str) -> bytes:
+def _read_first_bytes(place: Path, name: str) -> bytes:
     try:
         if not place.exists():
             raise NotFound(f"{name} doesn't exist", "give the path of a file with labeled rows")

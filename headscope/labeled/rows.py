@@ -1,4 +1,4 @@
-"""What every file of rows can do: name its columns, and give the cells of some of them row by row."""
+"""What every file of rows has: the names of its columns, and the cells of some of them row by row."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -27,19 +27,24 @@ class Sampled:
 
 
 def sample_rows(source: RowSource, data: DataFacts, count: int) -> tuple[Sampled, ...]:
-    """Up to `count` rows with a label. Raises UsageError for texts that are none."""
-    chosen = _by_class(data, count) if data.kind in _BY_CLASS else _spread(data, count)
+    """Samples up to `count` rows with a label, as many of each class. Raises UsageError for texts that are none."""
+    if data.kind in _BY_CLASS:
+        chosen = _pick_rows_by_class(data, count)
+    else:
+        usable = data.rows - data.missing
+        chosen = {"": frozenset(random.Random(_SEED).sample(range(usable), min(count, usable)))}
     return tuple(_chosen_rows(source, data, chosen))
 
 
 def sample_in_proportion(source: RowSource, data: DataFacts, count: int, seed: int) -> tuple[Sampled, ...]:
-    """Up to `count` rows of single labels, of each class as large a share as it has in the file; all where they fit.
+    """Samples up to `count` rows of single labels, with each class's share as in the file; all rows where they fit.
 
     A cell without a text is an empty text. Raises UsageError for other cells that are not texts.
     """
     total = sum(item.rows for item in data.classes)
     shares = [min(count, total) * item.rows / total for item in data.classes]
     quotas = [int(share) for share in shares]
+    # Largest remainders: the rounded shares add up to `count`.
     by_remainder = sorted(range(len(shares)), key=lambda place: (quotas[place] - shares[place], place))
     for place in by_remainder[: min(count, total) - sum(quotas)]:
         quotas[place] += 1
@@ -50,7 +55,7 @@ def sample_in_proportion(source: RowSource, data: DataFacts, count: int, seed: i
 
 
 def sample_spread(source: RowSource, data: DataFacts, count: int, seed: int) -> tuple[Sampled, ...]:
-    """Up to `count` rows with numbers or several labels; all where they fit.
+    """Samples up to `count` rows with numbers or several labels; all rows where they fit.
 
     A cell without a text is an empty text. Raises UsageError for other cells that are not texts.
     """
@@ -61,7 +66,7 @@ def sample_spread(source: RowSource, data: DataFacts, count: int, seed: int) -> 
 
 
 def sample_texts(source: RowSource, columns: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:
-    """The texts of up to `count` rows, seeded and in the order of the file; rows with an empty cell are left out.
+    """Samples the texts of up to `count` rows, seeded and in the file's order; rows with an empty cell are left out.
 
     Raises UsageError for cells that are not texts, and where no row is left.
     """
@@ -69,22 +74,18 @@ def sample_texts(source: RowSource, columns: Sequence[str], count: int) -> tuple
     for number, cells in enumerate(source.read(columns)):
         if any(cell is None or not str(cell).strip() for cell in cells):
             continue
+        # Reservoir sampling: each row is equally likely to be kept, in one pass and the memory of `count` rows.
         place = seen if seen < count else draw.randrange(seen + 1)
         seen += 1
         if place < count:
             kept[place] = (number, cells)
     if not kept:
         raise UsageError(f"{source.name} has no row with a text in {' and '.join(map(repr, columns))}", "name another")
-    return tuple(_texts(cells, source, columns) for _, cells in sorted(kept.values()))
+    return tuple(_texts_of_row(cells, source, columns) for _, cells in sorted(kept.values()))
 
 
-def _spread(data: DataFacts, count: int) -> dict[str, frozenset[int]]:
-    usable = data.rows - data.missing
-    return {"": frozenset(random.Random(_SEED).sample(range(usable), min(count, usable)))}
-
-
-def _by_class(data: DataFacts, count: int) -> dict[str, frozenset[int]]:
-    """For each class the ordinal numbers of its rows to take: the same share for each, as far as its rows go."""
+def _pick_rows_by_class(data: DataFacts, count: int) -> dict[str, frozenset[int]]:
+    """Picks, for each class, the ordinal numbers of its rows: equally many for each, as far as its rows go."""
     quotas = dict.fromkeys((item.label for item in data.classes), 0)
     left = count
     while left > 0:
@@ -107,28 +108,28 @@ def _chosen_rows(
     *,
     keeps_ignored: bool = False,
 ) -> Iterator[Sampled]:
-    """The rows with these ordinal numbers within their class; `missing` stands for a cell that holds nothing."""
+    """Yields the rows with these ordinal numbers within their class; `missing` replaces a cell that holds nothing."""
     seen: Counter[str] = Counter()
     width = len(data.label_columns)
     for number, row in enumerate(source.read((*data.label_columns, *data.text_columns)), 1):
-        label = _label(row[:width], source, data)
+        label = _label_of_row(row[:width], source, data)
         if label is None or (is_ignored(label) and not keeps_ignored):
             continue
         key = spelled(label) if data.kind in _BY_CLASS else ""
         if seen[key] in chosen.get(key, frozenset()):
             cells = [missing if cell is None else cell for cell in row[width:]]
-            yield Sampled(_texts(cells, source, data.text_columns), label, number)
+            yield Sampled(_texts_of_row(cells, source, data.text_columns), label, number)
         seen[key] += 1
 
 
-def _label(cells: Sequence[Any], source: RowSource, data: DataFacts) -> Label:
+def _label_of_row(cells: Sequence[Any], source: RowSource, data: DataFacts) -> Label:
     found = [read_label(cell, source, column) for cell, column in zip(cells, data.label_columns, strict=True)]
     if len(found) == 1:
         return found[0]
     return None if None in found else tuple(int(spelled(cell).lower() in ("1", "true")) for cell in found)
 
 
-def _texts(cells: Sequence[Any], source: RowSource, columns: Sequence[str]) -> tuple[str, ...]:
+def _texts_of_row(cells: Sequence[Any], source: RowSource, columns: Sequence[str]) -> tuple[str, ...]:
     for cell, column in zip(cells, columns, strict=True):
         if not isinstance(cell, str):
             raise UsageError(f"{column!r} of {source.name} is not a column of texts", "name another with --text-column")

@@ -1,4 +1,4 @@
-"""What is in a column of labels, counted row by row in bounded memory."""
+"""Labels of a column, counted row by row in bounded memory."""
 
 import math
 import re
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 from headscope.errors import Malformed, UsageError
@@ -15,6 +16,7 @@ from headscope.labeled.rows import RowCells, RowSource
 _MOST_CLASSES = 20_000
 _LONGEST_LABEL = 1_000
 _LONGEST_LIST = 100_000
+# JSON has integers of any length; PyTorch's labels are int64.
 _LARGEST = 2**63
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _NUMBER = re.compile(r"[+-]?(\d{1,40}\.?\d{0,40}|\.\d{1,40})([eE][+-]?\d{1,3})?")
@@ -25,22 +27,21 @@ Label = str | int | float | bool | tuple[Any, ...] | None
 
 
 def tally_labels(source: RowSource, labels: Sequence[str], texts: Sequence[str]) -> DataFacts:
-    """The labels of all rows. Raises UsageError for columns that are not there or hold no labels."""
+    """Counts the labels of all rows. Raises UsageError for columns that are not there or hold no labels."""
     rows = source.read((*labels, *texts))
-    return _columns(source, labels, texts, rows) if len(labels) > 1 else _column(source, labels[0], texts, rows)
+    return (
+        _tally_flag_columns(source, labels, texts, rows)
+        if len(labels) > 1
+        else _tally_column(source, labels[0], texts, rows)
+    )
 
 
 def spelled_out(text: str) -> Label:
-    """A cell of a file that knows only texts, as the number or list that it spells; other cells stay as they are."""
-    return _short_cell(text) if len(text) <= 64 else _cell(text)
+    """Parses a cell of an untyped file as the number or list that it spells; other cells are returned unchanged."""
+    return _parse_short_cell(text) if len(text) <= 64 else _parse_cell(text)
 
 
-@lru_cache(maxsize=4_096)  # a column of labels has few different cells
-def _short_cell(text: str) -> Label:
-    return _cell(text)
-
-
-def _cell(text: str) -> Label:
+def _parse_cell(text: str) -> Label:
     stripped = text.strip()
     if _INTEGER.fullmatch(stripped):
         return int(stripped)
@@ -52,45 +53,45 @@ def _cell(text: str) -> Label:
     return text
 
 
+_parse_short_cell = lru_cache(maxsize=4_096)(_parse_cell)  # a column of labels has few different cells
+
+
 def read_label(cell: Any, source: RowSource, column: str) -> Label:
-    """The label in a cell; None for a row without one. Raises UsageError for a cell that is not a label."""
+    """Reads the label in a cell; None for a row without one. Raises UsageError for a cell that is not a label."""
     if cell is None or cell == "" or (isinstance(cell, float) and math.isnan(cell)):
         return None
     if isinstance(cell, str):
         if len(cell) > (_LONGEST_LABEL if source.is_typed else _LONGEST_LIST) or (
             len(cell) > _LONGEST_LABEL and not cell.startswith("[")
         ):
-            raise _no_labels(source, column, f"one of its cells has {len(cell):,} characters")
-        return cell if source.is_typed else _finite(spelled_out(cell), source, column)
+            raise _not_labels_error(source, column, f"one of its cells has {len(cell):,} characters")
+        label = cell if source.is_typed else spelled_out(cell)
+        if isinstance(label, float) and math.isinf(label):
+            raise _not_labels_error(source, column, "one of its cells is infinite or a number of over 64 bits")
+        return label
     if isinstance(cell, list | tuple):
         if len(cell) > _LONGEST_LIST:
-            raise _no_labels(source, column, f"one of its cells is a list of {len(cell):,}")
-        return tuple(_in_list(item, source, column) for item in cell)
+            raise _not_labels_error(source, column, f"one of its cells is a list of {len(cell):,}")
+        return tuple(_read_list_item(item, source, column) for item in cell)
     if isinstance(cell, bool | int | float):
         if not -_LARGEST <= cell < _LARGEST:
-            raise _no_labels(source, column, "one of its cells is infinite or a number of over 64 bits")
+            raise _not_labels_error(source, column, "one of its cells is infinite or a number of over 64 bits")
         return cell
-    raise _no_labels(source, column, f"one of its cells is {_kind_of(cell)}")
+    raise _not_labels_error(source, column, f"one of its cells is {_describe_type(cell)}")
 
 
-def _finite(label: Label, source: RowSource, column: str) -> Label:
-    if isinstance(label, float) and math.isinf(label):
-        raise _no_labels(source, column, "one of its cells is infinite or a number of over 64 bits")
-    return label
-
-
-def _in_list(item: Any, source: RowSource, column: str) -> Label:
+def _read_list_item(item: Any, source: RowSource, column: str) -> Label:
     found = read_label(item, source, column)
     if isinstance(found, tuple) or found is None:
-        raise _no_labels(source, column, "one of its cells is a list that holds lists or empty values")
+        raise _not_labels_error(source, column, "one of its cells is a list that holds lists or empty values")
     return found
 
 
-def _kind_of(cell: Any) -> str:
+def _describe_type(cell: Any) -> str:
     return "an object (dict)" if isinstance(cell, dict) else f"of the type {type(cell).__name__}"
 
 
-def _no_labels(source: RowSource, column: str, why: str) -> UsageError:
+def _not_labels_error(source: RowSource, column: str, why: str) -> UsageError:
     return UsageError(
         f"{column!r} of {source.name} is not a column of labels: {why}", "name another column with --label-column"
     )
@@ -98,7 +99,7 @@ def _no_labels(source: RowSource, column: str, why: str) -> UsageError:
 
 @dataclass(slots=True)
 class _Tally:
-    """Counts so far. `kinds` are the kinds of single labels, with the first row of each."""
+    """Counts so far. `kinds` (single labels) and `inner` (those in lists) map each kind to the first row with it."""
 
     rows: int = 0
     missing: int = 0
@@ -114,7 +115,7 @@ class _Tally:
     hot: list[int] | None = None
 
     def add(self, label: Label) -> None:
-        """One row."""
+        """Counts one row."""
         self.rows += 1
         if label is None:
             self.missing += 1
@@ -122,10 +123,11 @@ class _Tally:
             self.kinds.setdefault(LabelKind.LISTS, self.rows)
             self._add_list(label)
         else:
-            self.kinds.setdefault(_kind(label), self.rows)
-            self._count(label)
+            self.kinds.setdefault(_kind_of_label(label), self.rows)
+            self._count_label(label)
 
     def _add_list(self, labels: tuple[Any, ...]) -> None:
+        # Two lengths already show that lists differ; more would only take memory.
         if len(self.lengths) <= 1:
             self.lengths.add(len(labels))
         is_hot = len(self.lengths) == 1 and all(item in (0, 1) for item in labels if not isinstance(item, str))
@@ -136,11 +138,11 @@ class _Tally:
         elif self.hot:
             self.hot = [count + int(item) for count, item in zip(self.hot, labels, strict=True)]
         for item in labels:
-            self.inner.setdefault(_kind(item), self.rows)
+            self.inner.setdefault(_kind_of_label(item), self.rows)
         for item in dict.fromkeys(labels):
-            self._count(item)
+            self._count_label(item)
 
-    def _count(self, label: Any) -> None:
+    def _count_label(self, label: Any) -> None:
         if isinstance(label, int | float) and not isinstance(label, bool):
             if is_ignored(label):
                 self.ignored += 1
@@ -148,6 +150,8 @@ class _Tally:
             self.lowest, self.highest = min(self.lowest, label), max(self.highest, label)
             self.is_whole = self.is_whole and float(label).is_integer()
         key = spelled(label)
+        # A column of free numbers has a new value in each row: beyond the bound values aren't kept, so memory stays
+        # small.
         if key in self.counts or len(self.counts) < _MOST_CLASSES:
             self.counts[key] += 1
         else:
@@ -155,12 +159,12 @@ class _Tally:
 
 
 def is_ignored(label: Any) -> bool:
-    """Whether PyTorch's losses leave a label out."""
+    """True if PyTorch's losses leave a label out."""
     return type(label) is int and label == IGNORED
 
 
 def spelled(label: Any) -> str:
-    """A label as text: the key by which it is counted."""
+    """Writes a label as text: the key by which it is counted."""
     if isinstance(label, bool):
         return "true" if label else "false"
     if isinstance(label, float) and label.is_integer() and abs(label) < 1e15:  # exact as an integer
@@ -168,7 +172,7 @@ def spelled(label: Any) -> str:
     return str(label)
 
 
-def _kind(label: Any) -> LabelKind:
+def _kind_of_label(label: Any) -> LabelKind:
     if isinstance(label, bool):
         return LabelKind.BOOLEANS
     if isinstance(label, int):
@@ -176,16 +180,16 @@ def _kind(label: Any) -> LabelKind:
     return LabelKind.NUMBERS if isinstance(label, float) else LabelKind.TEXTS
 
 
-def _column(source: RowSource, column: str, texts: Sequence[str], rows: Iterable[RowCells]) -> DataFacts:
+def _tally_column(source: RowSource, column: str, texts: Sequence[str], rows: Iterable[RowCells]) -> DataFacts:
     tally = _Tally()
     for row in rows:
         tally.add(read_label(row[0], source, column))
         if tally.has_more and LabelKind.TEXTS in (tally.kinds | tally.inner):
-            raise _no_labels(source, column, f"it has over {_MOST_CLASSES:,} different values")
-    kind = _joined(tally.kinds, source, column)
+            raise _not_labels_error(source, column, f"it has over {_MOST_CLASSES:,} different values")
+    kind = _common_kind(tally.kinds, source, column)
     if kind is LabelKind.LISTS:
-        _joined(tally.inner, source, column)
-    _check(tally, kind, source, column)
+        _common_kind(tally.inner, source, column)
+    _check_labels(tally, kind, source, column)
     numbers = tally.lowest <= tally.highest
     return DataFacts(
         file=source.name,
@@ -195,7 +199,7 @@ def _column(source: RowSource, column: str, texts: Sequence[str], rows: Iterable
         label_columns=(column,),
         text_columns=tuple(texts),
         kind=kind,
-        classes=_classes(tally.counts, numbers) if kind is not LabelKind.NUMBERS or not tally.has_more else (),
+        classes=_ordered_classes(tally.counts, numbers) if kind is not LabelKind.NUMBERS or not tally.has_more else (),
         names=source.names.get(column, ()),
         missing=tally.missing,
         ignored=tally.ignored,
@@ -208,8 +212,8 @@ def _column(source: RowSource, column: str, texts: Sequence[str], rows: Iterable
     )
 
 
-def _joined(kinds: dict[LabelKind, int], source: RowSource, column: str) -> LabelKind:
-    """The one kind of all labels. In a file of texts one text makes all of them texts."""
+def _common_kind(kinds: dict[LabelKind, int], source: RowSource, column: str) -> LabelKind:
+    """Gives the kind that all labels share. In an untyped file one text makes all of them texts."""
     found = set(kinds)
     numbers = {LabelKind.INTEGERS, LabelKind.NUMBERS}
     if not found:
@@ -220,36 +224,37 @@ def _joined(kinds: dict[LabelKind, int], source: RowSource, column: str) -> Labe
         return next(iter(found))
     if not source.is_typed and LabelKind.LISTS not in found:
         return LabelKind.TEXTS
-    told = " and ".join(f"{kind.value} (first in row {row:,})" for kind, row in sorted(kinds.items(), key=_second))
+    told = " and ".join(
+        f"{kind.value} (first in row {row:,})" for kind, row in sorted(kinds.items(), key=itemgetter(1))
+    )
     raise Malformed(f"{column!r} of {source.name} mixes {told}", "write all labels in the same way")
 
 
-def _second(item: tuple[LabelKind, int]) -> int:
-    return item[1]
-
-
-def _check(tally: _Tally, kind: LabelKind, source: RowSource, column: str) -> None:
+def _check_labels(tally: _Tally, kind: LabelKind, source: RowSource, column: str) -> None:
     if not tally.rows:
         raise Malformed(f"{source.name} has no rows", "give a file with labeled rows")
     if tally.missing == tally.rows:
-        raise _no_labels(source, column, f"all {tally.rows:,} cells are empty")
+        raise _not_labels_error(source, column, f"all {tally.rows:,} cells are empty")
     distinct = len(tally.counts)
+    # Classes repeat. A column in which half of the cells differ is free text or an ID.
     if kind is LabelKind.TEXTS and distinct > max(60, tally.rows // 2):
-        raise _no_labels(source, column, f"it has {distinct:,} different values in {tally.rows:,} rows")
+        raise _not_labels_error(source, column, f"it has {distinct:,} different values in {tally.rows:,} rows")
 
 
-def _classes(counts: Counter[str], numbers: bool) -> tuple[DataClass, ...]:
+def _ordered_classes(counts: Counter[str], numbers: bool) -> tuple[DataClass, ...]:
     by_number = all(_INTEGER.fullmatch(label) for label in counts)
     ordered = sorted(counts, key=int) if numbers and by_number else sorted(counts)
     return tuple(DataClass(label, counts[label]) for label in ordered)
 
 
-def _columns(source: RowSource, columns: Sequence[str], texts: Sequence[str], rows: Iterable[RowCells]) -> DataFacts:
-    """Several columns, each of them one class: a row has it where its cell is 1."""
+def _tally_flag_columns(
+    source: RowSource, columns: Sequence[str], texts: Sequence[str], rows: Iterable[RowCells]
+) -> DataFacts:
+    """Counts several columns, each of them one class: a row has it where its cell is 1."""
     counts, total, missing = [0] * len(columns), 0, 0
     for row in rows:
         total += 1
-        cells = [_flag(cell, source, column) for cell, column in zip(row, columns, strict=False)]
+        cells = [_read_flag(cell, source, column) for cell, column in zip(row, columns, strict=False)]
         missing += any(cell is None for cell in cells)
         counts = [count + bool(cell) for count, cell in zip(counts, cells, strict=True)]
     if not total:
@@ -267,8 +272,8 @@ def _columns(source: RowSource, columns: Sequence[str], texts: Sequence[str], ro
     )
 
 
-def _flag(cell: Any, source: RowSource, column: str) -> bool | None:
-    """Whether a row has the class of a column. Raises UsageError for a cell that is neither 0 nor 1."""
+def _read_flag(cell: Any, source: RowSource, column: str) -> bool | None:
+    """Reads whether a row has the class of a column. Raises UsageError for a cell that is neither 0 nor 1."""
     label = read_label(cell, source, column)
     if label is None:
         return None
@@ -278,4 +283,6 @@ def _flag(cell: Any, source: RowSource, column: str) -> bool | None:
         return found
     if label in (0, 1) and not isinstance(label, str):
         return bool(label)
-    raise _no_labels(source, column, "with several label columns each cell must be 0 or 1, and one holds another value")
+    raise _not_labels_error(
+        source, column, "with several label columns each cell must be 0 or 1, and one holds another value"
+    )

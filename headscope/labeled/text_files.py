@@ -1,4 +1,4 @@
-"""csv, tsv and JSON lines: text, read line by line within bounds."""
+"""Text files of rows: csv, tsv and JSON lines, read line by line within bounds."""
 
 import codecs
 import csv
@@ -21,21 +21,23 @@ _OTHER_ENCODINGS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"
 
 
 def delimited_source(path: Path, name: str, format_name: str) -> RowSource:
-    """A csv or tsv file whose first line names the columns. Raises Malformed for one that is not."""
-    with _opened(path, name) as file:
-        lines = [line for line, _ in zip(_lines(file, name), range(1_000), strict=False)]
+    """Opens a csv or tsv file whose first line names the columns. Raises Malformed for one that is not."""
+    with _open_text(path, name) as file:
+        lines = [line for line, _ in zip(_read_lines(file, name), range(1_000), strict=False)]
     if not any(line.strip() for line in lines):
         raise Malformed(f"{name} is empty", "give a file with a line of column names, and rows")
-    delimiter = "\t" if format_name == "tsv" else _delimiter(lines[0])
+    # European Excel writes semicolons into .csv. `max` takes the first of equals, so a file with one column gets a
+    # comma.
+    delimiter = "\t" if format_name == "tsv" else max((",", ";", "\t", "|"), key=lines[0].count)
     # Tab-separated files often hold quotes that quote nothing. A line with as many tabs as the first needs no quotes.
     is_quoted = delimiter != "\t" or any(line.count("\t") != lines[0].count("\t") for line in lines if line.strip())
-    columns = next(_cells(iter(lines), name, delimiter, is_quoted=is_quoted), (0, []))[1]
+    columns = next(_split_cells(iter(lines), name, delimiter, is_quoted=is_quoted), (0, []))[1]
 
     def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         check_columns(wanted, columns, name)
         places = [columns.index(column) for column in wanted]
-        with _opened(path, name) as file:
-            rows = _cells(_lines(file, name), name, delimiter, is_quoted=is_quoted)
+        with _open_text(path, name) as file:
+            rows = _split_cells(_read_lines(file, name), name, delimiter, is_quoted=is_quoted)
             next(rows, None)
             for line, cells in rows:
                 if len(cells) != len(columns):
@@ -49,22 +51,19 @@ def delimited_source(path: Path, name: str, format_name: str) -> RowSource:
     return RowSource(name, format_name, None, tuple(columns), read, is_typed=False)
 
 
-def _delimiter(first: str) -> str:
-    """What separates the columns: the most frequent candidate in the first line, a comma if there is none."""
-    return max((",", ";", "\t", "|"), key=first.count)
-
-
-def _cells(lines: Iterator[str], name: str, delimiter: str, *, is_quoted: bool) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each line that is not empty, with the line's number."""
+def _split_cells(
+    lines: Iterator[str], name: str, delimiter: str, *, is_quoted: bool
+) -> Iterator[tuple[int, list[str]]]:
+    """Yields the cells of each line that is not empty, with the line's number."""
     if not is_quoted:
         for number, line in enumerate(lines, 1):
             if line.strip("\r\n"):
-                yield number, [_unquoted(cell) for cell in line.rstrip("\r\n").split(delimiter)]
+                yield number, [_strip_quotes(cell) for cell in line.rstrip("\r\n").split(delimiter)]
         return
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         try:
-            with _field_limit():
+            with _raised_field_limit():
                 rows = [(reader.line_num, row) for row in islice(reader, _ROWS)]
         except csv.Error as err:
             raise Malformed(
@@ -76,14 +75,14 @@ def _cells(lines: Iterator[str], name: str, delimiter: str, *, is_quoted: bool) 
         yield from (item for item in rows if item[1])
 
 
-def _unquoted(cell: str) -> str:
+def _strip_quotes(cell: str) -> str:
     is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in cell[1:-1].replace('""', "")
     return cell[1:-1].replace('""', '"') if is_quoted else cell
 
 
 @contextmanager
-def _field_limit() -> Iterator[None]:
-    """The csv module's limit for one cell is one for the whole process: it is put back after a few rows."""
+def _raised_field_limit() -> Iterator[None]:
+    """Raises the csv module's limit for one cell, which the whole process shares, and restores it afterwards."""
     before = csv.field_size_limit(_LONGEST)
     try:
         yield
@@ -92,21 +91,22 @@ def _field_limit() -> Iterator[None]:
 
 
 @contextmanager
-def _opened(path: Path, name: str) -> Iterator[TextIO]:
+def _open_text(path: Path, name: str) -> Iterator[TextIO]:
     try:
         with path.open("rb") as raw:
             start = raw.read(4)
         for mark, encoding in _OTHER_ENCODINGS.items():
             if start.startswith(mark):
                 raise Malformed(f"{name} is encoded as {encoding}, not as UTF-8", "save it as UTF-8")
+        # utf-8-sig: Excel begins a UTF-8 file with a byte order mark. newline="": the csv module splits lines itself.
         with path.open(encoding="utf-8-sig", newline="") as file:
             yield file
     except OSError as err:
         raise Malformed(f"{name} cannot be read: {err.strerror or err}", "check the path and its permissions") from err
 
 
-def _lines(file: TextIO, name: str) -> Iterator[str]:
-    """The lines of a text, none longer than the limit."""
+def _read_lines(file: TextIO, name: str) -> Iterator[str]:
+    """Yields the lines of a text. Raises Malformed for one longer than the limit, or that isn't text."""
     number = 0
     while True:
         number += 1
@@ -124,14 +124,16 @@ def _lines(file: TextIO, name: str) -> Iterator[str]:
 
 
 def json_lines_source(path: Path, name: str) -> RowSource:
-    """JSON lines: an object in each line. Raises Malformed for a file that is something else."""
-    first = next(_objects(path, name), None)
+    """Opens JSON lines: an object in each line. Raises Malformed for a file that is something else."""
+    first = next(_read_objects(path, name), None)
     if first is None:
         raise Malformed(f"{name} is empty", "give a file with one JSON object in each line")
 
     def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         seen: dict[str, None] = {}
-        for item in _objects(path, name):
+        for item in _read_objects(path, name):
+            # JSON lines name their columns in every row, so whether one exists is known after the last row. A hostile
+            # file may have a new column in each: the list for the message is bounded, the wanted ones are always kept.
             if len(seen) < _MOST_COLUMNS:
                 seen |= dict.fromkeys(item)
             yield tuple(item.get(column) for column in wanted)
@@ -142,23 +144,23 @@ def json_lines_source(path: Path, name: str) -> RowSource:
     return RowSource(name, "jsonl", None, tuple(first), read)
 
 
-def _objects(path: Path, name: str) -> Iterator[dict[str, Any]]:
-    with _opened(path, name) as file:
-        for number, line in enumerate(_lines(file, name), 1):
+def _read_objects(path: Path, name: str) -> Iterator[dict[str, Any]]:
+    with _open_text(path, name) as file:
+        for number, line in enumerate(_read_lines(file, name), 1):
             if line.strip():
-                yield _object(line, number, name)
+                yield _parse_object(line, number, name)
 
 
-def _object(line: str, number: int, name: str) -> dict[str, Any]:
+def _parse_object(line: str, number: int, name: str) -> dict[str, Any]:
     try:
         item = json.loads(line)
     except (ValueError, RecursionError) as err:
         if number == 1 and line.lstrip().startswith("["):
-            raise _array(name) from err
-        told = getattr(err, "msg", None) or str(err)
-        raise Malformed(f"{name} is not JSON lines: {told} in line {number:,}", _ONE_OBJECT) from err
+            raise _json_list_error(name) from err
+        reason = getattr(err, "msg", None) or str(err)
+        raise Malformed(f"{name} is not JSON lines: {reason} in line {number:,}", _ONE_OBJECT) from err
     if isinstance(item, list) and number == 1:
-        raise _array(name)
+        raise _json_list_error(name)
     if not isinstance(item, dict):
         raise Malformed(f"{name} is not JSON lines: line {number:,} is not an object", _ONE_OBJECT)
     return item
@@ -167,13 +169,13 @@ def _object(line: str, number: int, name: str) -> dict[str, Any]:
 _ONE_OBJECT = "write one JSON object in each line"
 
 
-def _array(name: str) -> Malformed:
+def _json_list_error(name: str) -> Malformed:
     hint = 'write one JSON object in each line, for example with pandas: to_json(..., orient="records", lines=True)'
     return Malformed(f"{name} is one JSON list, not JSON lines", hint)
 
 
 def unknown_format(name: str) -> UsageError:
-    """A file whose ending says nothing."""
+    """Makes the error for a file whose ending doesn't show its format."""
     return UsageError(
         f"{name} doesn't end in csv, tsv, jsonl, json or parquet, and is not a folder that `datasets` saved",
         "rename the file to its format, or save the data in one of these",

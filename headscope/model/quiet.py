@@ -13,15 +13,16 @@ _ONE_AT_A_TIME = RLock()
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Nothing of Transformers reaches the terminal inside; its settings are as they were afterwards.
+    """Silences Transformers inside: nothing reaches the terminal, and its settings are restored afterwards.
 
-    One thread at a time: these settings, and those that its loader changes while it builds a model, are the process's.
+    One thread at a time: these settings, and those that its loader changes while it builds a model, belong to the
+    process.
     """
     with _ONE_AT_A_TIME:
-        yield from _silenced()
+        yield from _silence_transformers()
 
 
-def _silenced() -> Iterator[None]:
+def _silence_transformers() -> Iterator[None]:
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     _set_verbosity(python_logging.CRITICAL)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # upstream has no annotations
@@ -36,6 +37,7 @@ def _silenced() -> Iterator[None]:
 
 
 def _set_verbosity(level: int) -> None:
-    """Does nothing at that level already: every change makes all loggers of the process look for theirs again."""
+    """Sets the log level unless it is set already."""
+    # Every change, even to the same level, makes all loggers of the process look up theirs again.
     if logging.get_verbosity() != level:
         logging.set_verbosity(level)

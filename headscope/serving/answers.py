@@ -1,4 +1,4 @@
-"""What an engine answered to texts: scores, over a network or from a separate process."""
+"""Answers of an engine to texts: scores, over a network or from a separate process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TextOrPair = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The scores of one text. `labels` names them in the same order, () where the engine gave no names.
+    """Scores of one text. `labels` names them in the same order, () where the engine gave no names.
 
     `is_partial` says that the engine gave the scores of some classes alone, such as the most likely.
     """
@@ -22,7 +22,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What an engine answered, one entry for each text in their order.
+    """Answers of an engine, one entry for each text in their order.
 
     `is_raw` says that logits were requested, and not the engine's default. `engine` and `version` are as the engine
     gave them, "" where it didn't. `protocol` is how the scores were requested. `notes` say what was left out. `dtype`

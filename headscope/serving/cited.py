@@ -1,6 +1,6 @@
-"""The facts on engines: TOML files, one for each, with rows of which the first that fits a checkpoint is used.
+"""Facts on engines: TOML files, one for each, with rows of which the first that fits a checkpoint is used.
 
-Every row cites the file and line it was read in. It holds for the range of versions of its file, and for nothing else.
+Every row cites the file and line it was read in. It holds for the range of versions of its file, only.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ OTHER = "other"
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What rows look at: the stored configuration, the class it names, the class count, files beside the weights (None
-    where they could not be read), the class of PyTorch that a CrossEncoder's own settings put on its scores, "" for
-    none, and whether the head is a chain of sentence-transformers' modules."""
+    """Facts on a checkpoint that the conditions of rows look at.
+
+    `files` are those beside the weights, None where they could not be read. `score_module` is the class of PyTorch that
+    a CrossEncoder's own settings put on its scores, "" for none. `is_chain`: the head is a chain of
+    sentence-transformers' modules.
+    """
 
     architecture: str
     config: Mapping[str, Any]
@@ -39,7 +42,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What was read of one engine; the rows are as in its file."""
+    """Facts that were read of one engine; the rows are as in its file."""
 
     engine: str
     title: str
@@ -56,22 +59,22 @@ class EngineFacts:
     notes: Sequence[Mapping[str, Any]]
 
     def float32_becomes(self, architecture: str) -> str:
-        """What a float32 checkpoint of a class is computed in by default; "" for float32, or where it isn't known."""
+        """Gives the dtype that a float32 checkpoint of a class is computed in by default; "" for float32 or unknown."""
         return "" if any(fnmatchcase(architecture, pattern) for pattern in self.float32_not) else self.float32
 
     def source_of(self, row: Mapping[str, Any]) -> str:
-        """Where a row was read."""
+        """Writes where a row was read."""
         return f"{self.title} {self.read_at}, {row['file']}:{row['line']}"
 
 
 def engine_names() -> tuple[str, ...]:
-    """The engines that there are facts on, in order."""
+    """Lists the engines that there are facts on, in order."""
     return tuple(sorted(path.stem.replace("_", "-") for path in _FOLDER.glob("*.toml")))
 
 
 @cache
 def facts_on(engine: str) -> EngineFacts:
-    """What was read of an engine. Raises UsageError for one that there are no facts on."""
+    """Reads the facts on an engine. Raises UsageError for one that there are no facts on."""
     names = engine_names()
     if engine not in names:
         raise UsageError(f"no such engine: {engine!r}", did_you_mean(engine, names, f"engines: {', '.join(names)}"))
@@ -88,7 +91,7 @@ def facts_on(engine: str) -> EngineFacts:
 
 
 def named_engine(text: str) -> tuple[str, str]:
-    """The engine and the version in what a user named: `NAME` or `NAME@VERSION`; "" without a version."""
+    """Splits what a user named, `NAME` or `NAME@VERSION`, into engine and version; "" without a version."""
     name, _, version = text.partition("@")
     return name, version
 
@@ -99,7 +102,7 @@ def check_engine(text: str) -> None:
 
 
 def first_that_fits(rows: Sequence[Mapping[str, Any]], served: Served) -> tuple[Mapping[str, Any] | None, str]:
-    """The row that a checkpoint falls under; None with the reason where there is none.
+    """Finds the row that a checkpoint falls under; None with the reason where there is none.
 
     A condition on something unknown, or on a value of an unexpected type, ends the search: no later row is for the
     checkpoints that an earlier one may take.
@@ -107,7 +110,7 @@ def first_that_fits(rows: Sequence[Mapping[str, Any]], served: Served) -> tuple[
     for row in rows:
         if not any(fnmatchcase(served.architecture, pattern) for pattern in row.get("architectures", ("*",))):
             continue
-        answers = {name: _holds(name, condition, served) for name, condition in row.get("when", {}).items()}
+        answers = {name: _condition_holds(name, condition, served) for name, condition in row.get("when", {}).items()}
         if all(answers.values()):
             return row, ""
         if False not in answers.values():
@@ -122,24 +125,24 @@ _NOT_KNOWN = {
 }
 
 
-def _holds(name: str, condition: Mapping[str, Any], served: Served) -> bool | None:
-    """Whether a condition of a row holds; None where that is not known."""
+def _condition_holds(name: str, condition: Mapping[str, Any], served: Served) -> bool | None:
+    """True if a condition of a row holds; None where that is not known."""
     if name == _FILES:
         return None if served.files is None else served.files.issuperset(condition["has"])
     if name == _COUNT and served.num_labels is None:
         return None
     own = {_COUNT: served.num_labels, _SCORE_MODULE: served.score_module or None, CHAIN: served.is_chain or None}
-    found = own[name] if name in own else _field(served.config, name)
+    found = own[name] if name in own else _field_at(served.config, name)
     if found is _UNREADABLE:
         return None
     if condition.get("absent"):
         return found is None
-    answers = [_meets(found, key, wanted) for key, wanted in condition.items()]
+    answers = [_meets_condition(found, key, wanted) for key, wanted in condition.items()]
     return False if False in answers else None if None in answers else True
 
 
-def _meets(found: Any, key: str, wanted: Any) -> bool | None:
-    """Whether a value meets one part of a condition; one that isn't there meets none. None for an unexpected type."""
+def _meets_condition(found: Any, key: str, wanted: Any) -> bool | None:
+    """True if a value meets one part of a condition; a missing one meets none. None for an unexpected type."""
     if found is None:
         return False
     expected = (int, float) if key in ("min", "max") else tuple({type(item) for item in wanted})
@@ -157,8 +160,8 @@ def _meets(found: Any, key: str, wanted: Any) -> bool | None:
     raise ValueError(f"no such condition: {key}")
 
 
-def _field(config: Mapping[str, Any], path: str) -> Any:
-    """A field of the configuration; a dot leads into a field that is an object."""
+def _field_at(config: Mapping[str, Any], path: str) -> Any:
+    """Gives a field of the configuration; a dot leads into a field that is an object."""
     found: Any = config
     for name in path.split("."):
         if found is not None and not isinstance(found, Mapping):

@@ -1,4 +1,4 @@
-"""The scores that an engine gave, compared with those of the checkpoint for the same texts."""
+"""Comparison of the scores that an engine gave with those of the checkpoint for the same texts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOT_LOOKED_AT = ("texts other than these", "speed, batching and load", "the lay
 
 @dataclass(frozen=True, slots=True)
 class VariantScores:
-    """The logits of a variant of the head, and its expression, "" where it has none.
+    """Logits of a variant of the head, and its expression, "" where it has none.
 
     `is_sum`: the expression is a sum or a difference. `is_without_segments`: all segment IDs of its inputs are 0.
     """
@@ -44,7 +44,7 @@ class VariantScores:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceScores:
-    """What the checkpoint gives for texts: a row for each.
+    """Scores that the checkpoint gives for texts: a row for each.
 
     `activation` is what belongs on the scores, as in `inspect`. `rounded` gives the logits in another precision, None
     where the model can't be run in it; `variants` gives those of the variants of the head. Both are called only where
@@ -60,30 +60,33 @@ class ReferenceScores:
 
 @dataclass(frozen=True, slots=True)
 class _Precision:
-    """A precision, and how far scores may be off in it."""
+    """Precision of a computation, and how far scores may be off in it."""
 
     name: str
     tolerance: float
 
 
 def compare_scores(reference: ReferenceScores, answers: Answers) -> ServedScores:
-    """The comparison, with what the engine computes where it differs.
+    """Compares an engine's scores with the checkpoint's, and finds what the engine computes where they differ.
 
     Scores are equal, or have an explanation, in single precision; otherwise within the rounding of half precision,
-    which is then measured on the checkpoint's own model. A precision that the engine states is taken at its word.
+    which is then measured on the checkpoint's own model. A precision that the engine states is trusted.
     """
     own = reference.logits
     given, reason = _aligned_scores(answers, reference.labels, own.shape)
     functions = {item.name: item.forward for item in SCORE_FUNCTIONS}
     wanted = functions.get(Activation.NONE if answers.is_raw else reference.activation)
     if given is None or wanted is None:
-        return _undetermined(reason or f"what belongs on the scores is {reference.activation}", len(own), answers)
+        return _undetermined_scores(
+            reason or f"what belongs on the scores is {reference.activation}", len(own), answers
+        )
     expected = wanted(own)
+    # A floor, so that scores of about zero don't make the tolerance zero.
     scale = max(float(np.abs(expected).max(initial=0.0)), 1e-3)
     difference = float(np.abs(given - expected).max(initial=0.0))
     attempts: list[tuple[ExplainedScores, _Precision]] = []
     same = False
-    for within in _precisions(reference, wanted, expected, scale, answers.dtype):
+    for within in _possible_precisions(reference, wanted, expected, scale, answers.dtype):
         same = difference <= within.tolerance
         if same:
             break
@@ -91,14 +94,17 @@ def compare_scores(reference: ReferenceScores, answers: Answers) -> ServedScores
         attempts.append((explain_scores(logits, given, within.tolerance / scale), within))
         if attempts[-1][0].fitting:
             break
+    # Scores that hardly vary agree with any function that gives about their mean.
     if same and (np.ptp(expected, axis=0) < _SPREAD * within.tolerance).all():
-        return _undetermined("the scores of the texts hardly differ, so equal ones show nothing", len(own), answers)
+        return _undetermined_scores(
+            "the scores of the texts hardly differ, so equal ones show nothing", len(own), answers
+        )
     explanation, reason, notes = None, "", answers.notes
     if not same:
         found, within = attempts[-1] if attempts[-1][0].fitting else attempts[0]
-        explanation, reason = _told(found, reference.variants())
+        explanation, reason = _describe_explanation(found, reference.variants())
     elif within.name != _FLOAT32:
-        notes = (*notes, *_alike(reference.variants(), wanted, given, within))
+        notes = (*notes, *_note_alike_variants(reference.variants(), wanted, given, within))
     return ServedScores(
         same=same,
         explanation=explanation,
@@ -113,10 +119,10 @@ def compare_scores(reference: ReferenceScores, answers: Answers) -> ServedScores
     )
 
 
-def _precisions(
+def _possible_precisions(
     reference: ReferenceScores, wanted: Callable[[Scores], Scores], expected: Scores, scale: float, stated: str
 ) -> Iterator[_Precision]:
-    """The precisions that the engine may compute in, the finest first; single precision as the model itself rounds."""
+    """Yields the precisions that the engine may compute in, the finest first; single precision as the model rounds."""
     yield _Precision(_FLOAT32, SINGLE_PRECISION * scale)
     for name, measured, factor in _ROUNDINGS:
         logits = reference.rounded(measured) if name == _FLOAT32 or stated in ("", name) else None
@@ -125,8 +131,10 @@ def _precisions(
             yield _Precision(name, max(SINGLE_PRECISION * scale, rounding))
 
 
-def _told(found: ExplainedScores, variants: Mapping[str, VariantScores]) -> tuple[ServedExplanation | None, str]:
-    """What the engine computes, or None with the reason."""
+def _describe_explanation(
+    found: ExplainedScores, variants: Mapping[str, VariantScores]
+) -> tuple[ServedExplanation | None, str]:
+    """Makes the report's explanation of what the engine computes, or None with the reason."""
     item, reason = found.explanation, found.reason
     if item is not None:
         variant = variants[item.variant]
@@ -139,21 +147,21 @@ def _told(found: ExplainedScores, variants: Mapping[str, VariantScores]) -> tupl
     return None, reason
 
 
-def _alike(
+def _note_alike_variants(
     variants: Mapping[str, VariantScores], wanted: Callable[[Scores], Scores], given: Scores, within: _Precision
 ) -> Iterator[str]:
-    """A note on the other variants that are equal within half precision too."""
+    """Yields a note on the other variants that are equal within half precision too."""
     fits = {name for name, item in variants.items() if np.abs(wanted(item.logits) - given).max() <= within.tolerance}
     if fits - {AS_IT_IS}:
         yield f"{within.name} can't tell the head from these variants: {'; '.join(sorted(fits - {AS_IT_IS}))}"
 
 
-def _undetermined(reason: str, texts: int, answers: Answers) -> ServedScores:
+def _undetermined_scores(reason: str, texts: int, answers: Answers) -> ServedScores:
     return ServedScores(None, None, None, None, "", None, texts, reason, answers.notes, _NOT_LOOKED_AT)
 
 
 def _aligned_scores(answers: Answers, labels: Sequence[str], shape: tuple[int, ...]) -> tuple[Scores | None, str]:
-    """The scores in the order of the checkpoint's labels; None with the reason where they can't be brought into it.
+    """Puts the scores into the order of the checkpoint's labels; None with the reason where that can't be done.
 
     Names that the checkpoint doesn't have, such as LABEL_0, count by their place.
     """
@@ -177,7 +185,7 @@ def _aligned_scores(answers: Answers, labels: Sequence[str], shape: tuple[int, .
 
 
 def _class_changes(own: Scores, given: Scores, activation: str, *, is_raw: bool) -> ClassChanges | None:
-    """How often the most likely class differs, or with several labels for a text, the classes above one half."""
+    """Measures how often the most likely class differs or, with several labels per text, the classes above one half."""
     if own.shape[1] < 2 or activation not in {Activation.SOFTMAX, Activation.SIGMOID} or not len(own):
         return None
     if activation == Activation.SOFTMAX:
@@ -188,7 +196,7 @@ def _class_changes(own: Scores, given: Scores, activation: str, *, is_raw: bool)
 
 
 def interval_of(count: int, whole: int) -> ClassChanges:
-    """A share of independent texts with its 95% interval (Wilson, 1927), which holds for few texts too."""
+    """Gives a share of independent texts with its 95% interval (Wilson, 1927), which holds for few texts too."""
     share, square = count / whole, _Z * _Z / whole
     middle, half = share + square / 2, _Z * math.sqrt(share * (1 - share) / whole + square / (4 * whole))
     return ClassChanges(share, max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square)))

@@ -1,4 +1,4 @@
-"""What an engine computes, found by comparing its scores with those of variants of the head.
+"""Explanation of an engine's scores, found by comparing them with those of variants of the head.
 
 An explanation is chosen on half of the texts and has to give all scores of the other half. It is claimed only if no
 other variant gives them too.
@@ -28,7 +28,7 @@ _SATURATED = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class ScoreFunction:
-    """What an engine may apply to logits; `inverse` gives them back, for a softmax up to a constant in each row."""
+    """Function that an engine may apply to logits; `inverse` undoes it, for a softmax up to a constant per row."""
 
     name: str
     forward: Callable[[Scores], Scores]
@@ -37,7 +37,7 @@ class ScoreFunction:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What gives an engine's scores: `function(scale * logits + offset)` of a variant's logits.
+    """Computation that gives an engine's scores: `function(scale * logits + offset)` of a variant's logits.
 
     `order` holds, for each score of the engine, the class of the model. `max_difference` is over all texts.
     """
@@ -51,13 +51,13 @@ class Explanation:
 
     @property
     def is_reordered(self) -> bool:
-        """Whether the engine gives the classes in another order."""
+        """True if the engine gives the classes in another order."""
         return self.order != tuple(range(len(self.order)))
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedScores:
-    """The one explanation, or None with the reason; `fitting` names the variants and functions that gave all scores.
+    """Single explanation, or None with the reason; `fitting` names the variants and functions that gave all scores.
 
     `is_unexplained` says that all were tried, and none gave them.
     """
@@ -71,7 +71,7 @@ class ExplainedScores:
 def explain_scores(
     variants: Mapping[str, Scores], given: Scores, precision: float = SINGLE_PRECISION
 ) -> ExplainedScores:
-    """The one variant whose logits explain the scores that an engine gave for the same texts.
+    """Finds the one variant whose logits explain the scores that an engine gave for the same texts.
 
     `variants` are logits by the name of each variant; `given` has their shape. `precision` is the largest difference to
     accept, in relation to the largest score: more for an engine that computes in half precision.
@@ -80,7 +80,9 @@ def explain_scores(
     reason = _unfit_scores(given, tolerance)
     if reason:
         return ExplainedScores(None, reason)
-    found = [item for name, logits in variants.items() for item in _fits(name, logits, given, tolerance)]
+    found = [
+        item for name, logits in variants.items() for item in _fitting_explanations(name, logits, given, tolerance)
+    ]
     names = tuple(f"{item.function} of {item.variant}" for item in found)
     if len(found) == 1:
         return ExplainedScores(found[0], fitting=names)
@@ -90,7 +92,7 @@ def explain_scores(
 
 
 def _unfit_scores(given: Scores, tolerance: float) -> str:
-    """Why scores say nothing about the head; "" where they do."""
+    """Gives the reason why scores say nothing about the head; "" where they do."""
     if len(given) < _FEWEST_TEXTS:
         return f"{len(given)} texts are too few: at least {_FEWEST_TEXTS} are needed"
     if not np.isfinite(given).all():
@@ -100,14 +102,15 @@ def _unfit_scores(given: Scores, tolerance: float) -> str:
     return ""
 
 
-def _fits(name: str, logits: Scores, given: Scores, tolerance: float) -> Iterator[Explanation]:
-    """For each function that explains the scores with a variant, the plainest way."""
+def _fitting_explanations(name: str, logits: Scores, given: Scores, tolerance: float) -> Iterator[Explanation]:
+    """Yields, for each function that explains the scores with a variant, the plainest way."""
+    # The way is chosen on these texts alone; the others, which had no part in it, confirm it.
     chosen = np.arange(len(given)) % 2 == 0
     for function in SCORE_FUNCTIONS:
         if function.name == Activation.SOFTMAX and given.shape[1] == 1:
             continue
-        ways = _ways(logits[chosen], given[chosen], function)
-        fitted = (_held_against(name, function, way, logits, given) for way in ways)
+        ways = _possible_ways(logits[chosen], given[chosen], function)
+        fitted = (_explanation_of_way(name, function, way, logits, given) for way in ways)
         first = next((item for item in fitted if item.max_difference <= tolerance), None)
         if first is not None:
             yield first
@@ -116,39 +119,40 @@ def _fits(name: str, logits: Scores, given: Scores, tolerance: float) -> Iterato
 _Way = tuple[tuple[int, ...], float, float]
 
 
-def _ways(logits: Scores, given: Scores, function: ScoreFunction) -> Iterator[_Way]:
-    """Order, scale and offset, the plainest first: as it is, in another order, with a factor, with both."""
+def _possible_ways(logits: Scores, given: Scores, function: ScoreFunction) -> Iterator[_Way]:
+    """Yields order, scale and offset, the plainest first: as it is, in another order, with a factor, with both."""
     plain = tuple(range(given.shape[1]))
     yield plain, 1.0, 0.0
-    order = _order_of(function.forward(logits), given)
+    order = _order_by_distance(function.forward(logits), given)
     if order is not None and order != plain:
         yield order, 1.0, 0.0
     targets, is_centered = function.inverse(given), function.name == Activation.SOFTMAX
     if not np.isfinite(targets).all():
         return
-    if is_centered:  # what a softmax leaves open
+    if is_centered:
+        # A constant in each row changes no softmax, so only differences from the row's mean can be compared.
         logits, targets = (item - item.mean(1, keepdims=True) for item in (logits, targets))
     orders = dict.fromkeys((plain, _order_by_correlation(logits, targets)))
     for order in filter(None, orders):
-        line = _line(logits[:, list(order)], targets, through_zero=is_centered)
+        line = _fit_scale_and_offset(logits[:, list(order)], targets, through_zero=is_centered)
         if line is not None:
             yield order, *line
 
 
-def _held_against(name: str, function: ScoreFunction, way: _Way, logits: Scores, given: Scores) -> Explanation:
+def _explanation_of_way(name: str, function: ScoreFunction, way: _Way, logits: Scores, given: Scores) -> Explanation:
     order, scale, offset = way
     expected = function.forward(scale * logits[:, list(order)] + offset)
     return Explanation(name, function.name, order, scale, offset, float(np.abs(expected - given).max()))
 
 
-def _order_of(expected: Scores, given: Scores) -> tuple[int, ...] | None:
-    """For each column of `given` the nearest of `expected`; None where two have the same."""
+def _order_by_distance(expected: Scores, given: Scores) -> tuple[int, ...] | None:
+    """Gives for each column of `given` the nearest of `expected`; None where two have the same."""
     distances = np.abs(given[:, :, None] - expected[:, None, :]).max(0)
     return _one_to_one(distances.argmin(1))
 
 
 def _order_by_correlation(logits: Scores, targets: Scores) -> tuple[int, ...] | None:
-    """For each column of `targets` the one of `logits` that it rises and falls with, between texts."""
+    """Gives for each column of `targets` the one of `logits` that it rises and falls with, between texts."""
     if len(logits) < 3:
         return None
     size = logits.shape[1]
@@ -162,8 +166,8 @@ def _one_to_one(order: NDArray[np.int64]) -> tuple[int, ...] | None:
     return found if len(set(found)) == len(found) else None
 
 
-def _line(logits: Scores, targets: Scores, *, through_zero: bool) -> tuple[float, float] | None:
-    """Scale and offset of the line from logits to targets; None where there is none."""
+def _fit_scale_and_offset(logits: Scores, targets: Scores, *, through_zero: bool) -> tuple[float, float] | None:
+    """Fits scale and offset of the line from logits to targets; None where there is none."""
     if through_zero:
         square = float((logits * logits).sum())
         return (float((logits * targets).sum()) / square, 0.0) if square > 0 else None
@@ -173,23 +177,25 @@ def _line(logits: Scores, targets: Scores, *, through_zero: bool) -> tuple[float
     return float(scale), float(offset)
 
 
-def _softmax(logits: Scores) -> Scores:
+def _softmax_of_logits(logits: Scores) -> Scores:
     powers = np.exp(logits - logits.max(1, keepdims=True))
     return np.asarray(powers / powers.sum(1, keepdims=True))
 
 
-def _within(values: Scores, low: float, high: float) -> Scores:
-    """The values, NaN where a function is saturated and gives its logits back with too few digits."""
+def _within_range(values: Scores, low: float, high: float) -> Scores:
+    """Keeps the values where a function isn't saturated; NaN elsewhere: the logits would have too few digits."""
     return np.where((values > low + _SATURATED) & (values < high - _SATURATED), values, np.nan)
 
 
 SCORE_FUNCTIONS = (
     ScoreFunction(Activation.NONE.value, lambda logits: logits, lambda scores: scores),
-    ScoreFunction(Activation.SOFTMAX.value, _softmax, lambda scores: np.log(_within(scores, 0, np.inf))),
+    ScoreFunction(
+        Activation.SOFTMAX.value, _softmax_of_logits, lambda scores: np.log(_within_range(scores, 0, np.inf))
+    ),
     ScoreFunction(
         Activation.SIGMOID.value,
         lambda logits: 1 / (1 + np.exp(-logits)),
-        lambda scores: np.log(_within(scores, 0, 1) / (1 - _within(scores, 0, 1))),
+        lambda scores: np.log(_within_range(scores, 0, 1) / (1 - _within_range(scores, 0, 1))),
     ),
-    ScoreFunction("tanh", np.tanh, lambda scores: np.arctanh(_within(scores, -1, 1))),
+    ScoreFunction("tanh", np.tanh, lambda scores: np.arctanh(_within_range(scores, -1, 1))),
 )

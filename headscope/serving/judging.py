@@ -1,4 +1,4 @@
-"""What each engine does with a checkpoint's head, from the facts on it; what they don't cover is not determined."""
+"""Judgment of each engine on a checkpoint's head, from the facts on it; what they don't cover is not determined."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _SAVE_FIRST = "examine the folder that the trained classifier was saved to"
 def judge_engines(
     report: Report, manifest: CheckpointManifest, engine: str | None = None, limit: str = ""
 ) -> EnginesReport:
-    """What the engines, or one of them (`NAME` or `NAME@VERSION`), do with the head of a checkpoint.
+    """Judges what the engines, or one of them (`NAME` or `NAME@VERSION`), do with the head of a checkpoint.
 
     `limit` is why the facts don't cover the files that were named, "" if they do. Raises UsageError for an unknown
     engine or an invalid version.
     """
-    served, limit = _served(report, manifest), limit or _limit_of(report, manifest)
+    served, limit = _collect_served(report, manifest), limit or _limit_of(report, manifest)
     name, version = named_engine(engine or "")
     names = engine_names() if engine is None else (name,)
     return EnginesReport(
@@ -48,21 +48,21 @@ def judge_engines(
         model_class=report.model.class_name,
         formula=report.head.expression if report.head is not None else "",
         activation=report.model.activation,
-        engines=tuple(_judged(facts_on(item), served, report, version, limit) for item in names),
+        engines=tuple(_judge_engine(facts_on(item), served, report, version, limit) for item in names),
         is_one=engine is not None,
     )
 
 
-def _served(report: Report, manifest: CheckpointManifest) -> Served:
+def _collect_served(report: Report, manifest: CheckpointManifest) -> Served:
     sentence, named = manifest.sentence, report.checkpoint.architectures
     module = sentence.activation if sentence is not None else ""
     architecture = named[0] if named else ""
     count = report.model.num_labels
-    return Served(architecture, manifest.config, count, _files(sentence), module, report.shows_chain)
+    return Served(architecture, manifest.config, count, _files_beside_weights(sentence), module, report.shows_chain)
 
 
-def _files(sentence: SentencePipeline | None) -> frozenset[str] | None:
-    """The files of sentence-transformers beside the weights; None where they could not be read."""
+def _files_beside_weights(sentence: SentencePipeline | None) -> frozenset[str] | None:
+    """Gives the files of sentence-transformers beside the weights; None where they could not be read."""
     if sentence is None:
         return frozenset()
     if sentence.reason:
@@ -72,7 +72,7 @@ def _files(sentence: SentencePipeline | None) -> frozenset[str] | None:
 
 
 def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
-    """Why the facts don't cover a checkpoint, whatever the engine; "" if they do."""
+    """Gives the reason why the facts don't cover a checkpoint, whatever the engine; "" if they do."""
     named, own = report.checkpoint.architectures, report.model.class_name
     missing = find_missing(report)
     limits = {
@@ -95,13 +95,12 @@ def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
 
 
 def is_for_resolution(report: Report, manifest: CheckpointManifest) -> bool:
-    """Whether what an engine says of config.json alone holds on any machine: not for adapters, quantized weights and
-    remote code."""
+    """True if an engine's resolution of config.json holds on any machine: no adapter, quantization or remote code."""
     special = {*_QUANTIZED, "auto_map"}
     return report.adapter is None and report.model.quantization is None and special.isdisjoint(manifest.config)
 
 
-def _judged(facts: EngineFacts, served: Served, report: Report, requested: str, limit: str) -> EngineHead:
+def _judge_engine(facts: EngineFacts, served: Served, report: Report, requested: str, limit: str) -> EngineHead:
     version = requested or installed_version(facts) or facts.read_at
     row, reason = first_that_fits(facts.heads, served)
     if served.is_chain and (row is None or CHAIN not in row.get("when", {})):
@@ -124,7 +123,7 @@ def _judged(facts: EngineFacts, served: Served, report: Report, requested: str, 
 def _engine_head(
     facts: EngineFacts, version: str, given: Mapping[str, Any], activation: str | None, report: Report
 ) -> EngineHead:
-    """The entry of an engine; `given` is a row of its facts, or why there is none."""
+    """Makes the entry of an engine; `given` is a row of its facts, or why there is none."""
     is_open = activation is None or report.model.activation == Activation.NOT_DETERMINED
     return EngineHead(
         engine=facts.engine,
@@ -150,13 +149,13 @@ def _engine_head(
 
 
 def installed_version(facts: EngineFacts) -> str:
-    """The version that is installed beside headscope; "" for none, and for what isn't a Python package."""
+    """Gives the version that is installed beside headscope; "" for none, and for what isn't a Python package."""
     is_python = facts.package and ":" not in facts.package
     return (package_version(facts.package) or "") if is_python else ""
 
 
 def _is_covered(facts: EngineFacts, version: str) -> bool:
-    """Whether the facts hold for a version. Raises UsageError for one that is invalid."""
+    """True if the facts hold for a version. Raises UsageError for one that is invalid."""
     if version == facts.read_at:
         return True
     try:

@@ -1,4 +1,4 @@
-"""Texts to ask an engine about where the user gives none: of different lengths, kinds and topics."""
+"""Texts to send to an engine where the user gives none: of different lengths, kinds and topics."""
 
 from itertools import pairwise
 

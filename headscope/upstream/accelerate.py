@@ -1,4 +1,4 @@
-"""Accelerate: what `prepare` and offloading leave on a model. It is not imported."""
+"""Accelerate: the traces of `prepare` and of offloading on a model. It is not imported."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,17 +20,17 @@ TensorReader = Callable[[], torch.Tensor]
 
 
 def is_prepared(module: nn.Module) -> bool:
-    """Whether `prepare` replaced the forward of a model, for mixed precision; without that it leaves no trace."""
+    """True if `prepare` replaced the forward of a model, for mixed precision; without that it leaves no trace."""
     return "_original_forward" in vars(module)
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """Whether a hook replaced the forward of a module, as `dispatch_model` and `cpu_offload` do."""
+    """True if a hook replaced the forward of a module, as `dispatch_model` and `cpu_offload` do."""
     return _HOOK in vars(module) and _WRAPPED in vars(module)
 
 
 def offloaded(module: nn.Module) -> dict[str, TensorReader]:
-    """The tensors of a model that are kept in a file or in the CPU's memory until their module runs, by their names.
+    """Finds the tensors of a model that are kept in a file or in the CPU's memory until their module runs.
 
     In the model itself they are on the meta device. Raises Unsupported if a hook of Accelerate has another form.
     """
@@ -48,8 +48,9 @@ def offloaded(module: nn.Module) -> dict[str, TensorReader]:
 
 
 def _hooks_of(module: nn.Module) -> tuple[Any, ...]:
-    """The hooks on a module; Accelerate joins several in one."""
+    """Gives the hooks on a module."""
     hook = vars(module).get(_HOOK)
+    # Accelerate joins several hooks in a SequentialHook, whose `hooks` they are.
     return () if hook is None else tuple(getattr(hook, "hooks", (hook,)))
 
 

@@ -1,4 +1,4 @@
-"""Where Transformers and PyTorch define a class: read from their files as text, so neither is imported."""
+"""Definitions of classes in Transformers and PyTorch: read from their files as text, so neither is imported."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ _CLASS = re.compile(r"^class (\w+)\b", re.MULTILINE)
 
 
 def find_class_source(name: str) -> ClassSource | None:
-    """Where a class is defined, with its docstring and its `forward`; None for a name that no file defines."""
+    """Finds a class's definition, with its docstring and its `forward`; None for a name that no file defines."""
     start = re.compile(rf"^class {re.escape(name)}\b", re.MULTILINE)
-    for file, text in _files():
+    for file, text in _read_class_files():
         found = start.search(text)
         if found is not None:
-            return _source_of(name, file, text, found.start())
+            return _build_class_source(name, file, text, found.start())
     return None
 
 
 def class_names_defined() -> frozenset[str]:
-    """The names of the classes that `find_class_source` finds."""
-    return frozenset(name for _, text in _files() for name in _CLASS.findall(text))
+    """Gives the names of the classes that `find_class_source` finds."""
+    return frozenset(name for _, text in _read_class_files() for name in _CLASS.findall(text))
 
 
-def _files() -> Iterator[tuple[str, str]]:
-    """The files that define classes, each with its path from the package and its text."""
+def _read_class_files() -> Iterator[tuple[str, str]]:
+    """Yields the files that define classes, each with its path from the package and its text."""
     for package, patterns in _FILES.items():
         folder = folder_of_package(package)
         for path in (path for pattern in patterns for path in sorted(folder.glob(pattern))) if folder else ():
             yield f"{package}/{path.relative_to(folder or path).as_posix()}", path.read_text("utf-8")
 
 
-def _source_of(name: str, file: str, text: str, start: int) -> ClassSource:
+def _build_class_source(name: str, file: str, text: str, start: int) -> ClassSource:
     rest = text[start:].splitlines(keepends=True)
+    # The class ends at the first line at the left margin; parsing only this part is much faster than the whole file.
     end = next((at for at, line in enumerate(rest) if at and line[:1] not in (" ", "\n", "#", ")", "\t")), len(rest))
     body = "".join(rest[:end])
     try:
@@ -51,12 +52,12 @@ def _source_of(name: str, file: str, text: str, start: int) -> ClassSource:
     if not isinstance(parsed, ast.ClassDef):
         return ClassSource(name, file, text[:start].count("\n") + 1)
     methods = (item for item in parsed.body if isinstance(item, ast.FunctionDef) and item.name == "forward")
-    forward = next((_code_of(body, item) for item in methods), "")
+    forward = next((_code_without_docstring(body, item) for item in methods), "")
     return ClassSource(name, file, text[:start].count("\n") + 1, ast.get_docstring(parsed) or "", forward)
 
 
-def _code_of(text: str, function: ast.FunctionDef) -> str:
-    """The source of a function without its docstring."""
+def _code_without_docstring(text: str, function: ast.FunctionDef) -> str:
+    """Gives the source of a function without its docstring."""
     lines = text.splitlines()
     first, last = function.lineno - 1, function.end_lineno
     said = function.body[0] if ast.get_docstring(function) is not None else None

@@ -13,19 +13,19 @@ _MODELS = "models--"
 
 
 def session() -> Any:
-    """The client's HTTP session of this thread."""
+    """Gives the client's HTTP session of this thread."""
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # exported lazily
 
     return get_session()
 
 
 def http_library() -> Any:
-    """The HTTP library of the client, httpx or httpx2 with the same names."""
+    """Gives the HTTP library of the client, httpx or httpx2 with the same names."""
     return sys.modules[type(session()).__module__.partition(".")[0]]
 
 
 def transport_error() -> type[Exception]:
-    """The base of the errors of the client's HTTP library. Raises Unsupported if it has none."""
+    """Gives the base of the errors of the client's HTTP library. Raises Unsupported if it has none."""
     found = getattr(http_library(), "HTTPError", None)
     if not (isinstance(found, type) and issubclass(found, Exception)):
         raise moved("huggingface_hub", "its HTTP library has no HTTPError")
@@ -33,7 +33,7 @@ def transport_error() -> type[Exception]:
 
 
 def cached_file(repo: str, name: str, revision: str | None, cache_dir: str | None) -> Path | None:
-    """A file in the client's cache; None where it is not there, or known not to exist."""
+    """Finds a file in the client's cache; None where it is not there, or known not to exist."""
     from huggingface_hub import constants
 
     if not Path(cache_dir or constants.HF_HUB_CACHE, _MODELS + repo.replace("/", "--")).is_dir():
@@ -45,7 +45,7 @@ def cached_file(repo: str, name: str, revision: str | None, cache_dir: str | Non
 
 
 def commit_in_cache(path: Path) -> str | None:
-    """The commit in the path of a cached file: `.../models--OWNER--NAME/snapshots/<commit>/...`."""
+    """Reads the commit in the path of a cached file: `.../models--OWNER--NAME/snapshots/<commit>/...`."""
     parts = path.parts
     repository = next((at for at, part in enumerate(parts) if part.startswith(_MODELS)), None)
     inside = parts[repository + 1 :] if repository is not None else ()
@@ -53,14 +53,14 @@ def commit_in_cache(path: Path) -> str | None:
 
 
 def cached_repositories(cache_dir: str | None) -> tuple[str, ...]:
-    """The IDs of the models in the client's cache."""
+    """Lists the IDs of the models in the client's cache."""
     from huggingface_hub import constants
 
     return repositories_in(Path(cache_dir or constants.HF_HUB_CACHE))
 
 
 def repositories_in(folder: Path) -> tuple[str, ...]:
-    """The IDs of the models in a cache: `models--OWNER--NAME` is the folder of one."""
+    """Lists the IDs of the models in a cache: `models--OWNER--NAME` is the folder of one."""
     try:
         names = sorted(entry.name for entry in folder.iterdir())
     except OSError:
@@ -69,12 +69,12 @@ def repositories_in(folder: Path) -> tuple[str, ...]:
 
 
 def client_cache(cache_dir: str | None) -> Path:
-    """Where the client's cache is, without importing the client: a shell waits for a completion."""
+    """Finds the client's cache without importing the client: a shell waits for a completion."""
     home = _path_in("HF_HOME") or Path(os.getenv("XDG_CACHE_HOME", "~/.cache"), "huggingface").expanduser()
     return Path(cache_dir) if cache_dir else _path_in("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE") or home / "hub"
 
 
 def _path_in(*variables: str) -> Path | None:
-    """The path in the first of these environment variables that is set."""
+    """Gives the path in the first of these environment variables that is set."""
     found = next((os.environ[name] for name in variables if name in os.environ), None)
     return None if found is None else Path(os.path.expandvars(found)).expanduser()

@@ -1,4 +1,4 @@
-"""Imports of other packages: how long the slow ones took, and what a failed one does not fit and what mends it."""
+"""Imports of other packages: the time that slow ones take, and the cause and cure of failed ones."""
 
 import re
 import sys
@@ -24,14 +24,14 @@ Around = Callable[[str], AbstractContextManager[None]]
 
 
 class ImportTime:
-    """What the slow libraries took in this process, in seconds, while their imports were watched."""
+    """Seconds that the slow libraries took in this process, while their imports were watched."""
 
     seconds = 0.0
 
 
 @contextmanager
 def watched_imports(around: Around = lambda name: nullcontext()) -> Iterator[None]:
-    """Within it, imports of PyTorch and Transformers by this thread run inside of `around(NAME)`, and are timed."""
+    """Runs imports of PyTorch and Transformers by this thread inside of `around(NAME)`, and times them."""
     watch = _Watch(around)
     sys.meta_path.insert(0, watch)
     try:
@@ -41,13 +41,13 @@ def watched_imports(around: Around = lambda name: nullcontext()) -> Iterator[Non
 
 
 class _Watch:
-    """A finder of modules, for the slow ones."""
+    """Finder of modules of the slow libraries."""
 
     def __init__(self, around: Around) -> None:
         self._around, self._thread = around, get_ident()
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Where a module of a slow library is, with a watched loader; None for others, which the next finder takes."""
+        """Finds a module of a slow library, with a watched loader; None for others, which the next finder takes."""
         is_watched = name.partition(".")[0] in _SLOW and get_ident() == self._thread
         found = PathFinder.find_spec(name, path, target) if is_watched else None
         if found is not None and found.loader is not None:
@@ -56,7 +56,7 @@ class _Watch:
 
 
 class _WatchedLoader(Loader):
-    """The loader of a module; the time of a library that another one imports counts once."""
+    """Loader of a module that is timed; the time of a library that another one imports counts once."""
 
     _is_inside = False
 
@@ -82,11 +82,11 @@ class _WatchedLoader(Loader):
 
 
 def fault_of_import(err: BaseException) -> HeadscopeError | None:
-    """What a failed import says of the installation; None for an exception that doesn't come from an import."""
-    chain = list(_chain(err))
+    """Explains what a failed import says of the installation; None if an exception doesn't come from an import."""
+    chain = list(_walk_causes(err))
     broken = next((found for one in reversed(chain) if (found := _package_importing(one)) is not None), None)
     if broken is not None:
-        return _broken(broken, next(one for one in reversed(chain) if _package_importing(one) == broken))
+        return _broken_package_error(broken, next(one for one in reversed(chain) if _package_importing(one) == broken))
     missing = err.name.partition(".")[0] if isinstance(err, ModuleNotFoundError) and err.name else _OURS
     if missing in _TRACING:
         return Unsupported(
@@ -97,18 +97,19 @@ def fault_of_import(err: BaseException) -> HeadscopeError | None:
     return None if missing == _OURS else Unsupported(f"{missing} is not installed", f"run `pip install {wanted}`")
 
 
-def _chain(err: BaseException | None) -> Iterator[BaseException]:
-    """An exception and those that it came from; Transformers raises its own error for every failed import."""
+def _walk_causes(err: BaseException | None) -> Iterator[BaseException]:
+    """Yields an exception and those that it came from."""
+    # Transformers raises its own error for every failed import, with the real one as its cause.
     while err is not None:
         yield err
         err = err.__cause__ or (None if err.__suppress_context__ else err.__context__)
 
 
 def _package_importing(err: BaseException) -> str | None:
-    """The package whose module was being imported when an exception was raised; None for none but our own."""
+    """Finds the package whose module was being imported when an exception was raised; None for none but our own."""
     names = (
         str(frame.tb_frame.f_globals.get("__name__"))
-        for frame in _frames(err.__traceback__)
+        for frame in _walk_frames(err.__traceback__)
         if frame.tb_frame.f_code.co_name == "<module>"
     )
     packages = [name.partition(".")[0] for name in names]
@@ -116,18 +117,20 @@ def _package_importing(err: BaseException) -> str | None:
     return foreign[-1] if foreign and packages[-1] != _OURS else None
 
 
-def _frames(found: TracebackType | None) -> Iterator[TracebackType]:
+def _walk_frames(found: TracebackType | None) -> Iterator[TracebackType]:
     while found is not None:
         yield found
         found = found.tb_next
 
 
-def _broken(package: str, err: BaseException) -> Unsupported:
+def _broken_package_error(package: str, err: BaseException) -> Unsupported:
     version = package_version(package)
     reason = first_line(err) if isinstance(err, ImportError) else f"{type(err).__name__}: {first_line(err)}"
     message = f"{package} {version} cannot be imported ({reason})".replace("  ", " ")
     unmet = [
-        (name, pin, found) for name, pin in _pins(package) if public_version(found := package_version(name)) != pin
+        (name, pin, found)
+        for name, pin in _exact_requirements(package)
+        if public_version(found := package_version(name)) != pin
     ]
     if unmet:
         name, pin, found = unmet[0]
@@ -135,29 +138,29 @@ def _broken(package: str, err: BaseException) -> Unsupported:
         command = f"pip install {name}=={public_version(found)} {package}" if found else f"pip install {name}=={pin}"
     else:
         command = f"pip install --upgrade --force-reinstall {package}"
-    optional = "" if package in _requirements(_OURS) else f"; or `pip uninstall {package}`, if nothing else needs it"
+    optional = "" if package in _required_names(_OURS) else f"; or `pip uninstall {package}`, if nothing else needs it"
     return Unsupported(message, f"run `{command}`{optional}")
 
 
-def _pins(package: str) -> Iterator[tuple[str, str]]:
-    """The packages of which a package needs one version."""
-    for line in _required(package):
+def _exact_requirements(package: str) -> Iterator[tuple[str, str]]:
+    """Yields the packages of which a package needs one version."""
+    for line in _read_requirements(package):
         found = _PIN.fullmatch(line)
         if found is not None and "extra" not in line:
             yield found["package"], found["version"]
 
 
 def public_version(version: str) -> str:
-    """A version without the name of its build: 2.13.0 of 2.13.0+cpu."""
+    """Gives a version without the name of its build: 2.13.0 of 2.13.0+cpu."""
     return version.partition("+")[0]
 
 
-def _requirements(package: str) -> frozenset[str]:
-    names = (re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in _required(package) if "extra" not in line)
+def _required_names(package: str) -> frozenset[str]:
+    names = (re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in _read_requirements(package) if "extra" not in line)
     return frozenset(name.lower().replace("-", "_") for name in names)
 
 
-def _required(package: str) -> list[str]:
+def _read_requirements(package: str) -> list[str]:
     try:
         return metadata.requires(package) or []
     except metadata.PackageNotFoundError:

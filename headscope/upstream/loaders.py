@@ -1,4 +1,4 @@
-"""The real loaders, by the names that `verify --with` takes. Each library is imported only when it is needed."""
+"""Real loaders, by the names that `verify --with` takes. Each library is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TASK_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """What to load: a path or a Hub ID, the keywords of `from_pretrained`, and what its configuration says.
+    """Load to make: a path or a Hub ID, the keywords of `from_pretrained`, and what its configuration says.
 
     `adapter` is a PEFT adapter to put on it, `adapter_config` its configuration (or that of the checkpoint itself).
     `num_labels` is the class count to load it with, where that isn't the configuration's, `model_class` the class
@@ -38,8 +38,8 @@ class LoadRequest:
 
 
 def load_with(loader: str, wanted: LoadRequest) -> Any:
-    """The model that a loader makes. Raises UsageError for an unknown one, Unsupported where the load fails."""
-    load = _LOADERS.get(loader) or _function(loader)
+    """Loads a model with a loader. Raises UsageError for an unknown one, Unsupported where the load fails."""
+    load = _LOADERS.get(loader) or _import_function(loader)
     try:
         return load(wanted)
     except HeadscopeError:
@@ -60,8 +60,8 @@ def check_loader(name: str) -> None:
         raise UsageError(f"no such loader: {name}", did_you_mean(name, _LOADERS, f"{_KNOWN}, MODULE:FUNCTION"))
 
 
-def _function(name: str) -> Callable[[LoadRequest], Any]:
-    """The user's own loader, `module:function`, called with the path or Hub ID."""
+def _import_function(name: str) -> Callable[[LoadRequest], Any]:
+    """Imports the user's own loader, `module:function`, which is called with the path or Hub ID."""
     check_loader(name)
     module, _, function = name.partition(":")
     try:
@@ -71,20 +71,20 @@ def _function(name: str) -> Callable[[LoadRequest], Any]:
     return lambda wanted: found(wanted.reference)
 
 
-def _transformers(wanted: LoadRequest) -> Any:
+def _load_transformers(wanted: LoadRequest) -> Any:
     import transformers
 
-    cls = wanted.model_class or _class_of(wanted.config, transformers)
-    model = cls.from_pretrained(wanted.reference, **_counted(wanted), **wanted.keywords)
+    cls = wanted.model_class or _class_in_config(wanted.config, transformers)
+    model = cls.from_pretrained(wanted.reference, **_count_keywords(wanted), **wanted.keywords)
     return _with_adapter(model, wanted)
 
 
-def _counted(wanted: LoadRequest) -> dict[str, int]:
+def _count_keywords(wanted: LoadRequest) -> dict[str, int]:
     return {} if wanted.num_labels is None else {"num_labels": wanted.num_labels}
 
 
-def _class_of(config: Mapping[str, Any], package: Any) -> Any:
-    """The class that a configuration names, or the one for sequence classification."""
+def _class_in_config(config: Mapping[str, Any], package: Any) -> Any:
+    """Gives the class that a configuration names, or the one for sequence classification."""
     named = config.get("architectures")
     name = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
     found = getattr(package, name, None) if name and not config.get("auto_map") else None
@@ -99,7 +99,7 @@ def _with_adapter(model: Any, wanted: LoadRequest) -> Any:
     return PeftModel.from_pretrained(model, wanted.adapter)
 
 
-def _peft(wanted: LoadRequest) -> Any:
+def _load_peft(wanted: LoadRequest) -> Any:
     import peft
     import transformers
 
@@ -112,18 +112,20 @@ def _peft(wanted: LoadRequest) -> Any:
     if not config.get("task_type") and hasattr(transformers, trained):
         kind, adapted = trained, "AutoPeftModel"
     if wanted.adapter is not None:
-        base = getattr(transformers, kind).from_pretrained(wanted.reference, **_counted(wanted), **wanted.keywords)
+        base = getattr(transformers, kind).from_pretrained(
+            wanted.reference, **_count_keywords(wanted), **wanted.keywords
+        )
         return peft.PeftModel.from_pretrained(base, wanted.adapter)
-    return getattr(peft, adapted).from_pretrained(wanted.reference, **_counted(wanted))
+    return getattr(peft, adapted).from_pretrained(wanted.reference, **_count_keywords(wanted))
 
 
-def _sentence_transformers(wanted: LoadRequest) -> Any:
+def _load_sentence_transformers(wanted: LoadRequest) -> Any:
     name = wanted.sentence_class or "SentenceTransformer"
-    counted = _counted(wanted) if name == "CrossEncoder" else {}
+    counted = _count_keywords(wanted) if name == "CrossEncoder" else {}
     return getattr(importlib.import_module("sentence_transformers"), name)(wanted.reference, **counted)
 
 
-def _trl(wanted: LoadRequest) -> Any:
+def _load_trl(wanted: LoadRequest) -> Any:
     name = "AutoModelForCausalLMWithValueHead"
     trl = importlib.import_module("trl")
     with suppress(ModuleNotFoundError):  # it moved there, and later versions have no value heads
@@ -136,15 +138,15 @@ def _trl(wanted: LoadRequest) -> Any:
     return getattr(trl, name).from_pretrained(wanted.reference)
 
 
-def _setfit(wanted: LoadRequest) -> Any:
+def _load_setfit(wanted: LoadRequest) -> Any:
     return importlib.import_module("setfit").SetFitModel.from_pretrained(wanted.reference).model_body
 
 
 _LOADERS: dict[str, Callable[[LoadRequest], Any]] = {
-    "transformers": _transformers,
-    "peft": _peft,
-    "sentence-transformers": _sentence_transformers,
-    "trl": _trl,
-    "setfit": _setfit,
+    "transformers": _load_transformers,
+    "peft": _load_peft,
+    "sentence-transformers": _load_sentence_transformers,
+    "trl": _load_trl,
+    "setfit": _load_setfit,
 }
 _KNOWN = f"loaders: {', '.join(_LOADERS)}"

@@ -1,4 +1,4 @@
-"""PEFT: how it loads an adapter, and the names that it gives to what it wraps, adds and saves.
+"""PEFT: its load of an adapter, and the names that it gives to what it wraps, adds and saves.
 
 It is imported only to load the headers of an adapter, and to compute again what a model that holds one has computed.
 """
@@ -40,12 +40,12 @@ _WRAPPING = re.compile(rf"\.({_OF_PEFT}|{_OF_TORCH})(?=\.)")
 
 
 def plain_name(name: str) -> str:
-    """`classifier.modules_to_save.default.weight` -> `classifier.weight`; wrappers of PyTorch are left out too."""
+    """Turns `classifier.modules_to_save.default.weight` into `classifier.weight`; drops PyTorch's wrappers too."""
     return _WRAPPING.sub("", f".{name}").removeprefix(".")
 
 
 def begins_as_zero(name: str) -> bool:
-    """Whether PEFT begins with a tensor of zeros, with which the adapter changes nothing before its training."""
+    """True if PEFT begins with a tensor of zeros, so that the adapter changes nothing before its training."""
     return not {"lora_B", "lora_embedding_A"}.isdisjoint(name.split("."))
 
 
@@ -60,7 +60,7 @@ _PROMPT_KEY = "prompt_embeddings"
 
 @dataclass(frozen=True, slots=True)
 class HeldAdapters:
-    """The adapters that a model in memory holds in PEFT's layers.
+    """Adapters that a model in memory holds in PEFT's layers.
 
     `merged` are the paths of the layers whose weights hold the change already; `scales` are the factors of the active
     adapters by the paths of their layers. `replaced` begin the names of modules that are kept and not run, because a
@@ -75,17 +75,17 @@ class HeldAdapters:
     replaced: frozenset[str] = frozenset()
 
     def is_of_inactive(self, name: str) -> bool:
-        """Whether a tensor belongs to an adapter that the model does not use."""
+        """True if a tensor belongs to an adapter that the model does not use."""
         return not (self.names - self.active).isdisjoint(name.split(".")) and self.active.isdisjoint(name.split("."))
 
 
 def held_adapters(module: Any) -> HeldAdapters:
-    """The adapters in the layers of a module; PEFT is not imported."""
+    """Finds the adapters in the layers of a module; PEFT is not imported."""
     layers = [(path, part) for path, part in module.named_modules() if _is_layer(part)]
     active = frozenset(name for _, part in layers for name in part.active_adapters)
     factors = [(path, getattr(part, "scaling", None)) for path, part in layers]
     return HeldAdapters(
-        names=active | {name for path, part in layers for name in _names_in(part)},
+        names=active | {name for path, part in layers for name in _adapter_names_in(part)},
         active=active,
         is_disabled=any(part.disable_adapters for _, part in layers),
         merged=frozenset(path for path, part in layers if getattr(part, "merged", False) is True),
@@ -100,7 +100,7 @@ def held_adapters(module: Any) -> HeldAdapters:
 
 
 def _runs_copy(part: Any) -> bool:
-    """Whether a module of PEFT runs its copy of the module that it wraps."""
+    """True if a module of PEFT runs its copy of the module that it wraps."""
     is_wrapper = type(part).__module__.split(".")[0] == "peft" and hasattr(part, "original_module")
     active = set(part.active_adapters) & set(getattr(part, "modules_to_save", ())) if is_wrapper else set()
     return bool(active) and not part.disable_adapters
@@ -112,7 +112,7 @@ def _is_layer(part: Any) -> bool:
 
 
 def layer_of(module: Any, name: str) -> str:
-    """The path of PEFT's layer that a tensor belongs to, as its base layer or beside it; "" for none."""
+    """Finds the path of PEFT's layer that a tensor belongs to, as its base layer or beside it; "" for none."""
     parts = name.split(".")
     paths = [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
     modules = dict(module.named_modules())
@@ -120,7 +120,7 @@ def layer_of(module: Any, name: str) -> str:
 
 
 def merged_layer(layer: Any) -> Any:
-    """The layer inside one of PEFT's after the merge of its active adapters, as PEFT itself merges; a copy.
+    """Gives the layer inside one of PEFT's after the merge of its active adapters, as PEFT merges; a copy.
 
     Raises whatever PEFT raises for a layer that it can't merge.
     """
@@ -135,7 +135,7 @@ REWRITING = ("olora", "pissa")
 
 
 def rewritten_weight(layer: Any, weight: Any, how: str) -> Any:
-    """The base weight that PEFT leaves in a layer of LoRA whose initialization takes its change out of it.
+    """Gives the base weight that PEFT leaves in a layer of LoRA whose initialization takes its change out of it.
 
     `weight` is that of the base model, `how` the setting `init_lora_weights`. PEFT does it, in a copy. Raises whatever
     PEFT raises.
@@ -159,24 +159,24 @@ _ONLY_AT_A_START = frozenset(
 
 
 def settings_of(module: Any, adapter: str) -> dict[str, Any]:
-    """The live settings of an adapter on which its scores depend, as its file would hold them; {} for none."""
-    holder = _holder_of(module, adapter)
+    """Gives the live settings of an adapter on which its scores depend, as its file would hold them; {} for none."""
+    holder = _module_with_settings(module, adapter)
     given = holder.peft_config[adapter].to_dict() if holder is not None else {}
     plain = json.loads(json.dumps(given, default=lambda item: sorted(item) if isinstance(item, set) else str(item)))
     return {name: value for name, value in plain.items() if name not in _ONLY_AT_A_START}
 
 
 def in_any_order(value: Any) -> Any:
-    """A setting for comparison: PEFT keeps names of modules and numbers of layers as sets."""
+    """Sorts a setting for comparison: PEFT keeps names of modules and numbers of layers as sets."""
     return sorted(value, key=str) if isinstance(value, list) else value
 
 
 def state_of_adapter(module: Any, adapter: str, *, embeddings: bool = False) -> dict[str, Any]:
-    """The tensors of a live adapter under the keys of its file, as PEFT saves them; {} for a module without it.
+    """Gives the tensors of a live adapter under its file's keys, as PEFT saves them; {} for a module without it.
 
     With `embeddings`, the word embeddings among them. Raises Unsupported where PEFT can't tell.
     """
-    holder = _holder_of(module, adapter)
+    holder = _module_with_settings(module, adapter)
     if holder is None:
         return {}
     from peft import get_peft_model_state_dict
@@ -187,19 +187,17 @@ def state_of_adapter(module: Any, adapter: str, *, embeddings: bool = False) -> 
         raise Unsupported(f"PEFT can't tell what it saves ({type(err).__name__})", "") from err
 
 
-def _holder_of(module: Any, adapter: str) -> Any:
-    """The module that holds the settings of an adapter; None for none."""
-    found = (part for part in module.modules() if adapter in (getattr(part, "peft_config", None) or ()))
-    return next(found, None)
+def _module_with_settings(module: Any, adapter: str) -> Any:
+    return next((part for part in module.modules() if adapter in (getattr(part, "peft_config", None) or ())), None)
 
 
-def _names_in(layer: Any) -> frozenset[str]:
+def _adapter_names_in(layer: Any) -> frozenset[str]:
     names = getattr(layer, "_get_available_adapters", None)
     return frozenset(names()) if callable(names) else frozenset()
 
 
 def key_in_adapter(name: str, keys: Container[str], adapters: frozenset[str] = frozenset()) -> str | None:
-    """The key under which an adapter's file holds a tensor of a wrapped model; None where it holds none.
+    """Gives the key under which an adapter's file holds a tensor of a wrapped model; None where it holds none.
 
     `bert.query.lora_A.default.weight` -> `base_model.model.bert.query.lora_A.weight`. A model without wrappers has no
     other name for a module that the adapter saved whole: then the name itself is tried. `adapters` are the names that
@@ -219,7 +217,7 @@ def key_in_adapter(name: str, keys: Container[str], adapters: frozenset[str] = f
 
 
 def rows_of_tokens(module: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The copies that PEFT keeps of the rows which it trains: their names, those of the embeddings, and the rows."""
+    """Maps the copies that PEFT keeps of the rows which it trains to the embeddings' name and the rows."""
     return {
         f"{path}.trainable_tokens_original.{adapter}": (plain_name(f"{path}.weight"), tuple(map(int, rows)))
         for path, part in module.named_modules()
@@ -251,11 +249,11 @@ _SHARED_AT_LOAD = ("vblora_vector_bank", PROMPTS, ".tinylora_v.", ".unilora_thet
 
 @dataclass(frozen=True, slots=True)
 class AdapterLoad:
-    """What PEFT does with the tensors of an adapter.
+    """Result of PEFT's load of the tensors of an adapter.
 
     `state` are the tensors of the model with the adapter, by their names there; `missing` those that the file doesn't
     fill; `expected` the shapes of the keys that PEFT would save; `scalings` the factors that are zero or not finite.
-    `refusal` is what PEFT raised, by the class of the error and its text; `unknown` why PEFT could not be asked.
+    `refusal` is what PEFT raised, by the class of the error and its text; `unknown` why PEFT could not be run.
     """
 
     state: Mapping[str, Any] = field(default_factory=dict)
@@ -278,7 +276,7 @@ def load_adapter(model: Any, config: Mapping[str, Any], tensors: Mapping[str, An
     expected: dict[str, tuple[int, ...]] = {}
     try:
         wrapped = wrapped_empty(model, config)
-        expected = _shapes_saved(wrapped)
+        expected = _shapes_of_saved(wrapped)
         result: Any = set_peft_model_state_dict(wrapped, dict(tensors), _NAME)
     except Exception as err:
         text = " ".join(str(err).split())[:300]
@@ -286,11 +284,12 @@ def load_adapter(model: Any, config: Mapping[str, Any], tensors: Mapping[str, An
             return AdapterLoad(unknown=f"PEFT could not load it without numbers: {type(err).__name__}: {text}")
         return AdapterLoad(expected=expected, refusal=(type(err).__name__, text))
     state = dict(wrapped.named_parameters(remove_duplicate=False)) | dict(wrapped.named_buffers(remove_duplicate=False))
-    return AdapterLoad(state, tuple(_missing(wrapped, result.missing_keys)), expected, tuple(_idle_factors(wrapped)))
+    missing = tuple(_missing_parameters(wrapped, result.missing_keys))
+    return AdapterLoad(state, missing, expected, tuple(_idle_factors(wrapped)))
 
 
 def wrapped_empty(model: Any, config: Mapping[str, Any]) -> Any:
-    """The model with an empty adapter, as `PeftModel.from_pretrained` builds it before it reads the weights."""
+    """Puts an empty adapter on the model, as `PeftModel.from_pretrained` does before it reads the weights."""
     from peft import MODEL_TYPE_TO_PEFT_MODEL_MAPPING, PeftModel
 
     settings = settings_in(config)
@@ -298,7 +297,7 @@ def wrapped_empty(model: Any, config: Mapping[str, Any]) -> Any:
 
 
 def settings_in(config: Mapping[str, Any]) -> Any:
-    """The settings of an adapter as PEFT reads them, for inference."""
+    """Reads the settings of an adapter as PEFT does, for inference."""
     from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftConfig
 
     with TemporaryDirectory() as folder:
@@ -318,7 +317,7 @@ _OWN_CLASSES = {
 
 
 def own_class_of(config: Mapping[str, Any]) -> str:
-    """The class of the model that an adapter was made for, where its task or its name say one; "" otherwise.
+    """Gives the class of the model that an adapter was made for, where its task or its name say one; "" otherwise.
 
     Without a task, PEFT writes the name of the class.
     """
@@ -329,7 +328,7 @@ def own_class_of(config: Mapping[str, Any]) -> str:
 
 
 def virtual_tokens_in(config: Mapping[str, Any]) -> int:
-    """How many virtual tokens an adapter of a configuration puts before each text; 0 for none."""
+    """Counts the virtual tokens that an adapter of a configuration puts before each text; 0 for none."""
     try:
         settings = settings_in(config)
         stated = settings.num_virtual_tokens if settings.is_prompt_learning else 0
@@ -339,7 +338,7 @@ def virtual_tokens_in(config: Mapping[str, Any]) -> int:
 
 
 def model_with_adapter(model: Any, folder: Path, config: Mapping[str, Any]) -> Any:
-    """PEFT's own load of an adapter onto a model with its weights, not merged.
+    """Loads an adapter with PEFT onto a model with its weights, not merged.
 
     Raises Unsupported where PEFT isn't run, isn't installed, or raises.
     """
@@ -361,7 +360,7 @@ def model_with_adapter(model: Any, folder: Path, config: Mapping[str, Any]) -> A
 
 
 def check_filled(wrapped: Any, keys: Iterable[str]) -> None:
-    """Holds the keys of an adapter's file against the tensors of the model that PEFT made of it.
+    """Compares the keys of an adapter's file with the tensors of the model that PEFT made of it.
 
     Word embeddings may be saved or not. Raises Unsupported for a tensor that the file lacks, for a key that PEFT
     doesn't take, and where PEFT can't tell what it saves.
@@ -380,7 +379,7 @@ COPIES = r"modules_to_save(?:\.default)?|original_module"
 
 
 def without_copies(key: str) -> str:
-    """A key of an adapter's file without the name of a copy, under which PEFT may save a tensor once more."""
+    """Removes from a key of an adapter's file the name of a copy, under which PEFT may save a tensor again."""
     return re.sub(rf"\.(?:{COPIES})\.", ".", key)
 
 
@@ -389,7 +388,7 @@ GENERATING = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
 
 
 def merged_model(model: Any, folder: Path, config: Mapping[str, Any]) -> Any:
-    """The model with an adapter merged into its weights by PEFT, without PEFT's layers. Raises as the load does."""
+    """Merges an adapter into the model's weights with PEFT, without PEFT's layers. Raises as the load does."""
     loaded = model_with_adapter(model, folder, config)
     merge = getattr(loaded, "merge_and_unload", None)  # prompts and prefixes have none: nothing of them is a weight
     try:
@@ -402,7 +401,7 @@ def merged_model(model: Any, folder: Path, config: Mapping[str, Any]) -> Any:
 
 
 def why_peft_not_run(config: Mapping[str, Any]) -> str:
-    """Why PEFT isn't run with a configuration: it would import what that names, or its patterns could take long."""
+    """Gives the reason why PEFT isn't run: it would import what a configuration names, or a pattern could take long."""
     named = next((name for name in _IMPORTING if config.get(name)), "")
     if named:
         return f"the configuration sets {named}, with which PEFT imports a package that it names"
@@ -415,20 +414,21 @@ def why_peft_not_run(config: Mapping[str, Any]) -> str:
 
 
 def is_quick_pattern(pattern: str) -> bool:
-    """Whether a regular expression of a configuration surely takes no long time on the name of a module."""
+    """True if a regular expression of a configuration surely takes no long time on the name of a module."""
+    # Nested and many repeats can take exponential time: the pattern comes from a foreign file.
     repeats = len(re.findall(r"(?<!\\)[*+{]", pattern))
     return len(pattern) <= _LONGEST and repeats <= _REPEATS and not re.search(r"\)[*+{]", pattern)
 
 
-def _shapes_saved(wrapped: Any) -> dict[str, tuple[int, ...]]:
-    """The shapes of the keys that PEFT would save; {} where it can't say without numbers."""
+def _shapes_of_saved(wrapped: Any) -> dict[str, tuple[int, ...]]:
+    """Gives the shapes of the keys that PEFT would save; {} where it can't say without numbers."""
     try:
         return {key: tuple(tensor.shape) for key, tensor in state_of_adapter(wrapped, _NAME).items()}
     except Unsupported:
         return {}
 
 
-def _missing(wrapped: Any, names: Iterable[str]) -> Iterable[str]:
+def _missing_parameters(wrapped: Any, names: Iterable[str]) -> Iterable[str]:
     from peft.mapping import PEFT_TYPE_TO_PREFIX_MAPPING
 
     prefix = PEFT_TYPE_TO_PREFIX_MAPPING.get(wrapped.peft_config[_NAME].peft_type, "")
@@ -445,6 +445,6 @@ def _idle_factors(wrapped: Any) -> Iterable[tuple[str, float]]:
 
 
 def name_in_base(name: str) -> str:
-    """The name of a tensor or a module of a PeftModel in the model that it wraps, where that has it."""
+    """Gives the name that a tensor or a module of a PeftModel has in the model that it wraps, where it is there."""
     prefix = next(prefix for prefix in PREFIXES if name.startswith(prefix))
     return plain_name(name.removeprefix(prefix))

@@ -1,4 +1,4 @@
-"""CPython."""
+"""CPython: its limits on parsing, garbage collection and writing, and the faults of a process."""
 
 import ast
 import errno
@@ -28,14 +28,14 @@ _ATTEMPTS = 5
 
 
 def write_hint(err: OSError) -> str:
-    """What to do where the system refuses to write."""
+    """Gives a hint for an error of the system on writing."""
     return _WRITE_HINTS.get(
         err.errno or 0, "free some space, or write elsewhere" if err.errno in FULL else "write elsewhere"
     )
 
 
 def parse(source: str) -> ast.Module:
-    """`ast.parse`, in a process whose other threads parse too. Raises SyntaxError, as that does.
+    """Calls `ast.parse`, in a process whose other threads parse too. Raises SyntaxError, as that does.
 
     Up to CPython 3.12 the depth of nesting is counted for the process, not for the thread: with two threads at it, one
     may end with `SystemError: AST constructor recursion depth mismatch`, about a source that is fine
@@ -52,7 +52,7 @@ def parse(source: str) -> ast.Module:
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """No cyclic garbage collection inside.
+    """Pauses cyclic garbage collection inside.
 
     With PyTorch and Transformers imported, one full collection goes through a million objects, which takes as long as
     the trace of a head.
@@ -67,7 +67,8 @@ def collection_paused() -> Iterator[None]:
 
 
 def descends_from(value: object, package: str, name: str) -> bool:
-    """Whether `value` is of a class called `name` in `package`, or of a class made from it; nothing is imported."""
+    """True if `value` is of a class called `name` in `package`, or of a class made from it; nothing is imported."""
+    # By names: an `isinstance` would need the package, which may not be installed or takes seconds to import.
     return any(cls.__name__ == name and cls.__module__.split(".")[0] == package for cls in type(value).__mro__)
 
 
@@ -80,8 +81,9 @@ def check_folder() -> None:
 
 
 def fault_of_process(err: Exception) -> HeadscopeError | None:
-    """What an unexpected exception may come from: a name that is too long, a process without a temporary folder or
-    docstrings, or a package that can't be imported.
+    """Explains an unexpected exception by its process; None where the process is fine.
+
+    Causes: a name that is too long, no temporary folder, no docstrings, or a package that can't be imported.
     """
     if isinstance(err, OSError):
         if err.errno == errno.ENAMETOOLONG:

@@ -21,7 +21,7 @@ _HOOKS_OF = ("torch.distributed", "deepspeed")
 
 @dataclass(frozen=True, slots=True)
 class WholeCopy:
-    """A model on the meta device with parameters of their whole shapes, and by their ids those that they stand for.
+    """Model on the meta device with parameters of their whole shapes, and by their IDs those that they stand for.
 
     `held` are those that the process trains: shards, or one flat parameter for several.
     """
@@ -31,7 +31,7 @@ class WholeCopy:
 
 
 def inside_fsdp(module: nn.Module) -> nn.Module | None:
-    """The module that a FullyShardedDataParallel wraps; None for no such wrapper."""
+    """Gives the module that a FullyShardedDataParallel wraps; None for no such wrapper."""
     if not descends_from(module, "torch", "FullyShardedDataParallel"):
         return None
     found: Any = module.module
@@ -39,36 +39,33 @@ def inside_fsdp(module: nn.Module) -> nn.Module | None:
 
 
 def is_fully_sharded(module: nn.Module) -> bool:
-    """Whether `fully_shard` was called on a module: it then has a separate class, below the model's."""
+    """True if `fully_shard` was called on a module: it then has a separate class, below the model's."""
     return descends_from(module, "torch", "FSDPModule")
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether a parameter of `module` is a part of a larger one."""
+    """True if a parameter of `module` is a part of a larger one."""
     parts = list(module.modules())
     if any(inside_fsdp(part) is not None or is_fully_sharded(part) for part in parts):
         return True
-    return any(map(_is_shard, module.parameters()))
-
-
-def _is_shard(parameter: torch.Tensor) -> bool:
-    return hasattr(parameter, "ds_shape") or descends_from(parameter, "torch", "DTensor")
+    # ZeRO notes the whole shape on each parameter; FSDP2 makes each a DTensor.
+    return any(hasattr(item, "ds_shape") or descends_from(item, "torch", "DTensor") for item in module.parameters())
 
 
 def whole_copy(module: nn.Module, root: nn.Module) -> WholeCopy:
-    """`module` without its sharding, on the meta device; `root` is the outermost wrapper. Nothing is communicated."""
+    """Copies `module` without its sharding to the meta device; `root` is the outermost wrapper. No communication."""
     copier = _Copier(dict(_flat_pieces(root)))
     return WholeCopy(copier.copy(module), copier.held)
 
 
 def without_hooks(module: nn.Module) -> nn.Module:
-    """A copy of an offloaded model with the forwards of its classes; it shares the parameters and buffers."""
+    """Copies an offloaded model with the forwards of its classes; it shares the parameters and buffers."""
     return _Copier({}, shares=True).copy(module)
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A parameter inside a flat one: its shape, the flat parameter, and the parameter that it shares."""
+    """Parameter inside a flat one: its shape, the flat parameter, and the parameter that it shares."""
 
     shape: tuple[int, ...]
     flat: nn.Parameter
@@ -76,7 +73,7 @@ class _Piece:
 
 
 def _flat_pieces(root: nn.Module) -> Iterator[tuple[tuple[int, str], _Piece]]:
-    """Every parameter that an FSDP module flattened, by the module's id and its name there."""
+    """Yields every parameter that an FSDP module flattened, by the module's ID and its name there."""
     for part in root.modules():
         if inside_fsdp(part) is None:
             continue
@@ -113,12 +110,12 @@ class _Copier:
         if id(module) not in self.modules:
             cls = plain_class(module)
             self.modules[id(module)] = made = cls.__new__(cls)
-            self._fill(made, module)
+            self._fill_copy(made, module)
         return self.modules[id(module)]
 
-    def _fill(self, made: nn.Module, module: nn.Module) -> None:
+    def _fill_copy(self, made: nn.Module, module: nn.Module) -> None:
         flat = [name for at, name in self.pieces if at == id(module)]
-        own = {name: _copied(value) for name, value in vars(module).items() if name not in flat}
+        own = {name: _copy_attribute(value) for name, value in vars(module).items() if name not in flat}
         if is_prepared(module):  # its forward is bound to the module that was prepared
             own.pop("forward", None)
         if is_hooked(module):
@@ -128,18 +125,18 @@ class _Copier:
         registered = {name: item for name, item in parameters_of(module).items() if id(item) not in flats}
         # The order of the class: flattened parameters are no longer registered, and a bias comes after its weight.
         names = dict.fromkeys([*(name for name in flat if name not in registered), *registered])
-        made._parameters = {name: self._parameter(module, name, registered.get(name)) for name in names}
+        made._parameters = {name: self._copy_parameter(module, name, registered.get(name)) for name in names}
         made._modules = {name: None if child is None else self.copy(child) for name, child in module._modules.items()}
 
-    def _parameter(self, module: nn.Module, name: str, held: nn.Parameter | None) -> nn.Parameter | None:
+    def _copy_parameter(self, module: nn.Module, name: str, held: nn.Parameter | None) -> nn.Parameter | None:
         piece = self.pieces.get((id(module), name))
         if piece is None:
-            return held if held is None or self.shares else self._of_shape(id(held), held, _whole_shape(held))
+            return held if held is None or self.shares else self._empty_parameter(id(held), held, _whole_shape(held))
         key = piece.shares or (id(module), name)
         shape = self.pieces[key].shape if piece.shares else piece.shape
-        return self._of_shape(key, held if held is not None else piece.flat, shape)
+        return self._empty_parameter(key, held if held is not None else piece.flat, shape)
 
-    def _of_shape(self, key: Any, held: nn.Parameter, shape: tuple[int, ...]) -> nn.Parameter:
+    def _empty_parameter(self, key: Any, held: nn.Parameter, shape: tuple[int, ...]) -> nn.Parameter:
         if key not in self.parameters:
             empty = torch.empty(shape, dtype=held.dtype, device="meta")
             self.parameters[key] = made = nn.Parameter(empty, requires_grad=held.requires_grad)
@@ -152,7 +149,7 @@ def _whole_shape(parameter: nn.Parameter) -> tuple[int, ...]:
 
 
 def plain_class(module: nn.Module) -> type[nn.Module]:
-    """The class that a module had before `fully_shard`. Raises Unsupported if its name doesn't show it."""
+    """Gives the class that a module had before `fully_shard`. Raises Unsupported if its name doesn't show it."""
     cls = type(module)
     if not is_fully_sharded(module):
         return cls
@@ -165,8 +162,8 @@ def plain_class(module: nn.Module) -> type[nn.Module]:
     return found
 
 
-def _copied(value: Any) -> Any:
-    """An attribute for the copy: hooks of the sharding are left out, other dictionaries and lists are copied."""
+def _copy_attribute(value: Any) -> Any:
+    """Copies an attribute: hooks of the sharding are left out, other dictionaries and lists are copied."""
     if isinstance(value, OrderedDict):
         return OrderedDict((name, item) for name, item in value.items() if not _is_hook_of_sharding(item))
     return type(value)(value) if type(value) in {dict, list, set} else value

@@ -1,4 +1,4 @@
-"""PyTorch: what it keeps under an underscore, and what it refuses on the meta device."""
+"""PyTorch: its private names that headscope relies on, and what it refuses on the meta device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class TorchDispatchMode(_TorchDispatchMode):  # type: ignore[no-untyped-call]  # upstream has no annotations
-    """PyTorch's own, without its protection from `torch.compile`: nothing that headscope runs is compiled.
+    """PyTorch's own mode, without its protection from `torch.compile`: nothing that headscope runs is compiled.
 
     The protection wraps each operator in a call, and imports the compiler, which takes longer than most traces.
     """
@@ -62,12 +62,13 @@ _FILLS = {
 
 
 class _Unfilled(TorchFunctionMode):
-    """Filling a tensor on meta does nothing. PyTorch works it out in Python, which takes longer than making a layer."""
+    """Mode in which filling a tensor on meta does nothing."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        # On meta, PyTorch works fills out in Python, which takes longer than making a layer.
         if func in _FILLS:
             tensor = args[0] if args else kwargs.get("tensor")
             if isinstance(tensor, torch.Tensor) and tensor.is_meta:
@@ -77,13 +78,13 @@ class _Unfilled(TorchFunctionMode):
 
 @contextmanager
 def on_meta() -> Iterator[None]:
-    """Models that are built inside are on the meta device: they have shapes and no numbers."""
+    """Puts models that are built inside on the meta device: they have shapes and no numbers."""
     with torch.device("meta"), _Unfilled():
         yield
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """PyTorch's count of the writes to a tensor and its views; -1 where nothing counts them (inference mode)."""
+    """Gives PyTorch's count of the writes to a tensor and its views; -1 if nothing counts them (inference mode)."""
     try:
         return tensor._version
     except RuntimeError:
@@ -91,12 +92,12 @@ def version_of(tensor: torch.Tensor) -> int:
 
 
 def without_subclasses() -> AbstractContextManager[Any]:
-    """Inside, a subclass of tensor is read as any tensor: its `__torch_function__` isn't called."""
+    """Makes PyTorch read a subclass of tensor as any tensor inside: its `__torch_function__` isn't called."""
     return cast(AbstractContextManager[Any], torch._C.DisableTorchFunctionSubclass())
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """What two tensors on one memory have in common; a tensor without memory has only itself."""
+    """Identifies the memory of a tensor: two tensors on one memory have the same; one without memory is alone."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError):  # sparse, or a subclass without memory
@@ -104,26 +105,27 @@ def storage_id(tensor: torch.Tensor) -> int:
 
 
 def name_of_overload(func: Any) -> str | None:
-    """`add` for `torch.ops.aten.add.Tensor`; None for what is not an operator of the dispatcher."""
+    """Gives `add` for `torch.ops.aten.add.Tensor`; None for what is not an operator of the dispatcher."""
     if isinstance(func, torch._ops.OpOverload):
         return str(func._schema.name.rpartition("::")[2])
     return None
 
 
 def function_names() -> frozenset[str]:
-    """The names of PyTorch's functions, methods and operators of the dispatcher, and of what a tensor has."""
+    """Gives the names of PyTorch's functions, methods and dispatcher operators, and of a tensor's attributes."""
     places = (torch, nn.functional, torch.linalg, torch.fft, torch.special)
-    functions = (name for place in places for name in dir(place) if _is_function(getattr(place, name)))
+    functions = (
+        name
+        for place in places
+        for name in dir(place)
+        if callable(found := getattr(place, name)) and not isinstance(found, type)
+    )
     operators = (name.partition("::")[2].partition(".")[0] for name in torch._C._dispatch_get_all_op_names())
     return frozenset((*functions, *dir(torch.Tensor), *operators))
 
 
-def _is_function(found: Any) -> bool:
-    return callable(found) and not isinstance(found, type)
-
-
 def overloads(func: Any, *names: str) -> list[Any]:
-    """The overloads of an operator that bear these names; `*` in one is the name of `func` itself."""
+    """Gives the overloads of an operator that bear these names; `*` in one is the name of `func` itself."""
     own = func._overloadname
     found = (getattr(func.overloadpacket, name.replace("*", own), None) for name in names)
     return [item for item in found if item is not None]
@@ -133,7 +135,7 @@ _UNPREDICTABLE = ("data_dependent_output", "dynamic_output_shape", "inplace_view
 
 
 def is_functional(func: Any) -> bool:
-    """Whether an operator makes new tensors, writes and aliases none, and gives their shapes without reading numbers.
+    """True if an operator makes new tensors, writes and aliases none, and gives shapes without reading numbers.
 
     PyTorch keeps the results of fake tensors for just these (`FakeTensorMode._validate_cache_key`).
     """
@@ -148,40 +150,40 @@ def is_functional(func: Any) -> bool:
 
 
 def argument_names(overload: Any) -> dict[str, Any]:
-    """The arguments of an operator of the dispatcher, with their defaults, in order."""
+    """Gives the arguments of an operator of the dispatcher, with their defaults, in order."""
     return {item.name: item.default_value for item in overload._schema.arguments}
 
 
 def parameters_of(module: nn.Module) -> dict[str, nn.Parameter | None]:
-    """The parameters of one module, by name; the dictionary itself."""
+    """Gives the parameters of one module, by name; the dictionary itself."""
     return module._parameters
 
 
 def buffers_of(module: nn.Module) -> dict[str, torch.Tensor | None]:
-    """The buffers of one module, by name; the dictionary itself."""
+    """Gives the buffers of one module, by name; the dictionary itself."""
     return module._buffers
 
 
 def with_child(module: nn.Module, name: str, child: nn.Module) -> nn.Module:
-    """A shallow copy of a module with another child under a name; the module keeps its own."""
+    """Copies a module shallowly, with another child under a name; the module keeps its own."""
     found = copy(module)
     found.__dict__["_modules"] = dict(module._modules) | {name: child}
     return found
 
 
 def is_persistent(module: nn.Module, name: str) -> bool:
-    """Whether `state_dict` holds a buffer."""
+    """True if `state_dict` holds a buffer."""
     return name not in module._non_persistent_buffers_set
 
 
 def inside_compiled(module: nn.Module) -> nn.Module | None:
-    """The module that `torch.compile(module)` wraps; None for no such wrapper."""
+    """Gives the module that `torch.compile(module)` wraps; None for no such wrapper."""
     found = getattr(module, "_orig_mod", None)
     return found if isinstance(found, nn.Module) else None
 
 
 def inside_parallel(module: nn.Module) -> nn.Module | None:
-    """The module that DataParallel or DistributedDataParallel wraps; None for no such wrapper."""
+    """Gives the module that DataParallel or DistributedDataParallel wraps; None for no such wrapper."""
     if not any(descends_from(module, "torch", name) for name in ("DataParallel", "DistributedDataParallel")):
         return None
     found = getattr(module, "module", None)
@@ -189,13 +191,13 @@ def inside_parallel(module: nn.Module) -> nn.Module | None:
 
 
 def inside_checkpointed(module: nn.Module) -> nn.Module | None:
-    """The module that `checkpoint_wrapper` wraps to save activations; None for no such wrapper."""
+    """Gives the module that `checkpoint_wrapper` wraps to save activations; None for no such wrapper."""
     found = getattr(module, "_checkpoint_wrapped_module", None)
     return found if descends_from(module, "torch", "ActivationWrapper") and isinstance(found, nn.Module) else None
 
 
 def compiled_calls(module: nn.Module) -> dict[nn.Module, Any]:
-    """The parts on which `.compile()` was called, with their compiled forward."""
+    """Finds the parts on which `.compile()` was called, with their compiled forward."""
     return {part: part._compiled_call_impl for part in module.modules() if part._compiled_call_impl is not None}
 
 
@@ -206,7 +208,7 @@ def set_compiled_call(part: nn.Module, call: Any) -> None:
 
 @contextmanager
 def as_by_default() -> Iterator[None]:
-    """Inside, tensors are made on the CPU, and the caller's autocast and inference mode don't apply to this thread.
+    """Makes tensors on the CPU inside; the caller's autocast and inference mode don't apply to this thread.
 
     The default dtype stays: it is the process's, and loads in other threads set it for a moment.
     """
@@ -230,7 +232,7 @@ _METHODS = ("__init__", "__enter__", "__exit__")
 
 @contextmanager
 def autocast_on_meta() -> Iterator[None]:
-    """Inside, and in this thread, autocast on the meta device does nothing and is not enabled.
+    """Turns autocast on the meta device off inside, and in this thread.
 
     Rotary embeddings of early Transformers 5 ask for it. The class `torch.autocast` stays the same object, and for
     other threads and devices it does what it did. Not for two threads in parallel.
@@ -251,7 +253,7 @@ def autocast_on_meta() -> Iterator[None]:
 
 
 def _only_off_meta(method: Callable[..., Any], own: int) -> Callable[..., Any]:
-    """A method of an autocast that does nothing for one on the meta device in the thread `own`."""
+    """Makes a method of autocast that does nothing for one on the meta device in the thread `own`."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if method.__name__ == "__init__":

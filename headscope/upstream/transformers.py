@@ -26,7 +26,7 @@ _CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class LoadingInfo:
-    """What `from_pretrained(..., output_loading_info=True)` says it did not do.
+    """Gaps that `from_pretrained(..., output_loading_info=True)` reports.
 
     `mismatched` are the name, the shape in the checkpoint and the shape in the model.
     """
@@ -37,7 +37,7 @@ class LoadingInfo:
 
 
 def word_table(model: Any) -> nn.Embedding | None:
-    """The word embeddings that a model names; None for one of images or sounds, which names none or another layer."""
+    """Gives the word embeddings of a model; None for one of images or sounds, which names none or another layer."""
     try:
         table = model.get_input_embeddings()
     except Exception:  # NotImplementedError in Transformers, and whatever a class of somebody raises
@@ -46,7 +46,7 @@ def word_table(model: Any) -> nn.Embedding | None:
 
 
 def text_config_of(config: Any) -> Any:
-    """The part of a configuration that describes the text model, or the whole where there is none or several.
+    """Gives the part of a configuration that describes the text model, or the whole if there is none or several.
 
     In families without such a part Transformers returns whatever is under `text_config`, even a list or a text.
     """
@@ -58,7 +58,7 @@ def text_config_of(config: Any) -> Any:
 
 
 def read_loading_info(info: Any) -> LoadingInfo:
-    """The loader's own result, typed. Raises KeyError, TypeError or ValueError for anything else."""
+    """Reads the loader's own result. Raises KeyError, TypeError or ValueError for anything else."""
     return LoadingInfo(
         missing=frozenset(info["missing_keys"]),
         unexpected=tuple(sorted(info["unexpected_keys"])),
@@ -69,7 +69,7 @@ def read_loading_info(info: Any) -> LoadingInfo:
 def load_on_meta(
     cls: type[PreTrainedModel], config: Any, state_dict: dict[str, torch.Tensor]
 ) -> tuple[PreTrainedModel, LoadingInfo]:
-    """A model of `cls` on the meta device, loaded by Transformers' own loader from a state dict.
+    """Loads a model of `cls` on the meta device, with Transformers' own loader, from a state dict.
 
     `from_pretrained(None, config=..., state_dict=...)` is how the Trainer and the tests of Transformers call it, and
     not documented. Raises whatever the loader raises.
@@ -94,13 +94,13 @@ def load_on_meta(
 
 
 def _without_extra_files(config: Any) -> AbstractContextManager[Any]:
-    """Inside, the loader looks for no files beside the state dict: without a path, it asks the Hub for them."""
+    """Keeps the loader from looking for files beside the state dict: without a path, it asks the Hub for them."""
     has_some = bool(getattr(type(config), "extra_files", ()))
     return patch.object(type(config), "extra_files", ()) if has_some else nullcontext()
 
 
 def is_filled(parameter: torch.Tensor) -> bool:
-    """Whether the loader filled a parameter.
+    """True if the loader filled a parameter.
 
     It sets a mark on each (`core_model_loading.set_param_for_module`), which a deep copy loses.
     """
@@ -116,17 +116,17 @@ def initialize(model: PreTrainedModel, part: nn.Module) -> None:
 
 
 def was_loaded(module: nn.Module) -> bool:
-    """Whether `from_pretrained` made a model: its conversions are left on it, or its marks on the parameters."""
+    """True if `from_pretrained` made a model: its conversions are left on it, or its marks on the parameters."""
     return hasattr(module, "_weight_conversions") or any(map(is_filled, module.parameters()))
 
 
 def name_and_commit(config: Any) -> tuple[str | None, str | None]:
-    """The checkpoint that `from_pretrained` noted in a configuration, and its commit."""
+    """Gives the checkpoint that `from_pretrained` noted in a configuration, and its commit."""
     return getattr(config, "_name_or_path", None), getattr(config, "_commit_hash", None)
 
 
 def tied_names(model: PreTrainedModel) -> Mapping[str, str]:
-    """The parameters that a model declares as tied, with what they are tied to.
+    """Maps the parameters that a model declares as tied to what they are tied to.
 
     Raises Unsupported if Transformers has moved it.
     """
@@ -138,7 +138,7 @@ def tied_names(model: PreTrainedModel) -> Mapping[str, str]:
 
 
 def decayed_names(model: nn.Module) -> frozenset[str]:
-    """The parameters that `Trainer` applies weight decay to: all but biases and those of normalizations."""
+    """Gives the parameters that `Trainer` applies weight decay to: all but biases and those of normalizations."""
     from transformers import Trainer
 
     trainer: Any = Trainer  # the method reads nothing of its instance
@@ -147,7 +147,7 @@ def decayed_names(model: nn.Module) -> frozenset[str]:
 
 @cache
 def classes_by_type(mapping: str) -> Mapping[str, tuple[str, ...]]:
-    """Model type to class names, of one of the auto classes' tables: `MODEL_FOR_MASKED_LM_MAPPING_NAMES`.
+    """Maps model type to class names, by one of the auto classes' tables: `MODEL_FOR_MASKED_LM_MAPPING_NAMES`.
 
     Raises Unsupported if Transformers has moved it.
     """
@@ -157,12 +157,12 @@ def classes_by_type(mapping: str) -> Mapping[str, tuple[str, ...]]:
         table = getattr(modeling_auto, mapping)
     except AttributeError as err:
         raise moved(_PACKAGE, f"the auto classes have no {mapping}") from err
-    return MappingProxyType({str(kind): _several(names) for kind, names in table.items()})
+    return MappingProxyType({str(kind): _as_tuple(names) for kind, names in table.items()})
 
 
 @cache
 def auto_tables() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-    """The table of every auto class (`AutoModelForMaskedLM`): model type to class names.
+    """Gives the table of every auto class (`AutoModelForMaskedLM`): model type to class names.
 
     Raises Unsupported if Transformers has moved it.
     """
@@ -174,29 +174,29 @@ def auto_tables() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
         if name.startswith("Auto") and isinstance(cls, type)
     }
     found = {
-        name: {str(kind): _several(names) for kind, names in table.items()} for name, table in tables.items() if table
+        name: {str(kind): _as_tuple(names) for kind, names in table.items()} for name, table in tables.items() if table
     }
     if "AutoModel" not in found:
         raise moved(_PACKAGE, "the auto classes have no _model_mapping")
     return MappingProxyType(found)
 
 
-def _several(names: str | Iterable[str | None] | None) -> tuple[str, ...]:
+def _as_tuple(names: str | Iterable[str | None] | None) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(name for name in names or () if name)
 
 
 @cache
 def tokenizer_of_type() -> Mapping[str, tuple[str, ...]]:
-    """Model type to the names of its tokenizer classes. Raises Unsupported if Transformers has moved it."""
+    """Maps model type to the names of its tokenizer classes. Raises Unsupported if Transformers has moved it."""
     try:
         from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
     except ImportError as err:
         raise moved(_PACKAGE, "the auto classes have no TOKENIZER_MAPPING_NAMES") from err
-    return MappingProxyType({str(kind): _several(names) for kind, names in TOKENIZER_MAPPING_NAMES.items()})
+    return MappingProxyType({str(kind): _as_tuple(names) for kind, names in TOKENIZER_MAPPING_NAMES.items()})
 
 
 def folder_of_type(model_type: str) -> str:
-    """The folder of a model type below `transformers/models`. Raises Unsupported if Transformers has moved it."""
+    """Gives the folder of a model type below `transformers/models`. Raises Unsupported if Transformers has moved it."""
     try:
         from transformers.models.auto.configuration_auto import model_type_to_module_name
     except ImportError as err:
@@ -205,7 +205,7 @@ def folder_of_type(model_type: str) -> str:
 
 
 def class_names_in_source() -> frozenset[str]:
-    """The names of the classes in the modeling files and in what they share, and of PyTorch's modules.
+    """Gives the names of the classes in the modeling files and in what they share, and of PyTorch's modules.
 
     The files are read as text: importing them takes minutes.
     """
@@ -216,7 +216,7 @@ def class_names_in_source() -> frozenset[str]:
 
 
 def config_classes() -> Mapping[str, Any]:
-    """Model type to configuration class, each imported when it is needed.
+    """Maps model type to configuration class, each imported when it is needed.
 
     Raises Unsupported if Transformers has moved it.
     """
@@ -229,7 +229,7 @@ def config_classes() -> Mapping[str, Any]:
 
 
 def class_of_repository(reference: str, place: str, **options: Any) -> Any:
-    """The class that a repository's own code defines (`modeling_x.Class`). Runs that code.
+    """Imports the class that a repository's own code defines (`modeling_x.Class`). Runs that code.
 
     Raises Unsupported if Transformers has moved it.
     """
@@ -242,7 +242,7 @@ def class_of_repository(reference: str, place: str, **options: Any) -> Any:
 
 @contextmanager
 def watching(field: str) -> Iterator[list[str]]:
-    """A list that gains an entry each time this thread reads `field` of a configuration of Transformers.
+    """Gives a list that gains an entry each time this thread reads `field` of a configuration of Transformers.
 
     The reads are seen in the class: a loss function that is handed the configuration reads it outside the model.
     """
@@ -267,7 +267,7 @@ def watching(field: str) -> Iterator[list[str]]:
 def load_for_real(
     cls: type[PreTrainedModel], config: Any, state_dict: dict[str, torch.Tensor], dtype: torch.dtype
 ) -> PreTrainedModel:
-    """A model of `cls` in the memory of the machine, loaded by Transformers' own loader from a few tensors.
+    """Loads a model of `cls` into memory, with Transformers' own loader, from a few tensors.
 
     The rest of it is initialized at random; the random state is left as it was. Raises whatever the loader raises.
     """
@@ -280,6 +280,6 @@ def load_for_real(
 
 
 def model_of_named_class(name: str, config: Any) -> Any:
-    """A model of a class of Transformers, or one of its auto classes, with fresh weights. Raises what it raises."""
+    """Makes a model of a class of Transformers, or of an auto class, with fresh weights. Raises what it raises."""
     cls = getattr(transformers, name)
     return cls.from_config(config) if name.startswith("AutoModel") else cls(config)

@@ -1,4 +1,4 @@
-"""typer: what its help writes beside an option and in the line of usage, which it does not let an application say."""
+"""typer: parts of its help beside options and in the line of usage, which it lets no application change."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from headscope.errors import UsageError
 
 
 class TooManyWords(UsageError):
-    """More arguments than a command takes: those that it took, and `words`, the rest."""
+    """Raised for more arguments than a command takes: those that it took, and `words`, the rest."""
 
     def __init__(self, command: str, usage: str, taken: tuple[str, ...], words: tuple[str, ...]) -> None:
         super().__init__(
@@ -18,10 +18,11 @@ class TooManyWords(UsageError):
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help writes `MODEL...` where Typer writes `{MODEL}...`, and no type beside a flag."""
+    """Command whose help writes `MODEL...` where Typer writes `{MODEL}...`, and no type beside a flag."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The words that no argument takes, of which there may be none. Raises TooManyWords."""
+        """Gives the words that no argument takes, of which there may be none. Raises TooManyWords."""
+        # Otherwise Click raises its own error, which doesn't name the arguments that were taken.
         ctx.allow_extra_args = True
         rest = super().parse_args(ctx, args)
         if rest and not ctx.resilient_parsing:
@@ -33,20 +34,20 @@ class PlainCommand(TyperCommand):
         return rest
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The words behind the command's name."""
+        """Gives the words behind the command's name."""
         arguments = [item for item in self.params if item.param_type_name == "argument"]
         return [self.options_metavar or "", *map(_usage_of, arguments)]
 
     def get_params(self, ctx: Any) -> Any:
-        """The arguments and options, those of Typer among them."""
+        """Gives the arguments and options, those of Typer among them."""
         return [_without_type(item) for item in super().get_params(ctx)]
 
 
 class PlainGroup(TyperGroup):
-    """A group of commands whose help writes no type beside a flag."""
+    """Group of commands whose help writes no type beside a flag."""
 
     def get_params(self, ctx: Any) -> Any:
-        """The options, those of Typer among them."""
+        """Gives the options, those of Typer among them."""
         return [_without_type(item) for item in super().get_params(ctx)]
 
 
@@ -56,13 +57,9 @@ def _usage_of(argument: Any) -> str:
 
 
 def _without_type(item: Any) -> Any:
-    """An argument or option whose help says no `<bool>` and no `<list[str]>`."""
+    """Removes `<bool>` and `<list[str]>` from the help of an argument or option."""
     if item.param_type_name == "argument":
-        item.display_type_rich = _no_type
+        item.display_type_rich = lambda ctx: None
     elif item.is_flag and item.metavar is None:
         item.metavar = ""
     return item
-
-
-def _no_type(ctx: Any) -> None:
-    """Nothing beside the name."""

@@ -382,7 +382,7 @@ def test_ray_data_has_our_settings_and_a_handler_for_the_screen() -> None:
     ray = ray_surface.imported() if pytest.importorskip("ray.data") else None
     context = ray.data.DataContext.get_current()
     assert [name for name in ray_surface._SETTINGS if not hasattr(context, name)] == []
-    with ray_surface._silenced(ray):
+    with ray_surface._silenced_ray_data(ray):
         screens = [one for one in logging.getLogger("ray.data").handlers if isinstance(one, logging.StreamHandler)]
         assert screens
         assert all(screen.level > logging.CRITICAL for screen in screens)

@@ -1,4 +1,4 @@
-"""Which class Transformers maps to which model type and task."""
+"""Classes that Transformers maps to each model type and task."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -51,25 +51,25 @@ class HeadClass:
 
 
 def classes_of_task(task: Task) -> dict[str, str]:
-    """Model type to class name, as the installed Transformers maps them for `task`."""
-    return _first_names(_MAPPING_OF_TASK[task])
+    """Maps model type to class name, as the installed Transformers maps them for `task`."""
+    return _first_name_by_type(_MAPPING_OF_TASK[task])
 
 
 def all_classes_of_task(task: Task) -> tuple[tuple[str, str], ...]:
-    """(model type, class name) of every class for `task`: those that an auto class maps, and those that none does.
+    """Lists (model type, class name) of every class for `task`, those that no auto class maps included.
 
     Classes that no auto class maps (`LukeForEntityClassification`) are found by their names.
     """
     mapping = classes_by_type(_MAPPING_OF_TASK[task])
     found = [(kind, name) for kind, names in mapping.items() for name in names]
     mapped = {name for _, name in found}
-    return (*dict.fromkeys(found), *(pair for pair in _unmapped(task) if pair[1] not in mapped))
+    return (*dict.fromkeys(found), *(pair for pair in _classes_in_no_mapping(task) if pair[1] not in mapped))
 
 
-def _unmapped(task: Task) -> tuple[tuple[str, str], ...]:
-    """Classes whose name says `task` and that no auto class maps, with their model types."""
-    mapped = set().union(*map(_all_names, _MAPPING_OF_TASK.values()))
-    names = [name for name in _all_names_of_transformers() if name not in mapped and _task_of_name(name) is task]
+def _classes_in_no_mapping(task: Task) -> tuple[tuple[str, str], ...]:
+    """Lists the classes whose name says `task` and that no auto class maps, with their model types."""
+    mapped = set().union(*map(_names_in_mapping, _MAPPING_OF_TASK.values()))
+    names = [name for name in _exported_names() if name not in mapped and _task_in_name(name) is task]
     classes = [(name, getattr(transformers, name)) for name in names if not name.startswith("Auto")]
     return tuple(
         (cls.config_class.model_type, name) for name, cls in classes if getattr(cls, "config_class", None) is not None
@@ -77,8 +77,9 @@ def _unmapped(task: Task) -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def _all_names_of_transformers() -> tuple[str, ...]:
-    """Every name that Transformers exports; it takes a second to put them together."""
+def _exported_names() -> tuple[str, ...]:
+    """Lists every name that Transformers exports."""
+    # Transformers' lazy module takes a second to collect them, so they are cached.
     return tuple(dir(transformers))
 
 
@@ -91,7 +92,7 @@ _TASKS_OF_NAMES = (
 )
 
 
-def _task_of_name(name: str) -> Task | None:
+def _task_in_name(name: str) -> Task | None:
     return next((task for pattern, task in _TASKS_OF_NAMES if pattern.search(name)), None)
 
 
@@ -114,65 +115,66 @@ _TASKS_OF_TENSORS = (
 
 
 def task_of_own_class(name: str, keys: Iterable[str]) -> Task | None:
-    """The task that the name of a class outside Transformers says, or that its tensors do; None where neither does."""
+    """Guesses the task of a class outside Transformers by its name, then by its tensors; None if neither says one."""
     named = next((task for pattern, task in _TASKS_OF_OWN_CLASSES if pattern.search(name)), None)
     held = tuple(keys) if named is None else ()
     return named or next((task for pattern, task in _TASKS_OF_TENSORS if any(map(pattern.search, held))), None)
 
 
 def saved_class_of(config: Mapping[str, Any], shown: str) -> tuple[str | None, bool]:
-    """The class that a configuration names, if it is not the one shown, and whether Transformers has none of the name.
+    """Gives the class that a configuration names, unless it is the one shown, and whether Transformers lacks it.
 
     The classes that earlier versions had for other frameworks count as those of PyTorch.
     """
     names = architectures_in(config)
     if not names or shown in names:
         return None, False
+    # Older checkpoints name the class of the framework that saved them; `FSDP` comes from a model saved while wrapped.
     plain = re.sub(r"^(TF|Flax|FSDP)(?=[A-Z])", "", names[0])
     return names[0], not (plain == shown or names[0].startswith("Auto") or is_known_class(plain))
 
 
 def class_for(model_type: str, task: Task) -> HeadClass | None:
-    """The class that Transformers maps `model_type` to for `task`, or None."""
+    """Gives the class that Transformers maps `model_type` to for `task`, or None."""
     name = classes_of_task(task).get(model_type)
     return HeadClass(name, task) if name else None
 
 
 def classes_of_family(model_type: str) -> tuple[HeadClass, ...]:
-    """Every classification class of a family, in the order of the tasks."""
+    """Lists every classification class of a family, in the order of the tasks."""
     found = (class_for(model_type, task) for task in Task)
     return tuple(head_class for head_class in found if head_class)
 
 
 def task_of_class(name: str) -> Task | None:
-    """The task a class is mapped to, or the one in its name; None for a class without a classification task."""
+    """Gives the task a class is mapped to, or the one in its name; None for a class without a classification task."""
     for task, mapping in _MAPPING_OF_TASK.items():
-        if name in _all_names(mapping):
+        if name in _names_in_mapping(mapping):
             return task
-    return _task_of_name(name) if is_known_class(name) else None
+    return _task_in_name(name) if is_known_class(name) else None
 
 
 def mapped_name(name: str, model_type: str) -> str | None:
-    """The class that an auto class (`AutoModelForTokenClassification`) loads for a model type, or None."""
+    """Gives the class that an auto class (`AutoModelForTokenClassification`) loads for a model type, or None."""
     names = auto_tables().get(name, {}).get(model_type, ())
     return names[0] if names else None
 
 
 def other_classes(model_type: str) -> tuple[str, ...]:
-    """The classes of `other_mappings` as texts: `JevForDecision (AutoModelForDecision)`."""
+    """Writes the classes of `other_mappings` as texts: `JevForDecision (AutoModelForDecision)`."""
     return tuple(f"{name} ({auto})" for name, auto in sorted(other_mappings(model_type).items()))
 
 
 def other_mappings(model_type: str) -> dict[str, str]:
-    """The classes with a head of a family, for tasks that headscope doesn't know, with the auto classes that map them.
+    """Maps a family's classes with a head for tasks that headscope doesn't know to the auto classes that map them.
 
-    A class that continues or fills texts, or that no head is on, is none of them.
+    Classes that continue or fill texts, or that have no head, are left out.
     """
-    known = set().union(*map(_all_names, (*_MAPPING_OF_TASK.values(), *_HEAD_OF_PRETRAINING)))
+    known = set().union(*map(_names_in_mapping, (*_MAPPING_OF_TASK.values(), *_HEAD_OF_PRETRAINING)))
     return {
         names[0]: auto
         for auto, table in auto_tables().items()
-        if (names := table.get(model_type)) and names[0] not in known and not _generates(names[0])
+        if (names := table.get(model_type)) and names[0] not in known and not _can_generate(names[0])
     }
 
 
@@ -180,9 +182,9 @@ _OUTPUT_OF_SCORES = re.compile(r"\.\w*(Classifi|QuestionAnswering|MultipleChoice
 
 
 def gives_other_scores(name: str) -> bool:
-    """Whether a class returns scores of classes, answers or numbers, for a task that headscope doesn't know.
+    """True if a class returns scores of classes, answers or numbers, for a task that headscope doesn't know.
 
-    The type that its forward returns shows it: what detects, segments, fills or continues returns another.
+    The annotated return type of its forward shows it: classes that detect, segment, fill or continue return another.
     """
     forward = getattr(getattr(transformers, name, None), "forward", None)
     returned = str(getattr(forward, "__annotations__", {}).get("return"))
@@ -190,11 +192,11 @@ def gives_other_scores(name: str) -> bool:
 
 
 def every_other_class() -> dict[str, str]:
-    """What `other_classes` gives for every family: its model type by the text on the class."""
+    """Maps the texts of `other_classes` of every family to its model type."""
     return {item: kind for kind in config_classes() for item in other_classes(kind)}
 
 
-def _generates(name: str) -> bool:
+def _can_generate(name: str) -> bool:
     try:
         return bool(getattr(transformers, name).can_generate())
     except (AttributeError, ImportError):
@@ -202,36 +204,36 @@ def _generates(name: str) -> bool:
 
 
 def is_known_class(name: str) -> bool:
-    """Whether the installed Transformers has a class of that name."""
+    """True if the installed Transformers has a class of that name."""
     return isinstance(getattr(transformers, name, None), type)
 
 
 def family_of_class(name: str) -> str | None:
-    """The model type whose configuration a class takes; None for what is not a model class of one family."""
+    """Gives the model type whose configuration a class takes; None for anything but a model class of one family."""
     config_class = getattr(getattr(transformers, name, None), "config_class", None)
     family = getattr(config_class, "model_type", None)
     return family if family in config_classes() else None
 
 
 def language_model_of(model_type: str) -> str | None:
-    """The class of a family that continues texts token by token, or None."""
-    return _first_names("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES").get(model_type)
+    """Gives the class of a family that continues texts token by token, or None."""
+    return _first_name_by_type("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES").get(model_type)
 
 
 def siblings_with_heads(model_type: str) -> tuple[tuple[str, str], ...]:
-    """Classes of a family that own a head, as (class name, what its head is called), the most specific first."""
+    """Lists classes of a family that own a head, as (class name, what its head is called), the most specific first."""
     found: dict[str, str] = {}
     for mapping, word in _HEAD_OF_PRETRAINING.items():
-        name = _first_names(mapping).get(model_type)
+        name = _first_name_by_type(mapping).get(model_type)
         if name:
             found.setdefault(name, word)
     return tuple(found.items())
 
 
-def _first_names(mapping: str) -> dict[str, str]:
+def _first_name_by_type(mapping: str) -> dict[str, str]:
     return {kind: names[0] for kind, names in classes_by_type(mapping).items() if names}
 
 
 @cache
-def _all_names(mapping: str) -> frozenset[str]:
+def _names_in_mapping(mapping: str) -> frozenset[str]:
     return frozenset(name for names in classes_by_type(mapping).values() for name in names)

@@ -1,4 +1,4 @@
-"""Values where a default configuration leaves a field open that its model needs, and which fields those are."""
+"""Open fields of default configurations that a model needs, and the values for them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
@@ -26,11 +26,12 @@ _NEEDED_IF_ABSENT = ("decoder_start_token_id",)
 
 
 def fill_open_fields(config: Any) -> tuple[str, ...]:
-    """Sets open (None or empty) fields that models compute with, in place; returns what was set, as `field=value`."""
+    """Sets open (None or empty) fields that models compute with, in place; returns what it set, as `field=value`."""
     filled = []
     for name, value_for in _FIELDS.items():
         is_open = hasattr(config, name) and getattr(config, name) in (None, {})
-        if is_open or (name in _NEEDED_IF_ABSENT and _lacks_decoder_start(config)):
+        is_absent = name in _NEEDED_IF_ABSENT and not hasattr(config, name)
+        if is_open or (is_absent and getattr(config, "is_encoder_decoder", False)):
             try:
                 value = value_for(config)
             except (AttributeError, TypeError):
@@ -42,12 +43,8 @@ def fill_open_fields(config: Any) -> tuple[str, ...]:
     return tuple(filled)
 
 
-def _lacks_decoder_start(config: Any) -> bool:
-    return bool(getattr(config, "is_encoder_decoder", False)) and not hasattr(config, "decoder_start_token_id")
-
-
 def default_values(model_type: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The `config.json` of a family's default configuration, with the fields that had to be set, as `field=value`."""
+    """Makes the `config.json` of a family's default configuration, and lists the fields that had to be set."""
     config = config_classes()[model_type]()
     filled = fill_open_fields(config)
     names = (item.partition("=")[0] for item in filled)
@@ -58,7 +55,7 @@ _SMALLER = {"crop_size": 64, "frames_per_clip": 4}
 
 
 def default_configs(model_type: str) -> Iterator[tuple[Any, tuple[str, ...]]]:
-    """The default configuration of a family, with the fields that had to be set: with few layers first.
+    """Yields the default configuration of a family, with the fields that had to be set: with few layers first.
 
     A hybrid model may need its whole pattern of layers, so the second one has the default depth.
     """
@@ -76,6 +73,7 @@ def _few_layers(config: Any) -> Any:
     return shallow
 
 
+# Each attempt builds the class once more, which takes long for deep models.
 _MOST_ATTEMPTS = 64
 _FEWEST_ATTEMPTS = 8
 _MOST_LAYERS = 2000
@@ -85,37 +83,36 @@ _ESSENTIAL = ("model_type", "architectures", "auto_map")
 
 
 def diagnose_by_leaving_out(config_class: Any, values: Mapping[str, Any]) -> str:
-    """The fields that keep `values` from making a configuration, as a sentence's end; "" where none alone does."""
-    return _sentence(_disturbing(values, config_class.from_dict), values, config_class)
+    """Names the fields that keep `values` from making a configuration, as a sentence's end; "" if none alone does."""
+    return _describe_fields(_find_disturbing_fields(values, config_class.from_dict), values, config_class)
 
 
 def diagnose_by_building(cls: type[PreTrainedModel], config: Any, values: Mapping[str, Any]) -> str:
-    """The fields that keep a configuration from making a model; "" where the model can be made, or none alone does."""
+    """Names the fields that keep a configuration from making a model; "" if it makes one, or no single field does."""
     config_class = type(config)
     with torch.device("meta"):
-        if _succeeds(lambda: cls(config)):
+        if _is_successful(lambda: cls(config)):
             return ""
-        return _sentence(_disturbing(values, lambda fewer: cls(config_class.from_dict(fewer))), values, config_class)
+        return _describe_fields(
+            _find_disturbing_fields(values, lambda fewer: cls(config_class.from_dict(fewer))), values, config_class
+        )
 
 
-def _disturbing(values: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> list[str]:
-    """The fields each of which, left out alone, lets `make` succeed; the number of attempts depends on `values`."""
+def _find_disturbing_fields(values: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> list[str]:
+    """Finds the fields each of which, left out alone, lets `make` succeed."""
     candidates = [name for name in values if name not in _ESSENTIAL]
     found = []
-    for name in candidates[: _attempts(values)]:
+    # Deep models take longer to build, so there are fewer attempts.
+    depths = [value for name in DEPTHS if type(value := values.get(name)) is int and value > 0]
+    attempts = min(_MOST_ATTEMPTS, max(_FEWEST_ATTEMPTS, _MOST_LAYERS // max(depths, default=1)))
+    for name in candidates[:attempts]:
         fewer = {key: value for key, value in values.items() if key != name}
-        if _succeeds(lambda fewer=fewer: make(fewer)):  # type: ignore[misc]  # bound immediately
+        if _is_successful(lambda fewer=fewer: make(fewer)):  # type: ignore[misc]  # bound immediately
             found.append(name)
     return found
 
 
-def _attempts(values: Mapping[str, Any]) -> int:
-    """How many models are made: fewer of deep ones."""
-    depths = [value for name in DEPTHS if type(value := values.get(name)) is int and value > 0]
-    return min(_MOST_ATTEMPTS, max(_FEWEST_ATTEMPTS, _MOST_LAYERS // max(depths, default=1)))
-
-
-def _succeeds(attempt: Callable[[], Any]) -> bool:
+def _is_successful(attempt: Callable[[], Any]) -> bool:
     try:
         with quiet():
             attempt()
@@ -124,24 +121,24 @@ def _succeeds(attempt: Callable[[], Any]) -> bool:
     return True
 
 
-def _sentence(names: list[str], values: Mapping[str, Any], config_class: Any) -> str:
-    """What was observed, and no more: two fields may contradict each other, and then either could be at fault."""
+def _describe_fields(names: list[str], values: Mapping[str, Any], config_class: Any) -> str:
     if not names:
         return ""
-    found = [f"{name} = {_short(values[name])}{_default(name, config_class)}" for name in names[:3]]
+    # Only what was observed: two fields may contradict each other, and then either could be at fault.
+    found = [f"{name} = {_shorten_value(values[name])}{_describe_default(name, config_class)}" for name in names[:3]]
     return f"; it works without {' or without '.join(found)}"
 
 
-def _default(name: str, config_class: Any) -> str:
-    """The field's default: the best hint of what is expected."""
+def _describe_default(name: str, config_class: Any) -> str:
+    """Writes the field's default, the best hint of what is expected; "" where there is none to show."""
     try:
         with quiet():
             found = getattr(config_class(), name)
     except Exception:  # a configuration that needs arguments, or has no such field
         return ""
-    return "" if found is None or callable(found) else f" (default {_short(found)})"
+    return "" if found is None or callable(found) else f" (default {_shorten_value(found)})"
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -1,4 +1,4 @@
-"""The labels of a configuration."""
+"""Label names of a configuration."""
 
 import re
 from typing import Any
@@ -7,16 +7,16 @@ _PLACEHOLDER = re.compile(r"LABEL_\d+")
 
 
 def labels_in(config: Any) -> tuple[str, ...]:
-    """The label names in the order of the scores."""
+    """Gives the label names in the order of the scores."""
     labels = config.id2label or {}
     return tuple(str(labels[index]) for index in sorted(labels))
 
 
 def placeholders(count: int) -> tuple[str, ...]:
-    """The names that Transformers gives labels that nobody named."""
+    """Gives the names that Transformers gives labels that nobody named."""
     return tuple(f"LABEL_{number}" for number in range(count))
 
 
 def are_placeholders(labels: tuple[str, ...]) -> bool:
-    """Whether nobody named the labels: `LABEL_0`, `LABEL_1`, ..."""
+    """True if nobody named the labels: `LABEL_0`, `LABEL_1`, ..."""
     return bool(labels) and all(_PLACEHOLDER.fullmatch(label) for label in labels)

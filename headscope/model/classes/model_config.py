@@ -22,16 +22,17 @@ _MANY = 1_000
 
 
 class _SharedMap(dict[Any, Any]):
-    """A map of labels that every copy of a configuration shares: nobody changes its entries."""
+    """Map of labels that every copy of a configuration shares: nobody changes its entries."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_SharedMap":
         return self
 
 
 def build_config(config_class: Any, values: dict[str, Any]) -> Any:
-    """The configuration with these values, as `from_dict` makes it; its copies share the maps of many labels."""
+    """Builds a configuration as `from_dict` does; its copies share the maps of many labels."""
     names = values.get("id2label")
     reads_itself = any("from_dict" in vars(base) for base in config_class.__mro__ if base is not PreTrainedConfig)
+    # A class with its own `from_dict` may read the label maps in another way.
     if not isinstance(names, dict) or len(names) <= _MANY or reads_itself:
         return config_class.from_dict(dict(values))
     rest = {name: value for name, value in values.items() if name not in {*LABEL_MAPS, "num_labels"}}
@@ -59,7 +60,7 @@ class ConfigSource:
 
 
 def config_source(cls: type[PreTrainedModel], model_type: str, values: dict[str, Any]) -> ConfigSource:
-    """The configuration class that `cls.from_pretrained` would use, with the part of `config.json` that it would read.
+    """Finds the configuration class that `cls.from_pretrained` would use, and what it would read of `config.json`.
 
     A class of another family takes its own configuration class and warns (`PreTrainedConfig.from_pretrained`).
     """
@@ -82,7 +83,7 @@ def config_source(cls: type[PreTrainedModel], model_type: str, values: dict[str,
 
 
 def _published_warning(found: str, wanted: str) -> str:
-    """What `from_pretrained` warns of: source transformers/configuration_utils.py."""
+    """Writes what `from_pretrained` warns of: source transformers/configuration_utils.py."""
     return (
         f"from_pretrained warns: You are using a model of type `{found}` to instantiate a model of type `{wanted}`. "
         "This may be expected if the checkpoint shares a part of the architecture, but it is not supported otherwise"
@@ -92,7 +93,7 @@ def _published_warning(found: str, wanted: str) -> str:
 def build_checked_config(
     config_class: Any, values: dict[str, Any], num_labels: int | None, labels: tuple[str, ...]
 ) -> Any:
-    """The configuration with these values and with as many classes, or classes of those names, as somebody wants.
+    """Builds the configuration with these values, and with the requested number or names of classes.
 
     Raises Malformed for values that Transformers rejects, and for sizes that no model has.
     """
@@ -118,7 +119,7 @@ def build_checked_config(
 
 
 def _check_own_labels(values: dict[str, Any]) -> None:
-    """Labels that Transformers would take for something else: `true` for one class, an object for a name."""
+    """Raises Malformed for labels that Transformers would misread: `true` for one class, an object for a name."""
     count, names = values.get("num_labels"), values.get("id2label")
     if count is not None and (type(count) is not int or count < 0):
         raise Malformed(
@@ -158,7 +159,7 @@ def _set_labels(config: Any, num_labels: int | None, labels: tuple[str, ...]) ->
 
 
 def first_lines(err: BaseException) -> str:
-    """The first line of an error's message, and the second after a colon; without a message, its class."""
+    """Gives the first line of an error's message, and the second after a colon; without a message, its class."""
     lines = [line.strip() for line in str(err).strip().splitlines()]
     if not lines:
         return type(err).__name__

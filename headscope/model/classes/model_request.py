@@ -1,4 +1,4 @@
-"""Which class and configuration a manifest and a request come to."""
+"""Class and configuration for a manifest and a request."""
 
 import difflib
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ from headscope.upstream.transformers import config_classes, text_config_of
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What the user asked the model to be; None and () leave it to the checkpoint.
+    """Model that the user asked for; None and () leave a field to the checkpoint.
 
     `code` is where the repository's own code may be run from; None where it may not. `rows` are the tokens whose logits
     are the scores, with their texts where these are known. `keys` are the tensors of the checkpoint, which may say
@@ -62,7 +62,7 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The class to build, its task, and the configuration to build it with; `notes` are sentences on the choice.
+    """Class to build, its task, and the configuration to build it with; `notes` are sentences on the choice.
 
     `rows` are the tokens whose logits are the scores, where the class is a language model's. Where the class is made of
     them, `chain` are the modules of sentence-transformers, and `head` is that of another library. `adapter` is the
@@ -80,12 +80,12 @@ class Choice:
 
     @property
     def is_composed(self) -> bool:
-        """Whether headscope made the class, of a base model and what another library puts after it."""
+        """True if headscope made the class, of a base model and what another library puts after it."""
         return self.chain is not None or self.head is not None
 
 
 def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
-    """The class and configuration for a parsed `config.json` and a wish.
+    """Chooses class and configuration for a parsed `config.json` and a request.
 
     Raises UsageError for a class, task or label count that cannot be; Unsupported for a model type that the
     installed Transformers does not know; Malformed for a configuration that Transformers rejects.
@@ -94,48 +94,48 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     task = parse_task(wish.task) if wish.task is not None else None
     if wish.code is not None and isinstance(config.get("auto_map"), dict):
         remote = load_remote_classes(config, task, wish.code)
-        return Choice(remote.model_class, remote.task, _config_for(remote.config_class, config, wish))
+        return Choice(remote.model_class, remote.task, _build_config(remote.config_class, config, wish))
     if is_own_code(wish.model_class):
-        return _by_own_code(config, wish, task)
-    model_type = _model_type(config, wish)
+        return _choose_own_code(config, wish, task)
+    model_type = _find_model_type(config, wish)
     composed = _choose_composed(config, model_type, wish)
     if composed is not None:
         return composed
     named = wish.model_class and (mapped_name(wish.model_class, model_type) or wish.model_class)
-    head_class = _named_class(named, task) if named else _class_of(config, model_type, task, wish.keys)
-    cls = _class_object(head_class.name)
-    _check_classes(head_class.task, wish)
+    head_class = _named_class(named, task) if named else _choose_class(config, model_type, task, wish.keys)
+    cls = _import_class(head_class.name)
+    _check_task_has_classes(head_class.task, wish)
     source = config_source(cls, model_type, config)
-    notes = (*_contradiction(config, model_type, head_class, wish), *source.notes)
-    return Choice(cls, head_class.task, _config_for(source.config_class, source.values, wish), notes)
+    notes = (*_note_contradiction(config, model_type, head_class, wish), *source.notes)
+    return Choice(cls, head_class.task, _build_config(source.config_class, source.values, wish), notes)
 
 
 def _choose_composed(config: dict[str, Any], model_type: str, wish: ModelRequest) -> Choice | None:
-    """The choice where tokens, modules or a head of another kind make the scores; None for a class's own head."""
+    """Chooses where tokens, modules or a head of another kind make the scores; None for a class's own head."""
     if wish.decision is not None and _class_of_architectures(config, model_type) is None:
-        return _by_decision(config, model_type, wish.decision)
+        return _choose_decision(config, model_type, wish.decision)
     if wish.rows:
-        return _by_tokens(config, model_type, wish)
+        return _choose_tokens(config, model_type, wish)
     if wish.chain is not None:
-        return _by_chain(config, model_type, wish, wish.chain)
+        return _choose_chain(config, model_type, wish, wish.chain)
     is_decoder_only = getattr(config_classes()[model_type], "is_encoder_decoder", False) is not True
     if wish.head is not None and is_decoder_only and _class_of_architectures(config, model_type) is None:
-        return _by_score_head(config, model_type, wish, wish.head)
+        return _choose_score_head(config, model_type, wish, wish.head)
     return None
 
 
-def _by_own_code(config: dict[str, Any], wish: ModelRequest, task: Task | None) -> Choice:
-    """A class by its code, with its own configuration class or that of the model type."""
+def _choose_own_code(config: dict[str, Any], wish: ModelRequest, task: Task | None) -> Choice:
+    """Chooses a class by the user's own code, with its own configuration class or that of the model type."""
     cls = class_of_own_code(str(wish.model_class))
-    _check_classes(task or Task.SEQUENCE_CLASSIFICATION, wish)
-    config_class: Any = getattr(cls, "config_class", None) or config_classes()[_model_type(config, wish)]
+    _check_task_has_classes(task or Task.SEQUENCE_CLASSIFICATION, wish)
+    config_class: Any = getattr(cls, "config_class", None) or config_classes()[_find_model_type(config, wish)]
     family = classes_of_family(str(config_class.model_type))
     task = task or task_of_own_class(cls.__name__, wish.keys) or next((item.task for item in family), None)
-    return Choice(cls, task or Task.SEQUENCE_CLASSIFICATION, _config_for(config_class, config, wish))
+    return Choice(cls, task or Task.SEQUENCE_CLASSIFICATION, _build_config(config_class, config, wish))
 
 
-def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> Choice:
-    """The language model of a family with a few of its tokens as classes.
+def _choose_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> Choice:
+    """Chooses the language model of a family, with a few of its tokens as classes.
 
     Raises UsageError for a family without one, a token outside its vocabulary, and labels that are not as many.
     """
@@ -145,14 +145,14 @@ def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> C
             f"{model_type} has no causal language model in transformers {transformers.__version__}",
             "--tokens scores texts by the logits of a causal language model; leave it out",
         )
-    cls = _class_object(name)
+    cls = _import_class(name)
     labels = wish.labels or tuple(row.token or f"token {row.id}" for row in wish.rows)
     if len(labels) != len(wish.rows):
         raise UsageError(
             f"{len(labels)} labels were given for {len(wish.rows)} tokens", "name one label for each token"
         )
     source = config_source(cls, model_type, config)
-    built = _config_for(source.config_class, source.values, replace(wish, labels=labels))
+    built = _build_config(source.config_class, source.values, replace(wish, labels=labels))
     size = getattr(text_config_of(built), "vocab_size", None)
     beyond = [row.id for row in wish.rows if not 0 <= row.id < (size or 0)]
     if beyond:
@@ -161,19 +161,19 @@ def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> C
     return Choice(rows, Task.SEQUENCE_CLASSIFICATION, built, source.notes, wish.rows)
 
 
-def _by_chain(config: dict[str, Any], model_type: str, wish: ModelRequest, chain: SentencePipeline) -> Choice:
-    """The base model of a family with the modules of a chain, and as many classes as it has scores."""
+def _choose_chain(config: dict[str, Any], model_type: str, wish: ModelRequest, chain: SentencePipeline) -> Choice:
+    """Chooses the base model of a family with the modules of a chain, and as many classes as it has scores."""
     # An encoder that was saved alone says false; its family still has a decoder, which the library leaves out.
     has_decoder = getattr(config_classes()[model_type], "is_encoder_decoder", False) is True
     base = base_class_of(model_type, is_encoder_decoder=has_decoder or config.get("is_encoder_decoder") is True)
     source = config_source(base, model_type, config)
     own = _with_count(wish, source.values, chain.score_count)
-    built = _config_for(source.config_class, source.values, own)
+    built = _build_config(source.config_class, source.values, own)
     return Choice(class_of_chain(base, chain), Task.SEQUENCE_CLASSIFICATION, built, source.notes, chain=chain)
 
 
-def _by_decision(config: dict[str, Any], model_type: str, head: DecisionHead) -> Choice:
-    """The class of decision models, with the rows of its head as classes. Raises Unsupported where it is missing."""
+def _choose_decision(config: dict[str, Any], model_type: str, head: DecisionHead) -> Choice:
+    """Chooses the class of decision models, with the rows of its head as classes. Raises Unsupported without it."""
     cls: Any = getattr(transformers, DECISION_CLASS, None)
     if cls is None:
         raise Unsupported(
@@ -198,11 +198,11 @@ def _by_decision(config: dict[str, Any], model_type: str, head: DecisionHead) ->
     return Choice(class_of_decision(cls), Task.TOKEN_CLASSIFICATION, built, (note,), head=head)
 
 
-def _by_score_head(config: dict[str, Any], model_type: str, wish: ModelRequest, head: ScoreHead) -> Choice:
-    """A family's model with a head of another library: values for each token, or the rows of a few answers."""
+def _choose_score_head(config: dict[str, Any], model_type: str, wish: ModelRequest, head: ScoreHead) -> Choice:
+    """Chooses a family's model with a head of another library: values for each token, or the rows of a few answers."""
     rows_of = language_model_of(model_type) if head.name == "lm_head" else None
     if rows_of is not None:
-        cls = class_with_answers(_class_object(rows_of), head)
+        cls = class_with_answers(_import_class(rows_of), head)
         note = (
             f"{head.name} has {head.scores} rows, those of as many answers: it scores each token, and the answer to a "
             "text is read at its last"
@@ -214,18 +214,18 @@ def _by_score_head(config: dict[str, Any], model_type: str, wish: ModelRequest, 
             "(TRL, LlamaFactory and OpenRLHF take that of the last token that is not padding)"
         )
     source = config_source(cls, model_type, config)
-    built = _config_for(source.config_class, source.values, _with_count(wish, source.values, head.scores))
+    built = _build_config(source.config_class, source.values, _with_count(wish, source.values, head.scores))
     return Choice(cls, Task.TOKEN_CLASSIFICATION, built, (note, *source.notes), head=head)
 
 
 def _with_count(wish: ModelRequest, values: dict[str, Any], count: int) -> ModelRequest:
-    """The wish with as many classes as there are scores, unless names for that many are given; 0 asks for none."""
+    """Requests as many classes as there are scores, unless names for that many are given; 0 changes nothing."""
     names = values.get("id2label")
     is_named = wish.labels or (isinstance(names, dict) and len(names) == count)
     return wish if is_named or not count else replace(wish, num_labels=count)
 
 
-def _config_for(config_class: Any, values: dict[str, Any], wish: ModelRequest) -> Any:
+def _build_config(config_class: Any, values: dict[str, Any], wish: ModelRequest) -> Any:
     return build_checked_config(config_class, values, wish.num_labels, wish.labels)
 
 
@@ -244,7 +244,7 @@ def _check_labels(wish: ModelRequest) -> None:
         raise UsageError("the same label name was given twice", "name every label once")
 
 
-def _check_classes(task: Task, wish: ModelRequest) -> None:
+def _check_task_has_classes(task: Task, wish: ModelRequest) -> None:
     if task in WITHOUT_CLASSES and (wish.labels or wish.num_labels is not None):
         raise UsageError(
             f"{task.value} has no classes to count or name: {WITHOUT_CLASSES[task]}",
@@ -252,12 +252,12 @@ def _check_classes(task: Task, wish: ModelRequest) -> None:
         )
 
 
-def _model_type(config: dict[str, Any], wish: ModelRequest) -> str:
+def _find_model_type(config: dict[str, Any], wish: ModelRequest) -> str:
     model_type = config.get("model_type")
     if isinstance(model_type, str) and model_type in config_classes():
         return model_type
     if wish.model_class is not None and not is_own_code(wish.model_class):
-        own = getattr(getattr(_class_object(wish.model_class), "config_class", None), "model_type", None)
+        own = getattr(getattr(_import_class(wish.model_class), "config_class", None), "model_type", None)
         if isinstance(own, str):
             return own
     if config.get("auto_map"):
@@ -286,7 +286,7 @@ def _named_class(name: str, task: Task | None) -> HeadClass:
             f"{name} is a class for {mapped.value}, not for {task.value}", "leave out --task or --model-class"
         )
     if mapped is None and task is None:
-        _class_object(name)
+        _import_class(name)
         raise UsageError(
             f"{name} is not mapped to a classification task",
             "name a classification class such as BertForSequenceClassification, or say with --task what its scores "
@@ -295,10 +295,10 @@ def _named_class(name: str, task: Task | None) -> HeadClass:
     return HeadClass(name, mapped or task or Task.SEQUENCE_CLASSIFICATION)
 
 
-def _class_of(config: dict[str, Any], model_type: str, task: Task | None, keys: tuple[str, ...] = ()) -> HeadClass:
+def _choose_class(config: dict[str, Any], model_type: str, task: Task | None, keys: tuple[str, ...] = ()) -> HeadClass:
     own = _class_of_architectures(config, model_type)
     if own is not None and task in (None, own.task):
-        return own if _is_of(own, model_type) else class_for(model_type, own.task) or own
+        return own if _takes_config_of(own, model_type) else class_for(model_type, own.task) or own
     if task is not None:
         mapped = class_for(model_type, task)
         if mapped is None:
@@ -331,7 +331,7 @@ def _refuse_other_head(name: str | None, config: dict[str, Any], model_type: str
     those of a class for pretraining.
     """
     auto = other_mappings(model_type).get(name or "")
-    if name is not None and auto is not None and _has_own_classes(_class_object(name), model_type, config):
+    if name is not None and auto is not None and _depends_on_class_count(_import_class(name), model_type, config):
         raise Unsupported(
             f"{name} ({auto}) scores classes for a task that headscope doesn't know",
             f"to examine its base model with another head, add --task: {_family_hint(model_type)}",
@@ -339,16 +339,17 @@ def _refuse_other_head(name: str | None, config: dict[str, Any], model_type: str
 
 
 def describe_other_scores(name: str) -> tuple[str, str]:
-    """The message and the hint on a class for which `gives_other_scores`."""
+    """Writes the message and the hint on a class for which `gives_other_scores`."""
     return (
         f"{name} gives scores for a task that headscope doesn't know",
         f"add --model-class {name} and, with --task, the task that is nearest to it",
     )
 
 
-def _has_own_classes(cls: type[PreTrainedModel], model_type: str, config: dict[str, Any]) -> bool:
+def _depends_on_class_count(cls: type[PreTrainedModel], model_type: str, config: dict[str, Any]) -> bool:
     source = config_source(cls, model_type, config)
-    built = [_config_for(source.config_class, source.values, ModelRequest(count)) for count in (5, 7)]
+    # Two counts that no other size is likely to equal: a head of classes has other shapes with each.
+    built = [_build_config(source.config_class, source.values, ModelRequest(count)) for count in (5, 7)]
     few, more = (shapes_of_class(cls, shallow_config(item)) or shapes_of_class(cls, item) for item in built)
     return few is not None and few != more
 
@@ -362,20 +363,20 @@ def _class_of_architectures(config: dict[str, Any], model_type: str) -> HeadClas
     return None
 
 
-def _is_of(own: HeadClass, model_type: str) -> bool:
-    """Whether a class takes the configuration that `model_type` stands for.
-
-    AutoModel goes by the model type alone; `architectures` decides only between classes of that family.
-    """
-    wanted: Any = getattr(_class_object(own.name), "config_class", None)
+def _takes_config_of(own: HeadClass, model_type: str) -> bool:
+    """True if a class takes the configuration that `model_type` stands for."""
+    # AutoModel goes by the model type alone; `architectures` decides only between classes of that family.
+    wanted: Any = getattr(_import_class(own.name), "config_class", None)
     return wanted is None or issubclass(config_classes()[model_type], wanted)
 
 
-def _contradiction(config: dict[str, Any], model_type: str, taken: HeadClass, wish: ModelRequest) -> tuple[str, ...]:
+def _note_contradiction(
+    config: dict[str, Any], model_type: str, taken: HeadClass, wish: ModelRequest
+) -> tuple[str, ...]:
     own = _class_of_architectures(config, model_type)
     if wish.model_class or own is None or own.task is not taken.task or own.name == taken.name:
         return ()
-    if _is_of(own, model_type):
+    if _takes_config_of(own, model_type):
         return ()
     return (
         f"config.json contradicts itself: architectures names {own.name}, and model_type is {model_type}, for which "
@@ -391,11 +392,11 @@ def _family_hint(model_type: str) -> str:
 
 
 def class_by_name(name: str) -> type[PreTrainedModel]:
-    """The class of Transformers of a name, or that of the user's code; see `choose` for what it raises."""
-    return class_of_own_code(name) if is_own_code(name) else _class_object(name)
+    """Imports the class of Transformers of a name, or that of the user's code; see `choose` for what it raises."""
+    return class_of_own_code(name) if is_own_code(name) else _import_class(name)
 
 
-def _class_object(name: str) -> type[PreTrainedModel]:
+def _import_class(name: str) -> type[PreTrainedModel]:
     try:
         cls = getattr(transformers, name)
     except AttributeError as err:

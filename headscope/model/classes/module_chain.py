@@ -1,4 +1,4 @@
-"""A base model with what another library puts after it, as one class: the modules of a chain, or a value head."""
+"""Base model with what another library puts after it, as one class: the modules of a chain, or a value head."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +20,7 @@ _Features = dict[str, torch.Tensor]
 
 
 def base_class_of(model_type: str, *, is_encoder_decoder: bool) -> type[PreTrainedModel]:
-    """The class without a head that other libraries load for a family: of two towers, the encoder.
+    """Finds the class without a head that other libraries load for a family: of two towers, the encoder.
 
     Raises Unsupported for a family without one.
     """
@@ -36,7 +36,7 @@ def base_class_of(model_type: str, *, is_encoder_decoder: bool) -> type[PreTrain
 
 
 def class_of_chain(base: type[PreTrainedModel], pipeline: SentencePipeline) -> type[PreTrainedModel]:
-    """A class whose forward gives the scores of a chain, or its embedding, as `logits` [texts, scores].
+    """Makes a class whose forward gives the scores of a chain, or its embedding, as `logits` [texts, scores].
 
     It holds the base model under the prefix of its family, and each module under the name of its folder. The arithmetic
     is that of sentence-transformers without its code; a module that headscope doesn't know raises Unsupported.
@@ -56,11 +56,11 @@ def class_of_chain(base: type[PreTrainedModel], pipeline: SentencePipeline) -> t
             features = getattr(self, child_name(part))(features)
         return SequenceClassifierOutput(logits=features["scores" if pipeline.score_count else "sentence_embedding"])
 
-    return _class_on(base, pipeline.chain_class, add_modules, score)
+    return _class_around(base, pipeline.chain_class, add_modules, score)
 
 
 def class_of_value_head(base: type[PreTrainedModel], head: ScoreHead) -> type[PreTrainedModel]:
-    """A class whose forward gives the scores of a linear value head, as `logits` [texts, tokens, scores].
+    """Makes a class whose forward gives the scores of a linear value head, as `logits` [texts, tokens, scores].
 
     TRL, LlamaFactory and OpenRLHF put it on the last hidden states.
     """
@@ -76,11 +76,11 @@ def class_of_value_head(base: type[PreTrainedModel], head: ScoreHead) -> type[Pr
     def score(self: Any, output: Any, mask: torch.Tensor | None) -> TokenClassifierOutput:
         return TokenClassifierOutput(logits=self.get_submodule(path)(output.last_hidden_state))
 
-    return _class_on(base, f"{base.__name__}WithValueHead", add_modules, score)
+    return _class_around(base, f"{base.__name__}WithValueHead", add_modules, score)
 
 
 def class_of_decision(cls: type[PreTrainedModel]) -> type[PreTrainedModel]:
-    """A decision model whose forward gives the scores of every row of its head for each token.
+    """Makes a decision model whose forward gives the scores of every row of its head for each token.
 
     Its own reads them at the token before each mark of a prompt, and there only the rows of the question's options.
     """
@@ -101,10 +101,10 @@ def class_of_decision(cls: type[PreTrainedModel]) -> type[PreTrainedModel]:
     return type(cls.__name__, (cls,), own)
 
 
-def _class_on(
+def _class_around(
     base: type[PreTrainedModel], name: str, add_modules: Callable[[nn.Module], None], score: Callable[..., Any]
 ) -> type[PreTrainedModel]:
-    """A class that holds a base model under the prefix of its family and more modules beside it.
+    """Makes a class that holds a base model under the prefix of its family and more modules beside it.
 
     Its forward takes the inputs of the base model, whose output and mask `score` gets.
     """
@@ -137,7 +137,7 @@ def _class_on(
 
 
 def child_name(part: SentenceModule) -> str:
-    """The name of a module in the class: its folder, without the dots that PyTorch doesn't take."""
+    """Gives the name of a module in the class: its folder, without the dots that PyTorch doesn't take."""
     return part.folder.replace(".", "_") or part.name
 
 
@@ -165,11 +165,11 @@ class _Pooling(nn.Module):
         return features | {"sentence_embedding": found[0] if len(found) == 1 else torch.cat(found, dim=-1)}
 
 
-def _first_token(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _pool_first_token(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return _rows_at(hidden, mask.to(torch.int).argmax(dim=1))
 
 
-def _last_token(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _pool_last_token(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     values, from_end = mask.flip(1).max(1)
     length = hidden.shape[1]
     # The library also multiplies by the mask, which changes nothing at a position that the mask keeps.
@@ -180,22 +180,23 @@ def _rows_at(hidden: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     return hidden.gather(1, positions.unsqueeze(-1).unsqueeze(1).expand(-1, 1, hidden.shape[-1])).squeeze(1)
 
 
-def _max_of_tokens(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _pool_max(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     kept = mask.unsqueeze(-1).expand_as(hidden).to(hidden.dtype)
     return hidden.masked_fill(kept == 0, float("-inf")).max(dim=1).values
 
 
-def _mean_of_tokens(hidden: torch.Tensor, mask: torch.Tensor, *, by_root: bool = False) -> torch.Tensor:
-    """The sum over the tokens, divided by their number or its root; half precision is summed in single precision."""
+def _pool_mean(hidden: torch.Tensor, mask: torch.Tensor, *, by_root: bool = False) -> torch.Tensor:
+    """Sums over the tokens, and divides by their number or its root."""
     wide = torch.float32 if hidden.dtype in (torch.float16, torch.bfloat16) else hidden.dtype
+    # As the library does: half precision is summed in single precision, and the mean is rounded back.
     kept = mask.unsqueeze(-1).to(hidden.dtype)
     count = kept.sum(dim=1, dtype=wide).clamp(min=_LEAST)
     total = (hidden * kept).sum(dim=1, dtype=wide)
     return (total / (count.sqrt() if by_root else count)).to(hidden.dtype)
 
 
-def _weighted_mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Later tokens count more: the first that isn't padding once, the second twice."""
+def _pool_weighted_mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Weights later tokens more: the first that isn't padding once, the second twice."""
     wide = torch.float32 if hidden.dtype in (torch.float16, torch.bfloat16) else hidden.dtype
     places = torch.arange(1, hidden.shape[1] + 1, device=hidden.device, dtype=wide).view(1, -1, 1)
     weights = mask.unsqueeze(-1).to(wide) * (places - mask.to(torch.int32).argmax(dim=1).view(-1, 1, 1))
@@ -205,12 +206,12 @@ def _weighted_mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 _LEAST = 1e-9
 """What the library divides by at least, for a text of which nothing is kept."""
 _POOLED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "cls": _first_token,
-    "lasttoken": _last_token,
-    "max": _max_of_tokens,
-    "mean": _mean_of_tokens,
-    "mean_sqrt_len_tokens": partial(_mean_of_tokens, by_root=True),
-    "weightedmean": _weighted_mean,
+    "cls": _pool_first_token,
+    "lasttoken": _pool_last_token,
+    "max": _pool_max,
+    "mean": _pool_mean,
+    "mean_sqrt_len_tokens": partial(_pool_mean, by_root=True),
+    "weightedmean": _pool_weighted_mean,
 }
 
 
@@ -222,7 +223,7 @@ class _Dense(nn.Module):
         self.reads, self.writes = part.reads, part.writes
         size, out = part.input_size or 0, part.output_size or 0
         self.linear = nn.Linear(size, out, bias=part.has_bias)
-        self.activation_function = _activation(part.activation)
+        self.activation_function = _build_activation(part.activation)
         self.has_residual = part.has_residual
         if part.has_residual and size != out:
             self.residual = nn.Linear(size, out, bias=False)
@@ -235,8 +236,8 @@ class _Dense(nn.Module):
         return features | {self.writes: found}
 
 
-def _activation(path: str) -> nn.Module:
-    """The module of PyTorch with a path such as `torch.nn.modules.activation.Tanh`. Raises Unsupported for another."""
+def _build_activation(path: str) -> nn.Module:
+    """Builds the module at a path such as `torch.nn.modules.activation.Tanh`. Raises Unsupported for others."""
     cls = getattr(nn, path.rpartition(".")[2], None)
     try:
         if isinstance(cls, type) and issubclass(cls, nn.Module):

@@ -1,4 +1,4 @@
-"""Which classes the keys and shapes of a state dict fit, where no config.json names one."""
+"""Classes that the keys and shapes of a state dict fit, where no config.json names one."""
 
 import json
 import math
@@ -50,7 +50,7 @@ _LARGEST_SOLVED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A class that a state dict fits: `fits` of its `total` keys. `fields` are the sizes that the shapes tell.
+    """Class that a state dict fits: `fits` of its `total` keys. `fields` are the sizes that the shapes tell.
 
     `open_fields` are those that no shape tells, with a value that makes the class work. `lacking` are parameters that
     the class then has without stored weights of their shape, and `left` the keys that it does not read; `missing`
@@ -69,25 +69,25 @@ class Proposal:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the class with these sizes loads every tensor, and needs no other."""
+        """True if the class with these sizes loads every tensor, and needs no other."""
         return self.is_alike and not self.lacking and not self.left
 
     @property
     def is_alike(self) -> bool:
-        """Whether the class has the same keys, whatever their sizes."""
+        """True if the class has the same keys, whatever their sizes."""
         return self.fits == self.total and not self.missing
 
 
 def fitting_classes(tensors: Sequence[TensorHeader]) -> tuple[Proposal, ...]:
-    """The classes that fit at least half of the keys, the best first; their sizes are not inferred."""
+    """Finds the classes that fit at least half of the keys, the best first; their sizes are not inferred."""
     stored = {modern_name(tensor.key): tensor.shape for tensor in tensors}
-    names = [name for model_type in _model_types(stored) for name in _classes(model_type)]
-    found = [item for name in dict.fromkeys(names) if (item := _fit(name, stored)) is not None]
+    names = [name for model_type in _likely_model_types(stored) for name in _classification_classes(model_type)]
+    found = [item for name in dict.fromkeys(names) if (item := _fit_class(name, stored)) is not None]
     return tuple(sorted(found, key=lambda item: (-item.fits, item.missing)))
 
 
-def _model_types(stored: Shapes) -> list[str]:
-    """The model types whose source has most of the names in the keys; nothing is imported for it.
+def _likely_model_types(stored: Shapes) -> list[str]:
+    """Finds the model types whose source has most of the names in the keys; nothing is imported for it.
 
     Those come first whose name the keys begin with, then those whose source Transformers does not generate from
     another's, then those with the least code. A head's own name does not count, since Transformers writes many heads in
@@ -96,7 +96,9 @@ def _model_types(stored: Shapes) -> list[str]:
     inner = [parts for key in stored if len(parts := key.split(".")) > 2]  # "classifier.weight" has two parts
     counted = Counter(word for parts in inner for word in parts if _WORD.fullmatch(word) and word not in _LEAF)
     words = [word for word, _ in counted.most_common(_MOST_WORDS)]
-    sources = {kind: _source(folder_of_type(kind)) for kind in config_classes() if classes_of_family(kind)}
+    sources = {
+        kind: _read_modeling_source(folder_of_type(kind)) for kind in config_classes() if classes_of_family(kind)
+    }
     scores = {kind: sum(word in text for word in words) for kind, text in sources.items()}
 
     def order(kind: str) -> tuple[bool, bool, int]:
@@ -107,19 +109,19 @@ def _model_types(stored: Shapes) -> list[str]:
     return sorted((kind for kind, score in scores.items() if score == most > 0), key=order)
 
 
-def _source(folder: str) -> str:
+def _read_modeling_source(folder: str) -> str:
     files = sorted((Path(transformers.__file__).parent / "models" / folder).glob("modeling_*.py"))
     return "".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
 
 
 @cache
-def _classes(model_type: str) -> tuple[str, ...]:
-    """Every classification class of a model type, also those that no auto class maps."""
+def _classification_classes(model_type: str) -> tuple[str, ...]:
+    """Lists every classification class of a model type, those that no auto class maps included."""
     return tuple(dict.fromkeys(name for task in Task for kind, name in all_classes_of_task(task) if kind == model_type))
 
 
-def _fit(name: str, stored: Shapes) -> Proposal | None:
-    """How many of the keys the class has, each with as many axes, and how many of the class's are not stored.
+def _fit_class(name: str, stored: Shapes) -> Proposal | None:
+    """Counts how many keys the class has, with as many axes each, and how many of the class's keys are not stored.
 
     Flags of its configuration are set that bring its keys nearer to those stored: relative positions, biases.
     """
@@ -127,18 +129,20 @@ def _fit(name: str, stored: Shapes) -> Proposal | None:
         cls = getattr(transformers, name)
     except ImportError:
         return None
-    config = _default(cls)
+    config = _default_config(cls)
     built = None if config is None else shapes_of_class(cls, shallow_config(config))
     if built is None:
         return None
     keys = {of_any_layer(key) for key in stored}
     flags = dict[str, int]()
-    misfits = len(_any_layer(built).keys() ^ keys)
-    for flag in _flags(config) if 0 < misfits <= _MOST_MISFITS else ():
+    misfits = len(_shapes_of_any_layer(built).keys() ^ keys)
+    switches = [name for name, value in vars(config).items() if type(value) is bool and not name.startswith("_")]
+    for flag in switches if 0 < misfits <= _MOST_MISFITS else ():
         other = shapes_of_class(cls, _with_flags(config, {**flags, flag: not getattr(config, flag)}))
-        if other and (left := len(_any_layer(other).keys() ^ keys)) < misfits:
+        if other and (left := len(_shapes_of_any_layer(other).keys() ^ keys)) < misfits:
             built, misfits, flags[flag] = other, left, not getattr(config, flag)
-    own = _any_layer(built)
+    own = _shapes_of_any_layer(built)
+    # Nine axes are more than any stored tensor has, so a key that the class lacks never fits.
     fits = sum(len(own.get(of_any_layer(key), (None,) * 9)) == len(shape) for key, shape in stored.items())
     if fits < _LEAST * len(stored):
         return None
@@ -147,7 +151,7 @@ def _fit(name: str, stored: Shapes) -> Proposal | None:
     )
 
 
-def _any_layer(shapes: Shapes) -> Shapes:
+def _shapes_of_any_layer(shapes: Shapes) -> Shapes:
     return {of_any_layer(key): shape for key, shape in shapes.items()}
 
 
@@ -161,12 +165,8 @@ def _with_flags(config: Any, flags: Mapping[str, int]) -> Any:
     return changed
 
 
-def _flags(config: Any) -> list[str]:
-    return [name for name, value in vars(config).items() if type(value) is bool and not name.startswith("_")]
-
-
-def _default(cls: Any) -> Any:
-    """The default configuration of a class, complete enough to build it; None where it has none."""
+def _default_config(cls: Any) -> Any:
+    """Makes the default configuration of a class, complete enough to build it; None where it has none."""
     try:
         with quiet():
             config = cls.config_class()
@@ -177,7 +177,7 @@ def _default(cls: Any) -> Any:
 
 
 def shapes_of_class(cls: Any, config: Any) -> Shapes | None:
-    """The shapes of what a class stores at a configuration, by key; None where it can't be built."""
+    """Gives the shapes of what a class stores at a configuration, by key; None where it can't be built."""
     try:
         with quiet(), on_meta():
             return {name: tuple(item.shape) for name, item in cls(config).state_dict().items()}
@@ -186,19 +186,19 @@ def shapes_of_class(cls: Any, config: Any) -> Shapes | None:
 
 
 def with_sizes(proposal: Proposal, tensors: Sequence[TensorHeader]) -> Proposal:
-    """The proposal with the sizes of the configuration that make its shapes those of the state dict."""
+    """Adds the sizes of the configuration that make the proposal's shapes those of the state dict."""
     stored = {modern_name(tensor.key): tensor.shape for tensor in tensors}
     cls = getattr(transformers, proposal.class_name)
-    config = _default(cls)
+    config = _default_config(cls)
     fields = dict(proposal.fields)
     shallow = shallow_config(config)
     before = shapes_of_class(cls, shallow) or {}
     wanted = {of_any_layer(key): shape for key, shape in stored.items()}
     for name in _sized_fields(config):
-        told = _value_of_field(cls, shallow, name, before, wanted)
-        if told is not None:
-            fields[name] = told
-    opened = _open_fields(cls, config, fields)
+        value = _infer_field(cls, shallow, name, before, wanted)
+        if value is not None:
+            fields[name] = value
+    opened = _choose_open_fields(cls, config, fields)
     fitting = _Fitting(cls, config, stored)
     fitting.solve_depths(fields, opened)
     fitting.solve_sizes(fields, opened)
@@ -214,19 +214,19 @@ def with_sizes(proposal: Proposal, tensors: Sequence[TensorHeader]) -> Proposal:
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
-    """A class with inferred sizes, and what of the stored shapes it does not give yet."""
+    """Class with inferred sizes, and the search for those that give the stored shapes."""
 
     cls: Any
     config: Any
     stored: Shapes
 
     def shapes(self, fields: Mapping[str, int]) -> Shapes:
-        """The shapes with these fields; empty where they make no model."""
-        return shapes_of_class(self.cls, _configured(type(self.config), fields)) or {}
+        """Gives the shapes with these fields; empty where they make no model."""
+        return shapes_of_class(self.cls, _config_with_fields(type(self.config), fields)) or {}
 
     def survives_saving(self, fields: Mapping[str, int]) -> bool:
-        """Whether the configuration can be written and read, and makes the same model then."""
-        config = _configured(type(self.config), fields)
+        """True if the configuration can be written and read again, and then makes the same model."""
+        config = _config_with_fields(type(self.config), fields)
         try:
             with quiet():
                 again = type(self.config).from_dict(json.loads(config.to_json_string(use_diff=True)))
@@ -235,7 +235,7 @@ class _Fitting:
         return shapes_of_class(self.cls, again) == self.shapes(fields)
 
     def misfits(self, fields: Mapping[str, int]) -> int:
-        """How many parameters of the class and stored keys have no counterpart of the same shape."""
+        """Counts the parameters of the class and the stored keys that have no counterpart of the same shape."""
         built = self.shapes(fields)
         lacking = sum(self.stored.get(key) != shape for key, shape in built.items())
         return lacking + sum(key not in built for key in self.stored) if built else _LARGEST
@@ -254,14 +254,14 @@ class _Fitting:
         """Adds sizes that an axis follows without being equal to it: of an image by its patches, of shared heads."""
         misfits = self.misfits(fields | opened)
         for name in _sized_fields(self.config) if misfits else ():
-            found = None if name in fields | opened else self._solved(name, fields | opened)
+            found = None if name in fields | opened else self._solve_by_bisection(name, fields | opened)
             if found is None or (left := self.misfits(fields | opened | {name: found})) >= misfits:
                 continue
             misfits = left
             (opened if "head" in name else fields)[name] = found
 
-    def _solved(self, name: str, fields: Mapping[str, int]) -> int | None:
-        """The value with which the first parameter of another shape gets the stored one, by bisection."""
+    def _solve_by_bisection(self, name: str, fields: Mapping[str, int]) -> int | None:
+        """Finds the value with which the first parameter of another shape gets the stored one, by bisection."""
         built = self.shapes(fields)
         odd = [key for key, shape in built.items() if self.stored.get(key, shape) != shape]
         probe = self.shapes({**fields, name: 2 * getattr(self.config, name)})
@@ -285,8 +285,8 @@ def _sized_fields(config: Any) -> list[str]:
     return ["num_labels", *(name for name in names if not name.endswith("_token_id"))][:_MOST_FIELDS]
 
 
-def _value_of_field(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> int | None:
-    """The value of a field by the stored shapes: the size of an axis that is the field's value and follows it."""
+def _infer_field(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> int | None:
+    """Infers a field's value from the stored shapes: the size of an axis that equals the field and follows it."""
     from copy import deepcopy
 
     value = getattr(shallow, name, None)
@@ -312,8 +312,8 @@ def _value_of_field(cls: Any, shallow: Any, name: str, before: Shapes, wanted: S
     return best[0][0] if best and best[0][0] < _LARGEST else None
 
 
-def _open_fields(cls: Any, config: Any, fields: Mapping[str, int]) -> dict[str, int]:
-    """The number of attention heads, which no shape tells: of the usual width, or one where that makes no model."""
+def _choose_open_fields(cls: Any, config: Any, fields: Mapping[str, int]) -> dict[str, int]:
+    """Chooses the number of attention heads, which no shape tells: heads of the usual width, or one if that fails."""
     name = next((name for name in _HEADS if isinstance(getattr(config, name, None), int) and name not in fields), None)
     if name is None:
         return {}
@@ -323,13 +323,13 @@ def _open_fields(cls: Any, config: Any, fields: Mapping[str, int]) -> dict[str, 
         if (
             heads
             and width % heads == 0
-            and shapes_of_class(cls, _configured(type(config), {**fields, name: heads})) is not None
+            and shapes_of_class(cls, _config_with_fields(type(config), {**fields, name: heads})) is not None
         ):
             return {name: heads}
     return {}
 
 
-def _configured(config_class: Any, fields: Mapping[str, int]) -> Any:
+def _config_with_fields(config_class: Any, fields: Mapping[str, int]) -> Any:
     try:
         with quiet():
             return config_class(**fields)
@@ -338,13 +338,13 @@ def _configured(config_class: Any, fields: Mapping[str, int]) -> Any:
 
 
 def config_of(proposal: Proposal) -> Any:
-    """The configuration of a proposal: its sizes, and the defaults of its class; None where the class refuses them."""
+    """Builds a proposal's configuration: its sizes, and its class's defaults; None where the class refuses them."""
     cls = getattr(transformers, proposal.class_name)
-    return _configured(cls.config_class, dict((*proposal.fields, *proposal.open_fields)))
+    return _config_with_fields(cls.config_class, dict((*proposal.fields, *proposal.open_fields)))
 
 
 def count_of_numbers(cls: Any, config: Any) -> int:
-    """How many numbers a class stores at a configuration. Raises ValueError where it can't be built."""
+    """Counts the numbers that a class stores at a configuration. Raises ValueError where it can't be built."""
     shapes = shapes_of_class(cls, config)
     if shapes is None:
         raise ValueError("the class can't be built with this configuration")
@@ -352,7 +352,7 @@ def count_of_numbers(cls: Any, config: Any) -> int:
 
 
 def build_with_named_numbers(cls: Any, config: Any, most: int = 300_000_000) -> Any:
-    """A model of a class with numbers that follow from the names of its tensors alone.
+    """Builds a model of a class with numbers that follow from the names of its tensors alone.
 
     Matrices are around zero, so that activations and rotations show in the scores; vectors are positive, since
     variances are among them. None where it would hold more than `most` numbers.

@@ -1,4 +1,4 @@
-"""A small copy of a configuration with random weights, saved with a tokenizer of whole words, for any engine to run."""
+"""Small copy of a configuration with random weights, saved with a tokenizer of whole words, for any engine to run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SEED = 29
 
 @dataclass(frozen=True, slots=True)
 class RandomCopy:
-    """The copy in memory, as it was saved. `words` are those that are not special; `limit` is that of a text."""
+    """Copy in memory, as it was saved. `words` are those that are not special; `limit` is that of a text."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
@@ -55,9 +55,9 @@ def save_random_copy(choice: Choice, folder: Path, *, ends_text: bool) -> Random
             config = _small_config(choice)
             torch.default_generator.manual_seed(_SEED)
             model: PreTrainedModel = choice.cls(config).train(False)
-            _randomize(model)
+            _randomize_parameters(model)
             model.save_pretrained(folder)
-            tokenizer, words, limit = _tokenizer_for(model, ends_text)
+            tokenizer, words, limit = _build_tokenizer(model, ends_text)
             tokenizer.save_pretrained(folder)
     except Exception as err:  # whatever a foreign class raises, and one without a vocabulary
         raise Unsupported(f"no small copy of {choice.cls.__name__} can be made: {first_line(err)}", "") from err
@@ -66,12 +66,13 @@ def save_random_copy(choice: Choice, folder: Path, *, ends_text: bool) -> Random
 
 def _small_config(choice: Choice) -> Any:
     start = with_vocabulary(choice.config, 256, moves_all=True)
-    runs_on_meta = _runs(choice.cls, reduced_config(start))
+    # Some classes fail on meta at every size: for them, a failure says nothing about a size.
+    can_run = _runs_on_meta(choice.cls, reduced_config(start))
 
     def count(config: Any) -> int:
         with on_meta():
             model = choice.cls(config)
-        if runs_on_meta and not _runs(choice.cls, config):
+        if can_run and not _runs_on_meta(choice.cls, config):
             raise ValueError("sizes that don't fit together")
         return sum(parameter.numel() for parameter in model.parameters())
 
@@ -83,8 +84,8 @@ def _small_config(choice: Choice) -> Any:
     return small
 
 
-def _runs(model_class: type[PreTrainedModel], config: Any) -> bool:
-    """Whether the base model of a configuration computes something for three tokens, without numbers."""
+def _runs_on_meta(model_class: type[PreTrainedModel], config: Any) -> bool:
+    """True if the base model of a configuration computes something for three tokens, without numbers."""
     try:
         with on_meta():
             model = model_class(config).train(False)
@@ -94,8 +95,8 @@ def _runs(model_class: type[PreTrainedModel], config: Any) -> bool:
     return True
 
 
-def _randomize(model: PreTrainedModel) -> None:
-    """Random numbers for every parameter, so that each has an effect on the scores that can be measured."""
+def _randomize_parameters(model: PreTrainedModel) -> None:
+    """Gives every parameter random numbers, so that each has an effect on the scores that can be measured."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
@@ -104,7 +105,7 @@ def _randomize(model: PreTrainedModel) -> None:
                 parameter.add_(torch.randn_like(parameter) * _BIAS)
 
 
-def _tokenizer_for(
+def _build_tokenizer(
     model: PreTrainedModel, ends_text: bool
 ) -> tuple[PreTrainedTokenizerFast, tuple[str, ...], int | None]:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -126,7 +127,9 @@ def _tokenizer_for(
     )
     accepted = inspect.signature(type(model).forward).parameters
     has_types = "token_type_ids" in accepted and getattr(config, "type_vocab_size", 0) > 1
-    limit = _text_limit(config)
+    most = getattr(config, "max_position_embeddings", None)
+    # Two positions less, for the families that count from behind the pad token.
+    limit = most - 2 if isinstance(most, int) and 16 < most <= 1026 else None
     tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # has no annotations
         tokenizer_object=inner,
         model_input_names=["input_ids", "attention_mask", *(["token_type_ids"] * has_types)],
@@ -139,16 +142,10 @@ def _tokenizer_for(
 
 
 def _special_ids(config: Any) -> dict[str, int]:
-    """The special tokens by role: those that the configuration names, and others at the end of the vocabulary."""
+    """Gives the special tokens by role: those that the configuration names, and others at the vocabulary's end."""
     size = config.vocab_size
     found = {role: getattr(config, f"{role}_token_id", None) for role in ("pad", "bos", "eos")}
     named = {role: number for role, number in found.items() if isinstance(number, int) and 0 <= number < size}
     free = iter(number for number in range(size - 1, -1, -1) if number not in named.values())
     wanted = ("bos", "eos", "unk", *(("pad",) if "pad" in named else ()))
     return {role: named[role] if role in named else next(free) for role in wanted}
-
-
-def _text_limit(config: Any) -> int | None:
-    """The tokens of the longest text; two positions less for the families that count from behind the pad token."""
-    most = getattr(config, "max_position_embeddings", None)
-    return most - 2 if isinstance(most, int) and 16 < most <= 1026 else None

@@ -24,27 +24,27 @@ _PARTS = ("text_config", "vision_config", "audio_config", "encoder", "decoder", 
 
 
 def shallow_config(config: Any, depth: int = 1) -> Any:
-    """A copy with at most `depth` layers, also in its parts."""
+    """Copies a configuration with at most `depth` layers, in its parts too."""
     shallow = deepcopy(config)
     for part in with_parts(shallow):
-        _reduce(part, DEPTHS, depth)
+        _lower_fields(part, DEPTHS, depth)
     return shallow
 
 
 def shallow_twins(model: PreTrainedModel) -> tuple[PreTrainedModel, ...]:
-    """Skeletons of the same class and configuration with fewer layers, the smallest first.
+    """Builds skeletons of the same class and configuration with fewer layers, the smallest first.
 
     One has a single layer. Where a list names the kind of each layer, one has the first layer of each kind, and one the
     first two: they may share weights. Those that the class does not make are left out.
     """
-    single = _twin(model, shallow_config)
-    if single is not None and not _has_kinds(model.config) and _size(single) < _size(model):
+    single = _build_twin(model, shallow_config)
+    if single is not None and not _has_several_kinds(model.config) and _count_modules(single) < _count_modules(model):
         return (single,)
-    of_kinds = (_twin(model, partial(_with_first_of_each_kind, count=count)) for count in (1, 2))
-    return tuple(sorted((twin for twin in (single, *of_kinds) if twin is not None), key=_size))
+    of_kinds = (_build_twin(model, partial(_with_first_of_each_kind, count=count)) for count in (1, 2))
+    return tuple(sorted((twin for twin in (single, *of_kinds) if twin is not None), key=_count_modules))
 
 
-def _twin(model: PreTrainedModel, smaller: Callable[[Any], Any]) -> PreTrainedModel | None:
+def _build_twin(model: PreTrainedModel, smaller: Callable[[Any], Any]) -> PreTrainedModel | None:
     try:
         with quiet(), on_meta():
             twin = type(model)(smaller(model.config))
@@ -54,15 +54,15 @@ def _twin(model: PreTrainedModel, smaller: Callable[[Any], Any]) -> PreTrainedMo
     return twin
 
 
-def _size(model: PreTrainedModel) -> int:
+def _count_modules(model: PreTrainedModel) -> int:
     return sum(1 for _ in model.modules())
 
 
-def _has_kinds(config: Any) -> bool:
-    """Whether a list names layers of several kinds: then one layer is not enough."""
+def _has_several_kinds(config: Any) -> bool:
+    """True if a list names layers of several kinds: then one layer is not enough."""
     return any(
         len(value) == getattr(part, name, None) and any(item != value[0] for item in value)
-        for part in _nested(config)
+        for part in _nested_configs(config)
         for value in vars(part).values()
         if isinstance(value, list | tuple) and value
         for name in DEPTHS
@@ -70,27 +70,27 @@ def _has_kinds(config: Any) -> bool:
 
 
 def _with_first_of_each_kind(config: Any, count: int) -> Any:
-    """A copy cut behind the layer by which each kind has appeared `count` times.
+    """Copies a configuration, cut behind the layer by which each kind has appeared `count` times.
 
     Raises ValueError where no list names the kind of each layer, or each of them is needed.
     """
     cut = deepcopy(config)
-    changed = [_cut(part, count) for part in _nested(cut)]
+    changed = [_cut_depth(part, count) for part in _nested_configs(cut)]
     if not any(changed):
         raise ValueError("no pattern of layers to shorten")
     return cut
 
 
-def _nested(config: Any) -> Iterator[Any]:
-    """A configuration and those inside it."""
+def _nested_configs(config: Any) -> Iterator[Any]:
+    """Yields a configuration and those inside it."""
     yield config
     for value in tuple(vars(config).values()):
         if isinstance(value, PreTrainedConfig):
-            yield from _nested(value)
+            yield from _nested_configs(value)
 
 
-def _cut(config: Any, count: int) -> bool:
-    """Lowers the depth of one configuration, and cuts its lists of a value for each layer; whether it did."""
+def _cut_depth(config: Any, count: int) -> bool:
+    """Lowers the depth of one configuration, and cuts its lists of a value for each layer; True if it did."""
     lists = {name: value for name, value in vars(config).items() if isinstance(value, list | tuple)}
     for name in DEPTHS:
         depth = getattr(config, name, None)
@@ -111,24 +111,24 @@ def _cut(config: Any, count: int) -> bool:
 
 
 def _until_each_appeared(kinds: Sequence[Any], count: int) -> int:
-    """How many of the first items hold each value `count` times, or as often as it appears."""
+    """Counts how many of the first items hold each value `count` times, or as often as it appears."""
     places = ([at for at, other in enumerate(kinds) if other == kind] for kind in kinds)
     return max(1 + found[:count][-1] for found in places)
 
 
 def reduced_config(config: Any, depth: int = 1) -> Any:
-    """A copy that fits into memory with real weights of single precision: few layers and experts.
+    """Copies a configuration so that real weights in single precision fit into memory: few layers and experts.
 
     Where a list names the kind of each layer, it keeps the first `depth` layers of each kind.
     """
     try:
         reduced = _with_first_of_each_kind(config, depth)
     except ValueError:
-        reduced = deepcopy(config) if _has_kinds(config) else shallow_config(config, depth)
+        reduced = deepcopy(config) if _has_several_kinds(config) else shallow_config(config, depth)
     reduced.dtype = "float32"
     for part in with_parts(reduced):
-        _reduce(part, _EXPERTS, 4)
-        _reduce(part, ("num_experts_per_tok",), 2)
+        _lower_fields(part, _EXPERTS, 4)
+        _lower_fields(part, ("num_experts_per_tok",), 2)
     return reduced
 
 
@@ -141,7 +141,7 @@ def fitting_config(
     smallest: int = 1024,
     depth: int = 1,
 ) -> Any | None:
-    """A reduced copy whose model holds at most `most` parameters; None where none is found.
+    """Finds a reduced copy whose model holds at most `most` parameters; None where there is none.
 
     `count` gives the parameters of a configuration's model and raises where it makes none. As long as the copy is too
     large, its sizes from `smallest` up are divided by the first of `factors` that works, vocabularies first, then the
@@ -154,7 +154,7 @@ def fitting_config(
         for at, name in _large_sizes(reduced, smallest):
             if size <= most:
                 return reduced
-            for smaller in _shrunk(reduced, at, name, factors):
+            for smaller in _shrunk_copies(reduced, at, name, factors):
                 found = _count_or_none(smaller, count)
                 if found is not None and found < size:
                     reduced, size = smaller, found
@@ -163,7 +163,7 @@ def fitting_config(
 
 
 def with_vocabulary(config: Any, size: int, *, moves_all: bool = False) -> Any:
-    """A copy with a vocabulary of `size` tokens; special tokens outside of it move into it, away from its end.
+    """Copies a configuration with a vocabulary of `size` tokens; special tokens outside of it move into it.
 
     Those that are outside the whole vocabulary stay outside, unless `moves_all`: the copy fails where the whole fails.
     """
@@ -173,7 +173,7 @@ def with_vocabulary(config: Any, size: int, *, moves_all: bool = False) -> Any:
         if type(values.get("vocab_size")) is not int:
             continue
         whole, part.vocab_size = part.vocab_size, size
-        tokens = {field: value for field, value in values.items() if _is_token(field, value)}
+        tokens = {field: value for field, value in values.items() if _is_token_id(field, value)}
         beyond = set() if moves_all else {value for value in tokens.values() if value >= whole}
         moved = sorted({value for value in tokens.values() if value >= size} - beyond)  # equal ids stay equal
         places = {value: size // 2 - place for place, value in enumerate(moved)}
@@ -185,7 +185,7 @@ def with_vocabulary(config: Any, size: int, *, moves_all: bool = False) -> Any:
 
 
 def with_wider_heads(config: Any, width: int, count: Callable[[Any], int]) -> Any:
-    """A copy with so few attention heads that each has at least `width` numbers, where its model can still be made."""
+    """Copies a configuration with so few attention heads that each has `width` numbers or more, if it still works."""
     wider = deepcopy(config)
     for part in with_parts(wider):
         hidden, heads = (getattr(part, name, None) for name in ("hidden_size", "num_attention_heads"))
@@ -194,11 +194,11 @@ def with_wider_heads(config: Any, width: int, count: Callable[[Any], int]) -> An
     return config if _count_or_none(wider, count) is None else wider
 
 
-def _shrunk(config: Any, at: int, name: str, factors: tuple[int, ...]) -> Iterator[Any]:
-    """Copies with one size divided by each of the factors; with several, the attention heads are divided with it."""
+def _shrunk_copies(config: Any, at: int, name: str, factors: tuple[int, ...]) -> Iterator[Any]:
+    """Yields copies with one size divided by each factor; with several, the attention heads are divided with it."""
     for factor in factors:
         smaller = deepcopy(config)
-        _shrink(with_parts(smaller)[at], name, factor)
+        _shrink_size(with_parts(smaller)[at], name, factor)
         yield smaller
         if len(factors) > 1:
             _reduce_heads(with_parts(smaller)[at], factor)
@@ -223,7 +223,7 @@ _HEADS = ("num_attention_heads", "num_key_value_heads", "n_head", "n_heads")
 
 
 def _large_sizes(config: Any, smallest: int) -> list[tuple[int, str]]:
-    """The large whole numbers of a configuration and its parts, by part and name: vocabularies, then by size."""
+    """Lists the large whole numbers of a configuration and its parts, by part and name: vocabularies, then by size."""
     found = [
         (at, name, value)
         for at, part in enumerate(with_parts(config))
@@ -234,8 +234,8 @@ def _large_sizes(config: Any, smallest: int) -> list[tuple[int, str]]:
     return [(at, name) for at, name, _ in found]
 
 
-def _shrink(config: Any, name: str, factor: int) -> None:
-    """Divides one size; ids of special tokens from the smaller vocabulary's end to the whole one's move into it.
+def _shrink_size(config: Any, name: str, factor: int) -> None:
+    """Divides one size; special tokens between the smaller vocabulary's end and the whole one's move into it.
 
     An id that was outside before stays there: the small model must fail where the large one fails.
     """
@@ -243,22 +243,24 @@ def _shrink(config: Any, name: str, factor: int) -> None:
     size = before // factor
     setattr(config, name, size)
     if "vocab" in name:
-        outside = (field for field, value in vars(config).items() if _is_token(field, value) and size <= value < before)
+        outside = (
+            field for field, value in vars(config).items() if _is_token_id(field, value) and size <= value < before
+        )
         for place, field in enumerate(sorted(outside, key=lambda field: (getattr(config, field), field))):
             setattr(config, field, size - 1 - place)
 
 
-def _is_token(field: str, value: Any) -> bool:
+def _is_token_id(field: str, value: Any) -> bool:
     return field.endswith("_token_id") and type(value) is int
 
 
 def with_parts(config: Any) -> list[Any]:
-    """A configuration and those of its parts, such as a text and a vision model."""
+    """Lists a configuration and those of its parts, such as a text and a vision model."""
     parts = (getattr(config, name, None) for name in _PARTS)
     return [config, *(part for part in parts if hasattr(part, "to_dict"))]
 
 
-def _reduce(config: Any, names: tuple[str, ...], most: int) -> None:
+def _lower_fields(config: Any, names: tuple[str, ...], most: int) -> None:
     """Lowers fields to `most`, but for a count of stages with their own sizes: the last of these makes the head's."""
     stages = {len(value) for value in vars(config).values() if _is_list_of_sizes(value)}
     for name in names:

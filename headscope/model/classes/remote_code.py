@@ -36,7 +36,7 @@ _AUTO_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class RemoteClasses:
-    """The classes that a repository's own code defines for a task."""
+    """Classes that a repository's own code defines for a task."""
 
     config_class: Any
     model_class: type[PreTrainedModel]
@@ -44,14 +44,14 @@ class RemoteClasses:
 
 
 def models_in_auto_map(config: Mapping[str, Any]) -> str:
-    """The model classes that `auto_map` names, without running their code; "" where it names none."""
+    """Names the model classes in `auto_map`, without running their code; "" where it names none."""
     auto_map = config.get("auto_map")
     named = auto_map.items() if isinstance(auto_map, dict) else ()
     return few_of(sorted({str(value).rpartition(".")[2] for auto, value in named if str(auto).startswith("AutoModel")}))
 
 
 def load_remote_classes(config: dict[str, Any], task: Task | None, source: Location) -> RemoteClasses:
-    """The configuration and model class that `auto_map` names for `task`, or for the first task that it names.
+    """Loads the configuration and model class that `auto_map` names for `task`, or for the first task that it names.
 
     Runs code of the repository. Raises Unsupported where it defines no such class or cannot be imported.
     """
@@ -71,19 +71,19 @@ def load_remote_classes(config: dict[str, Any], task: Task | None, source: Locat
             f"the repository's own code defines no {lacking}",
             f"its auto_map names: {', '.join(sorted(map(str, auto_map)))}",
         )
-    config_class = _import(own, source) if isinstance(own, str) else known
-    return RemoteClasses(config_class, _import(auto_map[_AUTO_CLASSES[found]], source), found)
+    config_class = _import_remote_class(own, source) if isinstance(own, str) else known
+    return RemoteClasses(config_class, _import_remote_class(auto_map[_AUTO_CLASSES[found]], source), found)
 
 
 def class_of_own_code(named: str) -> type[PreTrainedModel]:
-    """The class that `path/to/file.py:Class` or `package.module:Class` names. Runs that code.
+    """Imports the class that `path/to/file.py:Class` or `package.module:Class` names. Runs that code.
 
     Raises UsageError where there is no such file, module or class, Unsupported where its import fails.
     """
     place, _, name = named.rpartition(":")
     try:
         with quiet():
-            module = _file_as_module(Path(place)) if place.endswith(".py") else _installed_module(place)
+            module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
     except UsageError:
         raise
     except Exception as err:  # whatever foreign code raises
@@ -96,8 +96,8 @@ def class_of_own_code(named: str) -> type[PreTrainedModel]:
     return found
 
 
-def _file_as_module(path: Path) -> Any:
-    """The module of a file, imported once. Like Python's own scripts, it finds the files beside it."""
+def _import_file(path: Path) -> Any:
+    """Imports a file as a module, once. Like Python's own scripts, it finds the files beside it."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}", "name the file with the class: FILE.py:CLASS")
     path = path.resolve()
@@ -110,14 +110,16 @@ def _file_as_module(path: Path) -> Any:
         sys.path.append(str(path.parent))
         try:
             spec.loader.exec_module(module)
+        # An interrupt too: a module that ran only in part must not be found again.
         except BaseException:
             del sys.modules[name]
             raise
     return sys.modules[name]
 
 
-def _installed_module(name: str) -> Any:
-    """A module by its name; that of the current folder comes last, as its files may be named as a library is."""
+def _import_module(name: str) -> Any:
+    """Imports a module by its name."""
+    # The current folder comes last, as its files may be named as a library is.
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     try:
@@ -128,7 +130,7 @@ def _installed_module(name: str) -> Any:
         raise UsageError(f"there is no module {name}", "name it as FILE.py:CLASS or MODULE:CLASS") from err
 
 
-def _import(reference: str, source: Location) -> Any:
+def _import_remote_class(reference: str, source: Location) -> Any:
     try:
         with quiet():
             return class_of_repository(reference, source.reference, **source.keywords())

@@ -1,4 +1,4 @@
-"""A causal language model whose scores are the logits of a few tokens: a reranker that answers yes or no."""
+"""Causal language model whose scores are the logits of a few tokens: a reranker that answers yes or no."""
 
 from collections.abc import Mapping
 from inspect import Parameter, Signature, signature
@@ -18,7 +18,7 @@ _ROW_COUNTS = (499, 503, 509, 521, 523, 541, 547, 557, 563, 569, 571, 577, 587)
 
 
 def class_with_rows(cls: type[PreTrainedModel], rows: tuple[int, ...]) -> type[PreTrainedModel]:
-    """A language model's class whose forward gives the logits of the tokens `rows` at the last position.
+    """Makes a language model's class whose forward gives the logits of the tokens `rows` at the last position.
 
     It has the weights of the class and its name. sentence-transformers' `LogitScore` reads the same numbers.
     """
@@ -31,7 +31,7 @@ def class_with_rows(cls: type[PreTrainedModel], rows: tuple[int, ...]) -> type[P
 
 
 def _with_forward(cls: type[PreTrainedModel], forward: Any) -> type[PreTrainedModel]:
-    """The class with a forward that takes the same inputs, but for labels and the choice of positions."""
+    """Makes a class with a forward that takes the same inputs, but for labels and the choice of positions."""
     given = [
         item
         for item in signature(cls.forward).parameters.values()
@@ -43,7 +43,7 @@ def _with_forward(cls: type[PreTrainedModel], forward: Any) -> type[PreTrainedMo
 
 
 def class_with_answers(cls: type[PreTrainedModel], head: ScoreHead) -> type[PreTrainedModel]:
-    """A language model's class whose output layer was cut to the rows of a few answers; it scores each token.
+    """Makes a language model's class whose output layer was cut to a few answers' rows; it scores each token.
 
     The arithmetic before and after that layer is the family's own.
     """
@@ -52,6 +52,7 @@ def class_with_answers(cls: type[PreTrainedModel], head: ScoreHead) -> type[PreT
         cls.__init__(self, config)
         setattr(self, head.name, nn.Linear(head.input_size or 0, head.scores, bias=head.has_bias))
 
+    # The cut layer has other rows than the embeddings, so it can't be tied to them.
     own = {"__init__": __init__, "__module__": cls.__module__, "__doc__": cls.__doc__, "_tied_weights_keys": {}}
     cut = type(cls.__name__, (cls,), own)
 
@@ -65,25 +66,25 @@ _WHOLE = "headscope_whole_class"
 
 
 def with_few_tokens(cls: type[PreTrainedModel], config: Any, count: int) -> tuple[type[PreTrainedModel], Any, int]:
-    """The class and configuration of the same model with a small vocabulary, whose last `count` tokens are scored.
+    """Makes the class and configuration of a model with a small vocabulary, whose last `count` tokens are scored.
 
     `cls` is one that `class_with_rows` made.
-    The third is the size of that vocabulary, which no other size in the configuration equals.
+    The third result is the size of that vocabulary, which no other size in the configuration equals.
     """
-    taken = set(_numbers(config.to_dict()))
+    taken = set(_integers_in(config.to_dict()))
     size = next(size for size in _ROW_COUNTS if size not in taken)
     whole = getattr(cls, _WHOLE)
     return class_with_rows(whole, tuple(range(size - count, size))), with_vocabulary(config, size), size
 
 
-def _numbers(value: Any) -> list[int]:
+def _integers_in(value: Any) -> list[int]:
     if isinstance(value, dict):
-        return [number for item in value.values() for number in _numbers(item)]
+        return [number for item in value.values() for number in _integers_in(item)]
     return [value] if type(value) is int else []
 
 
 def id_of(token: str, vocabulary: Mapping[str, int]) -> int:
-    """The id of a token as the tokenizer's files list it. Raises UsageError where they do not."""
+    """Gives a token's ID as the tokenizer's files list it. Raises UsageError where they do not."""
     if token in vocabulary:
         return vocabulary[token]
     alike = sorted(item for item in vocabulary if item.strip(_SPACES).lower() == token.lower())[:5]

@@ -1,4 +1,4 @@
-"""What `PeftModel.from_pretrained` does to a base model: which parameters the adapter gives whole, which it changes.
+"""Effect of `PeftModel.from_pretrained` on a base model: which parameters an adapter replaces, which it changes.
 
 PEFT matches `modules_to_save` against the ends of module names, adds names for some tasks, and saves the
 modules it matched whole, under the parameter names of the model. So headscope trusts the file over the configuration.
@@ -62,7 +62,7 @@ _TASKS = {
 
 @dataclass(frozen=True, slots=True)
 class _CarriedTensor:
-    """Where a tensor of an adapter goes: to a parameter whole, or to a module as a change of its output.
+    """Tensor of an adapter and where it goes: to a parameter whole, or to a module as a change of its output.
 
     `tensor` is the end of its key behind that module, `lora_A.weight`; empty for a method that headscope does not know.
     """
@@ -74,24 +74,24 @@ class _CarriedTensor:
 
 
 def task_of_adapter(config: Mapping[str, Any]) -> Task | None:
-    """The task that an adapter's configuration names; None where it names none of a classifier."""
+    """Gives the task that an adapter's configuration names; None where it names none of a classifier."""
     name = config.get("task_type")
     return _TASKS.get(name) if isinstance(name, str) else None
 
 
 def own_class_in(config: Mapping[str, Any]) -> str:
-    """The class of the model that an adapter belongs to, if that isn't a classifier; otherwise ""."""
+    """Gives the class of the model that an adapter belongs to, if that isn't a classifier; otherwise ""."""
     name = own_class_of(config)
     return "" if task_of_class(name) is not None else name
 
 
 def holds_head(diff: WeightDiff) -> bool:
-    """Whether an adapter gives a parameter outside the base model whole."""
+    """True if an adapter gives a parameter outside the base model whole."""
     return any(item.adapter is Carried.SAVED and not item.in_base for item in diff.parameters)
 
 
 def as_classifier(config: Mapping[str, Any], choice: Choice) -> dict[str, Any]:
-    """An adapter's configuration with the task of a classifier, where that lacks what PEFT's own task looks for.
+    """Sets a classifier's task in an adapter's configuration if the class lacks what PEFT's own task looks for.
 
     PEFT's models of language models take a method of generation from the model inside.
     """
@@ -108,7 +108,7 @@ def with_adapter(
     by_names: bool = False,
     own: tuple[CheckpointManifest, Any] | None = None,
 ) -> Loaded:
-    """The base model's diff after PEFT put the adapter on it; the notes and gaps say what PEFT did.
+    """Puts the adapter on a loaded base model as PEFT does; the notes and gaps say what PEFT did.
 
     `by_names` reads where the tensors go from their names alone, as where PEFT raises an error or can't be asked.
     `own` is an adapter that belongs to no classifier, as it is stored, with the configuration of its base model: where
@@ -122,13 +122,13 @@ def with_adapter(
     if own is not None and not adapter.gaps:
         load = _load_on_own_class(*own)
     gaps = (Gap(GapTopic.ADAPTER_FIT, load.unknown),) if load.unknown and not adapter.gaps else ()
-    faults = tuple(_faults(load, adapter, {item.name: item for item in loaded.diff.parameters}))
+    faults = tuple(_find_faults(load, adapter, {item.name: item for item in loaded.diff.parameters}))
     diff = replace(joined.diff, gaps=(*joined.diff.gaps, *adapter.gaps, *gaps))
     return replace(joined, faults=(*faults, *loaded.faults), diff=diff)
 
 
 def _load_on_own_class(adapter: CheckpointManifest, config: Any) -> AdapterLoad:
-    """What PEFT does with an adapter on a model of the class that it belongs to."""
+    """Loads an adapter with PEFT on a model of the class that it belongs to."""
     try:
         with quiet(), on_meta():
             model = model_of_named_class(own_class_in(adapter.config), config)
@@ -138,7 +138,7 @@ def _load_on_own_class(adapter: CheckpointManifest, config: Any) -> AdapterLoad:
 
 
 def _load_headers(model: Any, adapter: CheckpointManifest) -> AdapterLoad:
-    """What PEFT does with the adapter on a copy of the skeleton. Integers stand as the decimals that they become."""
+    """Loads an adapter with PEFT on a copy of the skeleton. Integers count as the floats that they become."""
     readable = [replace(item, dtype="float32") if _is_whole(item) else item for item in adapter.tensors]
     tensors = header_only_tensors(replace(adapter, tensors=tuple(readable)))
     with quiet(), on_meta():
@@ -149,8 +149,8 @@ def _is_whole(header: TensorHeader) -> bool:
     return header.dtype.startswith(("int", "uint"))
 
 
-def _faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, Any]) -> Iterator[AdapterFault]:
-    """What PEFT refuses, leaves and lacks, and what it loads as other numbers than were trained."""
+def _find_faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, Any]) -> Iterator[AdapterFault]:
+    """Yields what PEFT refuses, leaves and lacks, and what it loads as other numbers than were trained."""
     if adapter.format is WeightsFormat.NONE and adapter.gaps:
         yield AdapterFault(AdapterFaultKind.REFUSED, "weights", "its weight file is missing", "")
     expected = {_plain_key(key): shape for key, shape in load.expected.items()}
@@ -159,7 +159,9 @@ def _faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, 
     if load.refusal:
         for item, shape in reshaped:
             is_empty = 0 in item.shape and 0 not in shape
-            yield AdapterFault(AdapterFaultKind.SHAPE, item.key, _size(item.shape), _size(shape), is_empty)
+            yield AdapterFault(
+                AdapterFaultKind.SHAPE, item.key, _format_shape(item.shape), _format_shape(shape), is_empty
+            )
         if not reshaped:
             error, text = load.refusal
             yield AdapterFault(AdapterFaultKind.REFUSED, error, f"PEFT raises {error}: {text.rstrip('.')}", "")
@@ -169,52 +171,52 @@ def _faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, 
     for path, factor in load.scalings:
         yield AdapterFault(AdapterFaultKind.SCALING, f"the scaling of {path}", str(factor), "a finite number")
     for item in adapter.tensors:
-        if item.key in used and _is_whole(item) and _is_for_decimals(load, item):
+        if item.key in used and _is_whole(item) and _fills_floats(load, item):
             yield AdapterFault(AdapterFaultKind.WHOLE_NUMBERS, item.key, item.dtype, "floating-point numbers")
     for name in load.missing:
         yield AdapterFault(
-            AdapterFaultKind.MISSING, name_in_base(name), "nothing", _size(tuple(load.state[name].shape))
+            AdapterFaultKind.MISSING, name_in_base(name), "nothing", _format_shape(tuple(load.state[name].shape))
         )
     for item in adapter.tensors:
         if item.key not in used:
-            yield AdapterFault(AdapterFaultKind.UNEXPECTED, item.key, _size(item.shape), "nothing")
+            yield AdapterFault(AdapterFaultKind.UNEXPECTED, item.key, _format_shape(item.shape), "nothing")
 
 
 def _used_keys(load: AdapterLoad, adapter: CheckpointManifest) -> frozenset[str]:
-    """The keys that PEFT loads, and those under which it saves a tensor once more (a bias of a module saved whole)."""
+    """Gives the keys that PEFT loads, and those under which it saves a tensor again (a bias of a whole module)."""
     used = frozenset(load.expected).union(*(origin_of(tensor) for tensor in load.state.values()))
     copies = (item.key for item in adapter.tensors if without_copies(item.key) in used)
     return used.union(copies)
 
 
-def _is_for_decimals(load: AdapterLoad, header: TensorHeader) -> bool:
+def _fills_floats(load: AdapterLoad, header: TensorHeader) -> bool:
     return any(tensor.is_floating_point() for tensor in load.state.values() if header.key in origin_of(tensor))
 
 
 def _plain_key(key: str) -> str:
-    """A key without the adapter's name."""
+    """Removes the adapter's name from a key."""
     return ADAPTER_NAME.sub(r"\1", key)
 
 
-def _size(shape: tuple[int, ...]) -> str:
+def _format_shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "a scalar"
 
 
 def _join_diff(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad, *, knows_unused: bool) -> Loaded:
-    """The diff with the tensors of the adapter where PEFT put them, or else where their names say."""
+    """Joins the adapter's tensors into the diff: where PEFT put them, or where their names say."""
     diff = loaded.diff
     names = {item.name: item for item in diff.parameters}
-    places = _places(loaded, adapter, load)
+    places = _place_tensors(loaded, adapter, load)
     saved = {place.name: place.header for place in places if place.carried is Carried.SAVED}
     held: dict[str, dict[str, TensorHeader]] = {}
     for place in places:
         if place.carried is Carried.ADAPTED:
             held.setdefault(place.name, {})[place.tensor] = place.header
-    changed = {name for module, tensors in held.items() for name in _changed(module, tensors, names)}
-    parameters = tuple(_carried(item, saved.get(item.name), changed) for item in diff.parameters)
-    reshaped = [_mismatch(names[name], header) for name, header in saved.items()]
+    changed = {name for module, tensors in held.items() for name in _changed_parameters(module, tensors, names)}
+    parameters = tuple(_with_adapter_status(item, saved.get(item.name), changed) for item in diff.parameters)
     mismatched = [item for item in diff.mismatched if item.parameter not in saved]
-    mismatched += [item for item in reshaped if item is not None]
+    reshaped = {name: header for name, header in saved.items() if header.shape != names[name].shape}
+    mismatched += [Mismatch(name, header.shape, names[name].shape) for name, header in reshaped.items()]
     used = _used_keys(load, adapter) if load.state else {place.header.key for place in places}
     unused = [item.key for item in adapter.tensors if item.key not in used] if knows_unused else ()
     return replace(
@@ -231,24 +233,24 @@ def _join_diff(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad, *
     )
 
 
-def _places(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad) -> list[_CarriedTensor]:
+def _place_tensors(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad) -> list[_CarriedTensor]:
     names = {item.name for item in loaded.diff.parameters}
     modules = {path for path, _ in loaded.model.named_modules()}
     method = str(adapter.config.get("peft_type"))
     if not load.state:
-        found = (_placed_by_name(header, names, modules, method) for header in adapter.tensors)
+        found = (_place_by_name(header, names, modules, method) for header in adapter.tensors)
         return [place for place in found if place]
     headers = {item.key: item for item in adapter.tensors}
     return [
         place
         for name, tensor in load.state.items()
         for key in origin_of(tensor)
-        if (place := _placed(name_in_base(name), headers[key], names, modules))
+        if (place := _place_tensor(name_in_base(name), headers[key], names, modules))
     ]
 
 
-def _placed(name: str, header: TensorHeader, names: set[str], modules: set[str]) -> _CarriedTensor | None:
-    """Where a tensor of a PeftModel belongs; None for one beside the modules of the base model, like a prompt."""
+def _place_tensor(name: str, header: TensorHeader, names: set[str], modules: set[str]) -> _CarriedTensor | None:
+    """Places a tensor of a PeftModel; None for one beside the modules of the base model, like a prompt."""
     if name in names:
         return _CarriedTensor(Carried.SAVED, name, header)
     module = _module_of(name, modules)
@@ -256,20 +258,20 @@ def _placed(name: str, header: TensorHeader, names: set[str], modules: set[str])
     return _CarriedTensor(Carried.ADAPTED, module, header, tensor) if module else None
 
 
-def _placed_by_name(header: TensorHeader, names: set[str], modules: set[str], method: str) -> _CarriedTensor | None:
-    """Where a key goes by its name; PEFT prefixes names, and puts `base_layer` where it wraps a module."""
+def _place_by_name(header: TensorHeader, names: set[str], modules: set[str], method: str) -> _CarriedTensor | None:
+    """Places a key by its name; PEFT prefixes names, and puts `base_layer` where it wraps a module."""
     for prefix in PREFIXES_OF_TUNERS if method in SUFFIXES else PREFIXES:
         if not header.key.startswith(prefix):
             continue
         name = header.key.removeprefix(prefix).replace(".base_layer.", ".")
         found = re.fullmatch(rf".+\.({SUFFIXES.get(method, '.+')})", _plain_key(name))
         if name in names or found:
-            return _placed(_plain_key(name), header, names, modules)
+            return _place_tensor(_plain_key(name), header, names, modules)
     return None
 
 
 def _module_of(name: str, modules: set[str]) -> str:
-    """The longest module path that `name` begins with, or ""."""
+    """Finds the longest module path that `name` begins with, or ""."""
     path = name
     while path:
         path = path.rpartition(".")[0]
@@ -278,7 +280,7 @@ def _module_of(name: str, modules: set[str]) -> str:
     return ""
 
 
-def _carried(item: ParameterOrigin, saved: TensorHeader | None, changed: set[str]) -> ParameterOrigin:
+def _with_adapter_status(item: ParameterOrigin, saved: TensorHeader | None, changed: set[str]) -> ParameterOrigin:
     if saved is not None:
         fits = saved.shape == item.shape
         status = ParameterStatus.LOADED if fits else ParameterStatus.MISMATCHED
@@ -288,8 +290,8 @@ def _carried(item: ParameterOrigin, saved: TensorHeader | None, changed: set[str
     return item
 
 
-def _changed(module: str, tensors: Mapping[str, TensorHeader], names: Iterable[str]) -> list[str]:
-    """The parameters of a module that its tensors in an adapter change: all that PEFT would merge them into.
+def _changed_parameters(module: str, tensors: Mapping[str, TensorHeader], names: Iterable[str]) -> list[str]:
+    """Gives the parameters of a module that its tensors in an adapter change: all that PEFT would merge them into.
 
     LoRA leaves the bias alone unless it adds a bias (`lora_B.bias`); IA3 scales it with the module's output
     (`ia3_l` of shape [out, 1]), and leaves it alone where it scales the input ([1, in]). For a method that headscope
@@ -302,14 +304,10 @@ def _changed(module: str, tensors: Mapping[str, TensorHeader], names: Iterable[s
     return [name for name in own if not (knows_bias and name.endswith("bias"))]
 
 
-def _mismatch(item: ParameterOrigin, header: TensorHeader) -> Mismatch | None:
-    return None if header.shape == item.shape else Mismatch(item.name, header.shape, item.shape)
-
-
 def classes_in_adapter(diff: WeightDiff, num_labels: int) -> int | None:
-    """The class count that the adapter's own tensors have, if it differs from the model's; None otherwise.
+    """Gives the class count of the adapter's own tensors, if it differs from the model's; None otherwise.
 
-    Told by the tensors that the adapter saved whole and that differ from the model's in the axis of the classes only.
+    Only tensors that the adapter saved whole count, if they differ from the model's in the axis of the classes alone.
     """
     saved = {item.name for item in diff.parameters if item.adapter is Carried.SAVED}
     counts = {
@@ -324,16 +322,20 @@ def classes_in_adapter(diff: WeightDiff, num_labels: int) -> int | None:
 def adapter_facts(
     loaded: Loaded, adapter: CheckpointManifest, manifest: CheckpointManifest, head: Head | None
 ) -> AdapterFacts:
-    """What a report says of the adapter in a joined manifest. Without a head, it lists what is not known to be live."""
+    """Collects what a report says of the adapter. Without a head, it lists what is not known to be live."""
     config = adapter.config
     task_type = config.get("task_type")
     wanted = _names_in(config.get("modules_to_save"))
     automatic = SAVED_FOR_TASK.get(task_type, ()) if isinstance(task_type, str) else ()
     modules = [path for path, _ in loaded.model.named_modules() if path]
-    lost = () if adapter.gaps else _not_carried(loaded.diff, head)
+    live = [] if adapter.gaps or head is None else [item for item in head.tensors if item.live]
+    lost = tuple(item.name for item in live if item.status in NEW_AT_LOAD)
     in_head = {item.name.rpartition(".")[0] for item in head.parameters} if head else set()
     saved = {item.name for item in loaded.diff.parameters if item.adapter is Carried.SAVED}
-    promised = (*_promised(modules, {*wanted, *automatic}, saved, loaded), *_promised_tokens(loaded, adapter))
+    promised = (
+        *_missing_promised_modules(modules, {*wanted, *automatic}, saved, loaded),
+        *_missing_promised_tokens(loaded, adapter),
+    )
     key_error = [item for item in loaded.faults if item.name == "KeyError"]
     promised = promised if key_error and not adapter.gaps else ()
     return AdapterFacts(
@@ -355,7 +357,7 @@ def adapter_facts(
             )
         ),
         not_carried=lost,
-        modules_to_save=modules_to_save(lost, _others(loaded.diff, head), modules, wanted),
+        modules_to_save=modules_to_save(lost, _parameters_outside_head(loaded.diff, head), modules, wanted),
         promised=promised,
         faults=tuple(item for item in loaded.faults if not promised or item not in key_error),
         own_class="" if holds_head(loaded.diff) else own_class_in(config),
@@ -369,14 +371,7 @@ def _names_in(value: Any) -> tuple[str, ...]:
     return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
 
 
-def _not_carried(diff: WeightDiff, head: Head | None) -> tuple[str, ...]:
-    if head is None:
-        return ()
-    return tuple(item.name for item in head.tensors if item.live and item.status in NEW_AT_LOAD)
-
-
-def _others(diff: WeightDiff, head: Head | None) -> list[str]:
-    """The parameters outside the head."""
+def _parameters_outside_head(diff: WeightDiff, head: Head | None) -> list[str]:
     own = {item.name for item in head.tensors} if head else set()
     return [item.name for item in diff.parameters if item.name not in own]
 
@@ -384,16 +379,16 @@ def _others(diff: WeightDiff, head: Head | None) -> list[str]:
 def modules_to_save(
     lost: Sequence[str], others: Sequence[str], modules: Sequence[str], wanted: Sequence[str]
 ) -> tuple[str, ...]:
-    """The setting that would save the lost parameters, with what the configuration already names and is there."""
+    """Gives the setting that would save the lost parameters, with what the configuration already names and is there."""
     if not lost:
         return ()
-    needed = {_shortest(_outermost(name, others), modules) for name in lost if "." in name}
+    needed = {_shortest_unique_name(_outermost_head_module(name, others), modules) for name in lost if "." in name}
     kept = {name for name in wanted if any(path.endswith(name) for path in modules)}
     return tuple(sorted(kept | needed))
 
 
-def _outermost(name: str, others: Sequence[str]) -> str:
-    """The outermost module around a parameter that holds parameters of the head alone."""
+def _outermost_head_module(name: str, others: Sequence[str]) -> str:
+    """Finds the outermost module around a parameter that holds parameters of the head alone."""
     best = path = name.rpartition(".")[0]
     while path := path.rpartition(".")[0]:
         if any(other.startswith(f"{path}.") for other in others):
@@ -402,14 +397,17 @@ def _outermost(name: str, others: Sequence[str]) -> str:
     return best
 
 
-def _shortest(path: str, modules: Sequence[str]) -> str:
-    """The last part of a path if PEFT, which compares ends, finds no other module by it; otherwise the whole path."""
+def _shortest_unique_name(path: str, modules: Sequence[str]) -> str:
+    """Gives the last part of a path if no other module ends with it; otherwise the whole path."""
     last = path.rpartition(".")[2]
+    # PEFT compares the ends of module names with `modules_to_save`.
     return last if [module for module in modules if module.endswith(last)] == [path] else path
 
 
-def _promised(modules: Iterable[str], names: set[str], saved: set[str], loaded: Loaded) -> Iterable[str]:
-    """The modules that PEFT wraps and looks for in the file, and whose parameters the file does not hold."""
+def _missing_promised_modules(
+    modules: Iterable[str], names: set[str], saved: set[str], loaded: Loaded
+) -> Iterable[str]:
+    """Yields the modules that PEFT wraps and looks for in the file, and whose parameters the file does not hold."""
     for path in modules:
         if any(path.endswith(name) for name in names):
             inside = [item.name for item in loaded.diff.parameters if item.name.startswith(f"{path}.")]
@@ -417,8 +415,8 @@ def _promised(modules: Iterable[str], names: set[str], saved: set[str], loaded: 
                 yield path
 
 
-def _promised_tokens(loaded: Loaded, adapter: CheckpointManifest) -> Iterable[str]:
-    """The rows of embeddings that `trainable_token_indices` promises, and that the file does not hold."""
+def _missing_promised_tokens(loaded: Loaded, adapter: CheckpointManifest) -> Iterable[str]:
+    """Yields the rows of embeddings that `trainable_token_indices` promises, and that the file does not hold."""
     rows = adapter.config.get("trainable_token_indices")
     if not rows or not isinstance(rows, list | dict) or adapter.gaps:
         return
@@ -432,7 +430,7 @@ def _promised_tokens(loaded: Loaded, adapter: CheckpointManifest) -> Iterable[st
 
 
 def _alpha_of(path: str, config: Mapping[str, Any]) -> Any:
-    """The `lora_alpha` of one module: that of the first pattern that its name ends with, or the general one."""
+    """Gives the `lora_alpha` of one module: that of the first pattern that its name ends with, or the general one."""
     for pattern, value in (config.get("alpha_pattern") or {}).items():
         if not is_quick_pattern(pattern):
             raise Unsupported(f"alpha_pattern {pattern[:40]!r} is a pattern that headscope does not evaluate", "")
@@ -442,7 +440,7 @@ def _alpha_of(path: str, config: Mapping[str, Any]) -> Any:
 
 
 def scale_of(path: str, config: Mapping[str, Any], rank: int) -> float:
-    """By what LoRA multiplies the change of one module. Raises Unsupported where only PEFT can tell."""
+    """Gives the factor of LoRA's change of one module. Raises Unsupported where only PEFT can tell."""
     for name in ("use_dora", "lora_bias", "use_qalora", "alora_invocation_tokens", "arrow_config"):
         if config.get(name):
             raise Unsupported(f"the adapter sets {name}, whose merge headscope does not compute", "")

@@ -1,4 +1,4 @@
-"""What Transformers' loader makes of stored tensors that it fuses, splits or transposes."""
+"""Tensors as Transformers' loader makes them of stored ones that it fuses, splits or transposes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_size(module: PreTrainedModel) -> None:
 def converted(
     module: PreTrainedModel, names: Iterable[str], stored: dict[str, torch.Tensor], dtype: torch.dtype
 ) -> dict[str, torch.Tensor]:
-    """The named tensors as the loader makes them of `stored`, for a model of the class and configuration of `module`.
+    """Makes the named tensors of `stored` as the loader does, for a model of the class and configuration of `module`.
 
     Raises Unsupported where the loader refuses them.
     """
@@ -45,12 +45,13 @@ def converted(
 
 
 def computed_buffers(module: PreTrainedModel, adapters: Iterable[str] = ()) -> dict[str, torch.Tensor]:
-    """The buffers that the class computes from the configuration of `module`; those that differ each time are left out.
+    """Computes the buffers that the class makes from the configuration of `module`; random ones are left out.
 
     With `adapters`, also those that PEFT computes from their settings, which the module keeps. Parameters stay on
     the meta device. Raises Unsupported where the class cannot be made.
     """
     adapters = tuple(sorted(adapters))
+    # Built twice: a buffer that differs each time is random, and can't be compared with the model's.
     one, other = _fresh_buffers(module, adapters), _fresh_buffers(module, adapters)
     return {
         name: item
@@ -63,6 +64,7 @@ def _fresh_buffers(module: PreTrainedModel, adapters: tuple[str, ...]) -> dict[s
     from accelerate import init_empty_weights  # type: ignore[import-untyped]
 
     try:
+        # Parameters stay on the meta device, so that a large model costs no memory; only buffers are computed.
         with quiet(), torch.random.fork_rng(devices=[]), init_empty_weights(include_buffers=False):
             fresh = type(module)(deepcopy(module.config))
             add_adapters(fresh, module, adapters)

@@ -1,4 +1,4 @@
-"""Real models and real inputs: weights on a device; texts, pictures and sounds through the checkpoint's own tools."""
+"""Real models and inputs: weights on a device; texts, pictures and sounds through the checkpoint's own tools."""
 
 import wave
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,16 +21,16 @@ from headscope.model.quiet import quiet
 
 
 def check_device(name: str, *, runs_weights: bool = False) -> torch.device:
-    """The device called `name`. Raises UsageError for an unknown one, Unsupported for one that is not there.
+    """Opens the device called `name`. Raises UsageError for an unknown one, Unsupported for one that is not there.
 
-    With `runs_weights`, `meta` is none: it holds no weights.
+    With `runs_weights`, `meta` counts as unknown: it holds no weights.
     """
     try:
         device = torch.device(name or "no name")
     except RuntimeError as err:
-        raise _no_device(name, runs_weights) from err
+        raise _no_device_error(name, runs_weights) from err
     if device.type == "meta" and (runs_weights or name != "meta"):
-        raise _no_device(name, runs_weights)
+        raise _no_device_error(name, runs_weights)
     try:
         torch.empty(0, device=device)
     except Exception as err:  # each kind of device that is not there raises another
@@ -38,7 +38,7 @@ def check_device(name: str, *, runs_weights: bool = False) -> torch.device:
     return device
 
 
-def _no_device(name: str, runs_weights: bool) -> UsageError:
+def _no_device_error(name: str, runs_weights: bool) -> UsageError:
     known = "" if runs_weights else "meta, "
     return UsageError(f"no such device: {name or repr(name)}", f"devices: {known}cpu, cuda, cuda:0, mps")
 
@@ -46,7 +46,7 @@ def _no_device(name: str, runs_weights: bool) -> UsageError:
 def load_model(
     choice: Choice, place: Location, device: torch.device, dtype: torch.dtype | None = None
 ) -> PreTrainedModel:
-    """The model with its real weights on `device`, in the checkpoint's dtype or another.
+    """Loads the model with its real weights on `device`, in the checkpoint's dtype or another.
 
     Raises Unsupported where they cannot be loaded.
     """
@@ -82,7 +82,7 @@ def _fill_chain(model: PreTrainedModel, chain: SentencePipeline, place: Location
         module = model.get_submodule(child_name(part))
         if not module.state_dict():
             continue
-        module.load_state_dict(_state_in(f"{part.folder}/{part.file or 'model.safetensors'}", place))
+        module.load_state_dict(_load_weight_file(f"{part.folder}/{part.file or 'model.safetensors'}", place))
 
 
 def fill_head(model: nn.Module, choice: Choice, place: Location) -> None:
@@ -92,14 +92,14 @@ def fill_head(model: nn.Module, choice: Choice, place: Location) -> None:
     if not isinstance(head, ScoreHead) or not head.file or not file.is_file():
         return
     try:
-        stored = _state_in(head.file, place)
+        stored = _load_weight_file(head.file, place)
         model.load_state_dict({key: stored[key] for key in head.tensors}, strict=False)
     except Exception as err:  # whatever a damaged file raises
         raise Unsupported(f"the head in {head.file} cannot be loaded: {first_line(err)}", "save it again") from err
 
 
-def _state_in(name: str, place: Location) -> dict[str, torch.Tensor]:
-    """The tensors of a weight file of a checkpoint, by their names."""
+def _load_weight_file(name: str, place: Location) -> dict[str, torch.Tensor]:
+    """Loads the tensors of a weight file of a checkpoint, by their names."""
     from safetensors.torch import load_file
     from transformers.utils.hub import cached_file
 
@@ -109,21 +109,21 @@ def _state_in(name: str, place: Location) -> dict[str, torch.Tensor]:
 
 
 def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
-    """Texts, or pairs of texts, as a padded batch of the checkpoint's own tokenizer.
+    """Encodes texts, or pairs of texts, as a padded batch of the checkpoint's own tokenizer.
 
     `input_ids` is [texts, tokens]. Raises UsageError for another number of second texts.
     """
     if pairs and len(pairs) != len(texts):
         raise UsageError(f"{len(pairs)} --text-pair for {len(texts)} --text", "give one --text-pair for each --text")
-    return _encoded(open_tokenizer(place), texts, pairs)
+    return _encode_batch(open_tokenizer(place), texts, pairs)
 
 
 def open_tokenizer(place: Location, *, may_be_empty: bool = False) -> Any:
-    """The checkpoint's own tokenizer. Raises Unsupported where there is none.
+    """Loads the checkpoint's own tokenizer. Raises Unsupported where there is none.
 
-    With `may_be_empty` it is what Transformers makes where there is none: a vocabulary of special tokens.
+    With `may_be_empty`, it accepts what Transformers makes where there is none: a vocabulary of special tokens.
     """
-    tokenizer = _tool("AutoTokenizer", place, "a", "tokenizer")
+    tokenizer = _load_auto_class("AutoTokenizer", place, "a", "tokenizer")
     if may_be_empty:
         return tokenizer
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):  # Transformers makes an empty one where there is none
@@ -135,14 +135,14 @@ def open_tokenizer(place: Location, *, may_be_empty: bool = False) -> Any:
 
 
 def open_processor(place: Location, input: str) -> Any:
-    """What makes the tensors of an input: for `text` a tokenizer, for `image` and `audio` a processor.
+    """Loads what makes the tensors of an input: for `text` a tokenizer, for `image` and `audio` a processor.
 
     Raises Unsupported where there is none.
     """
     if input == "text":
         return open_tokenizer(place)
     name, article, what = _PROCESSORS[input]
-    return _tool(name, place, article, what)
+    return _load_auto_class(name, place, article, what)
 
 
 _PROCESSORS = {
@@ -151,7 +151,7 @@ _PROCESSORS = {
 }
 
 
-def _encoded(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
+def _encode_batch(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
     if tokenizer.pad_token is None:
         if len(texts) > 1:
             raise Unsupported(
@@ -170,7 +170,7 @@ NO_LIMIT = 1_000_000
 def predict_texts(
     choice: Choice, place: Location, device: torch.device, texts: Sequence[tuple[str, ...]]
 ) -> torch.Tensor:
-    """The scores of each text, or pair of texts, in float32 on the CPU: a row for each.
+    """Computes the scores of each text, or pair of texts, in float32 on the CPU: a row for each.
 
     Raises Unsupported where the weights or the tokenizer cannot be loaded, or the forward fails.
     """
@@ -182,12 +182,14 @@ def predict_texts(
 def encode_batches(
     tokenizer: Any, model: PreTrainedModel, texts: Sequence[tuple[str, ...]], size: int
 ) -> Iterator[Mapping[str, torch.Tensor]]:
-    """Texts, or pairs of texts, in padded batches of at most `size`; of one where the model doesn't know its pad token.
+    """Yields texts, or pairs of texts, in padded batches of at most `size`; of one where the model has no pad token.
 
     Texts that are longer than the tokenizer's limit are truncated. `input_ids` and `attention_mask` are [texts,
     tokens].
     """
-    size = size if tokenizer.pad_token is not None and _pads(model) else 1
+    # A decoder needs its pad token to find the last token of each text: without it, only single texts are safe.
+    can_batch = tokenizer.pad_token is not None and getattr(model.config, "pad_token_id", None) is not None
+    size = size if can_batch else 1
     for start in range(0, len(texts), size):
         batch = texts[start : start + size]
         pairs = [item[1] for item in batch if len(item) > 1]
@@ -201,7 +203,7 @@ def encode_batches(
 
 
 def score_texts(model: PreTrainedModel, batches: Iterable[Mapping[str, torch.Tensor]]) -> torch.Tensor:
-    """The scores of encoded batches of texts, in float32 on the CPU: a row for each text, or each token."""
+    """Computes the scores of encoded batches in float32 on the CPU: a row for each text, or each token."""
     rows = []
     for encoded in batches:
         given = {name: value.to(model.device) for name, value in encoded.items()}
@@ -214,7 +216,7 @@ def score_texts(model: PreTrainedModel, batches: Iterable[Mapping[str, torch.Ten
 def run_texts(
     model: PreTrainedModel, encoded: Mapping[str, torch.Tensor], input: Input = Input.TEXT, /, **options: bool
 ) -> Any:
-    """What a model returns for encoded texts, images or sounds, without gradients.
+    """Runs a model on encoded texts, images or sounds, without gradients, and returns its output.
 
     Raises Unsupported where the model fails on them, with the model's own error as its cause.
     """
@@ -233,7 +235,7 @@ _LACKED = ("cannot allocate memory", "can't allocate memory", "not enough memory
 
 
 def lacked_memory(err: BaseException) -> bool:
-    """Whether an error, or the one behind it, says that the device has too little memory."""
+    """True if an error, or the one behind it, says that the device has too little memory."""
     cause = err.__cause__ or err
     if isinstance(cause, torch.OutOfMemoryError | MemoryError):
         return True
@@ -241,7 +243,7 @@ def lacked_memory(err: BaseException) -> bool:
 
 
 def fault_of_checkpoint(err: HeadscopeError) -> Exception | None:
-    """The error of a library behind a failed load that the checkpoint causes; None where packages or memory lack.
+    """Gives the library's error behind a failed load if the checkpoint causes it; None if packages or memory lack.
 
     Transformers raises other errors than ImportError too where a package is missing, and says how to install it.
     """
@@ -251,24 +253,20 @@ def fault_of_checkpoint(err: HeadscopeError) -> Exception | None:
 
 
 def limit_length(tokenizer: Any, model: PreTrainedModel) -> None:
-    """The model's own limit, for a tokenizer that names none; some families keep two positions for themselves."""
+    """Sets the model's own limit for a tokenizer that names none."""
     most = getattr(model.config, "max_position_embeddings", None)
+    # RoBERTa's positions begin behind the pad token, so two of them hold no token; two less is safe everywhere.
     if tokenizer.model_max_length >= NO_LIMIT and isinstance(most, int) and most > 2:
         tokenizer.model_max_length = most - 2
 
 
-def _pads(model: PreTrainedModel) -> bool:
-    """Whether a batch of several texts is safe: a decoder needs to know its pad token to find the last one."""
-    return getattr(model.config, "pad_token_id", None) is not None
-
-
 def encode_image(place: Location, path: str) -> Mapping[str, Any]:
-    """A picture through the checkpoint's own image processor."""
+    """Encodes a picture with the checkpoint's own image processor."""
     return image_encoder(place)(path)
 
 
 def image_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
-    """What makes the tensors of a picture. Raises Unsupported without Pillow or an image processor."""
+    """Makes a function from a picture's path to its tensors. Raises Unsupported without Pillow or a processor."""
     try:
         from PIL import Image  # type: ignore[import-not-found,unused-ignore]  # optional
     except ImportError as err:
@@ -286,12 +284,12 @@ def image_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
 
 
 def encode_audio(place: Location, path: str) -> Mapping[str, Any]:
-    """A WAV file of 16-bit samples through the checkpoint's own feature extractor; channels are averaged."""
+    """Encodes a WAV file of 16-bit samples with the checkpoint's own feature extractor; channels are averaged."""
     return audio_encoder(place)(path)
 
 
 def audio_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
-    """What makes the tensors of a WAV file. Raises Unsupported without a feature extractor."""
+    """Makes a function from a WAV file's path to its tensors. Raises Unsupported without a feature extractor."""
     extractor = open_processor(place, "audio")
 
     def encode(path: str) -> Mapping[str, Any]:
@@ -307,7 +305,7 @@ def audio_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
 
 
 def count_frames(path: str) -> int:
-    """How many frames a WAV file has. Raises NotFound for a file that is not one."""
+    """Counts the frames of a WAV file. Raises NotFound for a file that is not one."""
     try:
         with wave.open(str(Path(path))) as file:
             return int(file.getnframes())
@@ -316,7 +314,7 @@ def count_frames(path: str) -> int:
 
 
 def read_wave(path: str) -> tuple[torch.Tensor, int]:
-    """The samples of a 16-bit WAV file between -1 and 1, and how many there are in a second.
+    """Reads the samples of a 16-bit WAV file, between -1 and 1, and how many there are in a second.
 
     Raises NotFound for a file that can't be read, and Unsupported for other samples.
     """
@@ -330,7 +328,7 @@ def read_wave(path: str) -> tuple[torch.Tensor, int]:
         raise NotFound(f"{path} is not a WAV file that can be read: {err}", "give a 16-bit WAV file") from err
 
 
-def _tool(auto_class: str, place: Location, article: str, what: str) -> Any:
+def _load_auto_class(auto_class: str, place: Location, article: str, what: str) -> Any:
     try:
         with quiet():
             return getattr(transformers, auto_class).from_pretrained(place.reference, **place.keywords())

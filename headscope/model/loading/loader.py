@@ -36,7 +36,7 @@ from headscope.upstream.transformers import LoadingInfo, load_on_meta, tied_name
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A skeleton on the meta device and what loading the checkpoint did to it.
+    """Skeleton on the meta device, and what loading the checkpoint did to it.
 
     `notes` are sentences on the loading, `quantization` the settings of a quantized checkpoint, `faults` what does not
     fit in its adapter. `load_options` and `word_rows` are those of `AdapterFacts`.
@@ -59,11 +59,11 @@ def load_skeleton(choice: Choice, manifest: CheckpointManifest) -> Loaded:
     settings = quantization_config(choice.config)
     if settings:
         return _load_quantized(choice, manifest, settings)
-    return _load(choice, manifest)
+    return _load_plain(choice, manifest)
 
 
 def _load_quantized(choice: Choice, manifest: CheckpointManifest, settings: dict[str, Any]) -> Loaded:
-    """The skeleton as if the weights had been stored unquantized, with the keys and formats that they really have."""
+    """Loads as if the weights had been stored unquantized, then restores the keys and formats that they really have."""
     plain = deepcopy(choice.config)
     # With it, the loader wants the package of the method and its kernels, and makes packed modules of other names.
     del plain.quantization_config
@@ -71,16 +71,17 @@ def _load_quantized(choice: Choice, manifest: CheckpointManifest, settings: dict
         shapes = {name: tuple(item.shape) for name, item in choice.cls(plain).named_parameters()}
     dtype = str(plain.dtype or torch.float16).removeprefix("torch.")
     unpacked = unpack(manifest, settings, dtype, shapes)
-    loaded = _load(replace(choice, config=plain), unpacked.manifest)
+    loaded = _load_plain(replace(choice, config=plain), unpacked.manifest)
     return replace(loaded, diff=with_packed_names(loaded.diff, unpacked), quantization=settings)
 
 
-def _load(choice: Choice, manifest: CheckpointManifest) -> Loaded:
+def _load_plain(choice: Choice, manifest: CheckpointManifest) -> Loaded:
     try:
         model, info = _run_loader(choice, header_only_tensors(manifest))
     except Unsupported as err:
         if isinstance(err.__cause__, ImportError):
             raise
+        # The loader's error may come from config.json alone: then the fields at fault make a better message.
         more = diagnose_by_building(choice.cls, choice.config, manifest.config)
         if not more:
             raise
@@ -101,7 +102,9 @@ def _run_loader(choice: Choice, state_dict: dict[str, torch.Tensor]) -> tuple[Pr
     except HeadscopeError:
         raise
     except ImportError as err:
-        raise fault_of_import(err) or _needs_package(choice.cls, err) from err
+        # Transformers' message says how to get the package that is missing.
+        what = f"{choice.cls.__name__} cannot be built: {' '.join(str(err).split())}"
+        raise fault_of_import(err) or Unsupported(what, "install it, then try again") from err
     except Exception as err:
         raise Unsupported(
             f"Transformers cannot load this checkpoint into {choice.cls.__name__}: {type(err).__name__}: {err}",
@@ -109,17 +112,12 @@ def _run_loader(choice: Choice, state_dict: dict[str, torch.Tensor]) -> tuple[Pr
         ) from err
 
 
-def _needs_package(cls: type[PreTrainedModel], err: ImportError) -> Unsupported:
-    """The error for a class that needs a package that is not installed; Transformers' message says how to get it."""
-    return Unsupported(f"{cls.__name__} cannot be built: {' '.join(str(err).split())}", "install it, then try again")
-
-
 def _read_diff(model: PreTrainedModel, info: LoadingInfo, manifest: CheckpointManifest) -> WeightDiff:
     mismatched = tuple(Mismatch(*item) for item in sorted(info.mismatched, key=lambda item: in_layer_order(item[0])))
     incomplete = manifest.format is WeightsFormat.NONE or bool(manifest.gaps)
-    ties = tuple(sorted(_ties(model)))
-    judge = _judge(info.missing, mismatched, ties, incomplete)
-    parameters = _origins(model, judge)
+    ties = tuple(sorted(_find_ties(model)))
+    judge = _status_function(info.missing, mismatched, ties, incomplete)
+    parameters = _read_origins(model, judge)
     unused = tuple(sorted(info.unexpected, key=in_layer_order))
     headers = _headers_of(unused, parameters, manifest)
     groups = describe_unused(model, unused, headers)
@@ -142,17 +140,18 @@ def _read_diff(model: PreTrainedModel, info: LoadingInfo, manifest: CheckpointMa
 def _headers_of(
     unused: tuple[str, ...], parameters: tuple[ParameterOrigin, ...], manifest: CheckpointManifest
 ) -> tuple[TensorHeader, ...]:
-    """The headers of the unused keys under the names that Transformers reports (`gamma` has become `weight` there)."""
+    """Gives the headers of the unused keys under the names that Transformers reports."""
     used = {key for item in parameters for key in item.checkpoint_keys}
+    # The loader renames old keys first: it reports `gamma` as `weight`.
     spare = {modern_name(header.key): header for header in manifest.tensors if header.key not in used}
     spare |= {header.key: header for header in manifest.tensors}
     return tuple(replace(spare[key], key=key) for key in unused if key in spare)
 
 
-def _judge(
+def _status_function(
     missing: frozenset[str], mismatched: tuple[Mismatch, ...], ties: tuple[Tie, ...], incomplete: bool
 ) -> Callable[[str, torch.Tensor], ParameterStatus]:
-    """A function from a parameter's name and tensor to its status."""
+    """Makes a function from a parameter's name and tensor to its status."""
     reshaped, tied = {item.parameter for item in mismatched}, {tie.parameter for tie in ties}
     absent = ParameterStatus.UNKNOWN if incomplete else ParameterStatus.NEW
 
@@ -168,7 +167,7 @@ def _judge(
     return status
 
 
-def _origins(
+def _read_origins(
     model: PreTrainedModel, judge: Callable[[str, torch.Tensor], ParameterStatus]
 ) -> tuple[ParameterOrigin, ...]:
     buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
@@ -184,20 +183,21 @@ def _origins(
             in_base=bool(base) and name.startswith(f"{base}."),
             is_buffer=name in buffers,
         )
-        for name, tensor in _named_state(model)
+        for name, tensor in _named_tensors(model)
     )
 
 
-def _named_state(model: PreTrainedModel) -> list[tuple[str, torch.Tensor]]:
-    """Parameters and persistent buffers as the modules hold them: `state_dict` would detach them."""
+def _named_tensors(model: PreTrainedModel) -> list[tuple[str, torch.Tensor]]:
+    """Lists parameters and persistent buffers in the order of the state dict."""
+    # `state_dict` would detach them, and with that drop the subclass's marks and the identity of tied tensors.
     held = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
     return [(name, held[name]) for name in model.state_dict(keep_vars=True) if name in held]
 
 
-def _ties(model: PreTrainedModel) -> list[Tie]:
+def _find_ties(model: PreTrainedModel) -> list[Tie]:
     declared = tied_names(model)
     by_tensor: dict[int, list[str]] = {}
-    for name, tensor in _named_state(model):
+    for name, tensor in _named_tensors(model):
         by_tensor.setdefault(id(tensor), []).append(name)
     ties = []
     for names in by_tensor.values():
@@ -207,7 +207,7 @@ def _ties(model: PreTrainedModel) -> list[Tie]:
 
 
 def renames_of(parameters: tuple[ParameterOrigin, ...]) -> tuple[Rename, ...]:
-    """The loaded parameters whose checkpoint keys bear other names, in the order of their layers."""
+    """Lists the loaded parameters whose checkpoint keys bear other names, in the order of their layers."""
     found = (
         Rename(item.name, item.checkpoint_keys)
         for item in parameters
@@ -217,23 +217,23 @@ def renames_of(parameters: tuple[ParameterOrigin, ...]) -> tuple[Rename, ...]:
 
 
 def base_prefix(model: PreTrainedModel) -> str:
-    """The path of the base model inside `model`, or "" if it has none."""
+    """Gives the path of the base model inside `model`, or "" if it has none."""
     prefix = getattr(model, "base_model_prefix", "")
     return prefix if prefix and isinstance(getattr(model, prefix, None), nn.Module) else ""
 
 
 def _strip_origins(model: PreTrainedModel) -> None:
-    """Plain meta parameters instead of the marked ones; tied parameters stay one tensor."""
+    """Replaces the marked parameters by plain meta ones; tied parameters stay one tensor."""
     plain: dict[int, nn.Parameter] = {}
     for module in model.modules():
         for name, parameter in parameters_of(module).items():
             if parameter is not None:
-                parameters_of(module)[name] = plain.setdefault(id(parameter), _plain(parameter))
+                parameters_of(module)[name] = plain.setdefault(id(parameter), _plain_parameter(parameter))
         for name, buffer in buffers_of(module).items():
             if buffer is not None and type(buffer) is not torch.Tensor:
                 buffers_of(module)[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=buffer.device)
 
 
-def _plain(parameter: nn.Parameter) -> nn.Parameter:
+def _plain_parameter(parameter: nn.Parameter) -> nn.Parameter:
     bare = torch.empty(parameter.shape, dtype=parameter.dtype, device=parameter.device)
     return nn.Parameter(bare, requires_grad=parameter.requires_grad)

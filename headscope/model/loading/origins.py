@@ -26,15 +26,17 @@ class OriginTensor(torch.Tensor):
     ) -> Any:
         # A comparison of numbers that do not exist would raise: the loader compares only what it is about to tie.
         if func in (torch.equal, torch.Tensor.equal):
-            return _are_stored_as_one(*args)
+            return _have_same_memory(*args)
         if func is torch.Tensor.copy_:
-            _mark_filled(*args[:2])
+            # As `load_state_dict` does it: what a marked tensor is copied into comes from its keys too.
+            filled, source = args[:2]
+            filled.origin = getattr(filled, "origin", frozenset()) | getattr(source, "origin", frozenset())
         result = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
         # Nearly every call reads a shape, a dtype or a flag, some ten times a tensor.
         if isinstance(result, _BARE):
             return result
         marked = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, OriginTensor)]
-        keys, alike = _union("origin", marked), _union("alike", marked)
+        keys, alike = _joined_keys("origin", marked), _joined_keys("alike", marked)
 
         def mark(value: Any) -> Any:
             if isinstance(value, OriginTensor):
@@ -48,8 +50,8 @@ class OriginTensor(torch.Tensor):
 _BARE = (bool, int, str, torch.Size, torch.dtype, torch.device, NoneType)
 
 
-def _are_stored_as_one(one: Any, other: Any) -> bool:
-    """Whether two tensors have the same values for certain.
+def _have_same_memory(one: Any, other: Any) -> bool:
+    """True if two tensors are stored as one, so that their values are equal for certain.
 
     Some versions of Transformers (5.5) tie two parameters whose keys are both there only if they are equal, as they are
     in files of `torch.save`, where both name one memory.
@@ -57,17 +59,12 @@ def _are_stored_as_one(one: Any, other: Any) -> bool:
     return bool(getattr(one, "alike", frozenset()) & getattr(other, "origin", frozenset()))
 
 
-def _mark_filled(filled: Any, source: Any) -> None:
-    """A tensor into which a marked one is copied, as `load_state_dict` does, comes from its keys too."""
-    filled.origin = getattr(filled, "origin", frozenset()) | getattr(source, "origin", frozenset())
-
-
-def _union(name: str, tensors: Sequence[OriginTensor]) -> frozenset[str]:
+def _joined_keys(name: str, tensors: Sequence[OriginTensor]) -> frozenset[str]:
     return frozenset().union(*(getattr(tensor, name, frozenset()) for tensor in tensors))
 
 
 def header_only_tensors(manifest: CheckpointManifest) -> dict[str, torch.Tensor]:
-    """A state dict of the manifest's keys: right shapes and dtypes on the meta device, no storage.
+    """Makes a state dict of the manifest's keys: right shapes and dtypes on the meta device, no storage.
 
     The order is that in which the loader reads them: where the configuration names no dtype, the first float decides.
     """
@@ -75,10 +72,10 @@ def header_only_tensors(manifest: CheckpointManifest) -> dict[str, torch.Tensor]
     headers = manifest.tensors
     if manifest.format is WeightsFormat.SAFETENSORS:
         headers = tuple(sorted(headers, key=lambda header: ("/" in header.file, header.file, header.key)))
-    return {header.key: _header_only(header, alike.get(header.key, frozenset())) for header in headers}
+    return {header.key: _header_only_tensor(header, alike.get(header.key, frozenset())) for header in headers}
 
 
-def _header_only(header: TensorHeader, alike: frozenset[str]) -> torch.Tensor:
+def _header_only_tensor(header: TensorHeader, alike: frozenset[str]) -> torch.Tensor:
     dtype = getattr(torch, header.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise Unsupported(
@@ -94,5 +91,5 @@ def _header_only(header: TensorHeader, alike: frozenset[str]) -> torch.Tensor:
 
 
 def origin_of(tensor: torch.Tensor) -> tuple[str, ...]:
-    """The checkpoint keys that fill `tensor`, sorted; empty for one that no checkpoint filled."""
+    """Gives the checkpoint keys that fill `tensor`, sorted; empty for one that no checkpoint filled."""
     return tuple(sorted(getattr(tensor, "origin", frozenset())))

@@ -32,17 +32,18 @@ most, and at none with the usual spreads."""
 
 
 def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | None) -> MatrixStatistics:
-    """Statistics of a weight [classes, features] of finite floats, not all of them zero."""
+    """Computes statistics of a weight [classes, features] of finite floats, not all of them zero."""
     dtype = str(matrix.dtype).removeprefix("torch.")
     numbers = matrix.detach().to("cpu", torch.float64)
     classes, features = numbers.shape
     spread = float(numbers.square().mean().sqrt())
     kurtosis = float(numbers.pow(4).mean()) / spread**4
     scheme, scheme_z = _nearest_scheme(spread, numbers.shape, kurtosis, initial_spread)
+    # A single row has no mean row, cosine or spread among rows.
     several = classes > 1
-    precision = _precision(matrix)
+    precision = _coarsest_exact_dtype(matrix)
     distinct = _distinct_share(numbers, precision)
-    draw = _draw(matrix) if precision == "float32" and distinct >= _DISTINCT else _Draw()
+    draw = _find_draw(matrix) if precision == "float32" and distinct >= _DISTINCT else _Draw()
     dead = (numbers == numbers[:, :1]).all(dim=1)
     return MatrixStatistics(
         name=name,
@@ -53,7 +54,7 @@ def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | N
         mean=float(numbers.mean()),
         largest=float(numbers.abs().max()),
         kurtosis=kurtosis,
-        shape_z=min((_shape_z(kurtosis, numbers.numel(), usual) for _, usual in _DISTRIBUTIONS), key=abs),
+        shape_z=min((_kurtosis_z(kurtosis, numbers.numel(), usual) for _, usual in _DISTRIBUTIONS), key=abs),
         initial_spread=initial_spread,
         spread_z=None if initial_spread is None else spread_z(spread, initial_spread, numbers.numel(), kurtosis),
         scheme=scheme,
@@ -63,14 +64,14 @@ def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | N
         mean_row_z=_mean_row_z(numbers) if several else None,
         cosine=_mean_cosine(numbers) if several else None,
         cosine_least=-1 / (classes - 1) if several else None,
-        rows_z=_unequal_z(numbers.square().mean(dim=1), features, kurtosis) if several else None,
-        columns_z=_unequal_z(numbers.square().mean(dim=0), classes, kurtosis),
-        spectrum=_spectrum(numbers, spread),
+        rows_z=_inequality_z(numbers.square().mean(dim=1), features, kurtosis) if several else None,
+        columns_z=_inequality_z(numbers.square().mean(dim=0), classes, kurtosis),
+        spectrum=_singular_spectrum(numbers, spread),
         draw=draw.name,
         draw_z=draw.strength,
         draw_share=draw.share,
         dead_rows=tuple(torch.nonzero(dead).flatten().tolist()),
-        duplicate_rows=_duplicates(numbers),
+        duplicate_rows=_find_duplicate_rows(numbers),
         zeros=int((numbers[~dead] == 0).sum()),
         precision=precision,
         distinct=distinct,
@@ -78,7 +79,7 @@ def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | N
 
 
 def bias_statistics(name: str, bias: torch.Tensor, features: int) -> BiasStatistics:
-    """Statistics of a bias of finite floats, for a classifier that reads `features` numbers. `bias` is [classes]."""
+    """Computes statistics of a bias [classes] of finite floats, for a classifier that reads `features` numbers."""
     numbers = bias.detach().to("cpu", torch.float64).flatten()
     largest = float(numbers.abs().max()) if numbers.numel() else 0.0
     bound = 1 / math.sqrt(features)
@@ -94,14 +95,14 @@ def bias_statistics(name: str, bias: torch.Tensor, features: int) -> BiasStatist
 
 
 def spread_z(spread: float, expected: float, count: int, kurtosis: float) -> float:
-    """How many standard deviations a root mean square of `count` numbers is from the expected one."""
+    """Gives how many standard deviations a root mean square of `count` numbers is from the expected one."""
     if expected <= 0 or spread <= 0:
         return math.inf
     return math.log(spread / expected) / math.sqrt(max(kurtosis - 1, 0.5) / (4 * count))
 
 
 def known_schemes(shape: tuple[int, ...], initial_spread: float | None) -> dict[str, float]:
-    """The spreads that usual initializations give a weight [classes, features].
+    """Gives the spread of a weight [classes, features] under each usual initialization.
 
     Xavier: Glorot and Bengio, 2010; Kaiming: He et al., 2015; orthogonal: Saxe et al., 2014.
     """
@@ -128,14 +129,14 @@ def _nearest_scheme(
     return name, near[name]
 
 
-def _shape_z(kurtosis: float, count: int, usual: float) -> float:
-    """The fourth moment against a usual one; 24/n is its variance for a normal distribution, less for others."""
+def _kurtosis_z(kurtosis: float, count: int, usual: float) -> float:
+    """Compares a fourth moment with a usual one; 24/n is its variance for a normal distribution, less for others."""
     variance = {3.0: 24.0, 1.8: 1.45, 2.36: 9.0}[usual]
     return (kurtosis - usual) / math.sqrt(variance / count)
 
 
 def _mean_row_z(numbers: torch.Tensor) -> float:
-    """Fisher's z of the variance of the mean row over that of the rows around it.
+    """Computes Fisher's z for the variance of the mean row over that of the rows around it.
 
     Their ratio has an F distribution for independent normal numbers, of any spread. A softmax leaves the mean row where
     it began and moves the others away from it, so training lowers it.
@@ -144,6 +145,7 @@ def _mean_row_z(numbers: torch.Tensor) -> float:
     mean = numbers.mean(dim=0)
     between = float(mean.square().sum()) * classes / features
     within = float((numbers - mean).square().sum()) / ((classes - 1) * features)
+    # The logarithm needs both: equal rows, or rows without a mean, get a z beyond every threshold instead.
     if between <= 0 or within <= 0:
         return math.copysign(1e3, between - within)
     free = features, (classes - 1) * features
@@ -158,8 +160,8 @@ def _mean_cosine(numbers: torch.Tensor) -> float:
     return float((units.sum(dim=0).square().sum() - units.square().sum()) / (count * (count - 1)))
 
 
-def _unequal_z(energies: torch.Tensor, each: int, kurtosis: float) -> float:
-    """How unequal the mean squares of rows or columns are, each of `each` numbers, in standard deviations."""
+def _inequality_z(energies: torch.Tensor, each: int, kurtosis: float) -> float:
+    """Gives how unequal the mean squares of rows or columns are, each of `each` numbers, in standard deviations."""
     count = energies.numel()
     mean = float(energies.mean())
     if count < 2:  # a single one equals itself
@@ -169,7 +171,8 @@ def _unequal_z(energies: torch.Tensor, each: int, kurtosis: float) -> float:
     return (variance / expected - 1) / math.sqrt(2 / (count - 1) + 12 / (each * count))
 
 
-def _spectrum(numbers: torch.Tensor, spread: float) -> Spectrum:
+def _singular_spectrum(numbers: torch.Tensor, spread: float) -> Spectrum:
+    # The Gram matrix on the shorter side: its eigenvalues are the squared singular values, and it is small.
     products = numbers @ numbers.T if numbers.shape[0] <= numbers.shape[1] else numbers.T @ numbers
     values = torch.linalg.eigvalsh(products).flip(0).clamp(min=0).sqrt()
     shares = values.square() / values.square().sum()
@@ -183,7 +186,7 @@ def _spectrum(numbers: torch.Tensor, spread: float) -> Spectrum:
 
 
 def top_z(top: float, small: int, large: int) -> float:
-    """The largest singular value of unit noise against the law of Tracy and Widom, with Johnstone's constants.
+    """Compares the largest singular value of unit noise with the law of Tracy and Widom, with Johnstone's constants.
 
     `top` is that of a matrix [small, large] or [large, small]. Johnstone, 2001; the law's mean is -1.21, its deviation
     1.27.
@@ -194,8 +197,8 @@ def top_z(top: float, small: int, large: int) -> float:
     return float((top**2 - center) / scale + 1.21) / 1.27
 
 
-def _precision(matrix: torch.Tensor) -> str:
-    """The coarsest dtype that holds every number as it is: numbers that were rounded stay so in a wider file."""
+def _coarsest_exact_dtype(matrix: torch.Tensor) -> str:
+    """Finds the coarsest dtype that holds every number exactly: rounded numbers stay rounded in a wider file."""
     stored = str(matrix.dtype).removeprefix("torch.")
     every = (torch.bfloat16, torch.float16, torch.float32)
     same = (str(item).removeprefix("torch.") for item in every if bool((matrix.to(item).to(matrix) == matrix).all()))
@@ -203,27 +206,27 @@ def _precision(matrix: torch.Tensor) -> str:
 
 
 def _distinct_share(numbers: torch.Tensor, precision: str) -> float:
-    """How many different numbers there are, zeros left out, in parts of what a draw has that was rounded alike.
+    """Counts the different numbers, zeros left out, relative to a draw of the same spread that was rounded alike.
 
     Numbers that were rounded to few steps have few. A draw of one spread that is rounded to 8 or 11 bits repeats too.
     """
-    living = _sampled(numbers.flatten())
+    living = _sample_blocks(numbers.flatten())
     living = living[living != 0].abs()
     drawn = torch.randn(living.numel(), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     usual = drawn.mul(living.square().mean().sqrt()).to(getattr(torch, precision)).abs()
     return len(torch.unique(living)) / max(1, len(torch.unique(usual)))
 
 
-def _sampled(numbers: torch.Tensor) -> torch.Tensor:
-    """All numbers; of more than `_MOST_TESTED`, blocks at equal distances."""
+def _sample_blocks(numbers: torch.Tensor) -> torch.Tensor:
+    """Returns all numbers, or blocks at equal distances if there are more than `_MOST_TESTED`."""
     if numbers.numel() <= _MOST_TESTED:
         return numbers
     blocks = numbers[: numbers.numel() // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
     return blocks[:: -(-numbers.numel() // _MOST_TESTED)].flatten()
 
 
-def _duplicates(numbers: torch.Tensor) -> tuple[int, ...]:
-    """The rows that equal an earlier one."""
+def _find_duplicate_rows(numbers: torch.Tensor) -> tuple[int, ...]:
+    """Finds the rows that equal an earlier one."""
     factors = torch.randint(-(2**62), 2**62, numbers.shape[1:], generator=torch.Generator().manual_seed(0))
     bits = (numbers + 0.0).contiguous().view(torch.int64)  # sums of whole numbers are equal for equal rows
     bits = bits ^ (bits >> 29)  # those below are zero in every number that was a float32
@@ -241,25 +244,23 @@ def _duplicates(numbers: torch.Tensor) -> tuple[int, ...]:
 
 
 def _may_be_uniform(numbers: torch.Tensor, bound: float) -> bool:
-    """Whether numbers may be a uniform draw from -bound to bound: inside, and not all of them near zero.
-
-    All of `count` numbers are below a part of the bound with the probability of that part to the power of `count`.
-    """
+    """True if numbers may be a uniform draw from -bound to bound: inside, and not all of them near zero."""
+    # The probability that all of n numbers are below a share p of the bound is p**n.
     largest = float(numbers.abs().max()) / bound if numbers.numel() else 0.0
     return 0 < largest <= 1 + _ROUNDING and largest ** numbers.numel() > _UNLIKELY
 
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """A test against the grid of a draw; `share` of the numbers is on it. `strength` is None where none was made."""
+    """Test against the grid of a draw; `share` of the numbers is on it. `strength` is None where none was made."""
 
     name: str = ""
     strength: float | None = None
     share: float = 0.0
 
 
-def _draw(matrix: torch.Tensor) -> _Draw:
-    """Which draw of PyTorch's generator on the CPU the numbers are on the grid of, and how strongly.
+def _find_draw(matrix: torch.Tensor) -> _Draw:
+    """Finds the draw of PyTorch's CPU generator on whose grid the numbers are, and how strongly they are on it.
 
     A float32 number from 0 to 1 is a multiple of 2**-24. `normal_` makes its numbers in pairs from two such numbers,
     one of which is the angle of the pair; `uniform_` shifts and scales one. A change of one part in a million, as by a
@@ -267,28 +268,25 @@ def _draw(matrix: torch.Tensor) -> _Draw:
     """
     if matrix.numel() < _FEWEST_PAIRS * 2:
         return _Draw()
-    numbers = _sampled(matrix.detach().to("cpu", torch.float64).flatten())
+    numbers = _sample_blocks(matrix.detach().to("cpu", torch.float64).flatten())
     bounds = (1 / math.sqrt(matrix.shape[1]), math.sqrt(6 / sum(matrix.shape)))
-    found = [_tested("normal", _angles(numbers), _REGULAR_ANGLES)]
+    found = [_test_grid("normal", _angles_of_pairs(numbers), _REGULAR_ANGLES)]
     for bound in (item for item in bounds if float(numbers.abs().max()) <= item * (1 + 1e-6)):
-        usual = _tested("", _places(_uniform_draw(numbers.numel(), bound), bound), 1.0)
-        found.append(_tested("uniform", _places(numbers, bound), usual.share))
+        # How much of the grid is left after rounding depends on the bounds: a fresh draw between them is the measure.
+        fresh = torch.empty(max(numbers.numel(), _FEWEST_PAIRS * 8))
+        fresh.uniform_(-bound, bound, generator=torch.Generator().manual_seed(0))
+        usual = _test_grid("", _places_in_range(fresh.double(), bound), 1.0)
+        found.append(_test_grid("uniform", _places_in_range(numbers, bound), usual.share))
     return max(found, key=lambda item: item.strength or 0)
 
 
-def _places(numbers: torch.Tensor, bound: float) -> torch.Tensor:
-    """How far numbers are from the middle of a uniform draw, as parts of its width."""
+def _places_in_range(numbers: torch.Tensor, bound: float) -> torch.Tensor:
+    """Gives how far numbers are from the middle of a uniform draw, as parts of its width."""
     return numbers / bound / 2
 
 
-def _uniform_draw(count: int, bound: float) -> torch.Tensor:
-    """A fresh draw between these bounds: how much of the grid is left after rounding depends on them."""
-    numbers = torch.empty(max(count, _FEWEST_PAIRS * 8))
-    return numbers.uniform_(-bound, bound, generator=torch.Generator().manual_seed(0)).double()
-
-
-def _tested(name: str, parts: torch.Tensor, usual: float) -> _Draw:
-    """Rayleigh's test on the places between the points of the grid: about 0.9 +- 0.5 at random, more on the grid.
+def _test_grid(name: str, parts: torch.Tensor, usual: float) -> _Draw:
+    """Runs Rayleigh's test on the places between the grid's points: about 0.9 +- 0.5 at random, more on the grid.
 
     Every place counts once: zeros and constants share a few. Half of a draw fits a grid that is twice as coarse, and
     all numbers that were rounded to fewer bits; where that grid fits too, the numbers show no draw.
@@ -297,20 +295,20 @@ def _tested(name: str, parts: torch.Tensor, usual: float) -> _Draw:
     count = distinct.numel()
     if count < _FEWEST_PAIRS:
         return _Draw(name, 0.0)
-    regular = _regularity(distinct * _GRID)
-    if _regularity(distinct * _GRID / 2) * math.sqrt(count) >= _COARSE:
+    regular = _phase_agreement(distinct * _GRID)
+    if _phase_agreement(distinct * _GRID / 2) * math.sqrt(count) >= _COARSE:
         return _Draw(name, 0.0)
     share = regular / usual * count / parts.numel() if usual else 0.0
     return _Draw(name, regular * math.sqrt(count), min(1.0, share))
 
 
-def _regularity(places: torch.Tensor) -> float:
-    """How much the places between whole numbers agree: 1 if all are the same, about 0 at random."""
+def _phase_agreement(places: torch.Tensor) -> float:
+    """Gives how much the places between whole numbers agree: 1 if all are the same, about 0 at random."""
     turns = (places % 1) * 2 * math.pi
     return math.sqrt(float(turns.cos().mean() ** 2 + turns.sin().mean() ** 2))
 
 
-def _angles(numbers: torch.Tensor) -> torch.Tensor:
-    """The angle of each pair as a part of a turn; a last block that is not full overlaps the one before it."""
+def _angles_of_pairs(numbers: torch.Tensor) -> torch.Tensor:
+    """Gives the angle of each pair that `normal_` made, as a part of a turn; only full blocks count."""
     blocks = numbers[: numbers.numel() // _BLOCK * _BLOCK].reshape(-1, 2, _BLOCK // 2)
     return (torch.atan2(blocks[:, 1], blocks[:, 0]) / (2 * math.pi)).flatten()

@@ -1,4 +1,4 @@
-"""What a model in memory shows about its parameters: the loader's marks, PEFT's wrapping, missing storage."""
+"""Signs that a model in memory shows on its parameters: the loader's marks, PEFT's wrapping, missing storage."""
 
 from __future__ import annotations
 
@@ -33,41 +33,44 @@ class Held:
 
 
 def held_by(module: nn.Module) -> Held:
-    """What the parameters of `module` show."""
+    """Reads these names off the parameters of `module`."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
     # A name alone proves nothing: a head that was replaced after the load bears the name of the one that was loaded.
     marked = {name for name, item in parameters.items() if is_filled(item)}
-    originals = {name: _original_of(name) for name in parameters if _COPY in name}
+    originals = {name: _name_of_original(name) for name in parameters if _COPY in name}
     copies = {name: parameters[original] for name, original in originals.items() if original in parameters}
     return Held(
+        # PEFT copies the original with deepcopy, which loses the marks: a copy of a filled original counts as filled.
         marked=frozenset(marked | {name for name, original in originals.items() if original in marked}),
         empty=frozenset(name for name, item in parameters.items() if item.is_meta),
         of_adapter=added_by_peft(module),
-        changed=frozenset(name for name, original in copies.items() if not _are_equal(parameters[name], original)),
+        changed=frozenset(
+            name for name, original in copies.items() if not _have_equal_numbers(parameters[name], original)
+        ),
     )
 
 
-def _original_of(name: str) -> str:
+def _name_of_original(name: str) -> str:
     """`classifier.modules_to_save.default.weight` -> `classifier.original_module.weight`."""
     module, _, rest = name.partition(_COPY)
     return f"{module}.original_module.{rest.partition('.')[2]}"
 
 
-def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _have_equal_numbers(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.is_meta or other.is_meta or one.shape != other.shape:
         return one.shape == other.shape
     return torch.equal(one.detach().cpu(), other.detach().to("cpu", one.dtype))
 
 
 def added_by_peft(module: nn.Module) -> frozenset[str]:
-    """The parameters and buffers of `module` that PEFT made beside those of the layers which it wraps."""
+    """Gives the parameters and buffers of `module` that PEFT made beside those of the layers which it wraps."""
     named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
     wrappers = {path for path, part in module.named_modules() if type(part).__module__.split(".")[0] == "peft"}
     return frozenset(name for name, _ in named if _is_added(name, wrappers))
 
 
 def _is_added(name: str, wrappers: set[str]) -> bool:
-    """Whether what follows the innermost wrapper in a name is not something wrapped.
+    """True if what follows the innermost wrapper in a name is not something wrapped.
 
     PEFT's own containers (`lora_A`) are PyTorch's; a layer below `base_layer` may be a wrapper again.
     """
@@ -77,9 +80,9 @@ def _is_added(name: str, wrappers: set[str]) -> bool:
 
 
 def has_own_modules(module: PreTrainedModel) -> bool:
-    """Whether the modules of a model are those that its class makes of its configuration, apart from PEFT's wrappers.
+    """True if a model has the modules that its class makes of its configuration, apart from PEFT's wrappers.
 
-    Where the class makes no model of it, nothing is claimed.
+    False where the class can't make a model of it.
     """
     try:
         return has_kinds_of(module, fresh_skeleton(module))
@@ -88,18 +91,18 @@ def has_own_modules(module: PreTrainedModel) -> bool:
 
 
 def has_kinds_of(module: nn.Module, other: nn.Module) -> bool:
-    """Whether two models have modules of the same classes at the same places, apart from PEFT's wrappers."""
-    return _kinds(module) == _kinds(other)
+    """True if two models have modules of the same classes at the same places, apart from PEFT's wrappers."""
+    return _classes_by_path(module) == _classes_by_path(other)
 
 
 def fresh_skeleton(module: PreTrainedModel) -> PreTrainedModel:
-    """A model of the class and configuration of `module`, on the meta device. Raises whatever the class raises."""
+    """Builds a model of the class and configuration of `module` on the meta device. Raises as the class does."""
     with quiet(), on_meta():
         return type(module)(deepcopy(module.config))
 
 
-def _kinds(module: nn.Module) -> dict[str, type[nn.Module]]:
-    """The class of each module by its path without wrappers; what PEFT adds is left out."""
+def _classes_by_path(module: nn.Module) -> dict[str, type[nn.Module]]:
+    """Maps each module's path without wrappers to its class; what PEFT adds is left out."""
     wrappers = {path for path, part in module.named_modules() if type(part).__module__.split(".")[0] == "peft"}
     return {
         plain_name(f"{path}.")[:-1]: type(part)

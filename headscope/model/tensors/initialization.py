@@ -1,4 +1,4 @@
-"""What the class of a model itself puts into a fresh classifier: measured on a copy of the module, not looked up."""
+"""Numbers that a model's class puts into a fresh classifier: measured on a copy of the module, not looked up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NEAR = 3
 
 
 def initial_spread(model: nn.Module, weight: str, stated: float | None) -> InitialSpread | None:
-    """What the model's own initialization draws for a weight and the bias beside it; None where it can't be run.
+    """Measures what a model's own initialization draws for a weight and the bias beside it; None if it can't be run.
 
     The module that holds the weight is copied and initialized as `from_pretrained` initializes what a checkpoint lacks:
     alone, then by the modules around it, the model last. A known spread that explains a few such draws, such as the
@@ -38,24 +38,29 @@ def initial_spread(model: nn.Module, weight: str, stated: float | None) -> Initi
     if not isinstance(model, PreTrainedModel):
         return None
     try:
-        skeleton = model if all(item.is_meta for item in model.parameters()) else _skeleton(model)
+        skeleton = model
+        if not all(item.is_meta for item in model.parameters()):
+            with quiet(), torch.device("meta"):  # a copy, so that initializing changes no number of `model`
+                skeleton = type(model)(deepcopy(model.config))
         module = skeleton.get_submodule(path)
         shape = tuple(getattr(module, name).shape)
         if sum(item.numel() for item in module.parameters()) > MOST_INITIALIZED or len(shape) < 2:  # a matrix
             return None
-        draws = list(_draws(skeleton, path, min(_DRAWS, max(1, _ENOUGH // math.prod(shape)))))
+        draws = list(_draw_repeatedly(skeleton, path, min(_DRAWS, max(1, _ENOUGH // math.prod(shape)))))
         config = skeleton.config
         others = [getattr(config, field, None) for field in _SPREADS]
-        found = _spread(torch.cat([item[name] for item in draws]), shape, stated, others)
+        found = _exact_or_measured_spread(torch.cat([item[name] for item in draws]), shape, stated, others)
         bias = torch.cat([item["bias"] for item in draws]) if "bias" in draws[0] else None
     except Exception:  # whatever a class's own initialization raises: then its spread is not known
         return None
     if not 0 < found < math.inf:
         return None
-    return InitialSpread(found, None if bias is None else _bias_spread(bias, math.prod(shape[1:])))
+    return InitialSpread(found, None if bias is None else _spread_of_bias(bias, math.prod(shape[1:])))
 
 
-def _spread(drawn: torch.Tensor, shape: tuple[int, ...], stated: float | None, others: list[float | None]) -> float:
+def _exact_or_measured_spread(
+    drawn: torch.Tensor, shape: tuple[int, ...], stated: float | None, others: list[float | None]
+) -> float:
     spread = float(drawn.square().mean().sqrt())
     if not 0 < spread < math.inf:
         return spread
@@ -64,51 +69,47 @@ def _spread(drawn: torch.Tensor, shape: tuple[int, ...], stated: float | None, o
     own = [item for item in (stated, *others) if item]
     by_features = [times * math.sqrt(1 / features) for times in (CUT_AT_TWO, *filter(None, others))]
     known = (*own, *known_schemes((shape[0], features), None).values(), *by_features)
+    # A known spread is exact; the measured one has the noise of a few draws.
     return next((item for item in known if abs(spread_z(spread, item, drawn.numel(), kurtosis)) < _NEAR), spread)
 
 
-def _bias_spread(drawn: torch.Tensor, features: int) -> float:
-    """The spread of a bias, exact where it is drawn as `nn.Linear` draws it."""
+def _spread_of_bias(drawn: torch.Tensor, features: int) -> float:
+    """Gives the spread of a bias, exact where it is drawn as `nn.Linear` draws it."""
     spread, usual = float(drawn.square().mean().sqrt()), math.sqrt(1 / (3 * features))
     is_usual = spread > 0 and abs(spread_z(spread, usual, drawn.numel(), 1.8)) < _NEAR  # 1.8: of a uniform distribution
     return usual if is_usual else spread
 
 
-def _skeleton(model: PreTrainedModel) -> PreTrainedModel:
-    """Another model of the class on the meta device: initializing it costs nothing and changes no number of `model`."""
-    with quiet(), torch.device("meta"):
-        return type(model)(deepcopy(model.config))
-
-
-def _draws(skeleton: PreTrainedModel, path: str, count: int) -> Iterator[dict[str, torch.Tensor]]:
-    """The numbers of a module of a model on the meta device after each of several initializations."""
+def _draw_repeatedly(skeleton: PreTrainedModel, path: str, count: int) -> Iterator[dict[str, torch.Tensor]]:
+    """Yields the numbers of a module of a model on the meta device after each of several initializations."""
     with quiet(), torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.default_generator.manual_seed(0)
         fresh = _without_numbers(skeleton, path)
-        around = _around(skeleton, path, fresh)
+        around = _shells_around(skeleton, path, fresh)
         for _ in range(count):
-            _initialize(skeleton, fresh, around)
+            _initialize_module(skeleton, fresh, around)
             yield {name: item.flatten()[:_ENOUGH].double() for name, item in fresh.named_parameters(recurse=False)}
 
 
 def fresh_numbers(skeleton: PreTrainedModel, path: str, seed: int) -> dict[str, torch.Tensor]:
-    """The parameters of a module of a model on the meta device, as its class initializes them, in single precision.
+    """Initializes a module on the meta device as its class does, and gives its parameters in single precision.
 
     Raises whatever the class's own initialization raises.
     """
     with quiet(), torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.default_generator.manual_seed(seed)
         fresh = _without_numbers(skeleton, path)
-        _initialize(skeleton, fresh, _around(skeleton, path, fresh))
+        _initialize_module(skeleton, fresh, _shells_around(skeleton, path, fresh))
         return {name: item.detach().clone() for name, item in fresh.named_parameters(recurse=False)}
 
 
 def _without_numbers(skeleton: PreTrainedModel, path: str) -> nn.Module:
-    """A copy of a module in memory, with room for its numbers."""
+    """Copies a module into memory, with room for its numbers."""
     return deepcopy(skeleton.get_submodule(path)).to_empty(device="cpu").float()
 
 
-def _initialize(skeleton: PreTrainedModel, fresh: nn.Module, around: list[nn.Module]) -> None:
+def _initialize_module(skeleton: PreTrainedModel, fresh: nn.Module, around: list[nn.Module]) -> None:
+    # `to_empty` leaves whatever was in memory, and `_init_weights` skips modules that it doesn't know.
     for part in fresh.modules():
         reset: Any = getattr(part, "reset_parameters", None)
         if callable(reset):
@@ -117,8 +118,8 @@ def _initialize(skeleton: PreTrainedModel, fresh: nn.Module, around: list[nn.Mod
         initialize(skeleton, part)
 
 
-def _around(skeleton: nn.Module, path: str, fresh: nn.Module) -> list[nn.Module]:
-    """Shallow copies of the modules around one, innermost first, that hold `fresh` in its place.
+def _shells_around(skeleton: nn.Module, path: str, fresh: nn.Module) -> list[nn.Module]:
+    """Makes shallow copies of the modules around one, innermost first, that hold `fresh` in its place.
 
     Some classes initialize a classifier from the module that holds it. All else in the copies stays on the meta device.
     """

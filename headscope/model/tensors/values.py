@@ -1,4 +1,4 @@
-"""What the numbers of a tensor are."""
+"""Counts of the special numbers in a tensor: NaN, infinite, zero."""
 
 import torch
 
@@ -6,7 +6,7 @@ from headscope.facts.results.check import TensorValues
 
 
 def values_of(name: str, tensor: torch.Tensor, stored: torch.dtype | None = None) -> TensorValues:
-    """What the numbers of a tensor are; `stored` is the dtype in the checkpoint, where there is one.
+    """Counts the special numbers of a tensor; `stored` is the dtype in the checkpoint, where there is one.
 
     The tensor may have any shape.
     """

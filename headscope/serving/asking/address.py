@@ -1,4 +1,4 @@
-"""The address of a server, and what of its words may be shown."""
+"""Address of a server, and what of its words may be shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENDPOINTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where a server is, and the limits of requests to it.
+    """Address of a server, and the limits of requests to it.
 
     `timeout` is in seconds, for all requests of one call together. `retries` is how often a request is repeated after a
     fault that may pass. `model` is the name of the model to ask, "" for the first that gives scores. `token` is sent to
@@ -51,35 +51,36 @@ class ServerAddress:
 
     @property
     def exact(self) -> str:
-        """The URL as given, without a fragment."""
+        """URL as given, without a fragment."""
         return self.url.partition("#")[0]
 
     @property
     def base(self) -> str:
-        """What the paths of the server's endpoints are appended to: the URL without the endpoint that it may name."""
+        """URL without the endpoint that it may name: the paths of the server's endpoints are appended to it."""
         plain = self.exact.partition("?")[0].rstrip("/")
         return _ENDPOINTS.sub("", _MODEL_PATH.sub("", plain)).rstrip("/")
 
     @property
     def endpoint(self) -> str:
-        """The path of the endpoint that the URL names, "" where it names none."""
+        """Path of the endpoint that the URL names, "" where it names none."""
         return self.exact.partition("?")[0].rstrip("/")[len(self.base) :]
 
     @property
     def named_model(self) -> str:
-        """The model that was named, or that the URL names in the form of KServe; "" for none."""
+        """Model that was named, or that the URL names in the form of KServe; "" for none."""
         found = _MODEL_PATH.search(self.exact.partition("?")[0].rstrip("/"))
         return self.model or (unquote(found[1]) if found else "")
 
 
 def server_origin(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port of a URL. Raises ValueError for an invalid one."""
+    """Gives scheme, host and port of a URL. Raises ValueError for an invalid one."""
     parts = urlsplit(url)
     return parts.scheme, (parts.hostname or "").lower(), parts.port or _SCHEMES.get(parts.scheme, 0)
 
 
 def one_line(text: str, token: str | None = None) -> str:
-    """Words of a server for a message: one bounded line of visible characters, without the token."""
+    """Makes a server's words fit for a message: one bounded line of visible characters, without the token."""
+    # Cut first, so that a huge answer isn't cleaned whole; the factor leaves room for characters that go.
     bounded = text[: 20 * _MOST_SHOWN]
     if token:
         bounded = bounded.replace(token, "***")

@@ -1,4 +1,4 @@
-"""Asking for the scores of texts: batches, and answers in one order of the classes."""
+"""Requests for the scores of texts: batches, and answers in one order of the classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBERED = re.compile(r"LABEL_(\d{1,9})")
 
 
 def ask(server: ServerAddress, protocol: ServerProtocol, texts: Sequence[TextOrPair], *, raw: bool = False) -> Answers:
-    """The scores of texts, or of pairs of texts, from a server; with `raw`, the logits.
+    """Requests the scores of texts, or of pairs of texts, from a server; with `raw`, the logits.
 
     Raises Unsupported where the protocol can't be asked for this, NetworkError where the server fails, and Malformed
     where its answer is not what the protocol says.
@@ -41,10 +41,11 @@ def ask(server: ServerAddress, protocol: ServerProtocol, texts: Sequence[TextOrP
     most = protocol.most_texts or server.batch_size
     batches = Batches(protocol, ways, way, raw, min(server.batch_size, most))
     with Exchange(server) as exchange:
-        items = [item for group in _groups(texts, way.one_query) for item in batches.answers(exchange, group)]
+        runs = [list(run) for _, run in groupby(texts, key=lambda text: text[0])] if way.one_query else [list(texts)]
+        items = [item for run in runs for item in batches.answers(exchange, run)]
     if batches.was_refused:
         notes.append(f"the server refused batches of more than {batches.size}")
-    aligned = _aligned(items, protocol.labels)
+    aligned = _align_answers(items, protocol.labels)
     is_raw = raw and not _are_probabilities(aligned)
     if raw and not is_raw:
         notes.append("logits were requested, but the server answered with probabilities")
@@ -70,7 +71,7 @@ class Batches:
     told: str = ""
 
     def answers(self, exchange: Exchange, texts: Sequence[TextOrPair]) -> Iterator[Answer]:
-        """The answers to texts that may share a request."""
+        """Yields the answers to texts that may share a request."""
         at = 0
         while at < len(texts):
             batch = texts[at : at + self.size]
@@ -80,12 +81,12 @@ class Batches:
                 self.size, self.was_refused = len(batch) // 2, True
                 continue
             if reply.status == _BAD_REQUEST and self.ways.instead and self.way is self.ways.texts:
-                self._go_on_with(self.ways.instead, reply)
+                self._switch_protocol(self.ways.instead, reply)
                 continue
             yield from self.way.read(reply.json(), len(batch))
             at += len(batch)
 
-    def _go_on_with(self, name: str, reply: ServerReply) -> None:
+    def _switch_protocol(self, name: str, reply: ServerReply) -> None:
         self.told = f"{reply.where} answered {reply.status}: {reply.says}"
         self.protocol, self.ways = replace(self.protocol, name=name), ways_of(name)
         self.way = self.ways.texts or self.way
@@ -96,13 +97,8 @@ class Batches:
         return reply.status in _REFUSALS and (self.ways.lists_may_fail or bool(_BATCH.search(reply.says)))
 
 
-def _groups(texts: Sequence[TextOrPair], one_query: bool) -> list[list[TextOrPair]]:
-    """All texts, or runs of pairs with the same first text."""
-    return [list(run) for _, run in groupby(texts, key=lambda text: text[0])] if one_query else [list(texts)]
-
-
-def _aligned(items: Sequence[Answer], known: tuple[str, ...]) -> tuple[Answer, ...]:
-    """Answers whose scores are in one order of the classes. Raises Malformed where they aren't of the same classes."""
+def _align_answers(items: Sequence[Answer], known: tuple[str, ...]) -> tuple[Answer, ...]:
+    """Puts the scores into one order of the classes. Raises Malformed where they aren't of the same classes."""
     whole = [item for item in items if not item.is_partial]
     if not whole:
         return tuple(items)
@@ -117,22 +113,23 @@ def _aligned(items: Sequence[Answer], known: tuple[str, ...]) -> tuple[Answer, .
         raise Malformed(
             "the labels of the scores are not those that the server says its model has", "check what the URL leads to"
         )
-    order = known if known and classes else tuple(sorted(classes, key=_place))
-    return tuple(item if item.is_partial or not item.labels else _ordered(item, order) for item in items)
+    order = known if known and classes else tuple(sorted(classes, key=_label_sort_key))
+    return tuple(item if item.is_partial or not item.labels else _in_class_order(item, order) for item in items)
 
 
-def _place(label: str) -> tuple[int, int, str]:
+def _label_sort_key(label: str) -> tuple[int, int, str]:
+    # By number: LABEL_10 comes after LABEL_9, and named classes after both.
     numbered = _NUMBERED.fullmatch(label)
     return (0, int(numbered[1]), "") if numbered else (1, 0, label)
 
 
-def _ordered(item: Answer, order: tuple[str, ...]) -> Answer:
+def _in_class_order(item: Answer, order: tuple[str, ...]) -> Answer:
     scores = dict(zip(item.labels, item.scores, strict=True))
     return replace(item, scores=tuple(scores[label] for label in order), labels=order)
 
 
 def _are_probabilities(items: Sequence[Answer]) -> bool:
-    """Whether scores that were requested as logits show that the server ignored the request."""
+    """True if scores that were requested as logits show that the server ignored the request."""
     if any(item.is_partial for item in items):
         return True
     return bool(items) and all(

@@ -1,4 +1,4 @@
-"""The protocol of a server: harmless GET requests, and what each answer says."""
+"""Protocol of a server: harmless GET requests, and what each answer says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ServerFacts = dict[str, Any]
 
 
 def find_protocol(server: ServerAddress, named: str | None = None) -> ServerProtocol:
-    """The protocol of a server: the one that is named, or the one that its answers to harmless requests fit.
+    """Finds the protocol of a server: the one that is named, or the one that its answers to harmless requests fit.
 
     Raises UsageError for an unknown name, for a server that several protocols fit, and where a model must be named;
     Unsupported for a server that fits none or gives no scores; NetworkError where it can't be reached.
@@ -28,12 +28,12 @@ def find_protocol(server: ServerAddress, named: str | None = None) -> ServerProt
     if named is not None:
         ways_of(named)
     with Exchange(server) as exchange:
-        seen = _Seen(exchange, server)
+        seen = _Answers(exchange, server)
         wanted = None if named is None else named.removesuffix("-pooling")
         found = {one.name: one for probe in _PROBES if (one := seen.by(probe, wanted)) is not None}
         if named is not None:
             protocol = found.get(wanted or "") or ServerProtocol(named, server.base, server.exact, server.model)
-            return _completed(exchange, replace(protocol, name=named), seen)
+            return _complete_protocol(exchange, replace(protocol, name=named), seen)
         if not found:
             found = seen.as_pipeline()
         if len(found) > 1:
@@ -45,19 +45,19 @@ def find_protocol(server: ServerAddress, named: str | None = None) -> ServerProt
         protocol = next(iter(found.values()))
         if protocol.name == "vllm" and server.endpoint == "/pooling":
             protocol = replace(protocol, name="vllm-pooling")
-        return _completed(exchange, protocol, seen)
+        return _complete_protocol(exchange, protocol, seen)
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A GET, and what its answer says of the server: the facts of its protocol, None where it isn't that server."""
+    """GET request, and the reader of its answer: the facts of its protocol, None where it isn't that server."""
 
     path: str
     protocol: str
     reads: Callable[[Any], ServerFacts | None]
 
 
-def _tei(payload: Any) -> ServerFacts | None:
+def _read_tei(payload: Any) -> ServerFacts | None:
     kind = payload.get("model_type")
     if "model_id" not in payload or not isinstance(kind, dict) or not kind:
         return None
@@ -78,7 +78,7 @@ def _tei(payload: Any) -> ServerFacts | None:
 
 
 def _labels_in(id2label: Any) -> tuple[str, ...]:
-    """Labels in the order of their indices, () unless each has one."""
+    """Gives the labels in the order of their indices, () unless each has one."""
     if not isinstance(id2label, dict) or len(id2label) > _MOST_LABELS:
         return ()
     found = [id2label.get(str(index)) for index in range(len(id2label))]
@@ -86,7 +86,7 @@ def _labels_in(id2label: Any) -> tuple[str, ...]:
     return labels if len(set(labels)) == len(found) else ()
 
 
-def _owned_by(owner: str, engine: str) -> Callable[[Any], ServerFacts | None]:
+def _reader_of_models(owner: str, engine: str) -> Callable[[Any], ServerFacts | None]:
     def reads(payload: Any) -> ServerFacts | None:
         data = payload.get("data")
         models = [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []
@@ -100,16 +100,16 @@ def _owned_by(owner: str, engine: str) -> Callable[[Any], ServerFacts | None]:
     return reads
 
 
-def _sglang(payload: Any) -> ServerFacts | None:
+def _read_sglang(payload: Any) -> ServerFacts | None:
     return {"engine": "sglang"} if "model_path" in payload and "is_generation" in payload else None
 
 
-def _llama_cpp(payload: Any) -> ServerFacts | None:
+def _read_llama_cpp(payload: Any) -> ServerFacts | None:
     build = payload.get("build_info")
     return {"engine": "llama-cpp", "version": build} if isinstance(build, str) else None
 
 
-def _kserve(payload: Any) -> ServerFacts | None:
+def _read_kserve(payload: Any) -> ServerFacts | None:
     name = payload.get("name")
     if not isinstance(name, str) or not isinstance(payload.get("extensions"), list):
         return None
@@ -117,32 +117,33 @@ def _kserve(payload: Any) -> ServerFacts | None:
 
 
 _PROBES = (
-    Probe("/info", "tei", _tei),
-    Probe("/v1/models", "vllm", _owned_by("vllm", "vllm")),
-    Probe("/v1/models", "sglang", _owned_by("sglang", "sglang")),
-    Probe("/v1/models", "llama-cpp", _owned_by("llamacpp", "llama-cpp")),
-    Probe("/v1/models", "infinity", _owned_by("infinity", "infinity")),
-    Probe("/models", "infinity", _owned_by("infinity", "infinity")),
-    Probe("/model_info", "sglang", _sglang),
-    Probe("/get_model_info", "sglang", _sglang),
-    Probe("/props", "llama-cpp", _llama_cpp),
-    Probe("/v2", "kserve", _kserve),
+    Probe("/info", "tei", _read_tei),
+    Probe("/v1/models", "vllm", _reader_of_models("vllm", "vllm")),
+    Probe("/v1/models", "sglang", _reader_of_models("sglang", "sglang")),
+    Probe("/v1/models", "llama-cpp", _reader_of_models("llamacpp", "llama-cpp")),
+    Probe("/v1/models", "infinity", _reader_of_models("infinity", "infinity")),
+    Probe("/models", "infinity", _reader_of_models("infinity", "infinity")),
+    Probe("/model_info", "sglang", _read_sglang),
+    Probe("/get_model_info", "sglang", _read_sglang),
+    Probe("/props", "llama-cpp", _read_llama_cpp),
+    Probe("/v2", "kserve", _read_kserve),
 )
 _VERSIONS = {"vllm": ("/version", ()), "sglang": ("/server_info", ()), "infinity": ("/openapi.json", ("info",))}
 """Where a server tells its version, if the probe didn't: a path, and the objects around the field."""
 
 
-class _Seen:
-    """What the GET requests of one search were answered."""
+class _Answers:
+    """Answers to the GET requests of one search."""
 
     def __init__(self, exchange: Exchange, server: ServerAddress) -> None:
         self.exchange, self.server = exchange, server
         self.replies: dict[str, ServerReply | HeadscopeError] = {}
 
     def reply(self, path: str) -> ServerReply | None:
-        """The answer to a GET, made once. Raises NetworkError where not even the first gets an answer."""
+        """Gives the answer to a GET, made once. Raises NetworkError where not even the first gets an answer."""
         if path not in self.replies:
-            is_first, retries = not self.replies, None if all(map(_is_well, self.replies.values())) else 0
+            # A server that failed once is not retried for the other probes: they would take the time of all retries.
+            is_first, retries = not self.replies, None if all(map(_is_working, self.replies.values())) else 0
             try:
                 self.replies[path] = self.exchange.get(self.server.base + path, retries, _PROBE_SECONDS)
             except HeadscopeError as err:
@@ -153,13 +154,13 @@ class _Seen:
         return found if isinstance(found, ServerReply) else None
 
     def object_at(self, path: str) -> dict[str, Any]:
-        """The JSON object at a path, empty where there is none."""
+        """Gives the JSON object at a path, empty where there is none."""
         found = self.reply(path)
         is_there = found is not None and found.status == _OK and isinstance(found.payload, dict)
         return found.payload if found is not None and is_there else {}
 
     def by(self, probe: Probe, wanted: str | None) -> ServerProtocol | None:
-        """The protocol that a probe's answer shows; only probes for the wanted one are made."""
+        """Gives the protocol that a probe's answer shows; only probes for the wanted one are made."""
         if wanted not in (None, probe.protocol):
             return None
         facts = probe.reads(self.object_at(probe.path))
@@ -173,7 +174,7 @@ class _Seen:
         return ServerProtocol(probe.protocol, self.server.base + prefix, self.server.exact, **facts)
 
     def as_pipeline(self) -> dict[str, ServerProtocol]:
-        """The plain form of pipelines, if one text posted to the URL is answered with labels and scores."""
+        """Tries the plain form of pipelines: one text posted to the URL is answered with labels and scores."""
         try:
             body = {"inputs": "Hello", "parameters": {"top_k": None}}
             rows.labeled_rows(self.exchange.post(self.server.exact, body).json(), 1)
@@ -184,8 +185,8 @@ class _Seen:
         return {"inputs": ServerProtocol("inputs", self.server.base, self.server.exact, evidence=evidence)}
 
     def error(self) -> HeadscopeError:
-        """The error for a server that fits no protocol."""
-        tried = "; ".join(f"{path or '/'}: {_outcome(found)}" for path, found in self.replies.items())
+        """Makes the error for a server that fits no protocol."""
+        tried = "; ".join(f"{path or '/'}: {_describe_outcome(found)}" for path, found in self.replies.items())
         refused = any(isinstance(one, ServerReply) and one.status in (401, 403) for one in self.replies.values())
         names = ", ".join(protocol_names())
         hint = "pass a token, or " if refused else ""
@@ -196,11 +197,11 @@ class _Seen:
         )
 
 
-def _is_well(found: ServerReply | HeadscopeError) -> bool:
+def _is_working(found: ServerReply | HeadscopeError) -> bool:
     return isinstance(found, ServerReply) and found.status < 500
 
 
-def _outcome(found: ServerReply | HeadscopeError) -> str:
+def _describe_outcome(found: ServerReply | HeadscopeError) -> str:
     if isinstance(found, HeadscopeError):
         return found.message
     return f"{found.status}" if found.is_json else f"{found.status}, {found.says}"
@@ -211,8 +212,8 @@ def _version_in(facts: ServerFacts) -> str:
     return one_line(version) if isinstance(version, str) else ""
 
 
-def _completed(exchange: Exchange, protocol: ServerProtocol, seen: _Seen) -> ServerProtocol:
-    """The protocol with the version and the model that the server tells elsewhere."""
+def _complete_protocol(exchange: Exchange, protocol: ServerProtocol, seen: _Answers) -> ServerProtocol:
+    """Adds the version and the model that the server gives elsewhere."""
     if protocol.name == "kserve":
         return _with_model(exchange, protocol, seen)
     path, around = _VERSIONS.get(protocol.name.removesuffix("-pooling"), ("", ()))
@@ -224,8 +225,8 @@ def _completed(exchange: Exchange, protocol: ServerProtocol, seen: _Seen) -> Ser
     return replace(protocol, version=_version_in(found) if isinstance(found, dict) else "")
 
 
-def _with_model(exchange: Exchange, protocol: ServerProtocol, seen: _Seen) -> ServerProtocol:
-    """The protocol of KServe with a model and the name of its input for texts."""
+def _with_model(exchange: Exchange, protocol: ServerProtocol, seen: _Answers) -> ServerProtocol:
+    """Adds a model and the name of its input for texts to the protocol of KServe."""
     model = seen.server.named_model or _only_model(exchange, protocol, seen)
     described = seen.object_at(f"/v2/models/{quote(model, safe='')}").get("inputs")
     inputs = [one for one in described if isinstance(one, dict)] if isinstance(described, list) else []
@@ -239,7 +240,7 @@ def _with_model(exchange: Exchange, protocol: ServerProtocol, seen: _Seen) -> Se
     return replace(protocol, model=model, text_input=name)
 
 
-def _only_model(exchange: Exchange, protocol: ServerProtocol, seen: _Seen) -> str:
+def _only_model(exchange: Exchange, protocol: ServerProtocol, seen: _Answers) -> str:
     listed: Any = seen.object_at("/v2/models").get("models")
     if not isinstance(listed, list):
         listed = exchange.post(f"{protocol.base}/v2/repository/index", {}).payload

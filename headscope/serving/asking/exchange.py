@@ -1,4 +1,4 @@
-"""One exchange with a server: bounded in time, in bytes and in attempts, and within the server's origin."""
+"""Exchange with a server: bounded in time, in bytes and in attempts, and within the server's origin."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WRONG_SERVER = "check that the URL is that of an inference server"
 
 @dataclass(frozen=True, slots=True)
 class ServerReply:
-    """What a server answered to one request. `payload` is the JSON, None for an answer that is not JSON."""
+    """Answer of a server to one request. `payload` is the JSON, None for an answer that is not JSON."""
 
     status: int
     payload: Any
@@ -43,7 +43,7 @@ class ServerReply:
     where: str
 
     def json(self) -> Any:
-        """The JSON of a request that succeeded. Raises the error that the status or the content amounts to."""
+        """Gives the JSON of a request that succeeded. Raises the error that the status or the content amounts to."""
         if self.status in (401, 403):
             raise NetworkError(f"{self.where} refuses access ({self.status})", "pass a token that the server accepts")
         if not 200 <= self.status < 300:
@@ -56,7 +56,7 @@ class ServerReply:
 
 @dataclass(slots=True)
 class Exchange:
-    """All requests of one call to a server; they share a deadline. Use it in a `with` statement."""
+    """Requests of one call to a server; they share a deadline. Use it in a `with` statement."""
 
     server: ServerAddress
     ends: float = field(init=False)
@@ -75,26 +75,28 @@ class Exchange:
             self._client.close()
 
     def left(self) -> float:
-        """Seconds that remain. Raises NetworkError where none do."""
+        """Gives the seconds that remain. Raises NetworkError where none do."""
         remaining = self.ends - time.monotonic()
         if remaining <= 0:
-            raise NetworkError(f"{self._name} took longer than {self.server.timeout:g} s", _PATIENCE)
+            raise NetworkError(f"{self._shown_url} took longer than {self.server.timeout:g} s", _PATIENCE)
         return remaining
 
     def get(self, url: str, retries: int | None = None, seconds: float | None = None) -> ServerReply:
-        """The answer to a GET, whatever its status."""
-        return self._patiently("GET", url, None, retries, seconds)
+        """Sends a GET and gives the answer, whatever its status."""
+        return self._request_with_retries("GET", url, None, retries, seconds)
 
     def post(self, url: str, body: Any) -> ServerReply:
-        """The answer to a POST of JSON, whatever its status."""
-        return self._patiently("POST", url, body, None, None)
+        """Sends a POST of JSON and gives the answer, whatever its status."""
+        return self._request_with_retries("POST", url, body, None, None)
 
     @property
-    def _name(self) -> str:
+    def _shown_url(self) -> str:
         return one_line(self.server.exact.partition("?")[0], self.server.token)
 
-    def _patiently(self, method: str, url: str, body: Any, retries: int | None, seconds: float | None) -> ServerReply:
-        """The answer, asked for again after faults that may pass."""
+    def _request_with_retries(
+        self, method: str, url: str, body: Any, retries: int | None, seconds: float | None
+    ) -> ServerReply:
+        """Sends a request, again after faults that may pass, and gives the answer."""
         attempts = 1 + (self.server.retries if retries is None else retries)
         errors = http_library()
         for attempt in range(attempts):
@@ -102,45 +104,53 @@ class Exchange:
             pause: float | None = None
             try:
                 limit = self.left() if seconds is None else min(seconds, self.left())
-                reply, headers = _within(limit, partial(self._redirected, method, url, body, limit))
+                reply, headers = _call_within(limit, partial(self._follow_redirects, method, url, body, limit))
                 if reply.status not in _PASSING or is_last:
                     return reply
                 pause = _seconds_asked_for(headers)
             except (TimeoutError, errors.TimeoutException) as err:
                 self.left()
-                raise NetworkError(f"{self._about(method, url)}: no answer in time", _PATIENCE) from err
+                raise NetworkError(f"{self._describe_request(method, url)}: no answer in time", _PATIENCE) from err
             except errors.HTTPError as err:
                 if is_last:
                     raise NetworkError(
-                        f"{self._about(method, url)}: the connection failed ({type(err).__name__})",
+                        f"{self._describe_request(method, url)}: the connection failed ({type(err).__name__})",
                         "check that the server runs and that the URL is right",
                     ) from None  # its text and its request may hold the token
             except (errors.InvalidURL, ValueError, UnicodeError) as err:
-                raise NetworkError(f"{self._about(method, url)}: {type(err).__name__}", _WRONG_SERVER) from None
-            self._wait(pause, attempt)
+                raise NetworkError(
+                    f"{self._describe_request(method, url)}: {type(err).__name__}", _WRONG_SERVER
+                ) from None
+            self._wait_before_retry(pause, attempt)
         raise AssertionError("unreachable")
 
-    def _wait(self, asked: float | None, attempt: int) -> None:
+    def _wait_before_retry(self, asked: float | None, attempt: int) -> None:
         own = min(_PAUSE * 2**attempt, _LONGEST_PAUSE) * random.uniform(0.8, 1.2)
         seconds = own if asked is None else asked
         if seconds >= self.left():
-            raise NetworkError(f"{self._name} is busy; waiting {seconds:.0f} s would pass the time limit", _PATIENCE)
+            raise NetworkError(
+                f"{self._shown_url} is busy; waiting {seconds:.0f} s would pass the time limit", _PATIENCE
+            )
         time.sleep(seconds)
 
-    def _about(self, method: str, url: str) -> str:
+    def _describe_request(self, method: str, url: str) -> str:
         return f"{method} {one_line(url.partition('?')[0], self.server.token)}"
 
-    def _redirected(self, method: str, url: str, body: Any, seconds: float) -> tuple[ServerReply, Mapping[str, str]]:
-        """The answer after redirects, which may not leave the origin: texts and the token are for one server."""
+    def _follow_redirects(
+        self, method: str, url: str, body: Any, seconds: float
+    ) -> tuple[ServerReply, Mapping[str, str]]:
+        """Gives the answer after redirects, which may not leave the origin: texts and the token are for one server."""
         asked = url
         for _ in range(_MOST_REDIRECTS + 1):
-            reply, headers = self._once(method, url, body, seconds)
+            reply, headers = self._send_request(method, url, body, seconds)
             if reply.status not in _REDIRECTS or "location" not in headers:
                 return reply, headers
-            url = self._next(method, asked, url, headers["location"], reply.status)
-        raise NetworkError(f"{self._about(method, asked)} redirects more than {_MOST_REDIRECTS} times", _WRONG_SERVER)
+            url = self._check_redirect(method, asked, url, headers["location"], reply.status)
+        raise NetworkError(
+            f"{self._describe_request(method, asked)} redirects more than {_MOST_REDIRECTS} times", _WRONG_SERVER
+        )
 
-    def _next(self, method: str, asked: str, url: str, location: str, status: int) -> str:
+    def _check_redirect(self, method: str, asked: str, url: str, location: str, status: int) -> str:
         target = urljoin(url, location)
         where = one_line(target.partition("?")[0], self.server.token)
         try:
@@ -149,14 +159,18 @@ class Exchange:
             stays = False
         if not stays:
             raise NetworkError(
-                f"{self._about(method, asked)} redirects to another server, {where}", "if you trust it, pass its URL"
+                f"{self._describe_request(method, asked)} redirects to another server, {where}",
+                "if you trust it, pass its URL",
             )
         if method != "GET" and status not in _THAT_KEEP_THE_METHOD:
-            raise NetworkError(f"{self._about(method, asked)} redirects to {where}", "pass the URL it redirects to")
+            raise NetworkError(
+                f"{self._describe_request(method, asked)} redirects to {where}", "pass the URL it redirects to"
+            )
         return target
 
-    def _once(self, method: str, url: str, body: Any, seconds: float) -> tuple[ServerReply, Mapping[str, str]]:
+    def _send_request(self, method: str, url: str, body: Any, seconds: float) -> tuple[ServerReply, Mapping[str, str]]:
         library = http_library()
+        # Without compression, the limit on bytes is one on memory.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if self.server.token is not None:
             headers["Authorization"] = f"Bearer {self.server.token}"
@@ -168,14 +182,14 @@ class Exchange:
         limits = library.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
         with self._client.stream(method, url, headers=headers, content=content, timeout=limits) as answer:
             told = dict(answer.headers)
-            return self._reply(answer.status_code, self._body(answer, told), told, method, url), told
+            return self._parse_reply(answer.status_code, self._read_body(answer, told), told, method, url), told
 
-    def _body(self, answer: Any, headers: Mapping[str, str]) -> bytes:
-        """The bytes of an answer, unzipped where the server zipped them unasked. Raises Malformed for too many."""
+    def _read_body(self, answer: Any, headers: Mapping[str, str]) -> bytes:
+        """Reads the bytes of an answer, unzipped where the server zipped them anyway. Raises Malformed for too many."""
         encoding = headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
             raise Malformed(
-                f"{self._name} answered in the encoding {one_line(encoding)!r}", "turn it off in the server"
+                f"{self._shown_url} answered in the encoding {one_line(encoding)!r}", "turn it off in the server"
             )
         unzip = zlib.decompressobj(_UNZIPPED) if encoding not in ("identity", "") else None
         parts, total = [], 0
@@ -184,19 +198,19 @@ class Exchange:
             try:
                 part = chunk if unzip is None else unzip.decompress(chunk, MOST_REPLY_BYTES + 1)
             except zlib.error as err:
-                raise Malformed(f"{self._name} sent an answer that can't be unzipped", _WRONG_SERVER) from err
+                raise Malformed(f"{self._shown_url} sent an answer that can't be unzipped", _WRONG_SERVER) from err
             total += len(part)
             if total > MOST_REPLY_BYTES:
                 raise Malformed(
-                    f"{self._name} answered more than {MOST_REPLY_BYTES:,} bytes", "use a smaller batch size"
+                    f"{self._shown_url} answered more than {MOST_REPLY_BYTES:,} bytes", "use a smaller batch size"
                 )
             parts.append(part)
         if unzip is not None and not unzip.eof:
-            raise Malformed(f"{self._name} sent a zipped answer that is cut short", _WRONG_SERVER)
+            raise Malformed(f"{self._shown_url} sent a zipped answer that is cut short", _WRONG_SERVER)
         return b"".join(parts)
 
-    def _reply(self, status: int, data: bytes, headers: Mapping[str, str], method: str, url: str) -> ServerReply:
-        where, token = self._about(method, url), self.server.token
+    def _parse_reply(self, status: int, data: bytes, headers: Mapping[str, str], method: str, url: str) -> ServerReply:
+        where, token = self._describe_request(method, url), self.server.token
         try:
             payload = json.loads(data, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as err:
@@ -209,7 +223,7 @@ class Exchange:
 
 
 class _NotFinite(ValueError):
-    """A constant that JSON doesn't have."""
+    """Raised for a constant that JSON doesn't have."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -217,7 +231,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _message_in(payload: Any) -> str:
-    """What an answer says on its failure; the field differs between servers."""
+    """Finds what an answer says on its failure; the field differs between servers."""
     for _ in range(3):
         if isinstance(payload, list) and payload:
             payload = payload[0]
@@ -228,7 +242,7 @@ def _message_in(payload: Any) -> str:
 
 
 def _seconds_asked_for(headers: Mapping[str, str]) -> float | None:
-    """Seconds that Retry-After asks for, as a number or a date; None where it says neither."""
+    """Reads the seconds that Retry-After asks for, as a number or a date; None where it says neither."""
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():
         return float(value[:9])
@@ -238,8 +252,8 @@ def _seconds_asked_for(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def _within(seconds: float, call: Callable[[], _Result]) -> _Result:
-    """What a call returns. Raises TimeoutError after some seconds, even if a header comes byte by byte."""
+def _call_within(seconds: float, call: Callable[[], _Result]) -> _Result:
+    """Gives what a call returns. Raises TimeoutError after some seconds, even if a header comes byte by byte."""
     results: list[_Result] = []
     errors: list[BaseException] = []
 
@@ -249,6 +263,7 @@ def _within(seconds: float, call: Callable[[], _Result]) -> _Result:
         except BaseException as err:
             errors.append(err)
 
+    # A client's timeout counts from the last byte, so a slow server could hold a request forever. A thread can be left.
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(seconds)

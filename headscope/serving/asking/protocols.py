@@ -1,4 +1,4 @@
-"""How the scores of texts are requested from each server: endpoints, bodies, and the form of the answers.
+"""Requests for the scores of texts, for each server: endpoints, bodies, and the form of the answers.
 
 Read in vLLM 0.32.0, Text Embeddings Inference 0d124dc (after 1.9.3), SGLang 0.5.23, Infinity 0.0.77, MLServer a325e52
 (1.7.0.dev0), and the server of llama.cpp at 2f69034.
@@ -20,7 +20,7 @@ from headscope.serving.asking import rows
 
 @dataclass(frozen=True, slots=True)
 class ServerProtocol:
-    """The protocol of one server, as it was found.
+    """Protocol of one server, as it was found.
 
     `base` is what paths are appended to, `exact` the URL as given. `model` is the name to ask under, "" to leave it
     out. `labels` are the classes in their order, () where the server doesn't tell. `most_texts` is the largest batch
@@ -43,16 +43,16 @@ class ServerProtocol:
 
     @property
     def can_score_texts(self) -> bool:
-        """Whether texts alone can be asked about."""
+        """True if the server scores texts alone."""
         return _WAYS[self.name].texts is not None and not self.is_reranker
 
     @property
     def is_pipeline(self) -> bool:
-        """Whether the model is a pipeline of MLServer's runtime for Hugging Face, which takes options."""
+        """True if the model is a pipeline of MLServer's runtime for Hugging Face, which takes options."""
         return self.engine == "mlserver" and self.text_input == "args"
 
     def can_give_logits(self, pairs: bool = False) -> bool:
-        """Whether scores can be requested without the function that the engine applies to them."""
+        """True if scores can be requested without the function that the engine applies to them."""
         way = _WAYS[self.name].pairs if pairs else _WAYS[self.name].texts
         if self.name == "kserve":
             return not pairs and self.is_pipeline
@@ -61,7 +61,7 @@ class ServerProtocol:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One kind of request: its path, its body, and how its answer is read.
+    """Kind of request: its path, its body, and how its answer is read.
 
     With `one_query`, a request takes pairs only that share their first text.
     """
@@ -75,7 +75,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """What a protocol has requests for, with a sentence where texts or pairs can't.
+    """Requests that a protocol has, with a sentence where texts or pairs can't be scored.
 
     `lists_may_fail` says that a server of this kind may refuse several texts in a request with any error. `instead`
     is the protocol to go on with where a text is a bad request.
@@ -91,63 +91,69 @@ class Ways:
 
 
 def protocol_names() -> tuple[str, ...]:
-    """The names of the protocols, in order."""
+    """Lists the names of the protocols, in order."""
     return tuple(sorted(_WAYS))
 
 
 def ways_of(name: str) -> Ways:
-    """The requests of a protocol. Raises UsageError for an unknown name."""
+    """Gives the requests of a protocol. Raises UsageError for an unknown name."""
     if name not in _WAYS:
         names = protocol_names()
         raise UsageError(f"no such protocol: {name!r}", did_you_mean(name, names, f"protocols: {', '.join(names)}"))
     return _WAYS[name]
 
 
-def _at(path: str) -> Callable[[ServerProtocol, bool], str]:
+def _path_at(path: str) -> Callable[[ServerProtocol, bool], str]:
     return lambda protocol, raw: f"{protocol.base}{path}"
 
 
-def _model(protocol: ServerProtocol) -> dict[str, Any]:
+def _model_field(protocol: ServerProtocol) -> dict[str, Any]:
     return {"model": protocol.model} if protocol.model else {}
 
 
-def _vllm_raw(raw: bool) -> dict[str, Any]:
+def _vllm_activation(raw: bool) -> dict[str, Any]:
     return {"use_activation": False} if raw else {}
 
 
 def _vllm_texts(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool, **more: Any) -> dict[str, Any]:
-    return {**_model(protocol), "input": [text for (text,) in texts], **_vllm_raw(raw), **more}
+    return {**_model_field(protocol), "input": [text for (text,) in texts], **_vllm_activation(raw), **more}
 
 
 def _vllm_pairs(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
     first, second = ([pair[at] for pair in texts] for at in (0, 1))
-    return {**_model(protocol), "text_1": first, "text_2": second, **_vllm_raw(raw)}
+    return {**_model_field(protocol), "text_1": first, "text_2": second, **_vllm_activation(raw)}
 
 
-def _tei_body(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
+def _tei_inputs(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
     return {"inputs": [list(text) for text in texts], "raw_scores": raw, "truncate": True}
 
 
 def _sglang_texts(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
     found = [text for (text,) in texts]
-    return {"text": found} if raw else {**_model(protocol), "input": found}
+    return {"text": found} if raw else {**_model_field(protocol), "input": found}
 
 
-def _sglang_read(payload: Any, count: int) -> list[Answer]:
+def _read_sglang(payload: Any, count: int) -> list[Answer]:
     if isinstance(payload, dict) and "data" in payload:
         return rows.probability_rows(payload, count)
     return rows.vectors(payload, count, "", "embedding")
 
 
-def _documents(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool, **more: Any) -> dict[str, Any]:
-    return {**_model(protocol), "query": texts[0][0], "documents": [second for _, second in texts], **more}
+def _query_and_documents(
+    protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool, **more: Any
+) -> dict[str, Any]:
+    return {**_model_field(protocol), "query": texts[0][0], "documents": [second for _, second in texts], **more}
 
 
 def _infinity_texts(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
-    return {**_model(protocol), "input": [text for (text,) in texts]}
+    return {**_model_field(protocol), "input": [text for (text,) in texts]}
 
 
-def _infinity_read(payload: Any, count: int) -> list[Answer]:
+def _infinity_pairs(protocol: ServerProtocol, pairs: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
+    return _query_and_documents(protocol, pairs, raw, raw_scores=raw)
+
+
+def _read_infinity(payload: Any, count: int) -> list[Answer]:
     return [rows.labeled_row(row, False) for row in rows.row_list(rows.field_of(payload, "data", list), count)]
 
 
@@ -164,15 +170,15 @@ _ALL_CLASSES = 1_000_000
 def _kserve_body(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
     data = [text for (text,) in texts]
     if not protocol.is_pipeline:
-        return {"inputs": [_tensor(protocol.text_input, "BYTES", data, "str")]}
+        return {"inputs": [_named_tensor(protocol.text_input, "BYTES", data, "str")]}
     inputs = [  # the arguments of a call: the pipeline takes a list as one of them, and several texts as none
-        _tensor(protocol.text_input, "BYTES", [json.dumps([data])], "hg_json"),
-        _tensor("top_k", "INT32", [_ALL_CLASSES], "raw"),
+        _named_tensor(protocol.text_input, "BYTES", [json.dumps([data])], "hg_json"),
+        _named_tensor("top_k", "INT32", [_ALL_CLASSES], "raw"),
     ]
-    return {"inputs": inputs + ([_tensor("function_to_apply", "BYTES", ["none"], "raw")] if raw else [])}
+    return {"inputs": inputs + ([_named_tensor("function_to_apply", "BYTES", ["none"], "raw")] if raw else [])}
 
 
-def _tensor(name: str, datatype: str, data: list[Any], content_type: str) -> dict[str, Any]:
+def _named_tensor(name: str, datatype: str, data: list[Any], content_type: str) -> dict[str, Any]:
     return {
         "name": name, "shape": [len(data)], "datatype": datatype, "data": data,
         "parameters": {"content_type": content_type},
@@ -183,40 +189,40 @@ def _kserve_path(protocol: ServerProtocol, raw: bool) -> str:
     return f"{protocol.base}/v2/models/{quote(protocol.model, safe='')}/infer"
 
 
-_VLLM_PAIRS = Way(_at("/score"), _vllm_pairs, rows.single_scores, True)
+_VLLM_PAIRS = Way(_path_at("/score"), _vllm_pairs, rows.single_scores, True)
 _RELEVANCE = partial(rows.single_scores, rows="results", score="relevance_score")
 _POOLED = partial(rows.vectors, rows="data", name="data")
 _LISTED = partial(rows.single_scores, rows="")
 _CUT = "the server cuts texts that are too long"
 _WAYS = {
-    "vllm": Ways("vLLM", Way(_at("/classify"), _vllm_texts, rows.probability_rows, True), _VLLM_PAIRS,
+    "vllm": Ways("vLLM", Way(_path_at("/classify"), _vllm_texts, rows.probability_rows, True), _VLLM_PAIRS,
         instead="vllm-pooling"),
     "vllm-pooling": Ways(
         "vLLM's /pooling",
-        Way(_at("/pooling"), partial(_vllm_texts, task="classify"), _POOLED, True),
+        Way(_path_at("/pooling"), partial(_vllm_texts, task="classify"), _POOLED, True),
         _VLLM_PAIRS,
     ),
     "tei": Ways(
         "Text Embeddings Inference",
-        Way(_at("/predict"), _tei_body, rows.labeled_rows, True),
-        Way(_at("/predict"), _tei_body, rows.labeled_rows, True),
+        Way(_path_at("/predict"), _tei_inputs, rows.labeled_rows, True),
+        Way(_path_at("/predict"), _tei_inputs, rows.labeled_rows, True),
         note=_CUT,
     ),
     "sglang": Ways(
         "SGLang",
-        Way(lambda found, raw: f"{found.base}/{'encode' if raw else 'v1/classify'}", _sglang_texts, _sglang_read, True),
-        Way(_at("/v1/rerank"), partial(_documents, return_documents=False), _LISTED, False, True),
+        Way(lambda found, raw: f"{found.base}/{'encode' if raw else 'v1/classify'}", _sglang_texts, _read_sglang, True),
+        Way(_path_at("/v1/rerank"), partial(_query_and_documents, return_documents=False), _LISTED, False, True),
     ),
     "llama-cpp": Ways(
         "llama.cpp",
         None,
-        Way(_at("/v1/rerank"), _documents, _RELEVANCE, True, True),
+        Way(_path_at("/v1/rerank"), _query_and_documents, _RELEVANCE, True, True),
         "llama.cpp's server gives scores to pairs only, and needs the option --reranking",
     ),
     "infinity": Ways(
         "Infinity",
-        Way(_at("/classify"), _infinity_texts, _infinity_read, False),
-        Way(_at("/rerank"), lambda p, t, raw: _documents(p, t, raw, raw_scores=raw), _RELEVANCE, True, True),
+        Way(_path_at("/classify"), _infinity_texts, _read_infinity, False),
+        Way(_path_at("/rerank"), _infinity_pairs, _RELEVANCE, True, True),
         note=_CUT,
     ),
     "inputs": Ways(

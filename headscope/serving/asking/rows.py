@@ -18,12 +18,12 @@ _SGLANG_FAILURE = ("Default", [1.0])
 
 
 def wrong_answer(found: str, expected: str) -> Malformed:
-    """The error for an answer in another form than the protocol has."""
+    """Makes the error for an answer in another form than the protocol has."""
     return Malformed(f"the server answered {found}, but {expected} was expected", _HINT)
 
 
 def described(value: Any) -> str:
-    """A value of JSON for a message: its kind, and a little of its content."""
+    """Describes a value of JSON for a message: its kind, and a little of its content."""
     if isinstance(value, dict):
         return f"an object with {', '.join(one_line(str(key)) for key in list(value)[:5]) or 'no fields'}"
     if isinstance(value, list):
@@ -32,7 +32,7 @@ def described(value: Any) -> str:
 
 
 def field_of(payload: Any, name: str, expected: type) -> Any:
-    """A field of an object. Raises Malformed if it is missing or of another type."""
+    """Reads a field of an object. Raises Malformed if it is missing or of another type."""
     if not isinstance(payload, dict) or name not in payload:
         raise wrong_answer(described(payload), f"an object with {name}")
     if not isinstance(payload[name], expected):
@@ -41,7 +41,7 @@ def field_of(payload: Any, name: str, expected: type) -> Any:
 
 
 def row_list(payload: Any, count: int) -> list[Any]:
-    """A list with an entry for each text. Raises Malformed for anything else."""
+    """Checks a list with an entry for each text. Raises Malformed for anything else."""
     if not isinstance(payload, list):
         raise wrong_answer(described(payload), "a list")
     if len(payload) != count:
@@ -50,7 +50,7 @@ def row_list(payload: Any, count: int) -> list[Any]:
 
 
 def number_in(value: Any) -> float:
-    """A finite number. Raises Malformed for anything else."""
+    """Reads a finite number. Raises Malformed for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_answer(f"{described(value)} as a score", "a number")
     try:
@@ -63,14 +63,14 @@ def number_in(value: Any) -> float:
 
 
 def numbers_in(value: Any) -> tuple[float, ...]:
-    """A row of scores, at least one. Raises Malformed for anything else."""
+    """Reads a row of scores, at least one. Raises Malformed for anything else."""
     if not isinstance(value, list) or not value:
         raise wrong_answer(f"{described(value)} as scores", "a list of numbers")
     return tuple(number_in(one) for one in value)
 
 
 def in_order(rows: Any, count: int, index_needed: bool = True) -> list[Any]:
-    """Rows in the order of the texts, by the index that each carries.
+    """Puts rows into the order of the texts, by the index that each carries.
 
     Raises Malformed if one is missing or there twice.
     """
@@ -87,7 +87,7 @@ def in_order(rows: Any, count: int, index_needed: bool = True) -> list[Any]:
 
 
 def probability_rows(payload: Any, count: int) -> list[Answer]:
-    """Answers of vLLM's /classify and SGLang's /v1/classify: `data[].probs`. Raises Malformed for another form."""
+    """Reads answers of vLLM's /classify and SGLang's /v1/classify: `data[].probs`. Raises Malformed otherwise."""
     answers = []
     for row in in_order(field_of(payload, "data", list), count, index_needed=False):
         scores = numbers_in(field_of(row, "probs", list))
@@ -100,13 +100,13 @@ def probability_rows(payload: Any, count: int) -> list[Answer]:
 
 
 def single_scores(payload: Any, count: int, rows: str = "data", score: str = "score") -> list[Answer]:
-    """Answers of one score each, in rows with an index; `rows` is "" where the payload itself is the list."""
+    """Reads answers of one score each, in rows with an index; `rows` is "" where the payload is the list."""
     found = field_of(payload, rows, list) if rows else payload
     return [Answer((number_in(row.get(score)),)) for row in in_order(found, count)]
 
 
 def vectors(payload: Any, count: int, rows: str, name: str) -> list[Answer]:
-    """Answers whose scores come as the vectors of an endpoint for embeddings.
+    """Reads answers whose scores come as the vectors of an endpoint for embeddings.
 
     vLLM puts those of ERNIE into one more list: its head has an axis of one token.
     """
@@ -116,7 +116,7 @@ def vectors(payload: Any, count: int, rows: str, name: str) -> list[Answer]:
 
 
 def labeled_rows(payload: Any, count: int) -> list[Answer]:
-    """Answers in the form of Transformers' pipeline: a list of {label, score} for each text, or the top one alone.
+    """Reads answers in the form of Transformers' pipeline: a list of {label, score} per text, or the top one alone.
 
     Raises Malformed for another form.
     """
@@ -130,7 +130,7 @@ def labeled_rows(payload: Any, count: int) -> list[Answer]:
 
 
 def labeled_row(row: Any, is_partial: bool) -> Answer:
-    """One text's list of {label, score}. Raises Malformed for another form, and a label that is there twice."""
+    """Reads one text's list of {label, score}. Raises Malformed for another form, and a label that is there twice."""
     if not isinstance(row, list) or not row:
         raise wrong_answer(f"{described(row)} for a text", "a list of {label, score}")
     labels = tuple(field_of(one, "label", str) for one in row)
@@ -145,7 +145,7 @@ def labeled_row(row: Any, is_partial: bool) -> Answer:
 
 
 def tensor_rows(payload: Any, count: int) -> list[Answer]:
-    """Answers of KServe's protocol: a tensor of floats, or the JSON of a pipeline in a tensor of strings.
+    """Reads answers of KServe's protocol: a tensor of floats, or the JSON of a pipeline in a tensor of strings.
 
     Raises Malformed for another form.
     """

@@ -1,4 +1,4 @@
-"""What a run shows of an engine's head: its scores for each kind of input, compared with those of Transformers."""
+"""Findings of a run on an engine's head: its scores for each kind of input, compared with those of Transformers."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _NOT_LOOKED_AT = (
 
 @dataclass(frozen=True, slots=True)
 class ExpectedScores:
-    """What Transformers gives for the batches: by name, and `padded` for those that it pads itself."""
+    """Scores that Transformers gives for the batches: by name, and `padded` for those that it pads."""
 
     references: Mapping[str, ReferenceScores]
     padded: Mapping[str, Scores]
 
 
 def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], expected: ExpectedScores) -> EngineHead:
-    """The entry of an engine as its run shows it, instead of the one that its source shows.
+    """Makes the entry of an engine as its run shows it, instead of the one that its source shows.
 
     `names` are those of the answer's batches. `cited` says what a run doesn't show, if it is of the same version.
     """
-    bare = _bare_entry(cited, answer)
+    bare = _entry_without_findings(cited, answer)
     if answer.error:
         return replace(bare, runs=False, reason=answer.error)
     given = dict(zip(names, answer.batches, strict=True))
@@ -50,17 +50,19 @@ def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], e
     if asked.error:
         return replace(bare, evidence=None, reason=asked.error)
     reference = expected.references[PLAIN]
-    served = _compared(reference, asked, answer.dtype)
+    served = _compare_batch(reference, asked, answer.dtype)
     if served.same is None:
         return replace(bare, evidence=None, reason=served.reason)
     activation = _function_between(plain, default)
     if activation is None and asked is default:
         activation = served.explanation.activation if served.explanation is not None else reference.activation
     others = {
-        name: _compared(expected.references[name], item, answer.dtype)
+        name: _compare_batch(expected.references[name], item, answer.dtype)
         for name, item in given.items()
         if _is_comparable(name, item, expected)
     }
+    pairs = others.get(PAIRS)
+    ignores_segments = pairs is not None and pairs.explanation is not None and pairs.explanation.is_without_segments
     same_head = served.same or _is_own_head(served.explanation)
     in_batch = _differs_in_batch(BATCH, given, others, expected)
     return replace(
@@ -70,15 +72,15 @@ def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], e
         formula=served.explanation.formula if served.explanation is not None and not same_head else "",
         activation=activation,
         same_activation=None if activation is None else activation == reference.activation,
-        reads_padding=_differs(others.get(PADS)),
-        drops=("segment IDs",) if _ignores_segments(others.get(PAIRS)) else (),
-        reason=_reason(served, same_head, in_batch),
-        notes=(*_rounding(served), *_notes(given, others, expected), *answer.notes),
+        reads_padding=_has_other_scores(others.get(PADS)),
+        drops=("segment IDs",) if ignores_segments else (),
+        reason=_explain_difference(served, same_head, in_batch),
+        notes=(*_note_rounding(served), *_note_batches(given, others, expected), *answer.notes),
     )
 
 
 def head_as_resolved(cited: EngineHead, found: Resolution) -> EngineHead:
-    """The entry of an engine with what its own resolution adds; `cited` is of the same version.
+    """Adds to the entry of an engine what its own resolution shows; `cited` is of the same version.
 
     That an engine takes a configuration doesn't show that it loads the weights, or which head it computes.
     """
@@ -96,8 +98,8 @@ def head_as_resolved(cited: EngineHead, found: Resolution) -> EngineHead:
     return replace(kept, positions=found.positions, evidence=EngineEvidence.ASKED, source=source, reason=reason)
 
 
-def _bare_entry(cited: EngineHead, answer: EngineAnswer) -> EngineHead:
-    """The entry without what a run shows; what the source says of another version is left out."""
+def _entry_without_findings(cited: EngineHead, answer: EngineAnswer) -> EngineHead:
+    """Makes the entry without what a run shows; what the source says of another version is left out."""
     is_cited = cited.version == answer.version and cited.evidence is not None
     kept = cited if is_cited else replace(cited, logits="", dtype="", float32_becomes="")
     return replace(
@@ -110,13 +112,13 @@ def _bare_entry(cited: EngineHead, answer: EngineAnswer) -> EngineHead:
     )  # fmt: skip
 
 
-def _compared(reference: ReferenceScores, given: BatchScores, dtype: str) -> ServedScores:
+def _compare_batch(reference: ReferenceScores, given: BatchScores, dtype: str) -> ServedScores:
     items = tuple(Answer(tuple(row)) for row in given.scores.tolist())
     return compare_scores(reference, Answers("", "", "", given.raw, items, dtype=dtype))
 
 
-def _rounding(served: ServedScores) -> tuple[str, ...]:
-    """Notes on a head that is the same only within the rounding of half precision."""
+def _note_rounding(served: ServedScores) -> tuple[str, ...]:
+    """Gives notes on a head that is the same only within the rounding of half precision."""
     if not served.same or served.precision == "float32":
         return ()
     return (f"The scores are equal within the rounding of {served.precision}.", *served.notes)
@@ -127,14 +129,14 @@ def _is_comparable(name: str, item: BatchScores, expected: ExpectedScores) -> bo
 
 
 def _is_own_head(item: ServedExplanation | None) -> bool:
-    """Whether only the function on the scores differs."""
+    """True if only the function on the scores differs."""
     if item is None or item.variant != AS_IT_IS:
         return False
     return item.order == tuple(range(len(item.order))) and item.scale == 1 and item.offset == 0
 
 
 def _function_between(plain: BatchScores, default: BatchScores) -> str | None:
-    """The function that makes the engine's default scores of its logits; None where not exactly one does."""
+    """Finds the function that makes the engine's default scores of its logits; None where not exactly one does."""
     if plain.error or default.error or not plain.raw or plain.scores.shape != default.scores.shape:
         return None
     scale = max(float(np.abs(default.scores).max(initial=0.0)), 1e-3)
@@ -146,27 +148,22 @@ def _function_between(plain: BatchScores, default: BatchScores) -> str | None:
     return fits[0] if len(fits) == 1 else None
 
 
-def _differs(found: ServedScores | None) -> bool:
+def _has_other_scores(found: ServedScores | None) -> bool:
     return found is not None and found.same is False
-
-
-def _ignores_segments(found: ServedScores | None) -> bool:
-    explained = found.explanation if found is not None else None
-    return explained is not None and explained.is_without_segments
 
 
 def _differs_in_batch(
     name: str, given: Mapping[str, BatchScores], others: Mapping[str, ServedScores], expected: ExpectedScores
 ) -> bool:
-    """Whether a batch differs from its texts alone, and from what Transformers gives for the same padding."""
+    """True if a batch differs from its texts alone, and from what Transformers gives for the same padding."""
     found = others.get(name)
-    if found is None or not _differs(found) or found.tolerance is None:
+    if found is None or not _has_other_scores(found) or found.tolerance is None:
         return False
     own = expected.padded.get(name)
     return own is None or float(np.abs(given[name].scores - own).max()) > found.tolerance
 
 
-def _reason(served: ServedScores, same_head: bool, in_batch: bool) -> str:
+def _explain_difference(served: ServedScores, same_head: bool, in_batch: bool) -> str:
     if same_head:
         return "In a batch that is padded, the scores of a text change." if in_batch else ""
     if served.explanation is None:
@@ -176,10 +173,10 @@ def _reason(served: ServedScores, same_head: bool, in_batch: bool) -> str:
     return f"Scores differ by up to {served.max_difference:.3g}: {change}."
 
 
-def _notes(
+def _note_batches(
     given: Mapping[str, BatchScores], others: Mapping[str, ServedScores], expected: ExpectedScores
 ) -> tuple[str, ...]:
-    """What each kind of input shows, where it isn't as expected."""
+    """Gives notes on each kind of input whose scores aren't as expected."""
     found = []
     for name, words in {
         BATCH: "A batch that is padded on the right",
@@ -191,7 +188,7 @@ def _notes(
         served = others.get(name)
         if name in given and given[name].error:
             found.append(f"{words} is refused: {given[name].error}")
-        elif served is not None and _differs(served):
+        elif served is not None and _has_other_scores(served):
             is_fault = name not in {BATCH, LEFT} or _differs_in_batch(name, given, others, expected)
             found += [f"{words} gets scores that differ by up to {served.max_difference:.3g}."] if is_fault else []
         elif name == LONG and served is not None and served.same:

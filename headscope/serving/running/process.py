@@ -1,4 +1,4 @@
-"""The process that runs an engine: its request and answer are files, and what it prints stays in a third."""
+"""Process that runs an engine: its request and answer are files, and what it prints stays in a third."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headscope.serving.explaining import Scores
 
 RUNNERS, _NODE = Path(__file__).parent / "runners", ".mjs"
-"""Why there are none of a batch: NaN or infinity."""
+"""The folder of the scripts that run engines, and the suffix of those for Node.js."""
 _SECONDS = 600.0
 """For all of an engine: vLLM takes a minute to start, an export to ONNX as long."""
 _MOST_BYTES, _MOST_SHOWN = 50_000_000, 300
@@ -31,7 +31,7 @@ _MOST_BYTES, _MOST_SHOWN = 50_000_000, 300
 
 @dataclass(frozen=True, slots=True)
 class EngineInput:
-    """A text, or a pair, with its tokens: without padding, and with segment IDs where the model takes them."""
+    """Text, or pair, with its tokens: without padding, and with segment IDs where the model takes them."""
 
     text: str
     pair: str | None = None
@@ -51,7 +51,7 @@ class InputBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchScores:
-    """What an engine gave for a batch: a row for each text, or for each token, or why there is none.
+    """Scores that an engine gave for a batch: a row for each text or token, or why there is none.
 
     `raw`: they are logits. `is_finite` is False if the error is that they were not all finite.
     """
@@ -64,7 +64,7 @@ class BatchScores:
 
 @dataclass(frozen=True, slots=True)
 class EngineAnswer:
-    """What an engine gave, batch by batch; `error` is why it doesn't load the checkpoint.
+    """Answer of an engine, batch by batch; `error` is why it doesn't load the checkpoint.
 
     `dtype` is the coarsest that it computes in, though float32 was requested.
     """
@@ -78,7 +78,7 @@ class EngineAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What an engine says of a configuration; `error` is why it refuses it, and then the other fields are empty."""
+    """Resolution of a configuration by an engine; `error` is why it refuses it, and then the other fields are empty."""
 
     version: str
     error: str
@@ -95,14 +95,14 @@ ASKED = ("vllm",)
 
 
 def runner_names() -> tuple[str, ...]:
-    """The engines that can be run, in order."""
+    """Lists the engines that can be run, in order."""
     return tuple(sorted(path.stem.replace("_", "-") for path in RUNNERS.iterdir() if path.suffix in (".py", _NODE)))
 
 
 def run_engine(
     engine: str, folder: Path, scratch: Path, batches: Sequence[InputBatch], python: str | None = None
 ) -> EngineAnswer:
-    """The scores that an engine gives for batches, with a checkpoint's folder.
+    """Runs an engine on a checkpoint's folder, and reads the scores that it gives for batches.
 
     `python` is the interpreter that has the engine: by default that of this process, for a script of Node.js `node`.
     Raises UsageError for an engine without a script or an interpreter that isn't there, and Unsupported where the
@@ -113,7 +113,7 @@ def run_engine(
 
 
 def resolve_with_engine(engine: str, config: Mapping[str, Any], python: str | None = None) -> Resolution:
-    """How an engine resolves a configuration, without weights. Raises as `run_engine`; `ASKED` lists those that can."""
+    """Lets an engine resolve a configuration, without weights. Raises as `run_engine`; `ASKED` lists those that can."""
     with TemporaryDirectory(prefix="headscope-") as name:
         folder = Path(name) / "model"
         folder.mkdir()
@@ -127,7 +127,7 @@ def resolve_with_engine(engine: str, config: Mapping[str, Any], python: str | No
 
 
 def _answer_file(engine: str, folder: Path, scratch: Path, body: Mapping[str, Any], python: str | None) -> Path:
-    """The file that the engine's script wrote for a request. Raises as `run_engine`."""
+    """Runs the engine's script for a request, and gives the file that it wrote. Raises as `run_engine`."""
     script = next((path for path in RUNNERS.glob(f"{engine.replace('-', '_')}.*") if path.is_file()), None)
     if script is None:
         raise UsageError(f"headscope can't run {engine}", f"engines that it can run: {', '.join(runner_names())}")
@@ -138,13 +138,13 @@ def _answer_file(engine: str, folder: Path, scratch: Path, body: Mapping[str, An
         raise kind(f"{command} is not a program that can be run", "give the interpreter that has the engine: --python")
     if script.suffix == _NODE and not (folder / "onnx" / "model.onnx").is_file():
         with (scratch / "export.txt").open("wb") as output:
-            _run([sys.executable, str(RUNNERS / "onnx_runtime.py"), str(folder)], output, scratch)
+            _run_to_its_end([sys.executable, str(RUNNERS / "onnx_runtime.py"), str(folder)], output, scratch)
     request, answer, said = (scratch / name for name in ("request.json", "answer.json", "said.txt"))
     answer.unlink(missing_ok=True)
     scratch.joinpath("work").mkdir(exist_ok=True)
     request.write_text(json.dumps(body), encoding="utf-8")
     with said.open("wb") as output:
-        _run([found, str(script), str(request), str(answer)], output, scratch)
+        _run_to_its_end([found, str(script), str(request), str(answer)], output, scratch)
     if not answer.is_file():
         raise Unsupported(f"{engine} could not be run: {_last_line(said)}", "name the Python that has it: --python")
     return answer
@@ -153,7 +153,7 @@ def _answer_file(engine: str, folder: Path, scratch: Path, body: Mapping[str, An
 def ask_engine(
     engine: str, folder: Path, texts: Sequence[tuple[str, ...]], *, raw: bool, python: str | None
 ) -> Answers:
-    """The scores that an engine gives for texts, each alone, with a checkpoint's folder, which is left as it is.
+    """Runs an engine on texts, each alone, with a checkpoint's folder, which is left unchanged.
 
     Raises as `run_engine`, and Unsupported where the engine doesn't take the checkpoint or the texts.
     """
@@ -173,8 +173,9 @@ def ask_engine(
     return Answers(engine, answer.version, "process", raw and found.raw, scores, notes, answer.dtype)
 
 
-def _run(command: list[str], output: Any, scratch: Path) -> None:
+def _run_to_its_end(command: list[str], output: Any, scratch: Path) -> None:
     """Runs a command to its end, or kills it with all that it started."""
+    # The engine's interpreter must not import our packages, and the run must not need a network.
     paths = {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=scratch,
@@ -204,7 +205,7 @@ def _one_message(text: object) -> str:
 
 
 def read_answer(file: Path, batches: Sequence[InputBatch], engine: str) -> EngineAnswer:
-    """What an engine's script wrote.
+    """Reads what an engine's script wrote.
 
     Raises Unsupported for an answer that isn't of the form: engines print and write what they like.
     """
@@ -214,15 +215,15 @@ def read_answer(file: Path, batches: Sequence[InputBatch], engine: str) -> Engin
         found = json.loads(file.read_text(encoding="utf-8"))
         error = _one_message(found["error"])
         pairs = () if error else zip(found["batches"], batches, strict=True)
-        answers = tuple(_batch_scores(item, batch) for item, batch in pairs)
+        answers = tuple(_read_batch(item, batch) for item, batch in pairs)
         notes = tuple(_one_message(note) for note in found["notes"])
         return EngineAnswer(_one_message(found["version"]), answers, error, notes, found.get("dtype", "float32"))
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as err:
         raise Unsupported(f"the answer of {engine} is not of the form expected: {_one_message(err)}", "") from err
 
 
-def _score_rows(found: Any, batch: InputBatch) -> tuple[Scores, int]:
-    """The scores, and how many rows there should be: one for each text, or one for each of its tokens."""
+def _read_score_rows(found: Any, batch: InputBatch) -> tuple[Scores, int]:
+    """Reads the scores, and counts the rows that there should be: one for each text, or for each of its tokens."""
     import numpy as np
 
     counts = [1] * len(batch.items)
@@ -233,12 +234,12 @@ def _score_rows(found: Any, batch: InputBatch) -> tuple[Scores, int]:
     return np.asarray(found, dtype=np.float64), sum(counts)
 
 
-def _batch_scores(found: Any, batch: InputBatch) -> BatchScores:
+def _read_batch(found: Any, batch: InputBatch) -> BatchScores:
     import numpy as np
 
     if found["error"]:
         return BatchScores(np.empty((0, 0)), bool(found["raw"]), _one_message(found["error"]))
-    scores, count = _score_rows(found["scores"], batch)
+    scores, count = _read_score_rows(found["scores"], batch)
     if scores.ndim != 2 or len(scores) != count:
         return BatchScores(np.empty((0, 0)), bool(found["raw"]), f"scores of the shape {scores.shape}")
     if not np.isfinite(scores).all():

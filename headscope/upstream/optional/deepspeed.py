@@ -6,7 +6,7 @@ from headscope.upstream.python import descends_from
 
 
 def inside_engine(module: nn.Module) -> nn.Module | None:
-    """The model that a DeepSpeedEngine trains; None for no engine."""
+    """Gives the model that a DeepSpeedEngine trains; None for no engine."""
     if not descends_from(module, "deepspeed", "DeepSpeedEngine"):
         return None
     found = getattr(module, "module", None)

@@ -8,11 +8,11 @@ _PACKAGES = ("lightning", "pytorch_lightning")
 
 
 def is_lightning(module: nn.Module) -> bool:
-    """Whether `module` is a LightningModule, of either package."""
+    """True if `module` is a LightningModule, of either package."""
     return any(descends_from(module, package, "LightningModule") for package in _PACKAGES)
 
 
 def has_forward(module: nn.Module) -> bool:
-    """Whether the class of a LightningModule defines a forward: the one that it inherits raises."""
+    """True if the class of a LightningModule defines a forward: the one that it inherits raises."""
     found = getattr(type(module), "forward", None)
     return getattr(found, "__module__", "").split(".")[0] not in (*_PACKAGES, "torch")

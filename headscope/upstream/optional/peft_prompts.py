@@ -1,4 +1,4 @@
-"""PEFT: how it calls the model inside where an adapter gives that virtual tokens."""
+"""PEFT: its calls of the model inside where an adapter gives that virtual tokens."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -17,16 +17,16 @@ from headscope.upstream.torch import on_meta
 
 
 class Uncalled(Unsupported):
-    """PEFT can't be asked how it calls the model."""
+    """Raised where PEFT can't be run to see how it calls the model."""
 
 
 class _Reached(Exception):
-    """PEFT calls the forward of the model inside."""
+    """Raised in the forward of the model inside, to end PEFT's call there."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptCaller:
-    """A PeftModel whose adapter gives the model inside virtual tokens, and how it calls that model.
+    """PeftModel whose adapter gives the model inside virtual tokens, and how it calls that model.
 
     `base` is the model inside. `ahead` is how many positions PEFT puts before those of a text: 0 where the virtual
     tokens are keys and values, which make no hidden states.
@@ -38,18 +38,18 @@ class PromptCaller:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of the active adapter, as its file would hold them."""
+        """Settings of the active adapter, as its file would hold them."""
         plain: dict[str, Any] = json.loads(json.dumps(self.wrapper.active_peft_config.to_dict(), default=str))
         return plain
 
     @property
     def read_before(self) -> tuple[str, ...]:
-        """The parameters of the model inside that PEFT reads before it passes embeddings to that model."""
+        """Parameters of the model inside that PEFT reads before it passes embeddings to that model."""
         read = {id(item) for item in self.wrapper.word_embeddings.parameters()} if self.ahead else set()
         return tuple(name for name, item in self.base.named_parameters() if id(item) in read)
 
     def passed_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments that reach the forward of the model inside; {} where PEFT calls parts of that model instead.
+        """Gives the arguments that reach the forward of the model inside; {} if PEFT calls its parts instead.
 
         Raises whatever PEFT raises.
         """
@@ -67,7 +67,7 @@ class PromptCaller:
         return {name: value for name, value in passed.items() if value is not None}
 
     def take_calls(self) -> None:
-        """From now on, who calls the model inside calls PEFT's model."""
+        """Sends every later call of the model inside to PEFT's model."""
         own = self.base.forward
 
         def call_wrapper(**inputs: Any) -> Any:
@@ -77,13 +77,13 @@ class PromptCaller:
         self.base.forward = wraps(own)(call_wrapper)
 
     def set_first_task(self) -> None:
-        """From now on, a call of PEFT's model without a task is one of the first task."""
+        """Makes later calls of PEFT's model without a task use the first task."""
         own = self.wrapper.forward
         self.wrapper.forward = wraps(own)(lambda **inputs: own(**self.with_task(inputs)))
 
     @contextmanager
     def taking_calls(self) -> Iterator[None]:
-        """The same for the length of a block; virtual tokens that are inputs are passed to the model inside instead."""
+        """Does what `take_calls` does for the length of a block; virtual tokens that are inputs are passed instead."""
         if self.ahead:
             yield
             return
@@ -92,7 +92,7 @@ class PromptCaller:
             yield
 
     def with_task(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs, and the first task where the adapter has several: PEFT has no default for it."""
+        """Adds the first task to the inputs where the adapter has several: PEFT has no default for it."""
         if "task_ids" not in signature(self.wrapper.forward).parameters or "input_ids" not in inputs:
             return dict(inputs)
         ids = inputs["input_ids"]
@@ -101,7 +101,7 @@ class PromptCaller:
 
 @contextmanager
 def _with_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
-    """A module with another forward."""
+    """Gives a module another forward inside."""
     before = vars(module).get("forward")
     module.forward = forward
     try:
@@ -114,7 +114,7 @@ def _with_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
 
 
 def caller_of(wrapper: Any) -> PromptCaller | None:
-    """How a PeftModel calls the model inside; None where its active adapter gives that no virtual tokens."""
+    """Finds how a PeftModel calls the model inside; None where its active adapter gives that no virtual tokens."""
     if not getattr(getattr(wrapper, "active_peft_config", None), "is_prompt_learning", False):
         return None
     caller = PromptCaller(wrapper, wrapper.get_base_model())
@@ -132,7 +132,7 @@ _OF_THE_BASE = ("token_dim", "num_layers", "num_attention_heads")
 
 
 def caller_in_copy(model: Any, config: Mapping[str, Any]) -> PromptCaller | None:
-    """The same as `caller_with` for a copy of the model, which is made only where there are virtual tokens."""
+    """Does what `caller_with` does for a copy of the model, which is made only where there are virtual tokens."""
     return caller_with(model, config, make_subject=deepcopy)
 
 
@@ -143,7 +143,7 @@ def caller_with(
     is_reduced: bool = False,
     make_subject: Callable[[Any], Any] = lambda model: model,
 ) -> PromptCaller | None:
-    """How PEFT calls a model with an untrained adapter of a configuration; None where that gives no virtual tokens.
+    """Finds how PEFT calls a model with an untrained adapter; None if its configuration gives no virtual tokens.
 
     What `make_subject` makes of the model is changed in its forward only. `is_reduced` says that it is smaller than the
     adapter's base model. Raises Uncalled where PEFT isn't installed or refuses.

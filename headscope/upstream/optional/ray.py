@@ -1,4 +1,4 @@
-"""Ray: how it is started without a word, and what its failures say.
+"""Ray: its quiet start, and the causes of its failures.
 
 It is an extra, and imported only where a scan asks for it.
 """
@@ -27,7 +27,7 @@ _SETTINGS = {
 
 
 def imported() -> Any:
-    """The package, with Ray Data in it. Raises UsageError where it is not installed."""
+    """Imports the package, with Ray Data in it. Raises UsageError where it is not installed."""
     try:
         import ray
         import ray.data
@@ -42,15 +42,15 @@ def imported() -> Any:
 
 @contextmanager
 def running() -> Iterator[Any]:
-    """Ray, connected as it reads RAY_ADDRESS itself, or started here; what this started, this ends.
+    """Connects to Ray as it reads RAY_ADDRESS, or starts it here; what this started, this ends.
 
     Ray writes to its log files only. Raises UsageError where Ray is not installed or can't be reached.
     """
     ray = imported()
     started = not ray.is_initialized()
-    with _silenced(ray):
+    with _silenced_ray_data(ray):
         if started:
-            _start(ray)
+            _start_ray(ray)
         try:
             yield ray
         finally:
@@ -66,12 +66,12 @@ _QUIET = {
 }
 
 
-def _start(ray: Any) -> None:
+def _start_ray(ray: Any) -> None:
     before = dict(os.environ)
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     try:
-        with _no_stderr():
+        with _dropped_stderr():
             ray.init(include_dashboard=False, log_to_driver=False, logging_level=_SILENT)
     except (OSError, RuntimeError, ValueError) as err:
         address = before.get("RAY_ADDRESS")
@@ -85,7 +85,7 @@ def _start(ray: Any) -> None:
 
 
 @contextmanager
-def _no_stderr() -> Iterator[None]:
+def _dropped_stderr() -> Iterator[None]:
     """Drops what compiled code writes to stderr: Ray's core reports there that its log is off."""
     try:
         kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
@@ -102,8 +102,8 @@ def _no_stderr() -> Iterator[None]:
 
 
 @contextmanager
-def _silenced(ray: Any) -> Iterator[None]:
-    """Ray Data with our settings, and without its lines on stderr; its log files keep them."""
+def _silenced_ray_data(ray: Any) -> Iterator[None]:
+    """Runs Ray Data with our settings, and without its lines on stderr; its log files keep them."""
     context = ray.data.DataContext.get_current()
     before = {name: getattr(context, name) for name in _SETTINGS if hasattr(context, name)}
     screens = [one for one in logging.getLogger("ray.data").handlers if isinstance(one, logging.StreamHandler)]
@@ -146,19 +146,19 @@ def failing_as(hint: str) -> Iterator[None]:
 
 
 def root(err: BaseException) -> BaseException:
-    """What a task raised, below the errors in which Ray wraps it."""
+    """Finds what a task raised, below the errors in which Ray wraps it."""
     while (cause := getattr(err, "cause", None) or err.__cause__) is not None and cause is not err:
         err = cause
     return err
 
 
 def nodes(ray: Any) -> tuple[str, ...]:
-    """The ids of the nodes that are alive."""
+    """Gives the IDs of the nodes that are alive."""
     return tuple(node["NodeID"] for node in ray.nodes() if node["Alive"])
 
 
 def on_node(ray: Any, function: Any, node: str, *arguments: object) -> Any:
-    """A call of `function` on one node, as a reference to its result."""
+    """Calls `function` on one node; returns a reference to its result."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     strategy = NodeAffinitySchedulingStrategy(node, soft=False)

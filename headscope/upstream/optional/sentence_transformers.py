@@ -14,17 +14,17 @@ _KINDS = ("SentenceTransformer", "SparseEncoder", "MultiVectorEncoder")
 
 
 def is_cross_encoder(module: object) -> bool:
-    """Whether `module` is a CrossEncoder: it gives scores of pairs."""
+    """True if `module` is a CrossEncoder: it gives scores of pairs."""
     return descends_from(module, _PACKAGE, "CrossEncoder")
 
 
 def is_encoder(module: object) -> bool:
-    """Whether `module` is a chain of modules that gives embeddings."""
+    """True if `module` is a chain of modules that gives embeddings."""
     return any(descends_from(module, _PACKAGE, name) for name in _KINDS)
 
 
 def classifier_inside(module: nn.Module) -> nn.Module | None:
-    """The classifier of a CrossEncoder that has no module after it; None for anything else."""
+    """Gives the classifier of a CrossEncoder that has no module after it; None for anything else."""
     parts = list(module.children()) if is_cross_encoder(module) else []
     if len(parts) != 1:
         return None
@@ -34,7 +34,7 @@ def classifier_inside(module: nn.Module) -> nn.Module | None:
 
 
 def activation_of_encoder(encoder: nn.Module) -> str:
-    """The class of the function that a CrossEncoder puts on its scores by default.
+    """Gives the class of the function that a CrossEncoder puts on its scores by default.
 
     Raises Unsupported if the class has no such function.
     """
@@ -74,13 +74,13 @@ may sum in another order than headscope."""
 
 
 def padding_side_of_encoder(encoder: nn.Module) -> str:
-    """The side on which the tokenizer of an encoder pads; "" where none is known."""
+    """Gives the side on which the tokenizer of an encoder pads; "" where none is known."""
     side = getattr(getattr(encoder, "tokenizer", None), "padding_side", "")
     return side if side in {"left", "right"} else ""
 
 
 def scores_of(returned: Any) -> dict[str, Any]:
-    """What a chain gives: its scores, or its embedding, under the library's name. Raises Unsupported."""
+    """Takes from a chain's output its scores, or its embedding, under the library's name. Raises Unsupported."""
     found = returned if isinstance(returned, Mapping) else {}
     name = next((name for name in ("scores", "sentence_embedding", "token_embeddings") if name in found), None)
     if name is None:

@@ -14,7 +14,7 @@ from headscope.upstream.python import descends_from
 
 @dataclass(frozen=True, slots=True)
 class SetFitHead:
-    """The classifier of a SetFitModel: a module, the labels of its classes, and what makes probabilities of scores."""
+    """Classifier of a SetFitModel: a module, the labels of its classes, and what makes probabilities of scores."""
 
     module: nn.Module
     labels: tuple[str, ...]
@@ -22,7 +22,7 @@ class SetFitHead:
 
 
 class LinearClassifier(nn.Module):
-    """The linear function of a fitted LogisticRegression of scikit-learn, under its names.
+    """Linear function of a fitted LogisticRegression of scikit-learn, under its names.
 
     The parameters are copies that train: `fit` is what trains the classifier.
     """
@@ -33,14 +33,14 @@ class LinearClassifier(nn.Module):
         self.intercept_ = nn.Parameter(torch.as_tensor(intercept))
 
     def forward(self, embedding: torch.Tensor) -> torch.Tensor:
-        """The decision function, embeddings x coef_.T + intercept_: [texts, features] to [texts, rows of coef_]."""
+        """Computes embeddings x coef_.T + intercept_: [texts, features] to [texts, rows of coef_]."""
         if embedding.dtype != self.coef_.dtype:
             embedding = embedding.to(self.coef_.dtype)
         return functional.linear(embedding, self.coef_, self.intercept_)
 
 
 class SetFitModel(nn.Module):
-    """A SetFitModel as a module: its body, and its head on the sentence embedding. The parameters are shared."""
+    """SetFitModel as a module: its body, and its head on the sentence embedding. The parameters are shared."""
 
     base_model_prefix = "first_of_body"
 
@@ -50,11 +50,11 @@ class SetFitModel(nn.Module):
 
     @property
     def first_of_body(self) -> nn.Module:
-        """The module that makes the hidden states: what follows it in the body pools them."""
+        """Module that makes the hidden states: what follows it in the body pools them."""
         return next(self.model_body.children())
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The scores of texts that are tokenized: `logits` is [texts, outputs]."""
+        """Computes the scores of texts that are tokenized: `logits` is [texts, outputs]."""
         embedding = self.model_body(dict(inputs))["sentence_embedding"]
         if self.normalized:
             embedding = functional.normalize(embedding, p=2, dim=1)
@@ -63,26 +63,25 @@ class SetFitModel(nn.Module):
 
 
 def is_setfit(value: object) -> bool:
-    """Whether `value` is a SetFitModel, which is not a module."""
+    """True if `value` is a SetFitModel, which is not a module."""
     return descends_from(value, "setfit", "SetFitModel")
 
 
 def model_of(setfit: Any) -> tuple[SetFitModel, SetFitHead]:
-    """A SetFitModel as a module, with its head. Raises Unsupported for a head that is not one linear layer."""
+    """Makes a module of a SetFitModel, with its head. Raises Unsupported for a head that is not one linear layer."""
     try:
         body, own, normalized = setfit.model_body, setfit.model_head, bool(setfit.normalize_embeddings)
         labels = tuple(map(str, setfit.labels or ()))
     except AttributeError as err:
         raise moved("setfit", f"a SetFitModel keeps its parts elsewhere ({err})") from err
-    head = _of_torch(own, labels) if isinstance(own, nn.Module) else _of_sklearn(own, labels)
+    if isinstance(own, nn.Module):
+        head = SetFitHead(own, labels, "sigmoid" if getattr(own, "multitarget", False) else "softmax")
+    else:
+        head = _head_of_sklearn(own, labels)
     return SetFitModel(body, head.module, normalized=normalized), head
 
 
-def _of_torch(head: Any, labels: tuple[str, ...]) -> SetFitHead:
-    return SetFitHead(head, labels, "sigmoid" if getattr(head, "multitarget", False) else "softmax")
-
-
-def _of_sklearn(head: Any, labels: tuple[str, ...]) -> SetFitHead:
+def _head_of_sklearn(head: Any, labels: tuple[str, ...]) -> SetFitHead:
     name = type(head).__name__
     if not any(descends_from(head, "sklearn", kind) for kind in ("LogisticRegression", "LogisticRegressionCV")):
         raise Unsupported(
@@ -93,13 +92,13 @@ def _of_sklearn(head: Any, labels: tuple[str, ...]) -> SetFitHead:
     if not all(hasattr(head, part) for part in ("coef_", "intercept_", "classes_")):
         raise UsageError(f"the head of the SetFitModel, a {name}, is not fitted", "train it first")
     rows = head.coef_.shape[0] if head.coef_.ndim == 2 else 0
-    classes = tuple(_label(item, labels) for item in head.classes_.tolist())
+    classes = tuple(_class_name(item, labels) for item in head.classes_.tolist())
     # liblinear fits a classifier for each class, and scales their probabilities to a sum of 1.
     several = Activation.NOT_DETERMINED if getattr(head, "solver", "") == "liblinear" else Activation.SOFTMAX
     activation = Activation.SIGMOID if rows == 1 else several
     return SetFitHead(LinearClassifier(head.coef_, head.intercept_), classes, activation.value)
 
 
-def _label(value: Any, labels: tuple[str, ...]) -> str:
-    """The name of a class: the classifier's own, or the model's where it numbers them."""
+def _class_name(value: Any, labels: tuple[str, ...]) -> str:
+    """Gives the name of a class: the classifier's own, or the model's where it numbers them."""
     return labels[value] if type(value) is int and 0 <= value < len(labels) else str(value)

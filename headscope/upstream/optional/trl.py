@@ -11,14 +11,14 @@ VALUE = "value"
 
 
 def has_value_head(module: nn.Module) -> bool:
-    """Whether `module` is a language model with TRL's value head, `v_head`, beside its own."""
+    """True if `module` is a language model with TRL's value head, `v_head`, beside its own."""
     return descends_from(module, "trl", "PreTrainedModelWrapper") and isinstance(
         getattr(module, "v_head", None), nn.Module
     )
 
 
 def value_head_of(returned: Any) -> dict[str, Any]:
-    """The value per token in what the forward of the wrapper returns: the logits, the loss, the value, and more.
+    """Takes the value per token from the wrapper's output: the logits, the loss, the value, and more.
 
     Raises Unsupported for another form.
     """
