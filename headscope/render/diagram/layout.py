@@ -151,7 +151,7 @@ class Scene:
     wires: tuple[Wire, ...]
 
 
-def lay_out(picture: Picture, scene_width: int = WIDTH) -> Scene:
+def lay_out(picture: Picture, scene_width: int) -> Scene:
     """The scene of `picture`, `scene_width` wide and as high as it needs."""
     order = {node.id: number for number, node in enumerate(picture.nodes)}
     lanes = lanes_of(picture.edges, order)

@@ -1,6 +1,6 @@
 """The picture as one SVG that needs nothing else: light and dark, with tooltips, readable by screen readers."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import groupby
 
 from headscope.render.diagram.layout import WIDTH, Panel, PlacedCell, Scene, Wire, Words, lay_out, style_of
@@ -42,28 +42,17 @@ def svg_text(picture: Picture, width: int = WIDTH) -> str:
     )
     role = {"role": "img", "aria-labelledby": "title desc"}
     scene = lay_out(picture, width)
-    return _drawn(scene, role, about, lambda panel: _group(panel, id=panel.node.id)) + "\n"
-
-
-def part_element(picture: Picture) -> str:
-    """The `<svg>` as a part of a page that may hold others: without ids, its style is that of the page."""
-    role = {"role": "img", "aria-label": f"Classification head of {picture.title}. {_description(picture)}"}
-    return _drawn(lay_out(picture), role, (), _group)
-
-
-def _drawn(scene: Scene, role: Mapping[str, str], about: Iterable[str], panel_of: Callable[[Panel], str]) -> str:
     size = {"width": scene.width, "height": scene.height, "viewBox": f"0 0 {scene.width:.0f} {scene.height:.0f}"}
-    return lines(
-        (
-            opening_tag("svg", xmlns="http://www.w3.org/2000/svg", **size, **role),
-            *about,
-            element("rect", class_="ground", width=scene.width, height=scene.height),
-            *(_words(words) for words in scene.heading),
-            *_wires(scene),
-            *map(panel_of, scene.panels),
-            "</svg>",
-        )
+    parts = (
+        opening_tag("svg", xmlns="http://www.w3.org/2000/svg", **size, **role),
+        *about,
+        element("rect", class_="ground", width=scene.width, height=scene.height),
+        *(_words(words) for words in scene.heading),
+        *_wires(scene),
+        *map(_group, scene.panels),
+        "</svg>",
     )
+    return lines(parts) + "\n"
 
 
 def _description(picture: Picture) -> str:
@@ -114,7 +103,7 @@ def _rules_of_tints() -> str:
     )
 
 
-def _group(panel: Panel, **identity: str) -> str:
+def _group(panel: Panel) -> str:
     node = panel.node
     dashed = " dashed" if node.kind in {BoxKind.GAP, BoxKind.UNUSED} else ""
     place = {"x": panel.x, "y": panel.y, "width": panel.width, "height": panel.height}
@@ -130,7 +119,7 @@ def _group(panel: Panel, **identity: str) -> str:
             *(_words(words) for words in panel.words),
         )
     )
-    return element("g", f"\n{inner}\n", **identity, class_=f"node {node.kind.value}")
+    return element("g", f"\n{inner}\n", id=node.id, class_=f"node {node.kind.value}")
 
 
 def tooltip_of(node: PictureNode) -> str:

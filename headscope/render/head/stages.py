@@ -100,16 +100,17 @@ def fate_of(module: UnusedModule) -> str:
 
 _SOURCES = "https://github.com/huggingface/transformers/blob/v{version}/src/{file}#L{line}"
 _RELEASE = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
+_SOURCE = re.compile(r"transformers/[\w/]+\.py")  # Rich writes a link into HTML as it is
 
 
 def source_url(file: str, line: int, version: str) -> str:
     """The page of a line of Transformers' source in that release; "" for other code and for development versions."""
-    is_known = file.startswith("transformers/") and _RELEASE.fullmatch(version)
+    is_known = _SOURCE.fullmatch(file) and _RELEASE.fullmatch(version)
     return _SOURCES.format(version=version, file=file, line=line) if is_known else ""
 
 
 def linked_source(stage: Stage, version: str, *, short: bool) -> Text:
-    """Where a stage was seen; `short` leaves out the file's name. Rich writes the link on terminals only."""
+    """Where a stage was seen; `short` leaves out the file's name. Rich writes links on terminals and in notebooks."""
     words = f":{stage.line}" if short and stage.file else source_of(stage)
     url = source_url(stage.file, stage.line, version)
     style = Style.parse(QUIET) + Style(link=url) if url else Style.parse(QUIET)

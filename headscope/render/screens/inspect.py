@@ -113,12 +113,6 @@ def _stages_table(head: Head) -> Iterator[str]:
         yield f"| {plain(stage.operation)} | {module} | {plain(axes_of(stage.output_shape))} | {weights} |"
 
 
-def inspect_facts(report: Report) -> FactLines:
-    """The lines below the head path, without the findings: a word and its text; "" continues the line above."""
-    sections = (*_asked_first(report, details=True), label_facts, *_ASKED_NEXT, *_details(report), notice_facts)
-    return (item for section in sections for item in section(report))
-
-
 def inspect_verdict(report: Report) -> RenderableType:
     """The verdict, with `health` the verdict on the classifier's numbers, and the errors: what `-q` shows."""
     errors = (FindingLines(item, whole=True) for item in report.findings if item.severity is Severity.ERROR)
