@@ -108,7 +108,7 @@ def _joined(text: str) -> str:
 
 
 def _results() -> Iterator[str]:
-    about = "Each prints what the terminal shows, and its `repr` is one line. Notebooks show a picture or a table."
+    about = "Each prints what the terminal shows, a notebook shows the same in color, and `repr` is one line."
     yield from ("## Results", "", about, "")
     yield from ("| type | is | fields |", "|---|---|---|")
     for name in _RESULTS:

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+class NotebookSvg(str):
+    """Shows an SVG document as the picture in a notebook."""
+
+    __slots__ = ()
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
 @overload
 def diagram(reference: Report, format: DrawingName = "mermaid") -> str: ...
 @overload
@@ -51,7 +60,7 @@ def diagram(
         progress: Called with a short sentence before each step.
 
     Returns:
-        The picture as text in that format.
+        The picture as text in that format. A notebook shows an SVG as the picture.
 
     Raises:
         UsageError: headscope doesn't know the format, or an option doesn't apply.
@@ -69,5 +78,7 @@ def diagram(
     if isinstance(reference, Report):
         if options:
             raise UsageError(f"{next(iter(options))} is an option for a checkpoint, not for a report", "leave it out")
-        return diagram_text(reference, format)
-    return diagram_text(inspect(reference, progress=progress, **options), format)  # type: ignore[call-overload]
+        text = diagram_text(reference, format)
+    else:
+        text = diagram_text(inspect(reference, progress=progress, **options), format)  # type: ignore[call-overload]
+    return NotebookSvg(text) if format == "svg" else text

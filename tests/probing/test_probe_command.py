@@ -91,7 +91,7 @@ def test_weights_that_the_checkpoint_lacks_are_named_and_drawn_from_the_seed(tmp
 def test_the_result_shows_itself(result: ProbeResult) -> None:
     assert " is best " in str(result).splitlines()[0]
     assert repr(result).startswith("<headscope probe ")
-    assert "several; 0 embeddings" in result._repr_html_()  # type: ignore[attr-defined]
+    assert "several; 0 embeddings" in result._repr_mimebundle_([], [])["text/html"]  # type: ignore[attr-defined]
 
 
 def test_classes_that_the_sample_misses_are_told(folder: Path, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
+from rich.jupyter import JupyterMixin
+
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import Finding, Report
 from headscope.facts.results.check import CheckResult
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class Shown:
-    """What every result can do: `str` is its screen, `repr` one short line; notebooks show HTML that folds."""
+class Shown(JupyterMixin):
+    """Shows a result: `str` is its screen, `repr` one short line; Rich shows the screen in a notebook."""
 
     __slots__ = ()
 
@@ -35,10 +37,10 @@ class Shown:
 
         return result_screen(self)
 
-    def _repr_html_(self) -> str:
-        from headscope.render.pages.notebook import result_html
-
-        return result_html(self)
+    def _repr_mimebundle_(self, include: Sequence[str], exclude: Sequence[str], **given: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(include, exclude, **given)
+        # Rich's plain text holds codes of a terminal; it is what a shell shows and what a notebook saves.
+        return bundle | ({"text/plain": repr(self)} if "text/plain" in bundle else {})
 
 
 class Examination(Shown, Report):

@@ -146,7 +146,7 @@ class Scene:
     wires: tuple[Wire, ...]
 
 
-def lay_out(picture: Picture, scene_width: int = WIDTH) -> Scene:
+def lay_out(picture: Picture, scene_width: int) -> Scene:
     """Places everything of `picture` in a scene that is `scene_width` wide and as high as it needs to be."""
     order = {node.id: number for number, node in enumerate(picture.nodes)}
     lanes = lanes_of(picture.edges, order)

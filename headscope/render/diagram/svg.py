@@ -1,6 +1,6 @@
 """The picture as one SVG that needs nothing else: light and dark, with tooltips, readable by screen readers."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import groupby
 
 from headscope.render.diagram.layout import WIDTH, Panel, Scene, Wire, Words, lay_out, style_of
@@ -42,28 +42,17 @@ def svg_text(picture: Picture, width: int = WIDTH) -> str:
     )
     role = {"role": "img", "aria-labelledby": "title desc"}
     scene = lay_out(picture, width)
-    return _draw_scene(scene, role, about, lambda panel: _panel_group(panel, id=panel.node.id)) + "\n"
-
-
-def part_element(picture: Picture) -> str:
-    """Writes the `<svg>` for a page that may hold others: without ids, and with the style left to the page."""
-    role = {"role": "img", "aria-label": f"Classification head of {picture.title}. {_describe_picture(picture)}"}
-    return _draw_scene(lay_out(picture), role, (), _panel_group)
-
-
-def _draw_scene(scene: Scene, role: Mapping[str, str], about: Iterable[str], panel_of: Callable[[Panel], str]) -> str:
     size = {"width": scene.width, "height": scene.height, "viewBox": f"0 0 {scene.width:.0f} {scene.height:.0f}"}
-    return lines(
-        (
-            opening_tag("svg", xmlns="http://www.w3.org/2000/svg", **size, **role),
-            *about,
-            element("rect", class_="ground", width=scene.width, height=scene.height),
-            *(_text_element(words) for words in scene.heading),
-            *_wire_elements(scene),
-            *map(panel_of, scene.panels),
-            "</svg>",
-        )
+    parts = (
+        opening_tag("svg", xmlns="http://www.w3.org/2000/svg", **size, **role),
+        *about,
+        element("rect", class_="ground", width=scene.width, height=scene.height),
+        *(_text_element(words) for words in scene.heading),
+        *_wire_elements(scene),
+        *map(_panel_group, scene.panels),
+        "</svg>",
     )
+    return lines(parts) + "\n"
 
 
 def _describe_picture(picture: Picture) -> str:
@@ -114,7 +103,7 @@ def _rules_of_tints() -> str:
     )
 
 
-def _panel_group(panel: Panel, **identity: str) -> str:
+def _panel_group(panel: Panel) -> str:
     node = panel.node
     dashed = " dashed" if node.kind in {BoxKind.GAP, BoxKind.UNUSED} else ""
     place = {"x": panel.x, "y": panel.y, "width": panel.width, "height": panel.height}
@@ -141,7 +130,7 @@ def _panel_group(panel: Panel, **identity: str) -> str:
             *(_text_element(words) for words in panel.words),
         )
     )
-    return element("g", f"\n{inner}\n", **identity, class_=f"node {node.kind.value}")
+    return element("g", f"\n{inner}\n", id=node.id, class_=f"node {node.kind.value}")
 
 
 def tooltip_of(node: PictureNode) -> str:

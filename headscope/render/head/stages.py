@@ -100,17 +100,18 @@ def fate_of(module: UnusedModule) -> str:
 
 _SOURCES = "https://github.com/huggingface/transformers/blob/v{version}/src/{file}#L{line}"
 _RELEASE = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
+_SOURCE = re.compile(r"transformers/[\w/]+\.py")  # Rich writes a link into HTML as it is
 
 
 def source_url(file: str, line: int, version: str) -> str:
     """Gives the page of a line in that release of Transformers; "" for other code and for development versions."""
     # The repository has a tag for every release; a development version would link to lines that have moved.
-    is_known = file.startswith("transformers/") and _RELEASE.fullmatch(version)
+    is_known = _SOURCE.fullmatch(file) and _RELEASE.fullmatch(version)
     return _SOURCES.format(version=version, file=file, line=line) if is_known else ""
 
 
 def linked_source(stage: Stage, version: str, *, short: bool) -> Text:
-    """Writes the source of a stage with a link, which Rich writes on terminals only; `short` leaves out the file."""
+    """Writes where a stage stands in the source, with a link where there are links; `short` leaves out the file."""
     words = f":{stage.line}" if short and stage.file else source_of(stage)
     url = source_url(stage.file, stage.line, version)
     style = Style.parse(QUIET) + Style(link=url) if url else Style.parse(QUIET)

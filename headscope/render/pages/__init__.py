@@ -1,1 +1,1 @@
-"""Whole pages and reports: notebooks, scans, continuous integration."""
+"""Whole pages and reports: scans, continuous integration."""

@@ -36,7 +36,7 @@ def check_screen(results: Sequence[CheckResult], notes: Sequence[str] = (), *, d
 
 def check_verdicts(results: Sequence[CheckResult]) -> RenderableType:
     """Shows one line for each model, which is all that `-q` shows."""
-    return Group(*(Paragraph(headline(result)) for result in results))
+    return Group(*(Paragraph(_check_headline(result)) for result in results))
 
 
 def verdict_words(result: CheckResult) -> str:
@@ -56,7 +56,7 @@ def verdict_words(result: CheckResult) -> str:
 
 def tally_words(result: CheckResult) -> str:
     """Counts what was found, and names what could not be read: `1 error, 2 warnings; not determined: HS203`."""
-    tally = counts_of(result.findings)
+    tally = _count_by_severity(result.findings)
     open_topics = few_of(dict.fromkeys(gap.topic for gap in result.not_determined))
     gaps = f"; not determined: {open_topics}" if open_topics else ""
     ignored = f"; {counted(len(result.ignored), 'finding')} ignored" if result.ignored else ""
@@ -71,21 +71,21 @@ def _unread_words(result: CheckResult) -> str:
     return f"; not read: {' and '.join(result.not_read)}" if is_unread else ""
 
 
-def counts_of(findings: Sequence[Finding]) -> str:
+def _count_by_severity(findings: Sequence[Finding]) -> str:
     """Counts findings by severity."""
     tally = {level: sum(item.severity is level for item in findings) for level in Severity}
     words = [counted(number, level.value) for level, number in tally.items() if number]
     return ", ".join(words) or "no findings"
 
 
-def headline(result: CheckResult) -> Text:
+def _check_headline(result: CheckResult) -> Text:
     """Writes the model and its verdict in one line."""
     text = label(verdict_words(result), VERDICT[result.verdict])
     return Text.assemble((f"{safe(result.reference)}  ", STRONG), text)
 
 
 def _result_lines(result: CheckResult, *, details: bool) -> Iterator[RenderableType]:
-    yield Paragraph(headline(result))
+    yield Paragraph(_check_headline(result))
     yield Text()
     yield from finding_lines(result, whole=details)
     if result.report is not None and result.report.repaired is not None:

@@ -115,18 +115,6 @@ def _stages_table(head: Head) -> Iterator[str]:
         yield f"| {plain(stage.operation)} | {module} | {plain(axes_of(stage.output_shape))} | {weights} |"
 
 
-def inspect_facts(report: Report) -> FactLines:
-    """Gives the lines below the head path, without the findings: a word and its text; "" continues the line above."""
-    sections = (
-        *_first_sections(report, details=True),
-        label_facts,
-        *_NEXT_SECTIONS,
-        *_detail_sections(report),
-        notice_facts,
-    )
-    return (item for section in sections for item in section(report))
-
-
 def inspect_verdict(report: Report) -> RenderableType:
     """Shows the verdict, the verdict on the classifier's numbers if there is one, and the errors, as `-q` does."""
     errors = (FindingLines(item, whole=True) for item in report.findings if item.severity is Severity.ERROR)

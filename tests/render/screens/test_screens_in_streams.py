@@ -66,7 +66,7 @@ def test_a_screen_has_colors_on_a_terminal() -> None:
     assert "\x1b[1;33mnew" in capture.get()
 
 
-def test_sources_are_links_on_terminals_only() -> None:
+def test_sources_are_links_on_terminals_and_not_in_text() -> None:
     version = replace(roberta().environment, transformers="5.14.1")
     report = replace(roberta(), environment=version)
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80)
@@ -78,8 +78,12 @@ def test_sources_are_links_on_terminals_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "version"), [("/home/me/modeling_mine.py", "5.14.1"), ("transformers/x.py", "5.15.0.dev0"), ("", "5.14.1")]
-)
+    ("file", "version"),
+    [
+        ("/home/me/modeling_mine.py", "5.14.1"), ("transformers/x.py", "5.15.0.dev0"), ("", "5.14.1"),
+        ('transformers/x"><script>.py', "5.14.1"), ("transformers/\x1b.py", "5.14.1"),
+    ],
+)  # fmt: skip
 def test_code_that_no_release_holds_gets_no_link(file: str, version: str) -> None:
     assert source_url(file, 7, version) == ""
 
