@@ -185,13 +185,13 @@ def test_a_deep_model_that_needs_a_pad_token_runs_once(monkeypatch: pytest.Monke
     from headscope.trace.record import execution
 
     ran: list[tuple[int, int | None]] = []
-    attempt = execution._attempt
+    attempt = execution._try_forward
 
     def counted(model: Any, probe: Any, output: Any, token: int | None = None) -> Any:
         ran.append((len(model.transformer.h), token))
         return attempt(model, probe, output, token)
 
-    monkeypatch.setattr(execution, "_attempt", counted)
+    monkeypatch.setattr(execution, "_try_forward", counted)
     with torch.device("meta"):
         model = GPT2ForSequenceClassification(GPT2Config(vocab_size=90, n_embd=32, n_layer=8, n_head=4))
     alone = trace_head(model, Task.SEQUENCE_CLASSIFICATION)
