@@ -238,7 +238,7 @@ def one_look() -> Look:
 def with_formulas(look: Look, *texts: str) -> Look:
     """A look that shows these formulas, plainest first; one that ends in a question mark is the reason why not."""
     made = [Formula("", text) if text.endswith("?") else Formula(text) for text in texts]
-    return replace(look, formulas=iter(made), _proven=[])
+    return replace(look, formulas=iter(made), _tried_formulas=[])
 
 
 def agreement(*looks: Look | None, prove: bool = False) -> tuple[Agreement, list[int]]:
