@@ -1,4 +1,4 @@
-"""The head trace: everything that one shape-only run of a model tells about its head."""
+"""Head trace: everything that shape-only runs of a model show of its head."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -12,7 +12,6 @@ from headscope.errors import Unsupported
 from headscope.facts import Gap, GapTopic, HeadTrace, Pooling, Stage, Task, UnusedModule, Verification
 from headscope.trace.batch.passed import passed_probe
 from headscope.trace.batch.probe_batch import build_probe
-from headscope.trace.formula.formula import Formula
 from headscope.trace.loss import observed_loss
 from headscope.trace.proof.agreement import Agreement, Look, agree, look_at, withdrawn
 from headscope.trace.proof.other_inputs import held_against_other_inputs
@@ -40,7 +39,7 @@ Twins = Callable[[], Iterable[nn.Module]]
 """Makes smaller models of the same class and configuration, the smallest first."""
 Keep = Callable[[HeadProgram], object]
 _DEEP = 4
-"""This many times the modules of its twin: then a run of the twin is worth one of the model that is known to fail."""
+"""A model with this many times the modules of its twin: one run of the twin saves one run that is known to fail."""
 _HINT = "its head path cannot be traced; the weight status does not depend on it"
 
 
@@ -79,6 +78,7 @@ def trace_head(
         return execution
 
     made = None if twins is None else cache(lambda: tuple(twins()))
+    # A model without a pad token fails on a batch, and runs again with one. A small twin shows first how it fails.
     if made is not None and lacks_pad_token(model):
         _first_to_run(_much_smaller(model, made()), lambda small: execute(small, 0, frozenset()))
     return read_head(model, execute, tokens or TokenNames(), twins=made, prove=prove, keep=keep)
@@ -87,7 +87,7 @@ def trace_head(
 def trace_called(
     caller: PromptCaller, task: Task, tokens: TokenNames, *, output: str | None = None, keep: Keep | None = None
 ) -> HeadTrace:
-    """The head trace of a model as PEFT calls it, where an adapter gives it virtual tokens; see `trace_head`.
+    """Traces the head of a model as PEFT calls it, if an adapter gives it virtual tokens; see `trace_head`.
 
     Every run is one of this model: a smaller one would need its own adapter.
     """
@@ -107,12 +107,13 @@ def trace_called(
 
 
 def _much_smaller(model: nn.Module, twins: Iterable[nn.Module]) -> Iterable[nn.Module]:
+    """Selects the twins that cost little in comparison to the model."""
     most = sum(1 for _ in model.modules()) / _DEEP
     return (twin for twin in twins if sum(1 for _ in twin.modules()) < most)
 
 
 def _first_to_run(models: Iterable[nn.Module], run: Callable[[nn.Module], object]) -> nn.Module | None:
-    """The first of the models that runs."""
+    """Runs the models in order and returns the first that doesn't fail."""
     for model in models:
         with suppress(Unsupported):
             run(model)
@@ -129,19 +130,19 @@ def read_head(
     prove: bool = False,
     keep: Keep | None = None,
 ) -> HeadTrace:
-    """The head trace of a model, from several runs of it: see `agreement`.
+    """Reads the head of a model from several runs of it: see `agreement`.
 
     `run` executes a model, in a turn, with sizes that the caller excludes. Raises Unsupported where the first run
     fails.
     """
     model = on_one_device(model)
     taken: set[int] = set()
-    seen: list[Look] = []
+    looks: list[Look] = []
 
     def look(subject: nn.Module, turn: int) -> Look:
-        execution, head = _unambiguous(subject, run, turn, taken)
-        seen.append(look_at(execution, head, tokens))
-        return seen[-1]
+        execution, head = _run_unambiguously(subject, run, turn, taken)
+        looks.append(look_at(execution, head, tokens))
+        return looks[-1]
 
     first = look(model, 0)
     if keep is not None:
@@ -154,14 +155,14 @@ def read_head(
             others = twins() if twins is not None and len(first.head.hidden) == 1 else _copies_on_meta(model)
             small = _first_to_run(others, lambda other: look(other, turn))
             if small is not None:
-                return seen[-1]
+                return looks[-1]
         return look(model, turn)
 
     agreed = agree(first, again, prove=prove)
     cheap = small if small is not None else model if is_shape_only(model) else None
 
-    agreed = held_against_other_inputs(agreed, seen, model, cheap or model)
-    alike = (item for item in seen if item.execution.model is small and item.pooling.rule == first.pooling.rule)
+    agreed = held_against_other_inputs(agreed, looks, model, cheap or model)
+    alike = (item for item in looks if item.execution.model is small and item.pooling.rule == first.pooling.rule)
     return _head_trace(first, next(alike, first), agreed, tokens, prove=prove)
 
 
@@ -171,7 +172,7 @@ def _copies_on_meta(model: nn.Module) -> Iterable[nn.Module]:
 
 
 def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
-    """What the head reads of one text without the pad token that was lent to the other runs, where that is else.
+    """Reports how the head pools a single text when no pad token was lent; empty if it pools as in a batch.
 
     The text has padding on its right, so that its last position isn't the last that is not padding.
     """
@@ -189,8 +190,8 @@ def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
     return (f"without a pad token, the head reads a single text differently: {alone.rule}",)
 
 
-def _unambiguous(subject: nn.Module, run: Run, turn: int, taken: set[int]) -> tuple[Execution, HeadSlice]:
-    """A run in which nothing has the size of the batch by chance, as far as a few tries find one, and its head."""
+def _run_unambiguously(subject: nn.Module, run: Run, turn: int, taken: set[int]) -> tuple[Execution, HeadSlice]:
+    """Runs a model so that nothing else has the size of the batch, if a few tries allow it, and finds its head."""
     base = base_module(subject)
     for _ in range(4):
         execution = run(subject, turn, frozenset(taken))
@@ -204,18 +205,24 @@ def _unambiguous(subject: nn.Module, run: Run, turn: int, taken: set[int]) -> tu
 
 
 def _refuse_nested(head: HeadSlice) -> None:
-    """Raises Unsupported where a head makes nested tensors: their axes have no one size to read them by."""
+    """Raises Unsupported if a head makes nested tensors: their axes have no one size to recognize them by."""
     made = next((item for item in head.operations if any(output.is_nested for output in item.outputs)), None)
     if made is not None:
         raise Unsupported(f"{place_of(made)} makes a nested tensor, and headscope reads only tensors with sizes", _HINT)
 
 
 def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames, *, prove: bool) -> HeadTrace:
-    """The trace of the first run; what further runs are to show is seen on the model of `cheap`."""
+    """Builds the trace of the first run; what further runs must show is run on the model of `cheap`."""
     execution, head, steps = first.execution, first.head, first.steps
     base, stages, formula = head.base, agreed.stages, agreed.formula
     names = execution.names
-    verification = _with_formula(agreed.verification, formula) if agreed.verification else None
+    verification = agreed.verification
+    if verification is not None:
+        word = "equal" if formula.text else "withheld"
+        verification = replace(verification, formula=word, formula_reason=formula.reason)
+    used = {name for stage in stages for name in stage.parameters}
+    used_buffers = {name for stage in stages for name in stage.buffers}
+    without_formula = f"no formula is shown: {formula.reason}"
     rows = read_head_rows(execution, head, steps, first.runs.usual if first.runs else None, tokens)
     return HeadTrace(
         modules=_head_modules(steps, names, base),
@@ -223,10 +230,8 @@ def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames,
         stages=stages,
         formula=formula.text,
         features=formula.features,
-        parameters=_of_head(
-            names.parameters, {name for stage in stages for name in stage.parameters}, names, execution.model
-        ),
-        buffers=_of_head(names.buffers, {name for stage in stages for name in stage.buffers}, names, execution.model),
+        parameters=_tensors_of_head(names.parameters, used, names, execution.model),
+        buffers=_tensors_of_head(names.buffers, used_buffers, names, execution.model),
         live=tuple(sorted(head.live)),
         base_module=names.modules.get(id(base), "") if base is not None else "",
         hidden_shape=agreed.hidden_shape,
@@ -240,26 +245,19 @@ def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames,
             *execution.notes,
             *_note_on_one_text(cheap, tokens),
             *_notes_on_others(execution),
-            *_note_on_formula(formula, stages),
+            *((without_formula,) if stages and not formula.text else ()),
         ),
-        other_parameters=_of_other_heads(execution, base, head, stages),
-        not_determined=(*_not_determined(stages), *dict.fromkeys(agreed.gaps), *_contradictions(verification)),
+        other_parameters=_parameters_of_other_heads(execution, base, head, stages),
+        not_determined=(
+            *_gaps_without_stages(stages),
+            *dict.fromkeys(agreed.gaps),
+            *_gaps_of_contradiction(verification),
+        ),
     )
 
 
-def _with_formula(verification: Verification, formula: Formula) -> Verification:
-    """The verification with what became of the formula."""
-    word = "equal" if formula.text else "withheld"
-    return replace(verification, formula=word, formula_reason=formula.reason)
-
-
-def _note_on_formula(formula: Formula, stages: tuple[Stage, ...]) -> tuple[str, ...]:
-    """Why a head that was traced shows no formula."""
-    return (f"no formula is shown: {formula.reason}",) if stages and not formula.text else ()
-
-
 def _notes_on_others(execution: Execution) -> tuple[str, ...]:
-    """What else the forward returns: scores of other heads."""
+    """Reports what else the forward returns: scores of other heads."""
     shape = execution.probe.shape
     named = [f"{name} [{', '.join(map(str, shape(value.shape)))}]" for name, value in execution.others]
     if not named:
@@ -269,43 +267,43 @@ def _notes_on_others(execution: Execution) -> tuple[str, ...]:
     )
 
 
-def _of_other_heads(
+def _parameters_of_other_heads(
     execution: Execution, base: nn.Module | None, head: HeadSlice, stages: tuple[Stage, ...]
 ) -> tuple[str, ...]:
-    """The parameters on the way from the hidden states to other scores alone: neither base model nor this head."""
+    """Lists the parameters that only other scores use: neither those of the base model nor those of this head."""
     own = {*head.live, *(name for stage in stages for name in stage.parameters)}
     others = (locate_head(replace(execution, logits=(value,)), base) for _, value in execution.others)
     return tuple(sorted({name for other in others for name in other.live} - own))
 
 
 def _unless_contradicted(pooling: Pooling, verification: Verification | None) -> Pooling:
-    """The pooling without its claim where the gradients contradict it: a rule that is withdrawn is not shown."""
+    """Returns the pooling, without its claim if the gradients contradict it."""
     if verification is None or verification.agrees is not False:
         return pooling
     return withdrawn(pooling)
 
 
-def _contradictions(verification: Verification | None) -> tuple[Gap, ...]:
-    """A pooling that its own gradients contradict is not known."""
+def _gaps_of_contradiction(verification: Verification | None) -> tuple[Gap, ...]:
+    """Reports a pooling that its gradients contradict."""
     if verification is None or verification.agrees is not False:
         return ()
     return (Gap(GapTopic.POOLING, f"the gradients contradict the traced rule: {verification.told}"),)
 
 
 def _head_modules(steps: tuple[Step, ...], names: ModelNames, base: nn.Module | None) -> tuple[str, ...]:
-    """The topmost registered modules that the head runs through: `bert.pooler`, `classifier`."""
+    """Lists the topmost registered modules that the head runs through: `bert.pooler`, `classifier`."""
     prefix = names.modules.get(id(base), "") if base is not None else ""
     found: dict[str, None] = {}
     for step in steps:
         for path in (names.modules.get(id(module), "") for module in step.last.modules):
-            top = _topmost(path, prefix)
+            top = _top_module(path, prefix)
             if top:
                 found[top] = None
     return tuple(found)
 
 
-def _topmost(path: str, prefix: str) -> str:
-    """The head module that `path` is in: a direct child of the model, or of the base model."""
+def _top_module(path: str, prefix: str) -> str:
+    """Returns the head module that `path` is in: a direct child of the model, or of the base model."""
     if not path or path == prefix:
         return ""
     if prefix and path.startswith(f"{prefix}."):
@@ -313,15 +311,15 @@ def _topmost(path: str, prefix: str) -> str:
     return path.partition(".")[0]
 
 
-def _of_head(tensors: dict[int, str], used: set[str], names: ModelNames, model: nn.Module) -> tuple[str, ...]:
-    """The tensors that the stages use, and those outside a declared base model, in the model's order."""
+def _tensors_of_head(tensors: dict[int, str], used: set[str], names: ModelNames, model: nn.Module) -> tuple[str, ...]:
+    """Selects the tensors that the stages use, and those outside a declared base model, in the model's order."""
     base = declared_base(model)
     prefix = names.modules.get(id(base), "") if base is not None else ""
     return tuple(name for name in tensors.values() if name in used or (prefix and not name.startswith(f"{prefix}.")))
 
 
 def _unused_modules(execution: Execution, head: HeadSlice, names: ModelNames) -> tuple[UnusedModule, ...]:
-    """The topmost modules that own parameters of which none reaches the logits."""
+    """Lists the topmost modules that own parameters of which none reaches the logits."""
     found: list[UnusedModule] = []
     for path, module in execution.model.named_modules():
         if not path or any(path.startswith(f"{item.path}.") for item in found):
@@ -333,7 +331,7 @@ def _unused_modules(execution: Execution, head: HeadSlice, names: ModelNames) ->
     return tuple(found)
 
 
-def _not_determined(stages: tuple[Stage, ...]) -> tuple[Gap, ...]:
+def _gaps_without_stages(stages: tuple[Stage, ...]) -> tuple[Gap, ...]:
     if stages:
         return ()
     return (Gap(GapTopic.HEAD_PATH, "no operation between hidden states and scores was recorded"),)

@@ -50,7 +50,7 @@ _CLOSE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class HeadVariant:
-    """The logits of a changed head, a row for each text or for each of its tokens, and its expression.
+    """Logits of a changed head, a row for each text or for each of its tokens, and its expression.
 
     `is_sum`: the expression is a sum or a difference.
     """
@@ -62,7 +62,7 @@ class HeadVariant:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A node of the expression, the one that is written in its place, and its value."""
+    """A node of the expression, the one that is written instead, and its value."""
 
     words: str
     node: Expression
@@ -71,7 +71,7 @@ class _Change:
 
 
 class _Values:
-    """The values of an expression on the recorded hidden states, with changes in it."""
+    """Values of an expression on the recorded hidden states, with changes in it."""
 
     def __init__(self, execution: Execution, replay: Replay, changes: tuple[_Change, ...] = ()) -> None:
         self._execution, self._replay = execution, replay
@@ -80,12 +80,12 @@ class _Values:
             self._memo[id(change.node)] = change.value(self)
 
     def of(self, node: Expression) -> torch.Tensor:
-        """The value of a node."""
+        """Returns the value of a node."""
         return evaluate_node(node, self._execution, self._replay, self._memo)
 
 
 def head_variants(model: Any, *batches: Mapping[str, torch.Tensor], first: str = "") -> dict[str, HeadVariant]:
-    """The variants of a model's head on batches of texts, by what was changed; of several alike, one.
+    """Computes the variants of a model's head on batches of texts, by what was changed; of several alike, one.
 
     A batch is padded on the right, with an attention mask. `first` is what the tokenizer calls the first token. Raises
     Unsupported where the head has no proven expression whose values on these texts are the model's own scores.
@@ -103,7 +103,7 @@ def head_variants(model: Any, *batches: Mapping[str, torch.Tensor], first: str =
 
 
 def _variants_of_batch(model: Any, inputs: Mapping[str, torch.Tensor], first: str) -> dict[str, HeadVariant]:
-    """The variants on one batch; with one more column of padding where its sizes can't be told apart.
+    """Computes the variants on one batch; with one more column of padding if its sizes can't be told apart.
 
     A batch with as many texts as tokens, or as many tokens as features, has no proven expression.
     """
@@ -116,7 +116,7 @@ def _variants_of_batch(model: Any, inputs: Mapping[str, torch.Tensor], first: st
 
 
 def _variants_on(model: Any, inputs: Mapping[str, torch.Tensor], first: str) -> Iterator[tuple[str, HeadVariant]]:
-    """The head as it is, then every change whose layers fit together."""
+    """Yields the head as it is, then every change whose layers fit together."""
     mask = inputs["attention_mask"]
     rows = tuple(ProbeRow(0, int(count) - 1, int(count) - 1) for count in mask.sum(1))
     probe = ProbeBatch(dict(inputs), {}, Sizes(*mask.shape), rows)
@@ -149,14 +149,14 @@ def _variants_on(model: Any, inputs: Mapping[str, torch.Tensor], first: str) -> 
     ):
         raise Unsupported("the expression of the head does not give the model's scores for these texts", "")
     yield AS_IT_IS, rows_of(unchanged)
-    positions, layers = list(_positions(root, mask, first)), list(_layers(root))
+    positions, layers = list(_position_changes(root, mask, first)), list(_layer_changes(root))
     for changes in (*((item,) for item in (*positions, *layers)), *((one, two) for one in positions for two in layers)):
         changed = variant(*changes)
         if changed is not None:
             yield ", ".join(change.words for change in changes), rows_of(changed)
 
 
-def _operands(node: Expression) -> tuple[Expression, ...]:
+def _operand_nodes(node: Expression) -> tuple[Expression, ...]:
     match node:
         case Hidden() | Side() | Number():
             return ()
@@ -169,13 +169,13 @@ def _operands(node: Expression) -> tuple[Expression, ...]:
     return (node.of,)
 
 
-def _nodes(root: Expression) -> list[Expression]:
-    """All nodes of a tree, those nearest to the hidden states first."""
+def _nodes_of_tree(root: Expression) -> list[Expression]:
+    """Lists all nodes of a tree, those nearest to the hidden states first."""
     found: dict[int, Expression] = {}
 
     def visit(node: Expression) -> None:
         if id(node) not in found:
-            for operand in _operands(node):
+            for operand in _operand_nodes(node):
                 visit(operand)
             found[id(node)] = node
 
@@ -183,13 +183,14 @@ def _nodes(root: Expression) -> list[Expression]:
     return list(found.values())
 
 
-def _positions(root: Expression, mask: torch.Tensor, first: str) -> Iterator[_Change]:
-    """Each other way to make one vector of the tokens, where the expression does so in one place."""
-    places = [node for node in _nodes(root) if isinstance(node, Pick | Pooled)]
+def _position_changes(root: Expression, mask: torch.Tensor, first: str) -> Iterator[_Change]:
+    """Yields each other way to make one vector of the tokens, if the expression does so in one place."""
+    places = [node for node in _nodes_of_tree(root) if isinstance(node, Pick | Pooled)]
     if len(places) != 1:
         return
     node = places[0]
     axis = node.axis if isinstance(node, Pick) else node.axes[0]
+    # The changes below index the second axis of [texts, tokens, features].
     if axis != 1:
         return
     last, rows = mask.sum(1) - 1, torch.arange(len(mask))
@@ -217,17 +218,20 @@ def _positions(root: Expression, mask: torch.Tensor, first: str) -> Iterator[_Ch
         yield _Change(words, node, nodes[words], value)
 
 
-def _layers(root: Expression) -> Iterator[_Change]:
-    """A layer, or several in a row, left out; an activation replaced by another."""
-    chain = [node for node in _nodes(root) if isinstance(node, Applied) and node.text and len(node.operands) == 1]
+def _layer_changes(root: Expression) -> Iterator[_Change]:
+    """Yields changes that leave out a layer, or several in a row, or replace an activation by another."""
+    chain = [
+        node for node in _nodes_of_tree(root) if isinstance(node, Applied) and node.text and len(node.operands) == 1
+    ]
     for at, node in enumerate(chain):
         if node.text in _ACTIVATIONS:
             yield from _other_activations(node)
+        # From each layer down the chain: only neighbors are left out together.
         names, inner = [node.text], node.operands[0]
-        yield _left_out(names, inner, node)
+        yield _without_layers(names, inner, node)
         while isinstance(below := below_layout(inner), Applied) and below in chain[:at]:
             names, inner = [below.text, *names], below.operands[0]
-            yield _left_out(names, inner, node)
+            yield _without_layers(names, inner, node)
 
 
 def _other_activations(node: Applied) -> Iterator[_Change]:
@@ -239,5 +243,5 @@ def _other_activations(node: Applied) -> Iterator[_Change]:
         yield _Change(f"{words} for {node.text}", node, replace(node, text=words), value)
 
 
-def _left_out(names: list[str], inner: Expression, node: Applied) -> _Change:
+def _without_layers(names: list[str], inner: Expression, node: Applied) -> _Change:
     return _Change(f"without {' and '.join(names)}", node, inner, lambda values: values.of(inner))

@@ -1,1 +1,1 @@
-"""The inputs on which a forward is recorded."""
+"""Inputs on which a forward is recorded."""

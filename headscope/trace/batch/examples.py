@@ -1,4 +1,4 @@
-"""A probe batch made from a caller's own example inputs: stretched to sizes that nothing else has, padded in turn."""
+"""Probe batches made from a caller's own example inputs: stretched to sizes that nothing else has, padded in turn."""
 
 from collections.abc import Mapping
 from inspect import signature
@@ -17,7 +17,7 @@ _TOKEN_RANK = 2
 def probe_from_examples(
     model: nn.Module, examples: Any, avoid: frozenset[int] = frozenset(), turn: int = 0
 ) -> ProbeBatch:
-    """`examples` (a mapping of arguments, one tensor, or a sequence of tensors in order) as a probe.
+    """Builds a probe from `examples` (a mapping of arguments, one tensor, or a sequence of tensors in order).
 
     Rows are repeated until their number, and columns of token tensors until their length, occurs nowhere in the
     model; an `attention_mask`, and the `input_ids` of a model whose configuration names a pad token, get rows without,
@@ -31,15 +31,18 @@ def probe_from_examples(
         shape = list(named[empty].shape)
         raise UsageError(f"the example input {empty} is empty: its shape is {shape}", "give at least one row with data")
     batch, length = tensors[0].shape[0], _token_length(tensors)
+    # An axis is recognized by its size, so no parameter and no other axis of the examples may have the same one.
     taken = {size for parameter in model.parameters() for size in parameter.shape}
     taken |= {size for value in tensors for size in value.shape[1:] if size != length}
     config = getattr(model, "config", None)
     sizes = free_sizes(
         taken | avoid, has_tokens=length > 0, lengths=lengths_of_turn(turn, longest_text(config)), turn=turn
     )
-    inputs = {name: _stretched(value, batch, length, sizes) for name, value in named.items()}
+    inputs = {name: _stretch_to_sizes(value, batch, length, sizes) for name, value in named.items()}
     rows = make_rows(sizes, turn)
     tensors_of = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    # Integers may be lengths, positions or token ids that the caller chose: what a head finds by them doesn't follow
+    # from the padding that the probe makes.
     given = {name for name, value in tensors_of.items() if not value.is_floating_point()}
     if length and "attention_mask" in inputs:
         mask = [[int(row.first <= at <= row.last) for at in range(sizes.length)] for row in rows]
@@ -47,13 +50,15 @@ def probe_from_examples(
         given.discard("attention_mask")
     pad = getattr(config, "pad_token_id", None)
     if length and isinstance(pad, int) and "input_ids" in inputs:
-        inputs["input_ids"] = _padded(inputs["input_ids"], rows, pad, getattr(config, "eos_token_id", None))
+        inputs["input_ids"] = _place_special_tokens(
+            inputs["input_ids"], rows, pad, getattr(config, "eos_token_id", None)
+        )
         given.discard("input_ids")
     return ProbeBatch(inputs, {}, sizes, rows if length else (), frozenset(given), named)
 
 
 def probe_as_given(model: nn.Module, examples: Any) -> ProbeBatch:
-    """A caller's inputs as they are, with the padding that they show; without rows where it lies between tokens."""
+    """Keeps a caller's inputs as they are and reads each row's padding; without rows if it is between tokens."""
     named = named_examples(model, examples)
     tensors = [value for value in named.values() if isinstance(value, torch.Tensor) and value.dim()]
     batch, length = tensors[0].shape[0], _token_length(tensors)
@@ -66,6 +71,7 @@ def probe_as_given(model: nn.Module, examples: Any) -> ProbeBatch:
     rows = []
     for at in range(batch if length and mask.shape == (batch, length) else 0):
         kept = mask[at].nonzero().flatten().tolist()
+        # A row is described by its first and last token. A mask with a hole has no such description.
         if not kept or len(kept) != kept[-1] - kept[0] + 1:
             return ProbeBatch(named, {}, Sizes(batch, length), ())
         ends = (
@@ -76,7 +82,7 @@ def probe_as_given(model: nn.Module, examples: Any) -> ProbeBatch:
 
 
 def named_examples(model: nn.Module, examples: Any) -> dict[str, Any]:
-    """`examples` by the names of the forward's arguments. Raises UsageError without any tensor with a batch axis."""
+    """Maps `examples` to the forward's argument names. Raises UsageError without any tensor with a batch axis."""
     named = _examples_by_name(model, examples)
     if not any(isinstance(value, torch.Tensor) and value.dim() for value in named.values()):
         raise UsageError("the example inputs hold no tensor with a batch axis", "give what the model's forward takes")
@@ -84,7 +90,6 @@ def named_examples(model: nn.Module, examples: Any) -> dict[str, Any]:
 
 
 def _examples_by_name(model: nn.Module, examples: Any) -> dict[str, Any]:
-    """`examples` by the names of the forward's arguments."""
     if isinstance(examples, Mapping):
         return {str(name): value for name, value in examples.items()}
     if isinstance(examples, torch.Tensor):
@@ -107,7 +112,7 @@ def _examples_by_name(model: nn.Module, examples: Any) -> dict[str, Any]:
 
 
 def _argument_names(model: nn.Module) -> tuple[str, ...]:
-    """The arguments that the forward takes by position, those behind a decorator too."""
+    """Lists the arguments that the forward takes by position; for a decorated forward, those of the function inside."""
     try:
         found = signature(model.forward).parameters.values()
     except (TypeError, ValueError):  # a forward that is not written in Python
@@ -116,13 +121,13 @@ def _argument_names(model: nn.Module) -> tuple[str, ...]:
 
 
 def _token_length(tensors: list[torch.Tensor]) -> int:
-    """The length of the first batch of whole numbers, which are tokens; 0 without any."""
+    """Returns the length of the first integer tensor [rows, tokens]; 0 if there is none."""
     tokens = (item for item in tensors if item.dim() == _TOKEN_RANK and not item.is_floating_point())
     return next((item.shape[1] for item in tokens), 0)
 
 
-def _padded(ids: torch.Tensor, rows: tuple[ProbeRow, ...], pad: int, eos: Any) -> torch.Tensor:
-    """Token ids [rows, tokens] with the pad token exactly where a row has padding, and one end token in each row.
+def _place_special_tokens(ids: torch.Tensor, rows: tuple[ProbeRow, ...], pad: int, eos: Any) -> torch.Tensor:
+    """Puts the pad token exactly where a row has padding, and one end token into each row of ids [rows, tokens].
 
     A model may look for them there.
     """
@@ -131,6 +136,7 @@ def _padded(ids: torch.Tensor, rows: tuple[ProbeRow, ...], pad: int, eos: Any) -
     last = torch.tensor([[row.last] for row in rows], device=ids.device)
     end = eos if isinstance(eos, int) and eos != pad else None
     others = ids[(ids != pad) & (ids != (pad if end is None else end))]
+    # Replaces special tokens inside the text: a second end token would move the position that a head looks for.
     token = int(others[0]) if len(others) else next(free for free in range(3) if free not in (pad, end))
     ids = torch.where((ids == pad) | (ids == end if end is not None else ids == pad), token, ids)
     if end is not None:
@@ -138,7 +144,8 @@ def _padded(ids: torch.Tensor, rows: tuple[ProbeRow, ...], pad: int, eos: Any) -
     return torch.where((at < first) | (at > last), pad, ids)
 
 
-def _stretched(value: Any, batch: int, length: int, sizes: Sizes) -> Any:
+def _stretch_to_sizes(value: Any, batch: int, length: int, sizes: Sizes) -> Any:
+    """Repeats rows, and the columns of token tensors, until the tensor has the probe's sizes."""
     if not isinstance(value, torch.Tensor) or not value.dim() or value.shape[0] != batch:
         return value
     rows = torch.arange(sizes.batch, device=value.device) % batch

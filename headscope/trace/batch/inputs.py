@@ -31,7 +31,7 @@ class ProbeRow:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Examples, tokens of a row (0: no tokens), and choices of an example (1: no multiple choice)."""
+    """Number of examples, tokens per row (0: no tokens), and choices per example (1: no multiple choice)."""
 
     batch: int
     length: int
@@ -39,7 +39,7 @@ class Sizes:
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The axes before the tokens."""
+        """Sizes of the axes before the token axis."""
         return (self.batch, self.choices) if self.choices > 1 else (self.batch,)
 
 
@@ -47,10 +47,12 @@ Maker = Callable[[PreTrainedModel, Sizes, tuple[ProbeRow, ...], Task], Any]
 
 
 def _token_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
-    """Ordinary tokens with padding, an `<eos>`, and, for pairs of texts, the three separators that some count."""
+    """Makes ordinary tokens with padding, an `<eos>`, and, for pairs of texts, the three separators that some models
+    count.
+    """
     config = text_config_of(model.config)
     ordinary = _ordinary_ids(config, token_count(model) or 100)
-    pad, eos, sep = (_special(config, f"{name}_token_id") for name in ("pad", "eos", "sep"))
+    pad, eos, sep = (_special_token_id(config, f"{name}_token_id") for name in ("pad", "eos", "sep"))
     separators = sep is not None and task in (Task.QUESTION_ANSWERING, Task.MULTIPLE_CHOICE)
 
     def token(number: int, row: ProbeRow, at: int) -> int:
@@ -65,8 +67,8 @@ def _token_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...],
     return torch.tensor(ids).reshape(*sizes.leading, sizes.length)
 
 
-def _special(config: Any, name: str) -> int | None:
-    """A special token's id; the first where the configuration has several; None for one outside the vocabulary."""
+def _special_token_id(config: Any, name: str) -> int | None:
+    """Returns a special token's id, the first if the configuration has several; None for one outside the vocabulary."""
     value = getattr(config, name, None)
     if isinstance(value, list | tuple):
         value = value[0] if value else None
@@ -76,7 +78,7 @@ def _special(config: Any, name: str) -> int | None:
 
 
 def token_count(model: PreTrainedModel) -> int | None:
-    """How many tokens a model has: what its configuration says, or else the rows of its embedding."""
+    """Returns the size of the vocabulary: from the configuration, or the number of rows of the embedding table."""
     size = getattr(text_config_of(model.config), "vocab_size", None)
     if isinstance(size, int) and size:
         return size
@@ -86,13 +88,14 @@ def token_count(model: PreTrainedModel) -> int | None:
 
 
 def _ordinary_ids(config: Any, size: int) -> Callable[[int, int], int]:
-    """Row and position to a token id that is none of the special ones.
+    """Returns a function from row and position to a token id that isn't a special one.
 
     The ids neither rise nor fall along a row, and the largest stands elsewhere in each: CLIP looks for the largest.
     """
     names = [name for name in vars(config) if name.endswith("_token_id")]
     # An ordinary token must not be one that a head looks for: a second `<eos>` would move the position that is read.
-    special = {_special(config, name) for name in names} | {size - 1}  # the last is lent to models without a pad token
+    # The last one is lent to models without a pad token.
+    special = {_special_token_id(config, name) for name in names} | {size - 1}
     free = [candidate for candidate in range(min(size, 200)) if candidate not in special] or [0]
     return lambda number, at: free[(at * _STEP + number * _SHIFT) % len(free)]
 
@@ -104,14 +107,15 @@ def _attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, 
     if task is Task.AUDIO_XVECTOR:  # it pools a batch with padding row by row; without padding all together
         return None
     if model.main_input_name == "input_values" and not _is_spectrogram(model.config):
-        return _right_padded(sizes.batch, _samples(model))
+        return _right_padded(sizes.batch, _waveform_length(model))
     if model.main_input_name == "input_features" and hasattr(model.config, "feature_projection_input_dim"):
         return _right_padded(sizes.batch, _AUDIO_FRAMES)
     return None
 
 
 def _right_padded(batch: int, length: int) -> torch.Tensor:
-    """Rows that are kept whole, to three fifths and to one: SEW counts the frames to keep before it halves them."""
+    """Makes a mask whose rows keep all, three fifths and one fifth of the positions, in turn."""
+    # Not fewer: SEW counts the frames to keep before it halves them.
     kept = [length - (row % 3) * (2 * length // 5) for row in range(batch)]
     return torch.tensor([[int(at < real) for at in range(length)] for real in kept])
 
@@ -121,29 +125,30 @@ def _pixel_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ..
 
 
 def make_pixels(model: PreTrainedModel, sizes: Sizes, task: Task) -> torch.Tensor:
-    """Images, or videos, of the size that the configuration names.
+    """Makes images, or videos, of the size that the configuration names.
 
     The result is [batch, channels, height, width], with frames behind the batch for videos, or [batch, patches,
     numbers].
     """
     config = model.config
-    channels = _first(config, ("num_channels", "in_channels", "in_chans")) or 3
-    if "spatial_shapes" in _arguments(model):
+    channels = _first_integer_field(config, ("num_channels", "in_channels", "in_chans")) or 3
+    # A forward that takes `spatial_shapes` gets images as flat patches.
+    if "spatial_shapes" in _forward_arguments(model):
         vision = getattr(config, "vision_config", config)
-        return _floats(model, sizes.batch, vision.num_patches, channels * vision.patch_size**2)
+        return _make_floats(model, sizes.batch, vision.num_patches, channels * vision.patch_size**2)
     height, width = _image_size(config)
     if task is Task.VIDEO_CLASSIFICATION:
-        frames = _first(config, ("num_frames", "frames_per_clip")) or 16
-        return _floats(model, sizes.batch, frames, channels, height, width)
-    return _floats(model, sizes.batch, channels, height, width)
+        frames = _first_integer_field(config, ("num_frames", "frames_per_clip")) or 16
+        return _make_floats(model, sizes.batch, frames, channels, height, width)
+    return _make_floats(model, sizes.batch, channels, height, width)
 
 
-def _arguments(model: PreTrainedModel) -> tuple[str, ...]:
+def _forward_arguments(model: PreTrainedModel) -> tuple[str, ...]:
     return tuple(inspect.signature(model.forward).parameters)
 
 
-def _first(config: Any, names: tuple[str, ...]) -> int | None:
-    """The first integer that a configuration, or its vision part, has under one of `names`."""
+def _first_integer_field(config: Any, names: tuple[str, ...]) -> int | None:
+    """Returns the first integer among the fields `names` of a configuration or its vision part; None without any."""
     for part in (config, getattr(config, "vision_config", None), getattr(config, "backbone_config", None)):
         for name in names:
             value = getattr(part, name, None)
@@ -161,18 +166,19 @@ def _image_size(config: Any) -> tuple[int, int]:
             return size, size
         if isinstance(size, list | tuple):
             return int(size[0]), int(size[1])
+    # The usual size of images, for a configuration that names none.
     return 224, 224
 
 
-def _floats(model: PreTrainedModel, *shape: int) -> torch.Tensor:
-    """Floats where the model is: shapes alone on the meta device, small random numbers elsewhere."""
+def _make_floats(model: PreTrainedModel, *shape: int) -> torch.Tensor:
+    """Makes floats where the model is: only shapes on the meta device, small random numbers elsewhere."""
     if model.device.type == "meta":
         return torch.empty(*shape, device="meta", dtype=model.dtype)
     return torch.rand(*shape, generator=torch.Generator().manual_seed(0)).to(model.device, model.dtype)
 
 
 def _pixel_attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
-    if "spatial_shapes" not in _arguments(model):
+    if "spatial_shapes" not in _forward_arguments(model):
         return None
     patches = getattr(model.config, "vision_config", model.config).num_patches
     kept = [int(height) * int(width) for height, width in _spatial_shapes(model, sizes, rows, task)]
@@ -180,23 +186,23 @@ def _pixel_attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[Prob
 
 
 def _spatial_shapes(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
-    """Patches of each image, high and wide: every second image is half as high, so that the rest is padding."""
+    """Counts the patches of each image, high and wide: every second image is half as high, so the rest is padding."""
     side = int(getattr(model.config, "vision_config", model.config).num_patches ** 0.5)
     return torch.tensor([[side // (1 + row % 2), side] for row in range(sizes.batch)])
 
 
 def _input_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     if _is_spectrogram(model.config):
-        return _floats(model, sizes.batch, model.config.max_length, model.config.num_mel_bins)
-    return _floats(model, sizes.batch, _samples(model))
+        return _make_floats(model, sizes.batch, model.config.max_length, model.config.num_mel_bins)
+    return _make_floats(model, sizes.batch, _waveform_length(model))
 
 
 def _is_spectrogram(config: Any) -> bool:
     return hasattr(config, "num_mel_bins") and hasattr(config, "max_length")
 
 
-def _samples(model: PreTrainedModel) -> int:
-    """A length of waveform whose number of frames nothing else in the model has."""
+def _waveform_length(model: PreTrainedModel) -> int:
+    """Picks a length of waveform whose number of frames occurs nowhere else in the model."""
     taken = {size for parameter in model.parameters() for size in parameter.shape}
     count = getattr(model, "_get_feat_extract_output_lengths", None)
     if count is None:
@@ -207,26 +213,28 @@ def _samples(model: PreTrainedModel) -> int:
 def _input_features(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     config = model.config
     if hasattr(config, "feature_projection_input_dim"):
-        return _floats(model, sizes.batch, _AUDIO_FRAMES, config.feature_projection_input_dim)
+        return _make_floats(model, sizes.batch, _AUDIO_FRAMES, config.feature_projection_input_dim)
     if hasattr(config, "max_source_positions"):
-        return _floats(model, sizes.batch, config.num_mel_bins, 2 * config.max_source_positions)
+        return _make_floats(model, sizes.batch, config.num_mel_bins, 2 * config.max_source_positions)
     audio = getattr(config, "audio_config", config)
-    bins = _first(audio, ("num_mel_bins", "feature_size")) or 80
-    return _floats(model, sizes.batch, 8 * _AUDIO_FRAMES, bins)
+    bins = _first_integer_field(audio, ("num_mel_bins", "feature_size")) or 80
+    return _make_floats(model, sizes.batch, 8 * _AUDIO_FRAMES, bins)
 
 
-def _boxes(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
-    """Bounding boxes; a model that projects them takes them as fractions, the others as integers up to 1000."""
+def _bounding_boxes(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
+    """Makes boxes: fractions for a model that projects them, integers up to 1000 for the others, which embed them."""
     if hasattr(model.config, "dim_bbox_projection") or hasattr(model.config, "dim_bbox"):
-        return _floats(model, *sizes.leading, sizes.length, 4)
+        return _make_floats(model, *sizes.leading, sizes.length, 4)
     return torch.tensor([1, 1, 2, 2]).expand(*sizes.leading, sizes.length, 4).clone()
 
 
-def _first_language(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
+def _language_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     return torch.zeros(sizes.batch * sizes.choices, dtype=torch.long)
 
 
-def _entities(value: int, *trailing: int) -> Maker:
+def _entity_input(value: int, *trailing: int) -> Maker:
+    """Returns a maker of an entity input that is filled with `value`."""
+
     def make(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
         return torch.full((*sizes.leading, _ENTITY_COUNT, *trailing), value)
 
@@ -235,6 +243,7 @@ def _entities(value: int, *trailing: int) -> Maker:
 
 def _entity_positions(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     width = getattr(model.config, "max_mention_length", 30)
+    # LUKE pads the positions of a mention with -1.
     positions = torch.full((*sizes.leading, _ENTITY_COUNT, width), -1)
     positions[..., 0] = 1
     return positions
@@ -247,25 +256,25 @@ def _entity_ends(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...
 def _visual_features(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     if not hasattr(model.config, "visual_feat_dim"):
         return None
-    return _floats(model, sizes.batch, _VISUAL_FEATURES, model.config.visual_feat_dim)
+    return _make_floats(model, sizes.batch, _VISUAL_FEATURES, model.config.visual_feat_dim)
 
 
 def _visual_positions(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     if not hasattr(model.config, "visual_pos_dim"):
         return None
-    return _floats(model, sizes.batch, _VISUAL_FEATURES, model.config.visual_pos_dim)
+    return _make_floats(model, sizes.batch, _VISUAL_FEATURES, model.config.visual_pos_dim)
 
 
-def _inputs(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
-    """Perceiver's one argument for every modality."""
+def _perceiver_inputs(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
+    """Makes Perceiver's one argument, which holds every modality."""
     if task is Task.IMAGE_CLASSIFICATION:
-        return _floats(model, sizes.batch, getattr(model.config, "num_channels", 3), *_image_size(model.config))
+        return _make_floats(model, sizes.batch, getattr(model.config, "num_channels", 3), *_image_size(model.config))
     return _token_ids(model, sizes, rows, task)
 
 
 def _ids_by_name(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
-    """Token ids, but for Perceiver, which takes them as `inputs`."""
-    return None if "inputs" in _arguments(model) else _token_ids(model, sizes, rows, task)
+    """Makes token ids, except for Perceiver, which takes them as `inputs`."""
+    return None if "inputs" in _forward_arguments(model) else _token_ids(model, sizes, rows, task)
 
 
 MAKERS: dict[str, Maker] = {
@@ -277,14 +286,14 @@ MAKERS: dict[str, Maker] = {
     "spatial_shapes": _spatial_shapes,
     "input_values": _input_values,
     "input_features": _input_features,
-    "bbox": _boxes,
-    "lang_ids": _first_language,
-    "entity_ids": _entities(1),
-    "entity_attention_mask": _entities(1),
+    "bbox": _bounding_boxes,
+    "lang_ids": _language_ids,
+    "entity_ids": _entity_input(1),
+    "entity_attention_mask": _entity_input(1),
     "entity_position_ids": _entity_positions,
     "entity_start_positions": _entity_ends,
     "entity_end_positions": _entity_ends,
     "visual_feats": _visual_features,
     "visual_pos": _visual_positions,
-    "inputs": _inputs,
+    "inputs": _perceiver_inputs,
 }

@@ -1,4 +1,4 @@
-"""A probe batch as PEFT passes it to the model inside: virtual tokens before the tokens of each text."""
+"""Probe batches as PEFT passes them to the model inside: virtual tokens before the tokens of each text."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from headscope.upstream.optional.peft_prompts import PromptCaller
 
 
 def passed_probe(caller: PromptCaller, model: PreTrainedModel, task: Task, *sizes: Any, **options: Any) -> ProbeBatch:
-    """Inputs of `build_probe`, as they reach the forward of `model` when PEFT is called with them.
+    """Builds a probe as it reaches the forward of `model` when PEFT is called with it.
 
     Raises Unsupported where PEFT raises.
     """
@@ -21,7 +21,8 @@ def passed_probe(caller: PromptCaller, model: PreTrainedModel, task: Task, *size
 
 
 def pass_on(caller: PromptCaller, probe: ProbeBatch) -> ProbeBatch:
-    """A probe for PEFT's model as one for the model inside, whose sizes and rows it has already.
+    """Turns a probe for PEFT's model into one for the model inside; its sizes and rows count the virtual tokens
+    already.
 
     Raises Unsupported where PEFT raises.
     """

@@ -1,4 +1,4 @@
-"""The probe batch: dummy inputs and labels on which a head shows which tokens it reads.
+"""Probe batches: dummy inputs and labels on which a head shows which tokens it reads.
 
 Rows differ in padding (none, right, left), every row holds one `<eos>` that is not its last token, and the batch and
 sequence sizes occur nowhere else in the model, so that its size identifies every axis of every shape.
@@ -67,12 +67,12 @@ class ProbeBatch:
         return self.sizes.batch * self.sizes.choices
 
     def shape(self, sizes: torch.Size | tuple[int, ...]) -> Shape:
-        """`sizes` with the varying axes named."""
+        """Replaces the sizes of varying axes by their names."""
         names = {size: name for name, size in self.axis_sizes().items()}
         return tuple(names.get(size, size) for size in sizes)
 
     def axis_sizes(self) -> dict[str, int]:
-        """The sizes of the varying axes, by their names."""
+        """Returns the sizes of the varying axes, by their names."""
         sizes = self.sizes
         rows = "batch*choices" if sizes.choices > 1 else "batch"
         named = {"batch": sizes.batch}
@@ -83,10 +83,11 @@ class ProbeBatch:
         return named
 
     def resized(self, batch: int, length: int, rows: tuple[ProbeRow, ...]) -> "ProbeBatch":
-        """The inputs repeated or cut to `batch` and `length`, with the padding of `rows` (none: no texts).
+        """Repeats or cuts the inputs to `batch` and `length`, with the padding of `rows` (none: no texts).
 
         A probe without padding stays without it.
         """
+        # It may have been built without padding because the model fails with it.
         if all(row.last - row.first == self.length - 1 for row in self.rows):
             rows = tuple(ProbeRow(0, length - 1, row.eos) for row in rows)
 
@@ -107,10 +108,11 @@ class ProbeBatch:
         return replace(self, inputs=inputs, labels={}, sizes=Sizes(batch, length), rows=rows)
 
     def _with_special_tokens(self, ids: torch.Tensor, kept: torch.Tensor, rows: tuple[ProbeRow, ...]) -> torch.Tensor:
-        """Token ids with pad tokens where nothing is kept and one end token in each row, as this probe has them."""
+        """Puts pad tokens where nothing is kept and one end token into each row, taken from this probe's own ids."""
         own = self.inputs["input_ids"]
         widths = [row.last - row.first for row in self.rows]
         at = widths.index(min(widths))
+        # The row with the most padding surely shows the pad token, at its beginning or at its end.
         padded = self.rows[at]
         pad, end = own[at, 0 if padded.first else -1], own[at, padded.eos]
         ids = torch.where((ids == end) | (ids == pad), own[at, padded.first], ids)
@@ -119,7 +121,7 @@ class ProbeBatch:
         return torch.where(kept.to(ids.device), ids, pad)
 
     def with_token(self, token: int) -> "ProbeBatch":
-        """The same texts with a token amid every other one of them; unchanged where the caller gave them."""
+        """Puts a token into the middle of every other text; unchanged if the caller gave the ids."""
         ids = self.inputs.get("input_ids")
         if not isinstance(ids, torch.Tensor) or ids.shape[:2] != (self.batch, self.length) or "input_ids" in self.given:
             return self
@@ -129,7 +131,7 @@ class ProbeBatch:
         return replace(self, inputs={**self.inputs, "input_ids": ids}, labels={})
 
     def one_row(self, at: int) -> "ProbeBatch":
-        """Row `at` alone, for a model that reads one text of each example."""
+        """Keeps only row `at`, for a model that reads one text of each example."""
 
         def row_of(values: dict[str, Any]) -> dict[str, Any]:
             return {name: value[at : at + 1] if self._has_rows(value) else value for name, value in values.items()}
@@ -140,7 +142,7 @@ class ProbeBatch:
         )
 
     def without_padding(self) -> "ProbeBatch":
-        """The same rows, with a token of the text at each place of padding."""
+        """Replaces the padding of each row with a token of its text."""
         inputs, last = dict(self.inputs), self.length - 1
         inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
         if isinstance(ids := inputs.get("input_ids"), torch.Tensor) and ids.shape[:2] == (self.batch, self.length):
@@ -151,7 +153,7 @@ class ProbeBatch:
         return replace(self, inputs=inputs, labels={}, rows=tuple(ProbeRow(0, last, row.eos) for row in self.rows))
 
     def of_one_token(self) -> "ProbeBatch":
-        """The rows without padding, cut after their first token."""
+        """Removes the padding and cuts the rows after their first token."""
         whole = self.without_padding()
         inputs = {name: value[:, :1] if self._has_tokens(value) else value for name, value in whole.inputs.items()}
         sizes = Sizes(self.sizes.batch, 1)
@@ -174,7 +176,7 @@ def build_probe(
     with_labels: bool = True,
     ahead: int = 0,
 ) -> ProbeBatch:
-    """Inputs that `model.forward` accepts for `task`; no varying axis has a size of `avoid`.
+    """Makes inputs that `model.forward` accepts for `task`; no varying axis has a size of `avoid`.
 
     With `with_image` every text has an image, for models of both that take no text alone. `ahead` counts the virtual
     tokens that come before the tokens of these inputs: sizes and rows count them too, and rows are padded on the right.
@@ -182,14 +184,16 @@ def build_probe(
     Each `turn` has other sizes (with those of the turns before in `avoid`), other tokens, and other rows padded: what
     two turns show alike follows from the model, not from the inputs.
     """
-    wanted = [name for name in inspect.signature(model.forward).parameters if name in MAKERS]
-    if model.main_input_name in MAKERS and model.main_input_name not in wanted:
-        wanted.insert(0, model.main_input_name)
-    is_text = "input_ids" in wanted or ("inputs" in wanted and task is not Task.IMAGE_CLASSIFICATION)
+    names = [name for name in inspect.signature(model.forward).parameters if name in MAKERS]
+    if model.main_input_name in MAKERS and model.main_input_name not in names:
+        names.insert(0, model.main_input_name)
+    is_text = "input_ids" in names or ("inputs" in names and task is not Task.IMAGE_CLASSIFICATION)
+    # An axis is recognized by its size, so no parameter and no number of the configuration may have the same one.
+    dimensions = {size for parameter in model.parameters() for size in parameter.shape}
     most = longest_text(model.config)
     lengths = lengths_of_turn(turn, None if most is None else most - ahead)
     sizes = free_sizes(
-        _sizes_in(model) | avoid,
+        dimensions | set(integers(model.config)) | {model.config.num_labels or 0} | avoid,
         has_tokens=is_text,
         has_choices=task is Task.MULTIPLE_CHOICE,
         lengths=tuple(length + ahead for length in lengths),
@@ -200,7 +204,7 @@ def build_probe(
     given = sizes if not ahead else replace(sizes, length=sizes.length - ahead)
     texts = tuple(ProbeRow(row.first, row.last - ahead, row.eos - ahead) for row in rows) if ahead else rows
     inputs: dict[str, Any] = {}
-    for name in wanted:
+    for name in names:
         value = MAKERS[name](model, given, texts, task)
         if value is not None:
             inputs[name] = value
@@ -210,14 +214,8 @@ def build_probe(
     return ProbeBatch(inputs, labels, sizes, rows if sizes.length else ())
 
 
-def _sizes_in(model: PreTrainedModel) -> set[int]:
-    """Every size that an axis could have by chance: parameter dimensions and integers of the configuration."""
-    dimensions = {size for parameter in model.parameters() for size in parameter.shape}
-    return dimensions | set(integers(model.config)) | {model.config.num_labels or 0}
-
-
 def integers(value: Any) -> Iterator[int]:
-    """Every integer in nested configuration values; truth values are none."""
+    """Yields every integer in nested configuration values; truth values don't count."""
     match value:
         case bool():
             return
@@ -235,7 +233,7 @@ def integers(value: Any) -> Iterator[int]:
 
 
 def make_rows(sizes: Sizes, turn: int = 0, *, sided: bool = True) -> tuple[ProbeRow, ...]:
-    """The rows of a probe, padded differently one after the other; the choices of one example alike.
+    """Makes the rows of a probe, padded differently one after the other; all choices of one example are padded alike.
 
     The first row of the first turn has no padding; in later turns every row has some. Without `sided`, all of it is on
     the right.
@@ -244,23 +242,27 @@ def make_rows(sizes: Sizes, turn: int = 0, *, sided: bool = True) -> tuple[Probe
     # shows in each of them.
     padding: tuple[tuple[int, int], ...] = _PADDING[1:] if turn else _PADDING
     padding = padding if sided else tuple((0, left + right) for left, right in padding)
-    return tuple(_row(index // sizes.choices, sizes.length, padding) for index in range(sizes.batch * sizes.choices))
+    return tuple(
+        _make_row(index // sizes.choices, sizes.length, padding) for index in range(sizes.batch * sizes.choices)
+    )
 
 
 def lengths_of_turn(turn: int, most: int | None = None) -> tuple[int, ...]:
-    """The lengths to try, in order: short texts first, in later turns long ones; none beyond `most`."""
+    """Lists the lengths to try, in order: short texts first, in later turns long ones; none beyond `most`."""
     fitting = tuple(length for length in _LENGTHS if most is None or length <= most) or _LENGTHS[:1]
     return tuple(sorted(fitting, key=lambda length: length < _LONG)) if turn else fitting
 
 
 def longest_text(config: Any) -> int | None:
-    """How many tokens a text may have, less the few positions that some families keep; None without a limit."""
+    """Returns the most tokens that a text may have, less the positions that some families reserve; None without a
+    limit.
+    """
     found = most_positions(config)
     return None if found is None else found - RESERVED_POSITIONS
 
 
 def most_positions(config: Any) -> int | None:
-    """How many positions a configuration names; None where it names none."""
+    """Returns the smallest number of positions that a configuration names; None if it names none."""
     text = None if config is None else text_config_of(config)
     found = [value for name in LONGEST_TEXT if type(value := getattr(text, name, None)) is int and value > 0]
     return min(found, default=None)
@@ -269,7 +271,7 @@ def most_positions(config: Any) -> int | None:
 def free_sizes(
     taken: set[int], *, has_tokens: bool, has_choices: bool = False, lengths: tuple[int, ...] = _LENGTHS, turn: int = 0
 ) -> Sizes:
-    """The first batch, length and number of choices that nothing else in the model has."""
+    """Picks the first batch, length and number of choices that nothing else in the model has."""
     of_texts, of_images = (_FEWER_ROWS, _FEWER_IMAGES) if turn else (_BATCH_SIZES, _BATCH_SIZES_OF_IMAGES)
     batches = of_texts if has_tokens else of_images
     lengths = lengths if has_tokens else (0,)
@@ -278,13 +280,14 @@ def free_sizes(
         for batch in batches:
             for choice in choices:
                 sizes = Sizes(batch, length, choice)
-                if not _collide(sizes, taken):
+                if not _has_ambiguous_sizes(sizes, taken):
                     return sizes
     # Every size is taken: axes may be named wrongly in this run, and the next turn, with other sizes, contradicts it.
     return Sizes(next(iter(batches)), lengths[0], choices[0])
 
 
-def _collide(sizes: Sizes, taken: set[int]) -> bool:
+def _has_ambiguous_sizes(sizes: Sizes, taken: set[int]) -> bool:
+    """True if two axes would have the same size, or one has a size that is taken."""
     rows = sizes.batch * sizes.choices
     used = [sizes.batch]
     if sizes.choices > 1:
@@ -294,19 +297,20 @@ def _collide(sizes: Sizes, taken: set[int]) -> bool:
     return len(set(used)) < len(used) or bool(set(used) & taken)
 
 
-def _row(index: int, length: int, padding: tuple[tuple[int, int], ...]) -> ProbeRow:
+def _make_row(index: int, length: int, padding: tuple[tuple[int, int], ...]) -> ProbeRow:
     left, right = padding[index % len(padding)]
     last = length - 1 - right
     return ProbeRow(left, last, last - _EOS_FROM_END)
 
 
 def make_labels(model: PreTrainedModel, task: Task, sizes: Sizes) -> dict[str, Any]:
-    """The label arguments of `model.forward` for `task`; empty where the form of the labels is not known."""
+    """Makes the label arguments of `model.forward` for `task`; empty if their form is not known."""
     if task is Task.QUESTION_ANSWERING:
         position = torch.ones(sizes.batch, dtype=torch.long)
         return {"start_positions": position, "end_positions": position.clone()}
     if task is Task.TOKEN_CLASSIFICATION:
         return {"labels": torch.zeros(sizes.batch, sizes.length, dtype=torch.long)}
+    # The number of frames follows from the model's convolutions, so the shape of the labels isn't known here.
     if task is Task.AUDIO_FRAME_CLASSIFICATION:
         return {}
     if task in (Task.MULTIPLE_CHOICE, Task.NEXT_SENTENCE_PREDICTION):

@@ -1,1 +1,1 @@
-"""The formula of a head, and its evaluation."""
+"""Formulas of heads, and their evaluation."""

@@ -1,4 +1,4 @@
-"""The arguments of a recorded call as a reader would write them: all that change what it computes, in their order."""
+"""Arguments of a recorded call as a reader would write them: all that change what it computes, in their order."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +22,7 @@ _ASSUMED: dict[str, Any] = {
     "approximate": "none", "ceil_mode": False, "is_causal": False, "enable_gqa": False, "descending": False,
     "stable": False,
 }  # fmt: skip
-"""What a reader takes for granted."""
+"""Values that a reader takes for granted."""
 _REDUCTIONS = {
     "mean", "sum", "max", "min", "amax", "amin", "argmax", "argmin", "logsumexp", "prod", "median", "any", "all",
     "norm",
@@ -34,7 +34,7 @@ _SMALL = 1e-3
 def call_operands(
     operation: Operation, node_of: Callable[[torch.Tensor], Expression], probe: ProbeBatch
 ) -> tuple[Expression, ...]:
-    """The operands of a call in call order: tensors as their nodes, other arguments as text.
+    """Lists the operands of a call in call order: tensors as their nodes, other arguments as text.
 
     Raises Withheld for an argument that cannot be written.
     """
@@ -46,23 +46,26 @@ def call_operands(
     found: list[Expression] = []
     for at, item in enumerate(args):
         is_index = at == 1 and name in {"__getitem__", "__setitem__"}
+        # The third argument of a reduction is `keepdim`, which changes only the layout.
         if not (isinstance(item, bool) and at > 1 and name.rstrip("_") in _REDUCTIONS):
-            found += _nodes(item, node_of, is_index=is_index)
+            found += _argument_nodes(item, node_of, is_index=is_index)
     for key, item in operation.kwargs.items():
         found += _nodes_of_keyword(key, item, node_of)
     return tuple(found)
 
 
-def _nodes(item: Any, node_of: Callable[[torch.Tensor], Expression], *, is_index: bool = False) -> Iterator[Expression]:
+def _argument_nodes(
+    item: Any, node_of: Callable[[torch.Tensor], Expression], *, is_index: bool = False
+) -> Iterator[Expression]:
     if isinstance(item, torch.Tensor):
         yield node_of(item)
     elif isinstance(item, tuple | list) and any(isinstance(part, torch.Tensor) for part in item):
         for part in item:
-            yield from _nodes(part, node_of, is_index=is_index)
+            yield from _argument_nodes(part, node_of, is_index=is_index)
     elif is_index:
         yield _text_node(spell_items(item if isinstance(item, tuple) else (item,)))
     else:
-        text = _literal(item)
+        text = _literal_text(item)
         if text:
             yield _text_node(text)
 
@@ -71,15 +74,15 @@ def _nodes_of_keyword(key: str, item: Any, node_of: Callable[[torch.Tensor], Exp
     if isinstance(item, torch.Tensor):
         yield node_of(item)
     elif isinstance(item, tuple | list) and any(isinstance(part, torch.Tensor) for part in item):
-        yield from _nodes(item, node_of)
+        yield from _argument_nodes(item, node_of)
     elif not (key.startswith("_") or key in _QUIET or (key in _ASSUMED and _ASSUMED[key] == item)):
-        text = _literal(item)
+        text = _literal_text(item)
         if text:
             yield _text_node(f"{key}={text}")
 
 
-def _literal(item: Any) -> str:
-    """A value as it is written in the source; "" for what changes no number."""
+def _literal_text(item: Any) -> str:
+    """Writes a value as the source does; "" for one that changes no number."""
     if item is None or isinstance(item, _SILENT_TYPES):
         return ""
     if isinstance(item, bool | str):
@@ -87,7 +90,7 @@ def _literal(item: Any) -> str:
     if isinstance(item, int | float):
         return f"{item:g}"
     if isinstance(item, tuple | list):
-        return f"({', '.join(_literal(part) or 'None' for part in item)})"
+        return f"({', '.join(_literal_text(part) or 'None' for part in item)})"
     raise Withheld(f"a function of the head has an argument of type {type(item).__name__}")
 
 
@@ -96,7 +99,7 @@ def _text_node(text: str) -> Number:
 
 
 def _softmax_axis(operation: Operation, probe: ProbeBatch) -> Iterator[Expression]:
-    """The axis of a softmax, unless it is the one that a reader takes for granted.
+    """Yields the axis of a softmax, unless it is the one that a reader takes for granted.
 
     That is the last one, or the only other axis beside the batch where the last has size 1.
     """
@@ -111,7 +114,7 @@ def _softmax_axis(operation: Operation, probe: ProbeBatch) -> Iterator[Expressio
 
 
 def norm_arguments(operation: Operation) -> str:
-    """An `eps` that is large enough to matter."""
+    """Writes the `eps` of a norm if it is large enough to matter."""
     values = [*operation.args[1:], *operation.kwargs.values()]
     large = [item for item in values if isinstance(item, float) and item > _SMALL]
     return f", eps={large[0]:g}" if large and "norm" in operation.name else ""

@@ -1,4 +1,6 @@
-"""The same head in another run: which operations and tensors are those of the first, and a formula carried over."""
+"""Counterpart of a head in another run: its operations and tensors by those of the first, and a formula carried
+over.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from headscope.trace.slice.stages import is_silent, place_of, single_step
 
 
 class Differs(Exception):
-    """How another run goes through other code, or reads other things, than the first."""
+    """Raised if another run goes through other code, or reads other things, than the first; says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +48,41 @@ class Counterpart:
     operations: dict[int, Operation]
 
     def of(self, value: Any) -> Any:
-        """The other run's tensor for one of the first; anything but a tensor is the same in both."""
+        """Returns the other run's tensor for one of the first; anything but a tensor is the same in both."""
         return self.pairs[id(value)][1] if isinstance(value, torch.Tensor) else value
 
     def axes(self, axes: TokenAxes) -> TokenAxes:
-        """The token axes of the other run, which are where those of the first are, whatever their sizes."""
+        """Returns the token axes of the other run, which are where those of the first are, whatever their sizes."""
         known = {id(other): axes.of(one) for one, other in self.pairs.values()}
         return TokenAxes(set(), {id(item): known[id(item)] for item in self.head.hidden}, known)
 
     def carried(self, node: Expression, *, numbers_only: bool) -> Expression:
-        """The tree of a formula over the tensors of the other run. Raises Differs where its text isn't true there."""
+        """Rewrites the tree of a formula over the tensors of the other run. Raises Differs if its text isn't true
+        there.
+        """
         try:
-            return self._carried(node, numbers_only, {})
+            return self._carry_once(node, numbers_only, {})
         except KeyError:
             raise Differs("reads other values beside the hidden states") from None
 
-    def _carried(self, node: Expression, numbers_only: bool, memo: dict[int, Expression]) -> Expression:
+    def _carry_once(self, node: Expression, numbers_only: bool, memo: dict[int, Expression]) -> Expression:
         if id(node) not in memo:
-            memo[id(node)] = self._carry(node, numbers_only, memo)
+            memo[id(node)] = self._carry_node(node, numbers_only, memo)
         return memo[id(node)]
 
-    def _carry(self, node: Expression, numbers_only: bool, memo: dict[int, Expression]) -> Expression:  # noqa: PLR0911 - one for each kind
+    def _carry_node(self, node: Expression, numbers_only: bool, memo: dict[int, Expression]) -> Expression:  # noqa: PLR0911 - one for each kind
         def carried(inner: Any) -> Any:
-            return self._carried(inner, numbers_only, memo)
+            return self._carry_once(inner, numbers_only, memo)
 
         match node:
             case Hidden():
                 return node
             case Number():
+                # A number that is named after an axis is the size of that axis in the other run.
                 size = self.other.probe.axis_sizes().get(node.axis)
                 return node if numbers_only or size is None else replace(node, value=float(size))
             case Side():
-                return self._side(node)
+                return self._side_there(node)
             case Pick() | Cut():
                 return replace(node, of=carried(node.of))
             case Pooled():
@@ -90,7 +95,7 @@ class Counterpart:
                 parts, recorded = tuple(map(carried, node.parts)), tuple(map(self.of, node.recorded))
                 return replace(node, parts=parts, recorded=recorded)
             case Applied():
-                made = (self._made(item) for item in node.step.operations)
+                made = (self._operation_there(item) for item in node.step.operations)
                 step = replace(node.step, operations=tuple(item for item in made if item))
                 if (node.text or node.rest) and len(step.operations) == 1 and step.name not in LAYOUT:
                     self._check_numbers(node.step.last, step.last)
@@ -101,10 +106,10 @@ class Counterpart:
                 return replace(node, of=carried(node.of), weight=self.of(node.weight), bias=self.of(node.bias))
         assert_never(node)
 
-    def _made(self, made: Operation) -> Operation | None:
+    def _operation_there(self, made: Operation) -> Operation | None:
         return self.operations.get(made.index) if _is_copy(made) else self.operations[made.index]
 
-    def _side(self, node: Side) -> Side:
+    def _side_there(self, node: Side) -> Side:
         tensor = self.of(node.tensor)
         producer = node.producer if node.producer < 0 else self.operations[node.producer].index
         if node.mask is not None and mask_kind(tensor, producer, self.other) is not node.mask:
@@ -112,9 +117,9 @@ class Counterpart:
         return replace(node, tensor=tensor, producer=producer)
 
     def _check_numbers(self, one: Operation, other: Operation) -> None:
-        """Raises Differs where the numbers that a formula shows for an operation are others there."""
+        """Raises Differs if the numbers that a formula shows for an operation are others there."""
         named, sizes = self.one.probe.axis_sizes(), self.other.probe.axis_sizes()
-        here, there = (list(_numbers((*item.args, *item.kwargs.values()))) for item in (one, other))
+        here, there = (list(_numbers_in_value((*item.args, *item.kwargs.values()))) for item in (one, other))
         if len(here) != len(there) or not all(
             left == right or any(left == size and right == sizes.get(name) for name, size in named.items())
             for left, right in zip(here, there, strict=True)
@@ -122,10 +127,10 @@ class Counterpart:
             raise Differs(f"reads other numbers at {place_of(other)}")
 
 
-def _numbers(value: Any) -> Iterator[Any]:
+def _numbers_in_value(value: Any) -> Iterator[Any]:
     if isinstance(value, tuple | list):
         for item in value:
-            yield from _numbers(item)
+            yield from _numbers_in_value(item)
     elif isinstance(value, slice):
         yield from (value.start, value.stop, value.step)
     elif isinstance(value, int | float):
@@ -133,7 +138,7 @@ def _numbers(value: Any) -> Iterator[Any]:
 
 
 def find_counterpart(one: Execution, head: HeadSlice, other: Execution) -> Counterpart:
-    """The head of `one` in another run, operation by operation, from the scores back to the hidden states.
+    """Finds the head of `one` in another run, operation by operation, from the scores back to the hidden states.
 
     Raises Differs where the other run goes through other operations, modules or lines.
     """
@@ -153,7 +158,7 @@ def find_counterpart(one: Execution, head: HeadSlice, other: Execution) -> Count
             if known is not right or operations.get(made, there) is not there:
                 raise Differs(_other_code(there))
             pairs[id(left)] = left, right
-        elif _identity(one, left, found) == _identity(other, right, there) and _is_same_output(
+        elif _identity_of(one, left, found) == _identity_of(other, right, there) and _is_same_output(
             left, found, right, there
         ):
             pairs[id(left)] = left, right
@@ -182,7 +187,7 @@ def _is_copy(made: Operation) -> bool:
 
 
 def _is_same_output(left: torch.Tensor, one: Operation | None, right: torch.Tensor, other: Operation | None) -> bool:
-    """Whether two tensors are the same output of their operations, counted from the first or from the last."""
+    """True if two tensors are the same output of their operations, counted from the first or from the last."""
     if not (one and other):
         return True
     here, there = ([item is tensor for item in made.outputs] for tensor, made in ((left, one), (right, other)))
@@ -193,8 +198,8 @@ def _other_code(made: Operation | None) -> str:
     return f"runs other code ({place_of(made)})" if made else "reads other values"
 
 
-def _identity(run: Execution, tensor: torch.Tensor, made: Operation | None) -> tuple[Any, ...]:
-    """What must be the same in two runs: of an operation its name, place and module, of a leaf its name."""
+def _identity_of(run: Execution, tensor: torch.Tensor, made: Operation | None) -> tuple[Any, ...]:
+    """Returns what must be the same in two runs: name, place and module of an operation, the name of a leaf."""
     if made is not None:
         return made.name, made.file, made.line, run.names.path(made), len(made.inputs)
     inputs = {id(value): name for name, value in run.probe.inputs.items()}

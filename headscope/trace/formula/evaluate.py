@@ -1,4 +1,4 @@
-"""A formula evaluated on the hidden states of a replay: what it says, held against what the head computed."""
+"""Evaluation of a formula on the hidden states of a replay, by what its text says, and comparison with the head."""
 
 import operator
 from collections.abc import Callable
@@ -38,7 +38,7 @@ _RELATIVE, _ABSOLUTE = 1e-3, 1e-5
 
 
 def equals_head(execution: Execution, replay: Replay, logits: tuple[Expression, ...]) -> str:
-    """Why the formulas do not give the head's scores on the replay's hidden states; "" where they do."""
+    """Says why the formulas do not give the head's scores on the replay's hidden states; "" if they do."""
     memo: dict[int, torch.Tensor] = {}
     try:
         with torch.no_grad(), OwnRandomness():
@@ -52,13 +52,13 @@ def equals_head(execution: Execution, replay: Replay, logits: tuple[Expression, 
             found = fitted(value, expected.shape)
         except ValueError as err:
             return str(err)
-        if not torch.allclose(found.float(), expected.detach().float(), rtol=_RELATIVE, atol=_scale(expected)):
+        if not torch.allclose(found.float(), expected.detach().float(), rtol=_RELATIVE, atol=_accepted_error(expected)):
             return "what it gives on random hidden states differs from the head"
     return ""
 
 
-def _scale(expected: torch.Tensor) -> float:
-    """The largest rounding error to accept, in relation to the largest score."""
+def _accepted_error(expected: torch.Tensor) -> float:
+    """Returns the largest rounding error to accept, in relation to the largest score."""
     finite = expected.detach()[expected.isfinite()]
     return _ABSOLUTE * max(float(finite.abs().max()), 1.0) if finite.numel() else _ABSOLUTE
 
@@ -66,13 +66,15 @@ def _scale(expected: torch.Tensor) -> float:
 def evaluate_node(
     node: Expression, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]
 ) -> torch.Tensor:
-    """The value of a node on the hidden states of a replay; `memo` holds the values of nodes by their id."""
+    """Computes the value of a node on the hidden states of a replay; `memo` holds the values of nodes by their id."""
     if id(node) not in memo:
-        memo[id(node)] = _compute(node, execution, replay, memo)
+        memo[id(node)] = _compute_node(node, execution, replay, memo)
     return memo[id(node)]
 
 
-def _compute(node: Expression, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]) -> torch.Tensor:  # noqa: PLR0911 - one line for each kind
+def _compute_node(
+    node: Expression, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]
+) -> torch.Tensor:  # noqa: PLR0911 - one line for each kind
     def value(inner: Expression) -> torch.Tensor:
         return evaluate_node(inner, execution, replay, memo)
 
@@ -84,13 +86,11 @@ def _compute(node: Expression, execution: Execution, replay: Replay, memo: dict[
         case Number():
             return torch.tensor(node.value)
         case Pick():
-            return _picked(value(node.of), node, execution)
+            return _pick_positions(value(node.of), node, execution)
         case Cut():
-            return (
-                value(node.of).movedim(node.axis, 0)[node.positions.index : node.positions.stop].movedim(0, node.axis)
-            )
+            return _cut_positions(value(node.of), node.axis, node.positions)
         case Pooled():
-            return _pooled(value(node.of), node, execution, replay)
+            return _pool_positions(value(node.of), node, execution, replay)
         case Arithmetic():
             pairs = zip((node.left, node.right), node.recorded, strict=True)
             left, right = (fitted(value(item), getattr(like, "shape", torch.Size())) for item, like in pairs)
@@ -102,21 +102,22 @@ def _compute(node: Expression, execution: Execution, replay: Replay, memo: dict[
             given = {id(tensor): fitted(value(inner), tensor.shape) for tensor, inner in node.inputs}
             return replay.run_again(node.step.operations, given, node.output)
         case Rows():
-            return _of_rows(value(node.of), node, replay)
+            return _map_of_rows(value(node.of), node, replay)
     assert_never(node)
 
 
-def _of_rows(value: torch.Tensor, node: Rows, replay: Replay) -> torch.Tensor:
-    """The linear map with some of its rows alone."""
+def _map_of_rows(value: torch.Tensor, node: Rows, replay: Replay) -> torch.Tensor:
+    """Computes the linear map with only some of its rows."""
     rows = list(node.rows)
     bias = None if node.bias is None else replay.value(node.bias, -1)[rows]
     scores = torch.nn.functional.linear(value, replay.value(node.weight, -1)[rows], bias)
     return scores[..., 0] if node.is_one else scores
 
 
-def _picked(value: torch.Tensor, node: Pick, execution: Execution) -> torch.Tensor:
-    """One position of each row: [rows, tokens, ...] -> [rows, ...]."""
+def _pick_positions(value: torch.Tensor, node: Pick, execution: Execution) -> torch.Tensor:
+    """Picks one position of each row: [rows, tokens, ...] -> [rows, ...]."""
     rows = kept_positions(node.positions, execution, value.shape[node.axis])
+    # The same position in every row needs no batch axis in its place.
     if len({row[0] for row in rows}) == 1:
         return value.select(node.axis, rows[0][0])
     if value.shape[0] != len(rows):
@@ -124,34 +125,35 @@ def _picked(value: torch.Tensor, node: Pick, execution: Execution) -> torch.Tens
     return torch.stack([item.select(node.axis - 1, row[0]) for item, row in zip(value, rows, strict=True)])
 
 
-def _cut(value: torch.Tensor, axis: int, positions: Positions) -> torch.Tensor:
-    """A run of positions along one axis."""
+def _cut_positions(value: torch.Tensor, axis: int, positions: Positions) -> torch.Tensor:
+    """Cuts out a run of positions along one axis."""
     return value.movedim(axis, 0)[positions.index : positions.stop].movedim(0, axis)
 
 
-def _pooled(value: torch.Tensor, node: Pooled, execution: Execution, replay: Replay) -> torch.Tensor:
-    """The mean, sum or maximum of each row over the positions that the formula names."""
+def _pool_positions(value: torch.Tensor, node: Pooled, execution: Execution, replay: Replay) -> torch.Tensor:
+    """Computes the mean, sum or maximum of each row over the positions that the formula names."""
+    if node.positions.where is Where.RANGE:
+        value = _cut_positions(value, node.axes[0], node.positions)
     if node.positions.where is not Where.NON_PAD:
-        return _reduced(value, node)
+        return _reduce_axes(node.function, value, node.axes)
     axis = node.axes[0]
     kept = _kept_rows(value, node, execution, replay)
     return torch.stack(
         [
-            _of_function(node.function, item.index_select(axis - 1, torch.tensor(row)), (axis - 1,))
+            _reduce_axes(node.function, item.index_select(axis - 1, torch.tensor(row)), (axis - 1,))
             for item, row in zip(value, kept, strict=True)
         ]
     )
 
 
 def _kept_rows(value: torch.Tensor, node: Pooled, execution: Execution, replay: Replay) -> list[list[int]]:
-    """The positions that are not padding: of texts by the probe, which the mask must agree with; otherwise by the
-    mask.
-    """
+    """Lists the positions that are not padding: of texts by the probe, otherwise by the mask."""
     length = value.shape[node.axes[0]]
     mask = None if node.mask is None else replay.value(node.mask.tensor, node.mask.producer)
     if mask is not None and node.mask is not None and node.mask.mask is MaskKind.PADDING:
         mask = mask == 0
     if execution.probe.rows:
+        # The text says `non-pad`. A mask that keeps other positions would make that false.
         if mask is not None and not is_mask_of_rows(mask, execution):
             raise ValueError("the mask does not keep exactly the positions that are not padding")
         return kept_positions(node.positions, execution, length)
@@ -161,22 +163,16 @@ def _kept_rows(value: torch.Tensor, node: Pooled, execution: Execution, replay: 
     return [row.nonzero().flatten().tolist() for row in flat]
 
 
-def _reduced(value: torch.Tensor, node: Pooled) -> torch.Tensor:
-    if node.positions.where is Where.RANGE:
-        value = _cut(value, node.axes[0], node.positions)
-    return _of_function(node.function, value, node.axes)
-
-
-def _of_function(function: str, value: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+def _reduce_axes(function: str, value: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
     if function == "mean":
         return value.mean(axes)
     return value.sum(axes) if function == "sum" else value.amax(axes)
 
 
 def fitted(value: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """The value in the layout that was recorded: axes of size 1 come and go, all others stay in their order.
+    """Brings the value into the recorded layout: axes of size 1 come and go, all others stay in their order.
 
-    Raises ValueError where more than that differs.
+    Raises ValueError if more than that differs.
     """
     if value.shape == shape:
         return value

@@ -1,4 +1,4 @@
-"""A formula as a tree over the recorded operations, and the one way in which it is written."""
+"""Formula as a tree over the recorded operations, and the one way in which it is written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from headscope.trace.slice.stages import Step
 
 
 class Sign(StrEnum):
-    """The signs of arithmetic, as they are written."""
+    """Signs of arithmetic, as formulas write them."""
 
     ADD = " + "
     SUB = " - "
@@ -76,7 +76,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pooled:
-    """The mean, sum or maximum over positions along `axes`; `mask` keeps those of a masked mean that is not a text."""
+    """Mean, sum or maximum over positions along `axes`; `mask` keeps those of a masked mean that is not a text."""
 
     function: str
     of: "Expression"
@@ -147,11 +147,11 @@ _MOST_LAYERS = 3
 
 
 class Withheld(Exception):
-    """Why a head has no formula that can be written and proven."""
+    """Raised for a head without a formula that can be written and proven; says why."""
 
 
 class TooLong(Exception):
-    """An expression has more characters than a reader can take in."""
+    """Raised for an expression with more characters than a reader can take in."""
 
 
 def spell(
@@ -161,7 +161,7 @@ def spell(
     numbers_only: bool = False,
     changes: Mapping[int, Expression] | None = None,
 ) -> str:
-    """The expression as text: `out_proj(tanh(dense(h[CLS])))`. Raises TooLong beyond `longest` characters.
+    """Writes the expression as text: `out_proj(tanh(dense(h[CLS])))`. Raises TooLong beyond `longest` characters.
 
     With `numbers_only`, numbers stay numbers that otherwise have the name of an axis of their size. `changes` are nodes
     to write instead of others, by the id of those, the nearest to the hidden states first.
@@ -174,7 +174,7 @@ def spell(
 
 
 def spell_features(node: Expression) -> str:
-    """What the linear layer at the end of a tree reads; "" where the tree doesn't end in one.
+    """Writes what the linear layer at the end of a tree reads; "" if the tree doesn't end in one.
 
     A position that is picked of the layer's scores is one of its input.
     """
@@ -191,7 +191,7 @@ def spell_features(node: Expression) -> str:
 
 
 class _Speller:
-    """Writes nodes down, each once."""
+    """Writer of nodes as text, each node once."""
 
     def __init__(self, longest: int, *, numbers_only: bool) -> None:
         self._longest = longest
@@ -199,15 +199,15 @@ class _Speller:
         self.known: dict[int, str] = {}
 
     def text(self, node: Expression) -> str:
-        """The text of a node."""
+        """Writes a node."""
         if id(node) not in self.known:
-            text = self._spelled(node)
+            text = self._spell_node(node)
             if len(text) > self._longest:
                 raise TooLong
             self.known[id(node)] = text
         return self.known[id(node)]
 
-    def _spelled(self, node: Expression) -> str:  # noqa: PLR0911 - one line for each kind of node
+    def _spell_node(self, node: Expression) -> str:  # noqa: PLR0911 - one line for each kind of node
         match node:
             case Hidden():
                 return node.source.text
@@ -216,77 +216,82 @@ class _Speller:
             case Number():
                 return node.text or ("" if self._numbers_only else node.axis) or f"{node.value:g}"
             case Pick() | Cut():
-                return f"{self._tight(node.of)}[{_bare(node.positions)}]"
+                return f"{self._spell_tight(node.of)}[{_bare_positions(node.positions)}]"
             case Pooled():
-                return self._pooled(node)
+                return self._spell_pooled(node)
             case Arithmetic():
-                left, right = self._operand(node.left, node.sign), self._operand(node.right, node.sign, is_right=True)
+                left, right = (
+                    self._spell_operand(node.left, node.sign),
+                    self._spell_operand(node.right, node.sign, is_right=True),
+                )
                 return f"{left}{node.sign}{right}"
             case Joined(function="cat", along_features=True):
-                return f"[{'; '.join(self._folded(node.parts))}]"
+                return f"[{'; '.join(self._spell_parts(node.parts))}]"
             case Joined():
-                return f"{node.function}({', '.join(self._folded(node.parts))})"
+                return f"{node.function}({', '.join(self._spell_parts(node.parts))})"
             case Applied():
-                return self._applied(node)
+                return self._spell_applied(node)
             case Rows():
                 labels = ", ".join(node.labels)
                 return f"{node.text}[{labels if node.is_one else f'[{labels}]'}]({self.text(node.of)})"
 
-    def _pooled(self, node: Pooled) -> str:
+    def _spell_pooled(self, node: Pooled) -> str:
         if node.positions.where is Where.ALL:
             return f"{node.function}({self.text(node.of)})"
-        return f"{node.function}({self._tight(node.of)}[{_bare(node.positions)}])"
+        return f"{node.function}({self._spell_tight(node.of)}[{_bare_positions(node.positions)}])"
 
-    def _applied(self, node: Applied) -> str:
+    def _spell_applied(self, node: Applied) -> str:
         inner = ", ".join(map(self.text, node.operands))
         if node.text:
             return f"{node.text}({inner}{node.rest})"
-        return f"{self._tight(node.operands[0])}{node.rest}" if node.rest else inner
+        return f"{self._spell_tight(node.operands[0])}{node.rest}" if node.rest else inner
 
-    def _tight(self, node: Expression) -> str:
-        """The text with parentheses where it is a sum or product."""
+    def _spell_tight(self, node: Expression) -> str:
+        """Writes a node, in parentheses if it is a sum or product."""
         return f"({self.text(node)})" if isinstance(below_layout(node), Arithmetic) else self.text(node)
 
-    def _operand(self, node: Expression, sign: Sign, *, is_right: bool = False) -> str:
+    def _spell_operand(self, node: Expression, sign: Sign, *, is_right: bool = False) -> str:
         inner = below_layout(node)
         if not isinstance(inner, Arithmetic) or (sign in _LOOSE and inner.sign not in _LOOSE):
             return self.text(node)
+        # `a + b + c` and `a * b * c` are computed from the left, so only a right operand needs parentheses.
         if inner.sign == sign and sign in {Sign.ADD, Sign.MUL} and not is_right:
             return self.text(node)
         return f"({self.text(node)})"
 
-    def _folded(self, parts: tuple[Expression, ...]) -> list[str]:
-        """The parts as texts; a run of layers of the same base model by its first and last."""
+    def _spell_parts(self, parts: tuple[Expression, ...]) -> list[str]:
+        """Writes the parts; a long run of layers of the same base model by its first and last."""
         texts: list[str] = []
-        numbered = [(at, _layer(part)) for at, part in enumerate(parts)]
+        numbered = [(at, _hidden_layer(part)) for at, part in enumerate(parts)]
+        # In a run of consecutive layers, layer minus place is the same number.
         for _, run in groupby(numbered, key=lambda item: None if item[1] is None else item[1] - item[0]):
             group = [parts[at] for at, _ in run]
             spelled = [self.text(part) for part in group]
-            is_long = _layer(group[0]) is not None and len(group) > _MOST_LAYERS
+            is_long = _hidden_layer(group[0]) is not None and len(group) > _MOST_LAYERS
             texts += [spelled[0], "...", spelled[-1]] if is_long else spelled
         return texts
 
 
-def _bare(positions: Positions) -> str:
-    """The positions without brackets: `CLS`, `1:`, `last non-pad`."""
+def _bare_positions(positions: Positions) -> str:
+    """Writes the positions without brackets: `CLS`, `1:`, `last non-pad`."""
     if positions.where is Where.NON_PAD:
         return "non-pad"
     return positions.token.removeprefix("[").removesuffix("]") or positions.text
 
 
 def below_layout(node: Expression) -> Expression:
-    """The node below those that change the layout alone."""
+    """Returns the node below those that change only the layout."""
     while isinstance(node, Applied) and not node.text and not node.rest and len(node.operands) == 1:
         node = node.operands[0]
     return node
 
 
 def is_sum(node: Expression) -> bool:
-    """Whether an expression is a sum or a difference, which a factor before it would split."""
+    """True if an expression is a sum or a difference, which a factor before it would split."""
     inner = below_layout(node)
     return isinstance(inner, Arithmetic) and inner.sign in _LOOSE
 
 
-def _layer(node: Expression) -> int | None:
+def _hidden_layer(node: Expression) -> int | None:
     inner = below_layout(node)
     return inner.source.layer if isinstance(inner, Hidden) else None

@@ -1,4 +1,6 @@
-"""The head as one line, `logits = out_proj(tanh(dense(h[CLS])))`: built from the recorded operations, and proven."""
+"""Formula of a head in one line, `logits = out_proj(tanh(dense(h[CLS])))`: built from recorded operations, and
+proven.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,9 +32,9 @@ _LONGEST = 160
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """What makes the logits, or "" with the reason why there is none.
+    """Expression that makes the logits, or "" with the reason why there is none.
 
-    `nodes` are the trees that it writes; with `numbers_only`, no number in them has the name of an axis.
+    `nodes` are the trees of the expression; with `numbers_only`, no number in them has the name of an axis.
     """
 
     expression: str
@@ -42,13 +44,13 @@ class Formula:
 
     @property
     def text(self) -> str:
-        """The line; "" where there is none."""
+        """Line as it is shown; "" if there is none."""
         return f"{FORMULA_START}{self.expression}" if self.expression else ""
 
     @property
     def features(self) -> str:
-        """What the one linear layer reads that makes all the scores; "" where there is no such layer."""
-        found = {spell_features(_top(node)) for node in self.nodes} if self.expression else set[str]()
+        """Input of the one linear layer that makes all the scores; "" if there is no such layer."""
+        found = {spell_features(_below_score_layout(node)) for node in self.nodes} if self.expression else set[str]()
         return found.pop() if len(found) == 1 else ""
 
 
@@ -61,7 +63,7 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
     sources: tuple[HiddenSource, ...],
     replay: Replay | None,
 ) -> Iterator[Formula]:
-    """The formulas of a head that are equal to the head on random hidden states, the plainest first.
+    """Yields the formulas that are equal to the head on random hidden states, the plainest first.
 
     They differ in what this one run cannot tell: whether a sum that is divided is a mean, and whether a number is the
     size of an axis. One that cannot be evaluated, is not equal, or is too long to read is withheld: a Formula without
@@ -90,24 +92,24 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
 
 
 def _expression_of(logits: tuple[Expression, ...], *, numbers_only: bool = False) -> str:
-    """The formula as text; "" for a line that is too long. With `numbers_only` no number is called an axis's size."""
+    """Writes the formula as text; "" if it is too long. With `numbers_only` no number is called an axis's size."""
     try:
-        texts = dict.fromkeys(spell(_top(node), _LONGEST, numbers_only=numbers_only) for node in logits)
+        texts = dict.fromkeys(spell(_below_score_layout(node), _LONGEST, numbers_only=numbers_only) for node in logits)
     except TooLong:
         return ""
     expression = " ; ".join(texts)
     return expression if len(FORMULA_START) + len(expression) <= _LONGEST else ""
 
 
-def _top(node: Expression) -> Expression:
-    """The tree below what only hands out the scores: the columns of a split are the start and end scores."""
+def _below_score_layout(node: Expression) -> Expression:
+    """Returns the tree below what only hands out the scores, such as the columns of a split into start and end."""
     while isinstance(node, Applied) and not node.text and (not node.rest or node.is_score):
         node = node.operands[0]
     return node
 
 
 def prove(execution: Execution, head: HeadSlice) -> Replay | None:
-    """One run of the head on random numbers to hold formulas against; None where it cannot be run again."""
+    """Runs the head once on random numbers to compare formulas with; None if it cannot be run again."""
     from headscope.trace.replay.replay import replay_head
 
     try:

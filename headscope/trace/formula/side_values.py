@@ -1,4 +1,4 @@
-"""What a head reads beside the hidden states, as expressions: parameters, masks, numbers, and what is made of them."""
+"""Expressions of what a head reads beside the hidden states: parameters, masks, numbers, and what is made of them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ _DEEPEST = 12
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """What is known while the expressions of a head are built; `nodes` are those of the tensors so far, by id."""
+    """State while the expressions of a head are built; `nodes` are those of the tensors so far, by id."""
 
     execution: Execution
     head: HeadSlice
@@ -43,7 +43,7 @@ class Builder:
 
 
 def turned(node: Expression) -> Expression:
-    """A factor of a matrix product with `.T` where its last two axes were swapped."""
+    """Adds `.T` to a factor of a matrix product whose last two axes were swapped."""
     if isinstance(node, Applied) and not node.text and not node.rest and _swaps_last_axes(node.step.last):
         return replace(node, rest=".T")
     return node
@@ -59,19 +59,19 @@ def _swaps_last_axes(operation: Operation) -> bool:
 
 
 def operand(value: Any, operation: Operation, builder: Builder) -> Expression:
-    """The expression of one argument of an operation. Raises Withheld for one that has none."""
+    """Returns the expression of one argument of an operation. Raises Withheld for one that has none."""
     if isinstance(value, torch.Tensor):
         if id(value) in builder.nodes and id(value) in builder.head.derived:
             return builder.nodes[id(value)]
         producer = next((made_by for tensor, made_by in operation.inputs if tensor is value), -1)
         return side(value, producer, builder)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return Number(float(value), axis=_numeral(value, builder.execution.probe))
+        return Number(float(value), axis=_axis_of_size(value, builder.execution.probe))
     raise Withheld(f"{operation.name} has an operand of type {type(value).__name__}")
 
 
 def side(tensor: torch.Tensor, producer: int, builder: Builder, depth: int = 0) -> Expression:
-    """A tensor beside the hidden states: a parameter, a buffer, a mask, a number, or an expression over these.
+    """Makes the expression of a tensor beside the hidden states: a parameter, buffer, mask, number, or made of these.
 
     Raises Withheld for a value that has no name, or was written in place.
     """
@@ -80,6 +80,7 @@ def side(tensor: torch.Tensor, producer: int, builder: Builder, depth: int = 0) 
         name = builder.names.parameters[id(tensor)]
         return Side(builder.weights.get(id(tensor), name), tensor, -1)
     inputs = {id(value): name for name, value in builder.execution.probe.inputs.items()}
+    # What training changes is written as what makes it, not as the number that it is now.
     is_fixed = not tensor.is_meta and not _is_made_from_parameters(producer, builder)
     mask = mask_kind(tensor, producer, builder.execution) if is_fixed else None
     if mask is not None:
@@ -90,7 +91,7 @@ def side(tensor: torch.Tensor, producer: int, builder: Builder, depth: int = 0) 
         raise Withheld("a value beside the hidden states was written in place through another tensor")
     if is_fixed and tensor.numel() == 1 and not _is_made_from_inputs(producer, builder):
         is_count = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
-        return Number(float(tensor), axis=_numeral(int(tensor), builder.execution.probe) if is_count else "")
+        return Number(float(tensor), axis=_axis_of_size(int(tensor), builder.execution.probe) if is_count else "")
     if id(tensor) in builder.names.buffers and producer < 0:
         return Side(builder.names.buffers[id(tensor)], tensor, -1)
     if producer < 0 or depth > _DEEPEST:
@@ -99,7 +100,7 @@ def side(tensor: torch.Tensor, producer: int, builder: Builder, depth: int = 0) 
 
 
 def _side_operation(step: Step, tensor: torch.Tensor, builder: Builder, depth: int) -> Expression:
-    """The expression over parameters and inputs that an operation makes."""
+    """Makes the expression over parameters and inputs for what an operation makes."""
     producers = {id(item): made_by for item, made_by in step.last.inputs}
 
     def node_of(item: torch.Tensor) -> Expression:
@@ -130,7 +131,7 @@ def _side_arithmetic(step: Step, builder: Builder, depth: int) -> Expression | N
     nodes = [
         side(item, producers.get(id(item), -1), builder, depth + 1)
         if isinstance(item, torch.Tensor)
-        else Number(float(item), axis=_numeral(item, builder.execution.probe))
+        else Number(float(item), axis=_axis_of_size(item, builder.execution.probe))
         for item in operands
     ]
     if step.last.name in REVERSED:
@@ -142,22 +143,22 @@ def _side_arithmetic(step: Step, builder: Builder, depth: int) -> Expression | N
 
 
 def _is_made_from_parameters(producer: int, builder: Builder) -> bool:
-    """Whether training changes a value: then it is written as what makes it, not as the number that it is now."""
+    """True if training changes a value."""
     return any(id(tensor) in builder.names.parameters for tensor in _tensors_before(producer, builder))
 
 
 def _is_made_from_inputs(producer: int, builder: Builder) -> bool:
-    """Whether a value is another one for other inputs."""
+    """True if a value is another one for other inputs."""
     inputs = {id(value) for value in builder.execution.probe.inputs.values()}
     return any(id(tensor) in inputs for tensor in _tensors_before(producer, builder))
 
 
 def _tensors_before(producer: int, builder: Builder) -> Iterator[torch.Tensor]:
-    """Every tensor that an operation, or one that it depends on, reads."""
+    """Yields every tensor that an operation, or one that it depends on, reads."""
     return (tensor for operation in builder.execution.graph.before(producer) for tensor, _ in operation.inputs)
 
 
-def _numeral(value: float, probe: ProbeBatch) -> str:
-    """The name of the axis that has this size in this run; "" where none has."""
+def _axis_of_size(value: float, probe: ProbeBatch) -> str:
+    """Names the axis that has this size in this run; "" if none has."""
     name = probe.shape((value,))[0] if isinstance(value, int) else value
     return name if isinstance(name, str) else ""

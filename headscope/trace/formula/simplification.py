@@ -1,4 +1,4 @@
-"""An expression in the words of people: a mean for a sum by its number, picked rows of a linear map."""
+"""Simplification of expressions: a mean for a sum divided by its number, picked rows of a linear map."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,16 +26,16 @@ from headscope.trace.replay.replay import MaskKind
 
 
 def simplified(node: Expression, memo: dict[int, Expression]) -> Expression:
-    """The tree with sums over positions divided by their number written as means; to be proven like any other.
+    """Writes sums over positions divided by their number as means; the result must be proven like any other tree.
 
-    `memo` holds what is done already: parts of the tree are shared, and would be walked again at every use.
+    `memo` holds what is done already: parts of the tree are shared, and would otherwise be walked at every use.
     """
     if id(node) not in memo:
-        memo[id(node)] = _simplify(node, memo)
+        memo[id(node)] = _simplify_node(node, memo)
     return memo[id(node)]
 
 
-def _simplify(node: Expression, memo: dict[int, Expression]) -> Expression:
+def _simplify_node(node: Expression, memo: dict[int, Expression]) -> Expression:
     match node:
         case Hidden() | Side() | Number() | Rows():
             return node
@@ -56,19 +56,19 @@ def _simplify(node: Expression, memo: dict[int, Expression]) -> Expression:
 
 
 def _mean_of_sum(node: Arithmetic) -> Pooled | None:
-    """The mean that a sum over positions makes when it is divided, if this may be one."""
+    """Returns the mean that a sum over positions makes when it is divided, if this may be one."""
     pooled = below_layout(node.left)
     if node.sign is not Sign.DIV or not isinstance(pooled, Pooled) or pooled.function != "sum":
         return None
-    inner, mask = _unmasked(pooled.of)
+    inner, mask = _split_mask(pooled.of)
     if mask is None and not isinstance(below_layout(node.right), Number):  # what the inputs make is not a fixed number
         return None
     positions = Positions(Where.NON_PAD) if mask is not None else pooled.positions
     return Pooled("mean", inner, positions, pooled.axes, mask)
 
 
-def _unmasked(node: Expression) -> tuple[Expression, Side | None]:
-    """What a mask was multiplied with or put into, and the mask; the same tree where there is none."""
+def _split_mask(node: Expression) -> tuple[Expression, Side | None]:
+    """Splits a masked tree into what the mask was applied to and the mask; returns the same tree without a mask."""
     inner = below_layout(node)
     if isinstance(inner, Arithmetic) and inner.sign is Sign.MUL:
         for kept, other in ((inner.left, inner.right), (inner.right, inner.left)):
@@ -85,7 +85,9 @@ def _unmasked(node: Expression) -> tuple[Expression, Side | None]:
 def by_rows(
     logits: tuple[Expression, ...], execution: Execution, tokens: TokenNames
 ) -> Iterator[tuple[Expression, ...]]:
-    """The trees with a linear map of which some columns are picked written as a map of these rows alone, if any is."""
+    """Yields the trees with each linear map of which some columns are picked written as a map of these rows, if any
+    is.
+    """
     memo: dict[int, Expression] = {}
     found = tuple(_with_rows(node, execution, tokens, memo) for node in logits)
     if any(one is not other for one, other in zip(found, logits, strict=True)):
@@ -115,7 +117,7 @@ def _applied_to_rows(node: Applied, execution: Execution, tokens: TokenNames, me
 
 
 def _rows_of(node: Applied, execution: Execution, tokens: TokenNames) -> Rows | None:
-    """Columns that are picked out of what a linear map makes at one position; None for anything else."""
+    """Makes the node of columns picked out of what a linear map makes at one position; None for anything else."""
     rows = rows_on_last_axis(node.step.last) if node.rest and not node.text else None
     inner = below_layout(node.operands[0]) if rows is not None and len(node.operands) == 1 else None
     called = inner.of if isinstance(inner, Pick) else inner

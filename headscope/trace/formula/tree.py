@@ -1,4 +1,4 @@
-"""The tree of a head's formula, built from the recorded operations, one node for each step."""
+"""Tree of a head's formula, built from the recorded operations, one node for each step."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ def build_tree(  # noqa: PLR0917
     tokens: TokenNames,
     sources: tuple[HiddenSource, ...],
 ) -> tuple[Expression, ...]:
-    """The tree of each of the logits. Raises Withheld if they are not made from the hidden states alone."""
+    """Builds the tree of each of the logits. Raises Withheld if they are not made from the hidden states alone."""
     names = execution.names
     nodes: dict[int, Expression] = {
         id(tensor): Hidden(number, source)
@@ -65,7 +65,7 @@ def build_tree(  # noqa: PLR0917
     weights = _weight_names(execution, head, names, {*short.values(), *execution.probe.inputs})
     builder = Builder(execution, head, axes, tokens, names, short, weights, alone, nodes)
     for step in steps:
-        _add(step, builder)
+        _add_nodes(step, builder)
     missing = [tensor for tensor in execution.logits if id(tensor) not in nodes]
     if missing:
         raise Withheld("the scores are not made from the hidden states alone")
@@ -73,9 +73,9 @@ def build_tree(  # noqa: PLR0917
 
 
 def _short_names(steps: tuple[Step, ...], names: ModelNames) -> dict[str, str]:
-    """Module paths by their last component, and whole where two of them end alike or in a number.
+    """Shortens module paths to their last component, unless two of them end alike or in a number.
 
-    A module with the name of an operation that it is not is written as an attribute: `self.tanh`.
+    A module with the name of another operation is written as an attribute: `self.tanh`.
     """
     classes = {names.path(step.last): type(step.last.modules[-1]).__name__ for step in steps if step.last.modules}
     ends = Counter(path.rpartition(".")[2] for path in classes)
@@ -83,22 +83,19 @@ def _short_names(steps: tuple[Step, ...], names: ModelNames) -> dict[str, str]:
     for path, called in classes.items():
         end = path.rpartition(".")[2]
         name = end if ends[end] == 1 and not end.isdigit() else path
-        found[path] = f"self.{path}" if _is_operation(name) and not _does(called, name) else name
+        is_apt = name.replace("_", "").lower() in called.lower()  # a module `tanh` of the class Tanh
+        found[path] = f"self.{path}" if _is_operation(name) and not is_apt else name
     return found
 
 
 def _is_operation(name: str) -> bool:
-    """Whether a reader takes a name for a function of PyTorch, or for what formulas call otherwise."""
+    """True if a reader takes a name for a function of PyTorch, or for a fixed word of formulas."""
     spaces = (torch, nn.functional, torch.Tensor)
     return name in {"h", "mask"} or any(callable(getattr(space, name, None)) for space in spaces)
 
 
-def _does(class_name: str, operation: str) -> bool:
-    return operation.replace("_", "").lower() in class_name.lower()
-
-
 def _weight_names(execution: Execution, head: HeadSlice, names: ModelNames, taken: set[str]) -> dict[int, str]:
-    """What each parameter that the head reads is called: short, and whole where another thing has that name."""
+    """Names each parameter that the head reads: short, or in full if another thing has the short name."""
     graph = execution.graph
     waiting = [pair for operation in head.operations for pair in operation.inputs if id(pair[0]) not in head.derived]
     used: dict[int, str] = {}
@@ -123,66 +120,67 @@ def _uses_parameters(step: Step, names: ModelNames) -> bool:
     return any(id(tensor) in names.parameters for item in step.operations for tensor, _ in item.inputs)
 
 
-def _add(step: Step, builder: Builder) -> None:
-    """Writes down the node of each output of a step."""
-    made = [(output, _node(step, output, builder)) for output in step.last.outputs]
+def _add_nodes(step: Step, builder: Builder) -> None:
+    """Adds the node of each output of a step."""
+    made = [(output, _node_of_output(step, output, builder)) for output in step.last.outputs]
     for operation in step.operations[:-1]:
         for output in operation.outputs:
             builder.nodes.setdefault(id(output), made[0][1])
     builder.nodes.update((id(output), node) for output, node in made)
 
 
-def _node(step: Step, output: torch.Tensor, builder: Builder) -> Expression:  # noqa: PLR0911 - one line for each kind
+def _node_of_output(step: Step, output: torch.Tensor, builder: Builder) -> Expression:  # noqa: PLR0911 - one line for each kind
     entering = entering_tensors(step, builder.head)
     first = builder.nodes[id(entering[0])]
     name = step.name
     if (is_silent(step) or name in DROPOUTS) and len(entering) == 1:
         return first
-    if name in _RESHAPES and builder.axes.of(entering[0]) and _regroups(entering[0].shape, output.shape):
+    if name in _RESHAPES and builder.axes.of(entering[0]) and _regroups_axes(entering[0].shape, output.shape):
         raise Withheld("a reshape cuts the vectors of the positions apart")
     if name == "unsqueeze" or (name in LAYOUT and not _merges_tokens(entering[0], output, builder)):
-        return _applied("", (first,), step, output, builder)
+        return _applied_node("", (first,), step, output, builder)
     if name in _PICKS or name == "slice":
-        return _indexed(step, output, builder)
+        return _index_node(step, output, builder)
     if name in SPLITS:
-        return _piece(step, output, builder)
+        return _split_piece(step, output, builder)
     if name in SIGNS and len(step.operations) == 1:
-        arithmetic = _arithmetic(step, builder)
+        arithmetic = _arithmetic_node(step, builder)
         if arithmetic is not None:
             return arithmetic
     if name in {"cat", "stack"}:
-        return _joined(step, builder)
+        return _joined_node(step, builder)
     if name in _POOLS and not _uses_parameters(step, builder.names):
-        return _pooled(step, output, builder)
-    return _called(step, output, builder)
+        return _pooled_node(step, output, builder)
+    return _call_node(step, output, builder)
 
 
-def _regroups(before: Sequence[int], after: Sequence[int]) -> bool:
-    """Whether a reshape neither only merges axes nor only splits them, so that its axes are others than before."""
+def _regroups_axes(before: Sequence[int], after: Sequence[int]) -> bool:
+    """True if a reshape neither only merges axes nor only splits them, so that its axes are others than before."""
+    # Running products are the places where an axis ends in memory. Merging axes only removes places.
     first, second = set(accumulate(before, mul)), set(accumulate(after, mul))
     return not (first <= second or second <= first)
 
 
 def _merges_tokens(entering: torch.Tensor, output: torch.Tensor, builder: Builder) -> bool:
-    """Whether a reshape puts the vectors of all positions side by side."""
-    return bool(builder.axes.of(entering)) and not builder.axes.of(output) and _positions(entering, builder) > 1
+    """True if a reshape puts the vectors of all positions side by side."""
+    return bool(builder.axes.of(entering)) and not builder.axes.of(output) and _position_count(entering, builder) > 1
 
 
-def _positions(tensor: torch.Tensor, builder: Builder) -> int:
+def _position_count(tensor: torch.Tensor, builder: Builder) -> int:
     count = 1
     for axis in builder.axes.of(tensor):
         count *= tensor.shape[axis]
     return count
 
 
-def _applied(  # noqa: PLR0917
+def _applied_node(  # noqa: PLR0917
     text: str, operands: tuple[Expression, ...], step: Step, output: torch.Tensor, builder: Builder, rest: str = ""
 ) -> Applied:
     inputs = tuple((tensor, builder.nodes[id(tensor)]) for tensor in entering_tensors(step, builder.head))
     return Applied(text, operands, step, inputs, output, rest)
 
 
-def _indexed(step: Step, output: torch.Tensor, builder: Builder) -> Expression:  # noqa: PLR0911 - one line for each kind
+def _index_node(step: Step, output: torch.Tensor, builder: Builder) -> Expression:  # noqa: PLR0911 - one line for each kind
     operation = step.last
     source = operation.args[0]
     inner = builder.nodes.get(id(source))
@@ -199,28 +197,28 @@ def _indexed(step: Step, output: torch.Tensor, builder: Builder) -> Expression: 
         if output.shape == source.shape:
             return inner
         if operation.name == "__getitem__":
-            return _applied("", (inner,), step, output, builder, rest=spell_index(operation))
-        return _called(step, output, builder)
+            return _applied_node("", (inner,), step, output, builder, rest=spell_index(operation))
+        return _call_node(step, output, builder)
     if _only_drops_units(operation, output):
-        return _applied("", (inner,), step, output, builder)
-    if operation.name == "__getitem__" and not any(isinstance(item, torch.Tensor) for item in _items(operation)):
-        return _applied("", (inner,), step, output, builder, rest=spell_index(operation))
-    return _called(step, output, builder)
+        return _applied_node("", (inner,), step, output, builder)
+    if operation.name == "__getitem__" and not any(isinstance(item, torch.Tensor) for item in _index_parts(operation)):
+        return _applied_node("", (inner,), step, output, builder, rest=spell_index(operation))
+    return _call_node(step, output, builder)
 
 
-def _items(operation: Operation) -> tuple[Any, ...]:
+def _index_parts(operation: Operation) -> tuple[Any, ...]:
     items = operation.args[1]
     return items if isinstance(items, tuple) else (items,)
 
 
 def _only_drops_units(operation: Operation, output: torch.Tensor) -> bool:
-    """Whether indexing only took away axes of size 1: the same values in the same order.
+    """True if indexing only removed axes of size 1: the same values in the same order.
 
     A list or a tensor of indices may bring the values into another order, whatever the shapes.
     """
     source = operation.args[0]
     is_select = operation.name == "select"
-    is_plain = operation.name == "__getitem__" and all(isinstance(item, _IN_ORDER) for item in _items(operation))
+    is_plain = operation.name == "__getitem__" and all(isinstance(item, _IN_ORDER) for item in _index_parts(operation))
     return (is_select or is_plain) and _units_dropped(source) == _units_dropped(output)
 
 
@@ -231,7 +229,7 @@ def _units_dropped(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(size for size in tensor.shape if size != 1)
 
 
-def _piece(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
+def _split_piece(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
     entering = entering_tensors(step, builder.head)[0]
     inner = builder.nodes[id(entering)]
     number = next(at for at, item in enumerate(step.last.outputs) if item is output)
@@ -241,32 +239,30 @@ def _piece(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
     if axis is not None and output.dim() == entering.dim() and output.shape[axis] != entering.shape[axis]:
         return _token_piece(inner, entering, output, axis, step)
     if step.last.outputs and _is_handed_out(step.last, builder):
-        return replace(_applied("", (inner,), step, output, builder, rest=f"[part {number}]"), is_score=True)
-    return _applied("", (inner,), step, output, builder, rest=_spell_piece(step.last, entering, number))
+        return replace(_applied_node("", (inner,), step, output, builder, rest=f"[part {number}]"), is_score=True)
+    return _applied_node("", (inner,), step, output, builder, rest=_spell_piece(step.last, entering, number))
 
 
 def _is_handed_out(split: Operation, builder: Builder) -> bool:
-    """Whether all that a split makes is scores, in another layout at most: the start and end of a span."""
+    """True if all outputs of a split are scores, at most in another layout: the start and end of a span."""
     made: set[int] = set()
     for tensor in builder.execution.logits:
         current = tensor
         while id(current) not in {id(output) for output in split.outputs}:
             producer = builder.execution.graph.producer(current)
             operation = builder.execution.graph.operations[producer] if producer >= 0 else None
-            if operation is None or len(operation.inputs) != 1 or not _keeps_values(operation):
+            if operation is None or len(operation.inputs) != 1:
+                break
+            step = single_step(operation)
+            if not (is_silent(step) or step.name in LAYOUT):
                 break
             current = operation.inputs[0][0]
         made.add(id(current))
     return all(id(output) in made for output in split.outputs)
 
 
-def _keeps_values(operation: Operation) -> bool:
-    step = single_step(operation)
-    return is_silent(step) or step.name in LAYOUT
-
-
 def _spell_piece(split: Operation, entering: torch.Tensor, number: int) -> str:
-    """One output of a split as an index: `[:, :2]`, of the axis along which the outputs lie side by side."""
+    """Writes one output of a split as an index: `[:, :2]`, of the axis along which the outputs are side by side."""
     outputs = split.outputs
     if any(output.dim() != entering.dim() for output in outputs):
         axis = _unbound_axis(split, entering)
@@ -286,7 +282,7 @@ def _unbound_axis(split: Operation, entering: torch.Tensor) -> int:
 
 
 def _token_piece(inner: Expression, entering: torch.Tensor, output: torch.Tensor, axis: int, step: Step) -> Expression:
-    """One of the pieces that a split along the token axis makes."""
+    """Makes the node of one of the pieces that a split along the token axis makes."""
     start = 0
     for item in step.last.outputs:
         size = item.shape[axis] if item.dim() == entering.dim() else 1
@@ -299,8 +295,8 @@ def _token_piece(inner: Expression, entering: torch.Tensor, output: torch.Tensor
     return Cut(inner, Positions(Where.RANGE, start, stop), axis)
 
 
-def _arithmetic(step: Step, builder: Builder) -> Expression | None:
-    """The step as a sign between its two operands; None where it has other arguments that matter."""
+def _arithmetic_node(step: Step, builder: Builder) -> Expression | None:
+    """Makes a node of the step as a sign between its two operands; None if other arguments matter, such as `alpha`."""
     operation = step.last
     operands = list(operation.args[:2])
     if len(operands) != 2 or len(operation.args) > 2 or operation.kwargs:
@@ -314,12 +310,12 @@ def _arithmetic(step: Step, builder: Builder) -> Expression | None:
 
 
 def _last_name(name: str) -> str:
-    """The last component of a parameter's name, with the one before where that alone says little."""
+    """Returns the last component of a parameter's name; for `weight` and `bias` the last two."""
     parts = name.split(".")
     return ".".join(parts[-2:]) if parts[-1] in {"weight", "bias"} else parts[-1]
 
 
-def _joined(step: Step, builder: Builder) -> Expression:
+def _joined_node(step: Step, builder: Builder) -> Expression:
     operation = step.last
     tensors = operation.args[0] if operation.args else operation.kwargs["tensors"]
     parts = tuple(operand(item, operation, builder) for item in tensors)
@@ -332,24 +328,24 @@ def _joined(step: Step, builder: Builder) -> Expression:
     return Joined(step.name, parts, at, tuple(tensors), along_features)
 
 
-def _pooled(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
-    """A reduction over the token axes; over axes of size 1 it changes the layout alone."""
+def _pooled_node(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
+    """Makes the node of a reduction over the token axes; over axes of size 1 it changes only the layout."""
     entering = entering_tensors(step, builder.head)[0]
     inner = builder.nodes[id(entering)]
     axes = builder.axes.of(entering)
     reduced = _reduced_axes(step.last, entering, output)
     if reduced and all(entering.shape[axis] == 1 for axis in reduced) and not set(reduced) & set(axes):
-        return _applied("", (inner,), step, output, builder)
+        return _applied_node("", (inner,), step, output, builder)
     probe = builder.execution.probe
     if probe.length and any(entering.shape[axis] == probe.batch * probe.length for axis in reduced):
         raise Withheld(f"{step.name} joins the rows of the batch")
     if reduced and set(reduced) == set(axes):
         return Pooled(_POOLS[step.name], inner, ALL, axes)
-    return _called(step, output, builder)
+    return _call_node(step, output, builder)
 
 
 def _reduced_axes(operation: Operation, entering: torch.Tensor, output: torch.Tensor) -> tuple[int, ...]:
-    """The axes that a reduction takes away or shrinks to 1; empty where that is not clear."""
+    """Lists the axes that a reduction removes or shrinks to 1; empty if that is not clear."""
     name = operation.name.rstrip("_")
     if "pool" in name:
         return tuple(
@@ -367,8 +363,8 @@ def _reduced_axes(operation: Operation, entering: torch.Tensor, output: torch.Te
     return ()
 
 
-def _called(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
-    """A module with parameters by its name, anything else by PyTorch's name of the operation."""
+def _call_node(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
+    """Makes a node named after a module with parameters, or after PyTorch's name of the operation."""
     entering = entering_tensors(step, builder.head)
     operands: list[Expression] = [builder.nodes[id(tensor)] for tensor in entering]
     path = builder.names.path(step.last)
@@ -376,7 +372,7 @@ def _called(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
     number = next((at for at, item in enumerate(step.last.outputs) if item is output), 0)
     if parameters and path and step.last.call in builder.alone and _is_of_module(step, builder):
         text = f"{builder.short[path]}[{number}]" if number else builder.short[path]
-        return _applied(text, tuple(operands), step, output, builder)
+        return _applied_node(text, tuple(operands), step, output, builder)
     rest = ""
     if step.name in _WEIGHTED:
         operands += _weights_of(step, builder)
@@ -384,14 +380,14 @@ def _called(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
     elif len(step.operations) > 1:
         operands += _other_tensors(step, builder)
     elif step.name not in LAYOUT:
-        operands = list(_in_order(step, builder))
+        operands = list(_operands_in_order(step, builder))
     rest_of_many = f"[{number}]" if len(step.last.outputs) > 1 and step.name not in {"max", "min"} else ""
-    made = _applied(step.name, tuple(operands), step, output, builder, rest)
+    made = _applied_node(step.name, tuple(operands), step, output, builder, rest)
     return made if not rest_of_many else replace(made, text=f"{step.name}{rest_of_many}")
 
 
 def _weights_of(step: Step, builder: Builder) -> Iterator[Expression]:
-    """The weights of a linear map or a norm: parameters by name, computed ones as what makes them.
+    """Yields the weights of a linear map or a norm: parameters by name, computed ones as what makes them.
 
     Running statistics of a norm are left out: formulas don't show them.
     """
@@ -403,14 +399,14 @@ def _weights_of(step: Step, builder: Builder) -> Iterator[Expression]:
 
 
 def _is_of_module(step: Step, builder: Builder) -> bool:
-    """Whether the innermost module is not a container and computes with its own weights: then its name is enough."""
+    """True if the innermost module is not a container and computes with its own weights: then its name is enough."""
     module = step.last.modules[-1]
-    is_leaf = next(module.children(), None) is None or not _has_inner_calls(module, builder)
-    return is_leaf and not _has_other_weights(step, module, builder)
+    runs_children = any(child in builder.execution.graph.executed for child in module.children())
+    return not runs_children and not _has_other_weights(step, module, builder)
 
 
 def _has_other_weights(step: Step, module: nn.Module, builder: Builder) -> bool:
-    """Whether a linear map or a norm has weights that its module does not own, as in `torch.func.functional_call`."""
+    """True if a linear map or a norm has weights that its module does not own, as in `torch.func.functional_call`."""
     if step.name not in _WEIGHTED:
         return False
     own = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
@@ -422,12 +418,8 @@ def _has_other_weights(step: Step, module: nn.Module, builder: Builder) -> bool:
     )
 
 
-def _has_inner_calls(module: nn.Module, builder: Builder) -> bool:
-    return any(child in builder.execution.graph.executed for child in module.children())
-
-
-def _in_order(step: Step, builder: Builder) -> tuple[Expression, ...]:
-    """The operands of one function as it was given them: `where(mask, h, 0)`."""
+def _operands_in_order(step: Step, builder: Builder) -> tuple[Expression, ...]:
+    """Lists the operands of one function in call order: `where(mask, h, 0)`."""
     producers = {id(tensor): producer for tensor, producer in step.last.inputs}
 
     def node_of(tensor: torch.Tensor) -> Expression:

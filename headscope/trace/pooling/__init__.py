@@ -1,1 +1,1 @@
-"""How the token axis disappears."""
+"""Ways in which the token axis disappears."""

@@ -1,4 +1,4 @@
-"""How the token axis collapses: what a pick, a mean, a maximum or a sum reads of the positions."""
+"""Collapse of the token axis: what a pick, a mean, a maximum or a sum reads of the positions."""
 
 import math
 from collections.abc import Callable
@@ -19,11 +19,11 @@ _BY_ROW = Positions(Where.BY_ROW)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One thing the head reads of the tokens: a kind, the positions, and the rule in words.
+    """Part of a pooling: a kind, the positions, and the rule in words.
 
     `sources` are the numbers of the hidden states that it mixes; `summed` is the number of positions of a sum that
-    nothing has divided yet; `tensors` are those before and after the token axis disappears. `smallest` is the rule of a
-    maximum if it is that of values with their sign changed.
+    nothing has divided yet; `tensors` are those before and after the token axis disappears. `smallest` is the rule that
+    a maximum has if its values have their sign changed: then the smallest value is read.
     """
 
     kind: PoolingKind
@@ -38,7 +38,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The state of a tensor that still has its token axis, with what was done to its positions so far.
+    """State of a tensor that still has its token axis, with what was done to its positions so far.
 
     `mixed`: a position already holds something of others; `kept`: the positions that are left (None after a slice
     that is not a run of positions); `sources`: which of the hidden states it holds, counted from 0. `window`: a
@@ -62,7 +62,7 @@ State = Tokens | tuple[Part, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is known while a head is read: its token axes, and the state of each tensor by its id."""
+    """State of reading a head: its token axes, and the state of each tensor by its id."""
 
     execution: Execution
     head: HeadSlice
@@ -73,15 +73,17 @@ class Reading:
 
 
 def collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
-    """What a step reads of the positions of `entering`, whose token axis is gone in its result."""
+    """Describes what a step reads of the positions of `entering`, whose token axis is gone in its result."""
     if _joins_rows(step, entering, reading):
         rule = f"the token axis and the batch disappear together in {step.name}"
         return (Part(PoolingKind.OTHER, _BY_ROW, rule, (*state.touched_by, step), sources=state.sources),)
     classify = _COLLAPSES.get(step.name, _read_other)
+    # Values of the hidden states chose the positions, so the rule of the operation alone would be wrong.
     if state.chosen and (classify in _CHOOSES or (classify in _SUMS and not state.weighted)):
         classify = _read_chosen
     parts = classify(step, entering, state, reading)
     by = (*state.touched_by, step)
+    # A mean or a sum of mixed positions still reads all of them; one position no longer holds only its token.
     if state.mixed and classify in {_read_pick, _read_max}:
         last = state.touched_by[-1].name if state.touched_by else "another operation"
         mixer = f"{state.window.name} over neighboring" if state.window else f"{last} over all"
@@ -94,7 +96,7 @@ def collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading
 
 
 def _joins_rows(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
-    """Whether the positions of all rows are reduced together, so that a row's score depends on its neighbors."""
+    """True if the positions of all rows are reduced together, so that a row's score depends on its neighbors."""
     probe, output = reading.execution.probe, step.last.outputs[0]
     flat = probe.batch * probe.length
     if not flat or entering.shape[0] != flat or output.numel() == 0 or step.name not in {"mean", "sum", "max"}:
@@ -114,7 +116,7 @@ def _read_pick(step: Step, entering: torch.Tensor, state: Tokens, reading: Readi
 
 
 def _index_within(kept: Positions, index: int, reading: Reading) -> Positions:
-    """One position of a run of positions, as a position of the whole row."""
+    """Converts an index into a run of positions to an index into the whole row."""
     if index >= 0:
         index += kept.index or 0
     elif kept.stop is not None:
@@ -123,8 +125,8 @@ def _index_within(kept: Positions, index: int, reading: Reading) -> Positions:
 
 
 def part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  # noqa: PLR0911 - one line for each kind
-    """The part that one position per row is, with its rule in words."""
-    found = _found(step, reading)
+    """Makes the part for one position per row, with its rule in words."""
+    found = _found_from(step, reading)
     fixed = ", padding or not" if _reads_texts(reading) else ""
     match positions.where:
         case Where.INDEX if positions.index == 0:
@@ -148,7 +150,7 @@ def part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  #
     return Part(PoolingKind.OTHER, _BY_ROW, "one position per row, by a rule not recognized")
 
 
-def _found(step: Step, reading: Reading) -> str:
+def _found_from(step: Step, reading: Reading) -> str:
     sources = sorted(inputs_beside(step, reading))
     return f", found from {' and '.join(sources)}" if sources else ""
 
@@ -168,12 +170,12 @@ def _read_mean(step: Step, entering: torch.Tensor, state: Tokens, reading: Readi
 
 
 def _and_padding(reading: Reading) -> str:
-    """A word on padding, for inputs that have it."""
+    """Returns words on padding, for inputs that have it."""
     return ", padding included" if _reads_texts(reading) else ""
 
 
 def _reads_texts(reading: Reading) -> bool:
-    """Whether the positions are tokens of a text, which is padded; patches and entities are not."""
+    """True if the positions are tokens of a text, which is padded; patches and entities are not."""
     length = reading.execution.probe.length
     sizes = {length, length * reading.execution.probe.batch}
     return bool(length) and any(sizes & set(tensor.shape) for tensor in reading.head.hidden)
@@ -268,11 +270,13 @@ _CHOOSES, _SUMS = {_read_max, _read_deviation}, {_read_mean, _read_sum}
 
 
 def averaged(part: Part, step: Step, reading: Reading) -> Part:
-    """A sum over tokens divided by their number is their mean."""
+    """Makes a mean of a sum over tokens that a step divides by their number."""
     if not part.summed:
         return part
     part = replace(part, tensors=(*part.tensors[:1], step.last.outputs[0]))
-    constant = _constant_divisor(step)
+    # A number in the source, not a tensor: it can't follow the number of tokens that a mask keeps.
+    divisor = step.last.args[1] if len(step.last.args) > 1 else None
+    constant = float(divisor) if isinstance(divisor, int | float) else None
     if constant is not None and (constant != part.summed or part.kind is PoolingKind.MASKED_MEAN):
         by = "the number of all positions" if constant == part.summed else f"{constant:g}"
         rule = f"{part.rule}, divided by {by}"
@@ -290,14 +294,8 @@ def averaged(part: Part, step: Step, reading: Reading) -> Part:
     return replace(part, kind=kind, positions=positions, rule=rule, evidence=(*part.evidence, step), summed=0)
 
 
-def _constant_divisor(step: Step) -> float | None:
-    """The number that a division divides by, where the source has one and not a tensor."""
-    divisor = step.last.args[1] if len(step.last.args) > 1 else None
-    return float(divisor) if isinstance(divisor, int | float) else None
-
-
 def inputs_beside(step: Step, reading: Reading) -> set[str]:
-    """The names of the model inputs that reach a step beside the hidden states."""
+    """Names the model inputs that reach a step beside the hidden states."""
     derived = reading.head.derived
     beside = [pair for operation in step.operations for pair in operation.inputs if id(pair[0]) not in derived]
     return inputs_behind(beside, reading.execution)

@@ -1,4 +1,4 @@
-"""The pooling: how the token axis of the hidden states disappears on the way to the logits, read step by step."""
+"""Pooling: how the token axis of the hidden states disappears on the way to the logits, read step by step."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -34,16 +34,16 @@ _FAR_BELOW = -1e3
 
 @dataclass(frozen=True, slots=True)
 class RuleWords:
-    """The words of a pooling's rule: those of its parts, and what they are joined by."""
+    """Words of a pooling's rule: those of its parts, and what they are joined by."""
 
     parts: tuple[Part, ...]
     reading: Reading
     sources: tuple[HiddenSource, ...]
 
     def of(self, typed: tuple[PoolingPart, ...]) -> str:
-        """The rule of a pooling of these parts."""
+        """Writes the rule of a pooling of these parts."""
         if len(typed) == 1:
-            return _summary_prefix(_steps_of(self.parts)) + typed[0].rule + _of_layer(typed[0], self.sources)
+            return _summary_prefix(_steps_of(self.parts)) + typed[0].rule + _layer_suffix(typed[0], self.sources)
         joins = self.reading.joins
         how = " and ".join(dict.fromkeys(_JOINS.get(step.name, f"joined by {step.name}") for step in joins))
         several = _are_of_several_sources(typed)
@@ -53,8 +53,8 @@ class RuleWords:
 
 @dataclass(frozen=True, slots=True)
 class PoolingRead:
-    """A pooling; for each of its parts, the tensors before and after the token axis disappears, empty where it stays;
-    and the words of its rule.
+    """Pooling that was read, with the words of its rule. `tensors` are, for each part, those before and after the
+    token axis disappears; empty if it stays.
     """
 
     pooling: Pooling
@@ -70,7 +70,7 @@ def read_pooling(  # noqa: PLR0917 - a pooling is read from that many sides
     axes: TokenAxes,
     sources: tuple[HiddenSource, ...],
 ) -> PoolingRead:
-    """The pooling of a head, with the operations that show it."""
+    """Reads the pooling of a head, with the operations that show it."""
     states: dict[int, State] = {id(tensor): Tokens(sources=(number,)) for number, tensor in enumerate(head.hidden)}
     reading = Reading(execution, head, names, axes, states, [])
     for step in steps:
@@ -82,11 +82,13 @@ def read_pooling(  # noqa: PLR0917 - a pooling is read from that many sides
             _read_split(step, reading)
     parts = _parts_at_the_logits(reading)
     words = RuleWords(parts, reading, sources)
-    return PoolingRead(_pooling(parts, reading, sources, words), tuple(part.tensors for part in parts), words)
+    return PoolingRead(_build_pooling(parts, reading, sources, words), tuple(part.tensors for part in parts), words)
 
 
 def _state_of_output(output: torch.Tensor, state: State, step: Step, reading: Reading) -> State:
-    """The state after a step, but for a second output that has lost the token axis: the end state of an LSTM."""
+    """Returns the state after a step, except for a second output that has lost the token axis: the end state of an
+    LSTM.
+    """
     if not isinstance(state, Tokens) or step.name not in _RECURRENT or reading.axes.of(output):
         return state
     rule = f"end state of {step.name} over all positions"
@@ -94,7 +96,7 @@ def _state_of_output(output: torch.Tensor, state: State, step: Step, reading: Re
 
 
 def _read_split(step: Step, reading: Reading) -> None:
-    """Each output of a split along the token axis separately: a piece of one token is that token."""
+    """Reads each output of a split along the token axis separately: a piece of one token is that token."""
     entering = entering_tensors(step, reading.head)[0]
     state = reading.states.get(id(entering))
     axis = reading.axes.first(entering)
@@ -104,6 +106,7 @@ def _read_split(step: Step, reading: Reading) -> None:
     sizes = [1 if piece.dim() < entering.dim() else piece.shape[axis] for piece in pieces]
     if sum(sizes) != entering.shape[axis]:
         return
+    # From here on the pieces have token axes of these sizes.
     reading.axes.sizes.update(size for size in sizes if size > 1)
     length = entering.shape[axis]
     for piece, size, start in zip(pieces, sizes, accumulate(sizes, initial=0), strict=False):
@@ -141,25 +144,28 @@ def _state_after(step: Step, reading: Reading) -> State:
     open_ones = [(tensor, state) for tensor, state in entering if isinstance(state, Tokens)]
     closed = [part for _, state in entering if not isinstance(state, Tokens) for part in state]
     if not open_ones:
-        return _after_pooling(step, _joined(step, closed, len(entering), reading), reading)
-    merged = _chosen(step, open_ones, _merged([state for _, state in open_ones]), reading)
+        parts = _join_parts(step, closed, len(entering), reading)
+        return tuple(averaged(part, step, reading) for part in parts) if step.name == "div" else parts
+    merged = _with_choices(step, open_ones, _merge_states([state for _, state in open_ones]), reading)
     if _keeps_tokens(step, open_ones[0][0], reading):
         mixes = step.name in _RECURRENT or (step.name in _PRODUCTS and _open_operands(step, reading) > 1)
         if _is_window(step, open_ones[0][0], reading):
             merged = replace(merged, mixed=True, window=step)
         by = (*merged.touched_by, step) if mixes else merged.touched_by
-        return _touched(step, replace(merged, mixed=merged.mixed or bool(closed) or mixes, touched_by=by), reading)
-    return _joined(step, [*closed, *collapse(step, open_ones[0][0], merged, reading)], len(entering), reading)
+        return _after_changes(
+            step, replace(merged, mixed=merged.mixed or bool(closed) or mixes, touched_by=by), reading
+        )
+    return _join_parts(step, [*closed, *collapse(step, open_ones[0][0], merged, reading)], len(entering), reading)
 
 
 def _open_operands(step: Step, reading: Reading) -> int:
-    """How many operands of a step have their token axis, a tensor that is there twice counted twice."""
+    """Counts the operands of a step that have their token axis, with a tensor that occurs twice counted twice."""
     operands = [tensor for operation in step.operations for tensor, _ in operation.inputs]
     return sum(isinstance(reading.states.get(id(tensor)), Tokens) for tensor in operands)
 
 
-def _joined(step: Step, parts: list[Part], operands: int, reading: Reading) -> tuple[Part, ...]:
-    """The parts of a step's operands, each once; where it joins different ones, it keeps how."""
+def _join_parts(step: Step, parts: list[Part], operands: int, reading: Reading) -> tuple[Part, ...]:
+    """Returns the parts of a step's operands, each once; if the step joins different ones, it keeps how."""
     found: dict[tuple[PoolingKind, Positions, str, tuple[int, ...]], Part] = {}
     for part in parts:
         found.setdefault((part.kind, part.positions, part.rule, part.sources), part)
@@ -169,7 +175,7 @@ def _joined(step: Step, parts: list[Part], operands: int, reading: Reading) -> t
     return unique
 
 
-def _merged(states: list[Tokens]) -> Tokens:
+def _merge_states(states: list[Tokens]) -> Tokens:
     return Tokens(
         masked=any(state.masked for state in states),
         weighted=any(state.weighted for state in states),
@@ -183,8 +189,8 @@ def _merged(states: list[Tokens]) -> Tokens:
     )
 
 
-def _chosen(step: Step, entering: list[tuple[torch.Tensor, Tokens]], merged: Tokens, reading: Reading) -> Tokens:
-    """The state with what truth values made from the hidden states do: a comparison makes them, a mask uses them.
+def _with_choices(step: Step, entering: list[tuple[torch.Tensor, Tokens]], merged: Tokens, reading: Reading) -> Tokens:
+    """Updates the state for truth values made from the hidden states: a comparison makes them, a mask uses them.
 
     A tensor that is masked by a comparison of its entries (`where(h > 0, h, 0)`) is changed entry by entry, which
     chooses no positions.
@@ -195,23 +201,23 @@ def _chosen(step: Step, entering: list[tuple[torch.Tensor, Tokens]], merged: Tok
     if merged.decided or not deciding:
         return merged
     others = {id(tensor) for tensor, state in entering if not state.decided}
-    by_entry = all(_compared(tensor, reading) == others for tensor in deciding)
+    by_entry = all(_compared_tensors(tensor, reading) == others for tensor in deciding)
     return merged if by_entry else replace(merged, chosen=True, touched_by=(*merged.touched_by, step))
 
 
-def _compared(tensor: torch.Tensor, reading: Reading) -> set[int]:
-    """The ids of what truth values were made from, through casts and other steps between truth values."""
+def _compared_tensors(tensor: torch.Tensor, reading: Reading) -> set[int]:
+    """Collects the ids of what truth values were made from, through casts and other steps between truth values."""
     graph, derived = reading.execution.graph, reading.head.derived
     found: set[int] = set()
     for item, _ in graph.operations[graph.producer(tensor)].inputs:
         if id(item) in derived:
             state = reading.states.get(id(item))
-            found |= _compared(item, reading) if isinstance(state, Tokens) and state.decided else {id(item)}
+            found |= _compared_tensors(item, reading) if isinstance(state, Tokens) and state.decided else {id(item)}
     return found
 
 
 def _is_window(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
-    """Whether a convolution computes each position from its neighbors too."""
+    """True if a convolution computes each position from its neighbors too."""
     weight = step.last.kwargs.get("weight", step.last.args[1] if len(step.last.args) > 1 else None)
     if step.name not in _CONVOLUTIONS or not isinstance(weight, torch.Tensor):
         return False
@@ -220,7 +226,7 @@ def _is_window(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
 
 
 def _keeps_tokens(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
-    """Whether the token axis is still there: an axis of a known size, or a window over it that changed its size."""
+    """True if the token axis is still there: an axis of a known size, or a window over it that changed its size."""
     output = step.last.outputs[0]
     if reading.axes.of(output):
         return True
@@ -237,9 +243,9 @@ def _long_axes(tensor: torch.Tensor) -> int:
     return sum(size > 1 for size in tensor.shape[1:])
 
 
-def _touched(step: Step, state: Tokens, reading: Reading) -> Tokens:
+def _after_changes(step: Step, state: Tokens, reading: Reading) -> Tokens:
     if step.name in {"mul", "masked_fill", "where", "index_put"}:
-        return _weighed(step, state, reading)
+        return _after_weighing(step, state, reading)
     if step.name == "div" and _has_weights_beside(step, reading):
         return replace(state, weighted=True, touched_by=(*state.touched_by, step))
     if step.name in {"add", "sub"} and _takes_padding_out(step, reading):
@@ -252,8 +258,9 @@ def _touched(step: Step, state: Tokens, reading: Reading) -> Tokens:
     return state
 
 
-def _weighed(step: Step, state: Tokens, reading: Reading) -> Tokens:
-    """The state after a product, or after numbers were put in: by the mask, by another one, by weights."""
+def _after_weighing(step: Step, state: Tokens, reading: Reading) -> Tokens:
+    """Returns the state after a product, or after numbers were put in: by the mask, by another one, by weights."""
+    # What a caller's own values keep doesn't follow from the padding, so no rule can name it.
     if inputs_beside(step, reading) & reading.execution.probe.given:
         return replace(state, kept=None, touched_by=(*state.touched_by, step))
     if _reads_other_mask(step, reading):
@@ -261,7 +268,8 @@ def _weighed(step: Step, state: Tokens, reading: Reading) -> Tokens:
         kept = state.kept if is_weight else None
         return replace(state, weighted=is_weight, kept=kept, touched_by=(*state.touched_by, step))
     if any("mask" in name or name == "input_ids" for name in inputs_beside(step, reading)):
-        if step.name == "mul" and _reads_side_numbers(step, reading):
+        # A mask that was divided holds other numbers than zeros and ones: it also weighs.
+        if step.name == "mul" and any(not is_binary(item) for item in _known_beside(step, reading)):
             return replace(state, weighted=True, touched_by=(*state.touched_by, step))
         return replace(state, masked=True, touched_by=(*state.touched_by, step))
     if step.name == "mul" and (_differs_by_position(step, reading) or _has_weights_beside(step, reading)):
@@ -269,13 +277,8 @@ def _weighed(step: Step, state: Tokens, reading: Reading) -> Tokens:
     return state
 
 
-def _reads_side_numbers(step: Step, reading: Reading) -> bool:
-    """Whether a tensor beside the hidden states holds other numbers than zeros and ones: a mask that was divided."""
-    return any(not is_binary(item) for item in _known_beside(step, reading))
-
-
 def _known_beside(step: Step, reading: Reading) -> Iterator[torch.Tensor]:
-    """The tensors of several numbers that reach a step beside the hidden states, and whose numbers are known."""
+    """Yields the tensors of several known numbers that reach a step beside the hidden states."""
     derived = reading.head.derived
     for operation in step.operations:
         for tensor, _ in operation.inputs:
@@ -284,21 +287,17 @@ def _known_beside(step: Step, reading: Reading) -> Iterator[torch.Tensor]:
 
 
 def _takes_padding_out(step: Step, reading: Reading) -> bool:
-    """Whether a sum adds a large negative number to each position of padding, and nothing to the others."""
-    known = _known_beside(step, reading)
-    return any(is_mask_of_rows(item == 0, reading.execution) and _is_large(item, step) for item in known)
-
-
-def _is_large(added: torch.Tensor, step: Step) -> bool:
-    """Whether all that isn't zero pushes its position below any other."""
-    numbers = added[added != 0].float()
-    if step.name == "sub":
-        numbers = -numbers
-    return bool((numbers <= _FAR_BELOW).all())
+    """True if a sum adds a large negative number to each position of padding, and nothing to the others."""
+    for item in _known_beside(step, reading):
+        if is_mask_of_rows(item == 0, reading.execution):
+            added = item[item != 0].float()
+            if bool(((-added if step.name == "sub" else added) <= _FAR_BELOW).all()):
+                return True
+    return False
 
 
 def _reads_other_mask(step: Step, reading: Reading) -> bool:
-    """Whether zeros and ones reach a step that keep other positions than those that are not padding."""
+    """True if zeros and ones reach a step that keep other positions than those that are not padding."""
     return any(
         id(tensor) not in reading.head.derived and is_other_mask(tensor, producer, reading.execution)
         for operation in step.operations
@@ -307,26 +306,21 @@ def _reads_other_mask(step: Step, reading: Reading) -> bool:
 
 
 def _differs_by_position(step: Step, reading: Reading) -> bool:
-    """Whether a product weighs positions: both factors are made from the hidden states and both have a token axis."""
+    """True if a product weighs positions: both factors are made from the hidden states and have a token axis."""
     entering = entering_tensors(step, reading.head)
     return len(entering) > 1 and all(reading.axes.of(tensor) for tensor in entering)
 
 
 def _has_weights_beside(step: Step, reading: Reading) -> bool:
-    """Whether a tensor beside the hidden states holds a number for each position, and they aren't known to be equal."""
+    """True if a tensor beside the hidden states holds a number for each position, and they aren't known to be equal."""
     derived, entering = reading.head.derived, entering_tensors(step, reading.head)[0]
     counted = [axis - entering.dim() for axis in reading.axes.of(entering) if entering.shape[axis] > 1]
     for tensor in (item for operation in step.operations for item, _ in operation.inputs if id(item) not in derived):
         spread = [at for at in counted if at >= -tensor.dim() and tensor.shape[at] > 1]
+        # The numbers of a parameter on meta are unknown: it may weigh the positions.
         if spread and (tensor.is_meta or bool((tensor != tensor.narrow(spread[0], 0, 1)).any())):
             return True
     return False
-
-
-def _after_pooling(step: Step, parts: tuple[Part, ...], reading: Reading) -> tuple[Part, ...]:
-    if step.name == "div":
-        return tuple(averaged(part, step, reading) for part in parts)
-    return parts
 
 
 _RESIZING = {
@@ -336,22 +330,24 @@ _RESIZING = {
 
 _CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
 _PLANES = {**_CONVOLUTIONS, "max_pool1d": 1, "max_pool2d": 2, "avg_pool1d": 1, "avg_pool2d": 2}
-"""How many of the last axes hold positions; the axis before them holds features."""
+"""Number of last axes that hold positions; the axis before them holds features."""
 _CHANNELS = 2
-"""The axes of a convolution's weight that hold features."""
+"""Number of axes of a convolution's weight that hold features."""
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 _PRODUCTS = {"matmul", "bmm", "einsum", "scaled_dot_product_attention", "multi_head_attention_forward"}
 _JOINS = {"cat": "side by side", "stack": "stacked", "add": "added", "sub": "subtracted", "mul": "multiplied"}
 
 
-def _pooling(parts: tuple[Part, ...], reading: Reading, sources: tuple[HiddenSource, ...], words: RuleWords) -> Pooling:
+def _build_pooling(
+    parts: tuple[Part, ...], reading: Reading, sources: tuple[HiddenSource, ...], words: RuleWords
+) -> Pooling:
     if not parts:
         return Pooling(
             PoolingKind.OTHER, (), "no hidden states with a token axis were found on the way to the scores", ()
         )
     names = reading.execution.names
-    evidence = tuple(_evidence(step.last, step.name, names) for step in _steps_of(parts))
-    typed = tuple(_typed(_settled(part), sources) for part in parts)
+    evidence = tuple(_step_evidence(step.last, step.name, names) for step in _steps_of(parts))
+    typed = tuple(_typed_part(part, sources) for part in parts)
     if len(typed) == 1:
         return Pooling(typed[0].kind, (typed[0].positions.text,), words.of(typed), evidence, typed)
     several = _are_of_several_sources(typed)
@@ -367,35 +363,30 @@ def _are_of_several_sources(parts: tuple[PoolingPart, ...]) -> bool:
     return len({part.sources for part in parts}) > 1
 
 
-def _typed(part: Part, sources: tuple[HiddenSource, ...]) -> PoolingPart:
-    read = tuple(sources[number] for number in part.sources)
-    return PoolingPart(part.kind, part.positions, part.rule, read)
+def _typed_part(part: Part, sources: tuple[HiddenSource, ...]) -> PoolingPart:
+    kind = PoolingKind.OTHER if part.summed else part.kind  # a sum that nothing divided is not a mean
+    return PoolingPart(kind, part.positions, part.rule, tuple(sources[number] for number in part.sources))
 
 
 def _source_text(part: PoolingPart) -> str:
-    """`h[-4]`, or the first and the last of a mix of layers."""
+    """Writes `h[-4]`, or the first and the last of a mix of layers."""
     texts = [source.text for source in part.sources]
     return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
 
 
-def _of_layer(part: PoolingPart, sources: tuple[HiddenSource, ...]) -> str:
-    """A word on the layer, where it is not the last one alone."""
+def _layer_suffix(part: PoolingPart, sources: tuple[HiddenSource, ...]) -> str:
+    """Returns words on the layer, unless it is only the last one."""
     layers = [source.layer for source in part.sources if source.layer is not None]
     if len(part.sources) > 1:
         return f", of a mix of {len(part.sources)} hidden states"
     return f", of hidden states {layers[0]} (-1 is the last)" if layers and layers[0] != -1 else ""
 
 
-def _settled(part: Part) -> Part:
-    """A sum that nothing divided is not a mean."""
-    return replace(part, kind=PoolingKind.OTHER) if part.summed else part
-
-
 def _summary_prefix(steps: tuple[Step, ...]) -> str:
-    """SequenceSummary modules carry their name into the rule: their `summary_type` decides it."""
+    """Returns "summary: " for a pooling of a SequenceSummary module, whose `summary_type` decides the rule."""
     modules = (type(module).__name__ for step in steps for module in step.last.modules)
     return "summary: " if any(name.endswith("SequenceSummary") for name in modules) else ""
 
 
-def _evidence(operation: Operation, name: str, names: ModelNames) -> Evidence:
+def _step_evidence(operation: Operation, name: str, names: ModelNames) -> Evidence:
     return Evidence(name, names.path(operation), short_path(operation.file), operation.line)

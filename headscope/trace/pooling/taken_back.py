@@ -1,4 +1,4 @@
-"""Changes that a head makes before it pools and takes back after it: the root of a mean of powers is not a mean."""
+"""Changes that a head makes before it pools and reverses after it: the root of a mean of powers is not a mean."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _Vectors = list[torch.Tensor]
 
 
 def with_changes_taken_back(read: PoolingRead, runs: ChangedInputs | None) -> Pooling:
-    """The pooling, in which a mean or a maximum of changed values that are changed back is no longer called one.
+    """Corrects a pooling that is called a mean or a maximum, but pools changed values that are changed back later.
 
-    Where every position holds the same vector, a value from after the pooling is then one from before it.
+    If every position holds the same vector, a value from after such a pooling equals one from before it.
     """
     pooling = read.pooling
     if runs is None or len(read.tensors) != len(pooling.parts):
@@ -35,7 +35,7 @@ def with_changes_taken_back(read: PoolingRead, runs: ChangedInputs | None) -> Po
             found.append(part)
             continue
         try:
-            found.append(_renamed(part, _Pooled(runs, pair[0], pair[1], seen.smallest)))
+            found.append(_rename_part(part, _Pooled(runs, pair[0], pair[1], seen.smallest)))
         except Unsupported:  # it cannot be run again, and what was read is not proven either
             found.append(part)
     parts = tuple(found)
@@ -47,7 +47,7 @@ def with_changes_taken_back(read: PoolingRead, runs: ChangedInputs | None) -> Po
 
 @dataclass(frozen=True, slots=True)
 class _Pooled:
-    """The tensors before and after one token axis disappears, in the head that they belong to.
+    """Tensors before and after one token axis disappears, in the head that they belong to.
 
     `smallest` is the rule if the smallest values come out instead of the largest.
     """
@@ -58,17 +58,19 @@ class _Pooled:
     smallest: str
 
     def earlier(self) -> Iterator[torch.Tensor]:
-        """The tensors with tokens from which `before` is made, the nearest first."""
+        """Yields the tensors with tokens from which `before` is made, the nearest first."""
         graph = self.runs.execution.graph
         indices = {item.index for item in self.runs.head.operations}
         made = [item for item in graph.before(graph.producer(self.before)) if item.index in indices]
-        outputs = (output for item in sorted(made, key=_index, reverse=True) for output in item.outputs)
+        outputs = (
+            output for item in sorted(made, key=lambda item: item.index, reverse=True) for output in item.outputs
+        )
         for tensor in (*outputs, *self.runs.head.hidden):
             if tensor is not self.before and tensor.is_floating_point() and self.runs.axes.of(tensor):
                 yield tensor
 
     def later(self) -> Iterator[tuple[Operation, torch.Tensor]]:
-        """The tensors as large as `after` that are made from it, the nearest first, each with what made it."""
+        """Yields the tensors as large as `after` that are made from it, the nearest first, each with what made it."""
         following = self.runs.execution.graph.after(self.after)
         for operation in self.runs.head.operations:
             if operation.index in following:
@@ -77,12 +79,8 @@ class _Pooled:
                         yield operation, output
 
 
-def _index(operation: Operation) -> int:
-    return operation.index
-
-
-def _renamed(part: PoolingPart, pooled: _Pooled) -> PoolingPart:
-    """The part as what it is, where a later value is one from before the pooling."""
+def _rename_part(part: PoolingPart, pooled: _Pooled) -> PoolingPart:
+    """Returns the part with its true rule if a later value is one from before the pooling."""
     later, earlier = tuple(pooled.later()), tuple(pooled.earlier())
     if not later or not earlier:
         return part
@@ -90,14 +88,15 @@ def _renamed(part: PoolingPart, pooled: _Pooled) -> PoolingPart:
     plain = _flat_rows(constant, pooled.after)
     for operation, changed_back in later:
         back = _flat_rows(constant, changed_back)
+        # The same value, or the same number for every feature, says nothing about a change.
         if _is_close(back, plain) or _is_close(back, back[:, :1].expand_as(back)):
             continue
         for tensor in earlier:
-            held = _vectors(tensor, part, pooled, constant)
-            if held is None or not _is_close(_largest(held), _smallest(held)):
+            held = _vectors_of_part(tensor, part, pooled, constant)
+            if held is None or not _is_close(_largest_of_rows(held), _smallest_of_rows(held)):
                 continue
-            if _is_close(back, _largest(held)) or _is_close(back, _largest(held).abs()):
-                vectors = _vectors(tensor, part, pooled, usual)
+            if _is_close(back, _largest_of_rows(held)) or _is_close(back, _largest_of_rows(held).abs()):
+                vectors = _vectors_of_part(tensor, part, pooled, usual)
                 rule = _true_rule(part, vectors, _flat_rows(usual, changed_back), operation, pooled.smallest)
                 if rule != part.rule:
                     return replace(part, kind=PoolingKind.OTHER, rule=rule)
@@ -107,28 +106,28 @@ def _renamed(part: PoolingPart, pooled: _Pooled) -> PoolingPart:
 def _true_rule(
     part: PoolingPart, held: _Vectors | None, back: torch.Tensor, operation: Operation, smallest: str
 ) -> str:
-    """The rule in words that hold for the vectors before the changes, of which `back` is what comes out."""
+    """Writes the rule in words that hold for the vectors before the changes, of which `back` is what comes out."""
     if held is None:
         return part.rule
     if part.kind is not PoolingKind.MAX:
         is_same = _is_close(back, torch.stack([row.mean(0) for row in held]))
-    elif _is_close(back, _smallest(held)):
+    elif _is_close(back, _smallest_of_rows(held)):
         return smallest
     else:
-        is_same = _is_close(back, _largest(held))
+        is_same = _is_close(back, _largest_of_rows(held))
     transformed = f", of transformed values, then transformed back by {single_step(operation).name}"
     return part.rule if is_same else f"{part.rule}{transformed}"
 
 
 def _flat_rows(replay: Replay, tensor: torch.Tensor) -> torch.Tensor:
-    """The values of a tensor in a run, as [rows, features]."""
+    """Returns the values of a tensor in a run, as [rows, features]."""
     return replay.differentiable(tensor).detach().flatten(1)
 
 
-def _vectors(tensor: torch.Tensor, part: PoolingPart, pooled: _Pooled, replay: Replay) -> _Vectors | None:
-    """What a tensor holds at the positions of a part, [positions, features] for each row.
+def _vectors_of_part(tensor: torch.Tensor, part: PoolingPart, pooled: _Pooled, replay: Replay) -> _Vectors | None:
+    """Returns what a tensor holds at the positions of a part, [positions, features] for each row.
 
-    None where its features are not those of what comes out, or if its positions are unknown.
+    None if it has other features than the result of the pooling, or if its positions are unknown.
     """
     value = replay.differentiable(tensor).detach()
     where = pooled.runs.axes.of(tensor)
@@ -143,11 +142,11 @@ def _vectors(tensor: torch.Tensor, part: PoolingPart, pooled: _Pooled, replay: R
     return [row[positions] for row, positions in zip(flat, claimed, strict=True)]
 
 
-def _largest(held: _Vectors) -> torch.Tensor:
+def _largest_of_rows(held: _Vectors) -> torch.Tensor:
     return torch.stack([row.amax(0) for row in held])
 
 
-def _smallest(held: _Vectors) -> torch.Tensor:
+def _smallest_of_rows(held: _Vectors) -> torch.Tensor:
     return torch.stack([row.amin(0) for row in held])
 
 

@@ -1,1 +1,1 @@
-"""What is claimed is tried: by gradients, by other inputs, in a second run."""
+"""Proofs of what is claimed: by gradients, by other inputs, in a second run."""

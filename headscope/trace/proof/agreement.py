@@ -1,8 +1,8 @@
-"""What several runs of one head show alike: at other sizes, with other tokens and other rows padded.
+"""Agreement of several runs of one head: at other sizes, with other tokens and other rows padded.
 
 One run cannot tell the last position from position 10 of a text of 11 tokens, nor a factor of 5 from a batch of 5. What
-a second run shows too follows from the model. Where the two differ, a third decides between them: what two of three
-runs show is not the coincidence. What no two show alike is not claimed.
+a second run shows too follows from the model. If the two differ, a third decides between them: what two of three runs
+show is not a coincidence. headscope doesn't claim what no two runs show alike.
 """
 
 from __future__ import annotations
@@ -45,35 +45,35 @@ class Look:
     formulas: Iterator[Formula]
     runs: ChangedInputs | None = None
     unfaithful: tuple[str, ...] = ()
-    _proven: list[Formula] = field(default_factory=list)
+    _tried_formulas: list[Formula] = field(default_factory=list)
 
     @property
     def hidden_shape(self) -> Shape:
-        """The shape of the first hidden states, with the varying axes named."""
+        """Shape of the first hidden states, with the varying axes named."""
         return self.execution.probe.shape(self.head.hidden[0].shape) if self.head.hidden else ()
 
     @cached_property
     def formula(self) -> Formula:
-        """The plainest formula that this run proves. The others are not evaluated before somebody asks for them."""
+        """Plainest formula that this run proves. The others are not evaluated before they are needed."""
         for item in self.formulas:
-            self._proven.append(item)
+            self._tried_formulas.append(item)
             if item.text:
                 return item
-        return Formula("", "; ".join(dict.fromkeys(item.reason for item in self._proven)))
+        return Formula("", "; ".join(dict.fromkeys(item.reason for item in self._tried_formulas)))
 
     @cached_property
     def all_formulas(self) -> tuple[Formula, ...]:
         """Every formula that this run proves, and the reasons for those that it does not."""
         first = self.formula
-        return (*(self._proven or (first,)), *self.formulas)
+        return (*(self._tried_formulas or (first,)), *self.formulas)
 
     def verify(self) -> Verification:
-        """The gradients of this run, held against its pooling."""
+        """Compares the gradients of this run with its pooling."""
         return verify_pooling(self.execution, self.head, self.pooling, self.axes, self.tensors, self.runs)
 
 
 def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
-    """Everything that one execution says about a head."""
+    """Reads everything that one execution shows of a head."""
     steps, names = read_steps(head), execution.names
     axes, sources = find_token_axes(execution, head), read_sources(execution, head, names)
     unfaithful = (*unfaithful_reasons(execution, head), *doubts(execution, head))
@@ -98,7 +98,7 @@ def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What two runs of a head show alike; `gaps` says what they do not."""
+    """Facts that two runs of a head show alike; `gaps` says what they do not."""
 
     pooling: Pooling
     formula: Formula
@@ -109,22 +109,22 @@ class Agreement:
 
 
 def agree(first: Look, again: Callable[[int], Look], *, prove: bool) -> Agreement:
-    """What `first` and the looks of later turns have in common; `again(turn)` runs the head once more.
+    """Finds what `first` and the looks of later turns have in common; `again(turn)` runs the head once more.
 
-    `again` raises Unsupported where the forward fails: then what the first run shows is unconfirmed, and a gap reports
+    If `again` raises Unsupported because the forward fails, what the first run shows is unconfirmed, and a gap reports
     it.
     """
     try:
         second = again(1)
     except Unsupported as err:
-        return _unconfirmed(first, err, prove=prove)
-    seen = [first, second]
+        return _unconfirmed_agreement(first, err, prove=prove)
+    looks = [first, second]
     if not _same_pooling(first, second) or _common_formula(first, second) is None:
         # One run may show a coincidence of its sizes (a sum divided by 5 in a batch of 5). It differs from the other
         # then, and the third says which of the two it was.
         with suppress(Unsupported):  # then the two that differ have no referee, and neither is claimed
-            seen.append(again(2))
-    pairs = [(one, other) for at, one in enumerate(seen) for other in seen[at + 1 :]]
+            looks.append(again(2))
+    pairs = [(one, other) for at, one in enumerate(looks) for other in looks[at + 1 :]]
     alike = next((one for one, other in pairs if _same_pooling(one, other)), None)
     formulas = (_common_formula(one, other) for one, other in pairs)
     formula = next((found for found in formulas if found is not None), None)
@@ -134,15 +134,15 @@ def agree(first: Look, again: Callable[[int], Look], *, prove: bool) -> Agreemen
         stages=_merged_stages(first.stages, second.stages),
         hidden_shape=_merged_shape(first.hidden_shape, second.hidden_shape),
         # All runs, also one that only decided: a rule that its gradients contradict in a single run is wrong.
-        verification=_worst([item.verify() for item in seen]) if prove else None,
+        verification=_worst_verification([item.verify() for item in looks]) if prove else None,
         gaps=(
-            *_gaps_of_branches(seen),
-            *(tuple(_gaps_of_runs(seen)) or (*_gaps_of_pooling(seen, alike), *_gaps_of_stages(first, second))),
+            *_gaps_of_branches(looks),
+            *(tuple(_gaps_of_runs(looks)) or (*_gaps_of_pooling(looks, alike), *_gaps_of_stages(first, second))),
         ),
     )
 
 
-def _unconfirmed(first: Look, err: Unsupported, *, prove: bool) -> Agreement:
+def _unconfirmed_agreement(first: Look, err: Unsupported, *, prove: bool) -> Agreement:
     reason = f"read from one run alone: a run with other sizes fails ({err.message})"
     return Agreement(
         pooling=first.pooling,
@@ -156,11 +156,12 @@ def _unconfirmed(first: Look, err: Unsupported, *, prove: bool) -> Agreement:
 
 def _same_pooling(one: Look, other: Look) -> bool:
     left, right = one.pooling, other.pooling
-    return (left.kind, _claims(left), left.rule) == (right.kind, _claims(right), right.rule)
+    return (left.kind, _claimed_parts(left), left.rule) == (right.kind, _claimed_parts(right), right.rule)
 
 
-def _claims(pooling: Pooling) -> tuple[PoolingPart, ...]:
-    """The parts with the numbers in their modules left open: the last layer of a shallow twin has another number."""
+def _claimed_parts(pooling: Pooling) -> tuple[PoolingPart, ...]:
+    """Returns the parts with the numbers in their modules replaced by #."""
+    # The last layer of a shallow twin has another number than that of the model.
     return tuple(
         replace(part, sources=tuple(replace(source, module=_NUMBER.sub("#", source.module)) for source in part.sources))
         for part in pooling.parts
@@ -168,7 +169,7 @@ def _claims(pooling: Pooling) -> tuple[PoolingPart, ...]:
 
 
 def _common_formula(one: Look, other: Look) -> Formula | None:
-    """The plainest formula that both runs prove, or the reason why neither does; None where they differ."""
+    """Returns the plainest formula that both runs prove, or the reason why neither does; None if they differ."""
     left, right = one.formula, other.formula
     if left == right:
         return left
@@ -180,17 +181,18 @@ def _common_formula(one: Look, other: Look) -> Formula | None:
 
 
 def withdrawn(pooling: Pooling) -> Pooling:
-    """A pooling without its claim."""
+    """Returns a pooling without its claim."""
     return replace(pooling, kind=PoolingKind.OTHER, tokens=(), rule="not determined", parts=())
 
 
-def _gaps_of_branches(seen: list[Look]) -> Iterator[Gap]:
-    """Guesses outside the base model leave the head path open; those inside come before the hidden states."""
+def _gaps_of_branches(looks: list[Look]) -> Iterator[Gap]:
+    """Reports guesses outside the base model, which leave the head path open."""
     lines = {
         place_of(guess): None
-        for item in seen
+        for item in looks
         for guess in item.execution.graph.guesses
-        if (guess.is_branch or item is seen[0])  # what the first run wrote was real, if it had real weights
+        if (guess.is_branch or item is looks[0])  # what the first run wrote was real, if it had real weights
+        # A guess inside the base model comes before the hidden states.
         if item.head.base is None or item.head.base not in guess.modules
     }
     for line in lines:
@@ -198,28 +200,28 @@ def _gaps_of_branches(seen: list[Look]) -> Iterator[Gap]:
         yield Gap(GapTopic.HEAD_PATH, reason)
 
 
-def _gaps_of_runs(seen: list[Look]) -> Iterator[Gap]:
-    for reason in dict.fromkeys(reason for item in seen for reason in item.unfaithful):
+def _gaps_of_runs(looks: list[Look]) -> Iterator[Gap]:
+    for reason in dict.fromkeys(reason for item in looks for reason in item.unfaithful):
         yield Gap(GapTopic.HEAD_PATH, reason)
 
 
-def _gaps_of_pooling(seen: list[Look], alike: Look | None) -> Iterator[Gap]:
+def _gaps_of_pooling(looks: list[Look], alike: Look | None) -> Iterator[Gap]:
     if alike is None:
-        rules = "; ".join(dict.fromkeys(item.pooling.rule for item in seen))
+        rules = "; ".join(dict.fromkeys(item.pooling.rule for item in looks))
         yield Gap(GapTopic.POOLING, f"runs of different sizes read different positions: {rules}")
 
 
 def _gaps_of_stages(first: Look, second: Look) -> Iterator[Gap]:
-    if _operations(first) != _operations(second):
+    if _operation_names(first) != _operation_names(second):
         yield Gap(GapTopic.HEAD_PATH, "runs of different sizes go through different operations")
 
 
-def _operations(look: Look) -> list[tuple[str, str]]:
+def _operation_names(look: Look) -> list[tuple[str, str]]:
     return [(stage.operation, stage.module) for stage in look.stages]
 
 
 def _merged_stages(first: tuple[Stage, ...], second: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """The stages with the sizes that both runs name alike."""
+    """Returns the stages with the sizes that both runs name alike."""
     # Runs that go through other operations have no stages to pair; `_gaps_of_stages` reports them.
     if len(first) != len(second):
         return first
@@ -234,7 +236,7 @@ def _merged_stages(first: tuple[Stage, ...], second: tuple[Stage, ...]) -> tuple
 
 
 def _merged_shape(one: Shape, other: Shape) -> Shape:
-    """Sizes that two runs share; one that is the name of an axis in one run alone is the number of the other."""
+    """Returns the sizes that two runs share; one that only one run names is the number of the other."""
     if len(one) != len(other):
         return one
     return tuple(map(_merged_size, one, other))
@@ -243,11 +245,12 @@ def _merged_shape(one: Shape, other: Shape) -> Shape:
 def _merged_size(left: int | str, right: int | str) -> int | str:
     if left == right:
         return left
+    # The name was a coincidence of one run: an axis that varies has its name in both.
     if isinstance(left, str) != isinstance(right, str):
         return right if isinstance(left, str) else left
     return "varies"
 
 
-def _worst(found: list[Verification]) -> Verification:
-    """The first of the proofs, or one that contradicts."""
+def _worst_verification(found: list[Verification]) -> Verification:
+    """Returns the first of the proofs, or one that contradicts."""
     return next((item for item in found if item.agrees is False), found[0])

@@ -1,4 +1,4 @@
-"""What a pooling claims of the gradients: which positions move the scores, and which can't."""
+"""Claims of a pooling about the gradients: which positions move the scores, and which can't."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from headscope.trace.replay.picks import kept_positions
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """For each row of the probe the positions whose hidden state moves the scores.
+    """Positions whose hidden state moves the scores, for each row of the probe.
 
-    `length` positions stand along `axis` of the hidden states.
+    `axis` of the hidden states has `length` positions.
     """
 
     rows: tuple[PositionNumbers, ...]
@@ -25,7 +25,7 @@ class Influence:
 
 
 def expected_influence(pooling: Pooling, execution: Execution) -> Callable[[Influence], bool] | None:
-    """What the gradients must show for a pooling; None where its parts do not say which positions they read."""
+    """Returns the check of what gradients must show for a pooling; None if its parts do not name their positions."""
     if pooling.kind in _SPECIAL:
         return _SPECIAL[pooling.kind](execution.probe)
     if any(part.kind in NO_CLAIM or part.positions.where not in PLACES_TOLD for part in pooling.parts):
@@ -43,7 +43,7 @@ def expected_influence(pooling: Pooling, execution: Execution) -> Callable[[Infl
 
 
 def claimed_rows(parts: tuple[PoolingPart, ...], execution: Execution, length: int) -> tuple[PositionNumbers, ...]:
-    """For each row all positions that one of the parts reads."""
+    """Lists for each row all positions that one of the parts reads."""
     rows = [kept_positions(part.positions, execution, length) for part in parts]
     return tuple(tuple(sorted({at for part in rows for at in part[row]})) for row in range(len(rows[0])))
 
@@ -58,8 +58,9 @@ PLACES_TOLD = {
 Claim = Callable[[Influence], bool]
 
 
-def _masked(probe: ProbeBatch) -> Claim:
-    """Exactly the real positions move the scores; for frames their number is the base model's own affair."""
+def _claim_of_masked_mean(probe: ProbeBatch) -> Claim:
+    """Claims that exactly the real positions move the scores."""
+    # For frames of audio the base model decides how many are real, and the probe doesn't know the number.
     if not probe.rows:
         return lambda influence: (
             all(row == tuple(range(len(row))) for row in influence.rows)
@@ -68,30 +69,31 @@ def _masked(probe: ProbeBatch) -> Claim:
     return lambda influence: influence.rows == tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows)
 
 
-def _some(probe: ProbeBatch) -> Claim:
-    """Of a maximum each feature reads one position: several positions move the scores, which ones is chance."""
+def _claim_of_maximum(probe: ProbeBatch) -> Claim:
+    """Claims that some position moves the scores."""
+    # Each feature of a maximum reads one position. Which ones these are is chance.
     return lambda influence: all(row for row in influence.rows)
 
 
-def _own(probe: ProbeBatch) -> Claim:
+def _claim_of_no_pooling(probe: ProbeBatch) -> Claim:
     return lambda influence: influence.is_own_only
 
 
 _SPECIAL: dict[PoolingKind, Callable[[ProbeBatch], Claim]] = {
-    PoolingKind.MASKED_MEAN: _masked,
-    PoolingKind.MAX: _some,
-    PoolingKind.NONE: _own,
+    PoolingKind.MASKED_MEAN: _claim_of_masked_mean,
+    PoolingKind.MAX: _claim_of_maximum,
+    PoolingKind.NONE: _claim_of_no_pooling,
 }
 """Kinds whose claim is more than a list of positions."""
 
 
 def tell_influence(influence: Influence, probe: ProbeBatch) -> str:
-    """The positions in words, from the gradients alone."""
+    """Names the positions in words, from the gradients alone."""
     rows, length = influence.rows, influence.length
     if influence.is_own_only:
         return "the score of each position depends on that position alone"
     for claim, words in _WORDS:
-        if probe.rows and rows == tuple(_within(claim(row, length), length) for row in probe.rows):
+        if probe.rows and rows == tuple(_within_length(claim(row, length), length) for row in probe.rows):
             return words
     if all(row == tuple(range(length)) for row in rows):
         return f"all {length} positions"
@@ -102,8 +104,8 @@ def tell_influence(influence: Influence, probe: ProbeBatch) -> str:
     return f"{' or '.join(map(str, counts))} of {length} positions a row"
 
 
-def _within(positions: PositionNumbers, length: int) -> PositionNumbers:
-    """The positions, the last one instead of one past the end."""
+def _within_length(positions: PositionNumbers, length: int) -> PositionNumbers:
+    """Returns the positions, with the last one instead of one past the end."""
     return tuple(min(at, length - 1) for at in positions)
 
 

@@ -1,4 +1,4 @@
-"""Proof of a pooling by numbers: the gradient of the scores says which positions move them."""
+"""Proofs of a pooling by numbers: the gradient of the scores says which positions move them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -25,12 +25,12 @@ from headscope.trace.slice.head_slice import HeadSlice
 # among thousands of others, or through an almost closed gate, has a very small one: so the limit is far below rounding.
 _NEGLIGIBLE = 1e-9
 _PARTS_OF_AN_AXIS = (1 / 3, 2 / 3, 0, 1)
-"""Where along an axis single positions are looked at: not in the middle, which a reversal leaves in its place."""
+"""Places along an axis where single positions are tested: not the middle, which a reversal leaves in its place."""
 _NO_GRADIENT = "the scores depend on positions that no gradient leads to (rounded, compared or cut off)"
 
 
 class _WithoutGradient(Unsupported):
-    """A value depends on the positions that were claimed, and has no gradient that shows it."""
+    """Raised if a value depends on the positions that were claimed, and has no gradient that shows it."""
 
 
 PartTensors = tuple[tuple[torch.Tensor, ...], ...]
@@ -44,19 +44,19 @@ def verify_pooling(  # noqa: PLR0917 - a pooling is held against that many facts
     tensors: PartTensors = (),
     runs: ChangedInputs | None = None,
 ) -> Verification:
-    """Whether the gradients of a replayed head agree with the pooling that was read from its operations.
+    """Checks whether the gradients of a replayed head agree with the pooling that was read from its operations.
 
-    `tensors` are those of each part, before and after its token axis disappears: with them each part is held against
-    the gradients on its own, even if the others make no claim. `runs` are those of the head that were made already.
+    `tensors` are those of each part, before and after its token axis disappears: with them each part is compared with
+    the gradients separately, even if the others make no claim. `runs` are those of the head that were made already.
     """
     try:
         runs = runs or ChangedInputs(execution, head, axes, replay_head(execution, head))
-        return _verified(pooling, tensors, runs)
+        return _verify_with_runs(pooling, tensors, runs)
     except Unsupported as err:
         return Verification(None, f"not determined: {err.message}", ())
 
 
-def _verified(pooling: Pooling, tensors: PartTensors, runs: ChangedInputs) -> Verification:
+def _verify_with_runs(pooling: Pooling, tensors: PartTensors, runs: ChangedInputs) -> Verification:
     execution = runs.execution
     influence = measure_influence(runs.usual, runs.head, runs.axes)
     if influence is None:
@@ -83,7 +83,7 @@ def _verified(pooling: Pooling, tensors: PartTensors, runs: ChangedInputs) -> Ve
 def _wrong_part(
     execution: Execution, pooling: Pooling, tensors: PartTensors, runs: ChangedInputs, influence: Influence
 ) -> str:
-    """What the numbers of one part contradict; "" where they contradict none."""
+    """Says what the numbers of one part contradict; "" if they contradict none."""
     if len(tensors) != len(pooling.parts):
         return ""
     unseen: _WithoutGradient | None = None
@@ -109,7 +109,7 @@ def _wrong_part(
 
 
 def _lacks_gradients(pooling: Pooling, influence: Influence, runs: ChangedInputs) -> bool:
-    """Whether the scores depend on the positions that the pooling claims and their gradients don't show."""
+    """True if the scores depend on the positions that the pooling claims and their gradients don't show it."""
     try:
         claimed = claimed_rows(pooling.parts, runs.execution, influence.length)
     except ValueError:
@@ -128,10 +128,10 @@ def _depends_unseen(  # noqa: PLR0917 - a dependence is looked for in that many 
     axis: int,
     enough: Callable[[Iterable[bool]], bool] = all,
 ) -> bool:
-    """Whether tensors change with the positions that are claimed and that their gradients don't show.
+    """True if tensors change with the positions that are claimed and that their gradients don't show.
 
-    Those of a sign or a rounded number are zero, and so are those of a value that is cut off below zero. `enough` says
-    of the positions of a row whether all of them have to.
+    A sign or a rounded number has a gradient of zero, and so has a value that is cut off below zero. `enough` decides
+    from the positions of a row: `all` of them must change it, or `any`.
     """
     if len(claimed) != len(found) or any(set(seen) - set(row) for row, seen in zip(claimed, found, strict=True)):
         return False
@@ -149,21 +149,21 @@ def _fault_of(
     runs: ChangedInputs,
     axis: int,
 ) -> str:
-    """What is wrong with one part whose tensors before and after the collapse are known; "" for nothing.
+    """Says what is wrong with one part whose tensors before and after the collapse are known; "" for nothing.
 
-    A part reads no position that it does not name, and all of them where it is not a maximum. A maximum is one over
-    positions as they are: none holds something of others already, and padding wins it where it takes part. What each
-    position of a mean or a maximum holds alike is what comes out.
+    A part must read no position that it does not name, and all that it names unless it is a maximum. For a maximum, no
+    position may hold something of others, and padding must win if it takes part. A mean or a maximum of equal vectors
+    must be that vector.
     """
     replay = runs.usual
     before, after = (replay.differentiable(tensor) for tensor in pair)
     is_in_place = before.shape[: axis + 1] == replay.hidden[0].shape[: axis + 1]
     where = runs.axes.of(pair[0])
-    found = tuple(_positions(row, axis) for row in _row_gradients(replay, (after,)))
+    found = tuple(_positions_moved(row, axis) for row in _row_gradients(replay, (after,)))
     if part.kind is PoolingKind.MAX:
         # Each feature of a maximum takes its gradient from one position, and chance decides which. So the positions
         # that are seen can only be fewer than those claimed; what the maximum could have read is seen before it.
-        held = tuple(_positions(row, axis) for row in _row_gradients(replay, (before,)))
+        held = tuple(_positions_moved(row, axis) for row in _row_gradients(replay, (before,)))
         fits = all(set(row) <= set(named) for row, named in zip(found, claimed, strict=True))
         fits = fits and all(set(named) <= set(row) for row, named in zip(held, claimed, strict=True))
         reads = _reads_itself(before, replay, axis) if is_in_place else _reads_one(before, where, replay, axis)
@@ -187,27 +187,27 @@ def _fault_of(
 def _padding_wins_as_claimed(
     after: torch.Tensor, claimed: tuple[PositionNumbers, ...], runs: ChangedInputs, axis: int
 ) -> bool:
-    """Whether a maximum reads padding that is made large exactly where it is claimed to; True without padded texts."""
+    """True if a maximum reads padding that is made large exactly if it is claimed to, or without padded texts."""
     probe, shape = runs.execution.probe, runs.usual.hidden[0].shape
     if axis != 1 or len(probe.rows) != len(claimed) or shape[:2] != (len(claimed), probe.length):
         return True
     gradients = [_row_gradients(loud, (loud.differentiable(after),)) for loud in runs.loud_for(after)]
     for row, positions, *found in zip(probe.rows, claimed, *gradients, strict=True):
         padding = {*range(row.first), *range(row.last + 1, probe.length)}
-        read = {at for gradient in found for at in _positions(gradient, axis)}
+        read = {at for gradient in found for at in _positions_moved(gradient, axis)}
         if found and padding and bool(padding & set(positions)) != bool(padding & read):
             return False
     return True
 
 
 def _mixes_rows(replay: Replay) -> bool:
-    """Whether the scores of the last row depend on the hidden states of another: a recurrence may end in it."""
+    """True if the scores of the last row depend on the hidden states of another: a recurrence may end in it."""
     scores, hidden = replay.logits[0], replay.hidden[0]
     if not scores.requires_grad or not scores.dim() or scores.shape[0] != hidden.shape[0]:
         return False
     # The last row, because a recurrence over the batch (a head that forgot batch_first) reaches only later rows.
     with torch.enable_grad():
-        gradients = _gradients(_random_sum(scores[-1]), replay.hidden)
+        gradients = _gradients_of(_random_sum(scores[-1]), replay.hidden)
     same_rows = [item for item in gradients if item is not None and item.shape[:1] == hidden.shape[:1]]
     return any(bool((item[:-1].abs() > _NEGLIGIBLE * item.abs().max().clamp(min=1e-30)).any()) for item in same_rows)
 
@@ -215,7 +215,7 @@ def _mixes_rows(replay: Replay) -> bool:
 def with_weighed_positions(
     pooling: Pooling, execution: Execution, head: HeadSlice, axes: TokenAxes, replay: Replay | None
 ) -> Pooling:
-    """A weighted sum with the positions whose weight is not zero, by its gradients: a mask may leave padding out.
+    """Adds to a weighted sum the positions whose weight is not zero, by its gradients: a mask may leave padding out.
 
     The operations alone don't show it: a mask reaches the weights multiplied, added as a large negative number or
     filled in. The pooling is returned as it is where it is not a single weighted sum over tokens, or where it cannot be
@@ -242,41 +242,36 @@ def with_weighed_positions(
 
 
 def measure_influence(replay: Replay, head: HeadSlice, axes: TokenAxes) -> Influence | None:
-    """Which positions of the hidden states the scores of each row depend on; None without a token axis.
+    """Finds the positions of the hidden states that the scores of each row depend on; None without a token axis.
 
     Raises Unsupported where no gradient reaches the hidden states.
     """
-    axis = _token_axis(head, axes)
+    axis = next((axis for axis in axes.of(head.hidden[0]) if axis), None) if head.hidden else None  # 0 is the batch
     if axis is None:
         return None
-    rows = tuple(_positions(gradient, axis) for gradient in _row_gradients(replay))
+    rows = tuple(_positions_moved(gradient, axis) for gradient in _row_gradients(replay))
     length = replay.hidden[0].shape[axis]
     return Influence(rows, length, axis, _is_own_only(replay, axes, axis))
 
 
-def _token_axis(head: HeadSlice, axes: TokenAxes) -> int | None:
-    """The first token axis of the first hidden states that is not the batch's."""
-    if not head.hidden:
-        return None
-    return next((axis for axis in axes.of(head.hidden[0]) if axis), None)
-
-
 @torch.enable_grad()
 def _row_gradients(replay: Replay, values: tuple[torch.Tensor, ...] | None = None) -> list[torch.Tensor]:
-    """The gradient of a random sum of each row's scores with respect to the first hidden states of that row.
+    """Computes the gradient of a random sum of each row's scores with respect to the first hidden states of that row.
 
     `values` are other tensors of the head to take instead of the scores.
     """
     hidden = replay.hidden[0]
+    # One backward pass for all rows: the scores of a row depend on its own hidden states only, which `_mixes_rows`
+    # checks.
     score = sum((_random_sum(value) for value in values or replay.logits), torch.zeros(()))
     if not score.requires_grad:
         raise Unsupported("no gradient reaches the hidden states from the scores, so nothing can be compared", "")
-    gradients = _gradients(score, replay.hidden)
+    gradients = _gradients_of(score, replay.hidden)
     total = sum((item.abs() for item in gradients if item is not None and item.shape == hidden.shape), hidden * 0)
     return list(total.detach())
 
 
-def _gradients(score: torch.Tensor, hidden: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor | None, ...]:
+def _gradients_of(score: torch.Tensor, hidden: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor | None, ...]:
     try:
         return torch.autograd.grad(score, hidden, allow_unused=True, retain_graph=True)
     except RuntimeError as err:
@@ -290,15 +285,15 @@ def _random_sum(logits: torch.Tensor) -> torch.Tensor:
     return (logits.float() * weights).sum()
 
 
-def _positions(gradient: torch.Tensor, axis: int) -> PositionNumbers:
-    """Positions along `axis` (of the batched tensor) whose gradient is not zero."""
+def _positions_moved(gradient: torch.Tensor, axis: int) -> PositionNumbers:
+    """Lists the positions along `axis` (of the batched tensor) whose gradient is not zero."""
     strength = gradient.movedim(axis - 1, 0).flatten(1).abs().sum(1)
     return tuple(int(at) for at in (strength > _NEGLIGIBLE * max(float(strength.max()), 1e-30)).nonzero().flatten())
 
 
 @torch.enable_grad()
 def _is_own_only(replay: Replay, axes: TokenAxes, axis: int) -> bool:
-    """Whether the score at one position depends on the hidden state of that position alone.
+    """True if the score at one position depends on the hidden state of that position alone.
 
     The scores may have fewer positions than the hidden states: the tokens of a text before the patches of its image.
     """
@@ -308,7 +303,7 @@ def _is_own_only(replay: Replay, axes: TokenAxes, axis: int) -> bool:
 
 
 def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:
-    """Whether what is at one position of `value` depends on the hidden state of that position alone."""
+    """True if what is at one position of `value` depends on the hidden state of that position alone."""
     if not value.requires_grad:
         return False
     for part in _PARTS_OF_AN_AXIS:
@@ -322,7 +317,7 @@ def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:
 
 
 def _reads_one(value: torch.Tensor, axes: tuple[int, ...], replay: Replay, axis: int) -> bool:
-    """Whether one place of `value`, whose axes are others than the hidden states', holds one position of each row.
+    """True if one place of `value`, whose axes differ from the hidden states', holds one position of each row.
 
     The first place that holds anything decides: a mask may have filled in others.
     """
@@ -339,16 +334,18 @@ def _reads_one(value: torch.Tensor, axes: tuple[int, ...], replay: Replay, axis:
 
 
 def _rows_read(value: torch.Tensor, replay: Replay, axis: int) -> list[PositionNumbers]:
-    """For each row the positions of the first hidden states that `value` depends on; none where it depends on none."""
-    (gradient,) = _gradients(_random_sum(value), replay.hidden[:1])
-    return [_positions(row, axis) for row in gradient] if gradient is not None else []
+    """Lists for each row the positions of the first hidden states that `value` depends on; empty if it depends on
+    none.
+    """
+    (gradient,) = _gradients_of(_random_sum(value), replay.hidden[:1])
+    return [_positions_moved(row, axis) for row in gradient] if gradient is not None else []
 
 
 def _is_even(pooling: Pooling, runs: ChangedInputs, influence: Influence) -> bool:
-    """For means and maxima: when every position holds the same vector, each counts alike and every row scores alike.
+    """True if every position counts alike and every row scores alike when all positions hold the same vector.
 
-    A mean of equal vectors is that vector however many are padding: a sum, a weighted mean, or a maximum in which zeros
-    compete is found out.
+    True for kinds other than means and maxima. A mean of equal vectors is that vector however many are padding; a sum,
+    a weighted mean, or a maximum in which zeros compete is not.
     """
     if pooling.kind not in EVEN:
         return True
@@ -360,7 +357,7 @@ def _is_even(pooling: Pooling, runs: ChangedInputs, influence: Influence) -> boo
         return True
     gradients, axis = _row_gradients(replay), influence.axis
     # Of equal values the k largest are any k: then some positions of a row count, and others don't.
-    read = [_positions(row, axis) for row in gradients]
+    read = [_positions_moved(row, axis) for row in gradients]
     if any(row not in ((), usual) for row, usual in zip(read, influence.rows, strict=True)):
         return False
     strengths = [row.movedim(axis - 1, 0).flatten(1).abs().sum(1) for row in gradients]

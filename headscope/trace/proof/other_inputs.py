@@ -1,8 +1,8 @@
-"""Whether what was read of a head holds on other inputs: on both sides of each branch on a size, and on a caller's.
+"""Checks of a head on other inputs: on both sides of each branch on a size, and on a caller's.
 
 What several runs show alike may still follow from their sizes: no traced text has 64 tokens, an even length, or comes
 alone. So the head runs at the sizes where a decision of its forward changes, and around each number that it compares
-positions with. There the formula is evaluated, and the pooling is held against gradients.
+positions with. There headscope evaluates the formula and compares the pooling with gradients.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MOST_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What is claimed of a head, and a run that shows it. `longest` is the number of tokens in the longest run."""
+    """Claims on a head, and a run that shows them. `longest` is the number of tokens in the longest run."""
 
     look: Look
     formula: Formula
@@ -67,22 +67,25 @@ class _Reading:
 
     @property
     def shortest(self) -> int:
-        """The fewest tokens of a text: an end token has some behind it."""
+        """Smallest number of tokens in a text: an end token has some behind it."""
         return _EOS_FROM_END + 1 if any(item.positions.where is Where.EOS for item in self.look.pooling.parts) else 1
 
 
 def held_against_other_inputs(agreed: Agreement, seen: list[Look], model: nn.Module, cheap: nn.Module) -> Agreement:
-    """The agreement, without what other inputs contradict. `cheap` is `model` or a smaller one that takes less time.
+    """Removes what other inputs contradict from the agreement. `cheap` is `model` or a smaller one that takes less
+    time.
 
-    Other paths of texts without padding, of a single token and of texts that are longer than the traced ones are
-    named: what is shown isn't that of these. Heads of Transformers run at those lengths alone that their code names.
+    Gaps name other paths for texts without padding, for single tokens, and for texts longer than the traced ones. Heads
+    of Transformers run only at the lengths that their code names.
     """
     fault, gaps = "", list[Gap]()
-    is_own = any(not type(item).__module__.startswith(("transformers.", "torch.")) for item in _modules(seen[0]))
+    is_own = any(
+        not type(item).__module__.startswith(("transformers.", "torch.")) for item in _modules_of_head(seen[0])
+    )
     probe = seen[0].execution.probe
-    if probe.sizes.choices > 1 or not (is_own or probe.examples is not None or _unreached(seen[-1])):
+    if probe.sizes.choices > 1 or not (is_own or probe.examples is not None or _unreached_numbers(seen[-1])):
         return agreed
-    for reading in _readings(agreed, seen):
+    for reading in _claimed_readings(agreed, seen):
         fault = fault or _on_examples(reading, model, cheap)
         gaps += _without_padding(reading, cheap) if is_own else ()
         found, longer = _at_other_sizes(reading, cheap, is_own=is_own)
@@ -94,18 +97,18 @@ def held_against_other_inputs(agreed: Agreement, seen: list[Look], model: nn.Mod
     return replace(agreed, gaps=(*agreed.gaps, *dict.fromkeys(gaps)))
 
 
-def _modules(look: Look) -> set[nn.Module]:
+def _modules_of_head(look: Look) -> set[nn.Module]:
     return {look.execution.model, *(module for operation in look.head.operations for module in operation.modules)}
 
 
-def _unreached(look: Look) -> set[int]:
-    """The numbers in the code of a head that no text as long as the traced one reaches."""
+def _unreached_numbers(look: Look) -> set[int]:
+    """Collects the numbers in the code of a head that no text as long as the traced one reaches."""
     length = look.execution.probe.length
     return {number for number in _numbers_of_positions(look) if number > length} if length else set()
 
 
-def _readings(agreed: Agreement, seen: list[Look]) -> Iterator[_Reading]:
-    """The claims, each with the last run that shows it: one run for both, if there is one."""
+def _claimed_readings(agreed: Agreement, seen: list[Look]) -> Iterator[_Reading]:
+    """Yields the claims, each with the last run that shows it: one run for both, if there is one."""
     is_contradicted = agreed.verification is not None and agreed.verification.agrees is False
     text, claims = agreed.formula.text, bool(agreed.pooling.parts) and not is_contradicted
     longest = max(look.execution.probe.length for look in seen)
@@ -120,7 +123,8 @@ def _readings(agreed: Agreement, seen: list[Look]) -> Iterator[_Reading]:
 
 
 def _without_padding(reading: _Reading, model: nn.Module) -> Iterator[Gap]:
-    """Other paths of texts without padding, and of a single token. Without a base model, encoders may skip masks."""
+    """Reports other paths of texts without padding, and of a single token."""
+    # Without a base model the path includes the encoders, which may skip a mask that keeps everything.
     probe, found = reading.probe, set[str]()
     if reading.look.head.base is None or not probe.rows or "attention_mask" not in probe.inputs:
         return
@@ -131,12 +135,11 @@ def _without_padding(reading: _Reading, model: nn.Module) -> Iterator[Gap]:
         fault = _fault_on(reading, model, other, tells_failure=other.length > 1)
         if fault and fault not in found:
             found.add(fault)
-            told = f"the forward {fault} on such inputs; headscope shows the path for padded inputs"
-            yield Gap(topic, told)
+            yield Gap(topic, f"the forward {fault} on such inputs; headscope shows the path for padded inputs")
 
 
 def _on_examples(reading: _Reading, model: nn.Module, cheap: nn.Module) -> str:
-    """What the caller's own inputs contradict, with the model's real numbers; "" for nothing."""
+    """Says what the caller's own inputs contradict, with the model's real numbers; "" for nothing."""
     examples = reading.probe.examples
     probe = None if examples is None else probe_as_given(model, examples)
     if probe is None or (reading.shortest > 1 and any(row.eos < 0 for row in probe.rows)):
@@ -147,21 +150,21 @@ def _on_examples(reading: _Reading, model: nn.Module, cheap: nn.Module) -> str:
 
 
 def _at_other_sizes(reading: _Reading, model: nn.Module, *, is_own: bool) -> tuple[str, str]:
-    """What the first of other sizes contradicts, and what the first of texts longer than the traced ones does."""
+    """Says what the first of other sizes contradicts, and what the first of texts longer than the traced ones does."""
     probe, longer, holds = reading.probe, "", reading.longest
-    numbers = set(_numbers_of_positions(reading.look)) if is_own else _unreached(reading.look)
-    waiting, guessed = _around(probe, numbers), set[tuple[int, int]]()
+    numbers = set(_numbers_of_positions(reading.look)) if is_own else _unreached_numbers(reading.look)
+    waiting, guessed = _sizes_around(probe, numbers), set[tuple[int, int]]()
     done, places = set[tuple[int, int]](), set[Place]()
     if is_own:
         watched = SizeBranches(probe, base_module(model))
         _fault_on(reading, model, probe, watch=watched)
         if fault := _with_other_tokens(reading, model, watched.tokens):
             return fault, ""
-        waiting = [*_usual_sizes(probe), *_decided(watched, probe, places), *waiting]
+        waiting = [*_usual_sizes(probe), *_sizes_of_decisions(watched, probe, places), *waiting]
         guessed = set(_sizes_near_constants(watched, probe)) - set(waiting)
         numbers |= watched.lengths
     waiting += sorted(guessed)
-    most = _longest(reading, model)
+    most = _longest_tried(reading, model)
     while (size := next(iter(waiting), None)) is not None and len(done) < _MOST_RUNS:
         waiting = [item for item in waiting if item != size]
         batch, length = size
@@ -177,16 +180,16 @@ def _at_other_sizes(reading: _Reading, model: nn.Module, *, is_own: bool) -> tup
             most, longer = length - 1, f"for texts of {length} tokens, the forward {fault}"
         elif batch == probe.batch:
             holds = max(holds, length)
-        waiting[:0] = _decided(watched, other, places)
+        waiting[:0] = _sizes_of_decisions(watched, other, places)
     if longer:
         return "", f"{longer}; what is shown holds for texts of {min(holds, most)} tokens"
     rest = {size for size in waiting if size[1] <= most}
-    told = "the forward may compare sizes with more numbers than headscope tries" if rest else ""
-    return ("", told) if rest <= guessed else (told, "")
+    reason = "the forward may compare sizes with more numbers than headscope tries" if rest else ""
+    return ("", reason) if rest <= guessed else (reason, "")
 
 
 def _with_other_tokens(reading: _Reading, model: nn.Module, compared: set[int]) -> str:
-    """What a token that the code compares ids with contradicts, if no traced text holds it; "" for nothing."""
+    """Says what a token contradicts that the code compares ids with, if no traced text holds it; "" for nothing."""
     probe = reading.probe
     ids = probe.inputs.get("input_ids")
     held = set(ids.flatten().tolist()) if isinstance(ids, torch.Tensor) else set()
@@ -196,59 +199,61 @@ def _with_other_tokens(reading: _Reading, model: nn.Module, compared: set[int]) 
     return ""
 
 
-def _longest(reading: _Reading, model: nn.Module) -> int:
-    """The most tokens in a text that headscope tries."""
+def _longest_tried(reading: _Reading, model: nn.Module) -> int:
+    """Returns the most tokens in a text that headscope tries."""
     configs = (getattr(module, "config", None) for module in (reading.look.execution.model, reading.look.head.base))
     limits = (limit for config in configs if (limit := longest_text(config)) is not None)
     return min((MOST if is_shape_only(model) else _MOST_REAL, *limits))
 
 
 def _usual_sizes(probe: ProbeBatch) -> Iterator[tuple[int, int]]:
-    """Few rows, and lengths of either parity, none longer than what was traced."""
+    """Yields few rows, and lengths of either parity, none longer than what was traced."""
     yield from ((1, probe.length - 1), (2, probe.length), (3, probe.length - 3)) if probe.length else ((1, 0), (2, 0))
 
 
-def _around(probe: ProbeBatch, numbers: set[int]) -> list[tuple[int, int]]:
-    """Lengths around the numbers that positions are compared with."""
+def _sizes_around(probe: ProbeBatch, numbers: set[int]) -> list[tuple[int, int]]:
+    """Lists lengths around the numbers that positions are compared with."""
     return [(probe.batch, at + more) for at in sorted(numbers) for more in (-1, 0, 1, 3) if at + more > 1]
 
 
 def _sizes_near_constants(watched: SizeBranches, probe: ProbeBatch) -> Iterator[tuple[int, int]]:
-    """Sizes around the numbers of code that gets sizes as plain numbers."""
+    """Yields sizes around the numbers of code that gets sizes as plain numbers."""
     yield from ((at + more, probe.length) for at in sorted(watched.batches) for more in (0, 1) if at < _MOST_ROWS)
     yield from ((probe.batch, at + more) for at in sorted(watched.lengths) for more in (-1, 0, 1))
 
 
-def _decided(watched: SizeBranches, probe: ProbeBatch, places: set[Place]) -> list[tuple[int, int]]:
-    """Batch and length on both sides of every decision that isn't made at one of `places`, which are added to them."""
+def _sizes_of_decisions(watched: SizeBranches, probe: ProbeBatch, places: set[Place]) -> list[tuple[int, int]]:
+    """Lists batch and length on both sides of every decision that isn't made at one of `places`, and adds its place."""
     batch, length = probe.batch, probe.length
     found: list[tuple[int, int]] = []
     for _, decides in (item for item in watched.decisions if item[0] not in places):
-        found += [(batch, at) for at in _flips(partial(decides, batch), length, range(2, MOST)) if length]
-        found += [(at, length) for at in _flips(partial(_of_batch, decides, length), batch, range(1, _MOST_ROWS))]
+        found += [(batch, at) for at in _sizes_of_flips(partial(decides, batch), length, range(2, MOST)) if length]
+        found += [
+            (at, length) for at in _sizes_of_flips(partial(_for_batch, decides, length), batch, range(1, _MOST_ROWS))
+        ]
     places.update(place for place, _ in watched.decisions)
     return found
 
 
-def _of_batch(decides: Decision, length: int, batch: int) -> Any:
+def _for_batch(decides: Decision, length: int, batch: int) -> Any:
     return decides(batch, length)
 
 
-def _flips(decides: Callable[[int], Any], near: int, sizes: range) -> list[int]:
-    """The sizes between which a decision changes, the nearest first."""
-    told = []
+def _sizes_of_flips(decides: Callable[[int], Any], near: int, sizes: range) -> list[int]:
+    """Lists the sizes between which a decision changes, the nearest first."""
+    answers = []
     for at in sizes:
-        with suppress(ArithmeticError):
-            told.append((at, bool(decides(at))))
-    changes = [(one[0], other[0]) for one, other in pairwise(told) if one[1] != other[1]]
+        with suppress(ArithmeticError):  # a divisor may be 0 at this size
+            answers.append((at, bool(decides(at))))
+    changes = [(one[0], other[0]) for one, other in pairwise(answers) if one[1] != other[1]]
     nearest = sorted(changes, key=lambda pair: abs(pair[0] - near))[:_FLIPS]
     return [at for below, above in nearest for at in (below, above, above + _FURTHER) if at in sizes]
 
 
 def _numbers_of_positions(look: Look) -> Iterator[int]:
-    """The numbers that a forward computes positions and masks with outside its base model.
+    """Yields the numbers that a forward computes positions and masks with outside its base model.
 
-    With them those of the head's operations that are larger than any length here, and no size: where a slice ends.
+    Also yields numbers of the head's operations that are larger than any length here and no size: the end of a slice.
     """
     longest, own = look.execution.probe.length, {item.index for item in look.head.operations}
     for made in look.execution.graph.operations:
@@ -275,7 +280,9 @@ def _numbers_in(made: Operation) -> Iterator[int]:
 
 
 def _rows_near(batch: int, length: int, numbers: set[int], shortest: int) -> tuple[ProbeRow, ...]:
-    """Rows with texts just as long as numbers near the length, and a little shorter and longer; the first is padded."""
+    """Makes rows with texts as long as numbers near the length, and a little shorter and longer; the first is
+    padded.
+    """
     near = sorted({at + more for at in numbers for more in (-1, 0, 1)}, key=lambda at: abs(at - length))
     texts = [at for at in dict.fromkeys((length - 2, *near, length, 3, 1)) if min(shortest, length) <= at <= length]
     found = []
@@ -301,7 +308,9 @@ def _fault_on(
     with_numbers: bool = False,
     tells_failure: bool = False,
 ) -> str:
-    """What is wrong with a reading on other inputs; "" too if the forward fails on them: it has no scores then."""
+    """Says what is wrong with a reading on other inputs; "" even if the forward fails on them: it has no scores
+    then.
+    """
     first = reading.look.execution
     try:
         with nullcontext() if watch is None else watch:
@@ -355,7 +364,7 @@ def _fault_of_pooling(reading: _Reading, same: Counterpart, replay: Replay) -> s
 def _moves_all_it_names(
     pooling: Pooling, execution: Execution, head: HeadSlice, axes: TokenAxes, replay: Replay | None
 ) -> bool:
-    """Whether the scores of each row depend on exactly the positions that a weighted sum names: all, or no padding."""
+    """True if the scores of each row depend on exactly the positions that a weighted sum names: all, or no padding."""
     part = pooling.parts[0]
     if replay is None or pooling.kind is not PoolingKind.WEIGHTED:
         return False

@@ -1,1 +1,1 @@
-"""The forward run and recorded, operation by operation."""
+"""Runs of a forward, recorded operation by operation."""

@@ -17,7 +17,7 @@ from headscope.trace.record.randomness import OwnRandomness
 from headscope.trace.record.trees import map_tensors, tensors_in
 from headscope.upstream.torch import is_functional, storage_id
 
-_MOST = 20_000
+_MOST_RESULTS = 20_000
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
 _SCALARS = {int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 
@@ -26,68 +26,62 @@ TensorLayout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 
 
 class _NoKey(Exception):
-    """The operands hold something that the key can't describe."""
+    """Raised for operands that hold something that the key can't describe."""
 
 
-_known: dict[Any, tuple[type, tuple[TensorLayout, ...]]] = {}
+_known_results: dict[Any, tuple[type, tuple[TensorLayout, ...]]] = {}
 
 
 def run_by_shape(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of an operator whose tensors are all on meta: from its shapes if they are known, otherwise by running
-    it.
-    """
+    """Runs an operator whose tensors are all on meta, or makes its result from the shapes of an earlier run."""
     if not _depends_on_shapes_only(func):
         return func(*args, **kwargs)
     try:
-        key = (func, torch.get_default_dtype(), _key(args), _key(tuple(kwargs.items())))
+        key = (func, torch.get_default_dtype(), _operand_key(args), _operand_key(tuple(kwargs.items())))
     except _NoKey:
         return func(*args, **kwargs)
-    known = _known.get(key)
+    known = _known_results.get(key)
     if known is not None:
         kind, shapes = known
-        made = [_empty(shape) for shape in shapes]
+        made = [torch.empty_strided(sizes, strides, dtype=dtype, device="meta") for sizes, strides, dtype in shapes]
         return made[0] if kind is torch.Tensor else kind(made)
     result = func(*args, **kwargs)
-    _keep(key, result, tensors_in((args, kwargs)))
+    _keep_shapes(key, result, tensors_in((args, kwargs)))
     return result
 
 
-@cache
-def _depends_on_shapes_only(func: Any) -> bool:
-    return is_functional(func)
+_depends_on_shapes_only = cache(is_functional)
 
 
-def _key(value: Any) -> Any:
-    """What an operator on meta can see of its arguments. Types are part of it: 1, 1.0 and True are equal in Python."""
+def _operand_key(value: Any) -> Any:
+    """Describes what an operator on meta can see of its arguments. Raises _NoKey for others."""
     kind = type(value)
     if kind in _PLAIN:
         if value.layout is not torch.strided or value.is_nested or value.is_quantized:
             raise _NoKey
         return (value.shape, value.stride(), value.dtype, value.is_conj(), value.is_neg())
     if kind is tuple or kind is list:
-        return (kind, *map(_key, value))
+        return (kind, *map(_operand_key, value))
     if kind in _SCALARS:
+        # The type is part of the key: 1, 1.0 and True are equal in Python and would share an entry.
         return (kind, value)
     raise _NoKey
 
 
-def _keep(key: Any, result: Any, operands: list[torch.Tensor]) -> None:
-    """Keeps the shapes of a result with separate memory: some operators share memory and don't declare it."""
+def _keep_shapes(key: Any, result: Any, operands: list[torch.Tensor]) -> None:
+    """Keeps the shapes of a result that has separate memory."""
     kind = type(result)
     made = [result] if kind is torch.Tensor else result if kind is tuple or kind is list else []
     if not made or not all(type(item) is torch.Tensor and item.is_meta and not item.storage_offset() for item in made):
         return
+    # Some operators share memory with their operands and don't declare it. An empty tensor can't replace such a result.
     places = {storage_id(item) for item in made}
     if len(places) < len(made) or any(storage_id(item) in places for item in operands):
         return
-    if len(_known) >= _MOST:
-        _known.clear()
-    _known[key] = (kind, tuple((tuple(item.shape), item.stride(), item.dtype) for item in made))
-
-
-def _empty(shape: TensorLayout) -> torch.Tensor:
-    sizes, strides, dtype = shape
-    return torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    # A process that traces many models must not grow without end.
+    if len(_known_results) >= _MOST_RESULTS:
+        _known_results.clear()
+    _known_results[key] = (kind, tuple((tuple(item.shape), item.stride(), item.dtype) for item in made))
 
 
 META = torch.device("meta")
@@ -100,7 +94,7 @@ _MOST_INTEGERS = 10_000_000
 
 
 class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream has no annotations
-    """Runs every operator on meta tensors as soon as one of its operands is a floating tensor on meta.
+    """Runs every operator on meta tensors if one of its operands is a floating tensor on meta.
 
     `on_guess` is called for every decision that the forward takes on a value that does not exist here (the
     truth of a comparison of floats): after one, the trace may have followed another branch than a real run.
@@ -132,7 +126,7 @@ class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream
 
 
 def _asks_for_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a factory makes real integers after the shape of a tensor on meta: positions to read, a mask."""
+    """True if a factory makes real integers from the shape of a tensor on meta: positions to read, a mask."""
     dtype = kwargs.get("dtype")
     if dtype is None or dtype.is_floating_point or dtype.is_complex or not args[0].is_meta:
         return False
@@ -164,16 +158,17 @@ def _run_on_meta(
 
 
 def _grouped_product(one: torch.Tensor, other: torch.Tensor, offsets: Any = None, *rest: Any, **named: Any) -> Any:
-    """The shape of `torch._grouped_mm` (one matrix product a group of rows); its meta kernel wants aligned bfloat16.
+    """Makes the shape of `torch._grouped_mm`, one matrix product for each group of rows.
 
     [M, K] x [G, K, N] -> [M, N]; [G, M, K] x [G, K, N] -> [G, M, N]; [M, K] x [K, N] -> [G, M, N].
     """
+    # The meta kernel of PyTorch accepts only aligned bfloat16.
     groups = (named.get("offs", offsets).shape[0],) if one.dim() == other.dim() == 2 else ()
     return one.new_empty(*groups, *one.shape[:-1], other.shape[-1])
 
 
 def _integer_indices(indices: Any) -> list[Any]:
-    """Real boolean masks as integer indices: a meta operator cannot count their true entries."""
+    """Replaces real boolean masks by integer indices: a meta operator cannot count their true entries."""
     spelled: list[Any] = []
     for index in indices:
         if isinstance(index, torch.Tensor) and index.dtype == torch.bool and not index.is_meta:
@@ -184,7 +179,7 @@ def _integer_indices(indices: Any) -> list[Any]:
 
 
 def _writes_meta_into_real(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether an in-place operator would write values that do not exist into a real tensor: it is left as it was."""
+    """True if an in-place operator would write values that do not exist into a real tensor."""
     target = args[0] if args else None
     return name.endswith("_") and isinstance(target, torch.Tensor) and not target.is_meta
 
@@ -196,7 +191,7 @@ def _to_meta(tensor: torch.Tensor) -> torch.Tensor:
 def _integers_off_meta(
     func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], operands: list[torch.Tensor]
 ) -> dict[str, Any]:
-    """The keyword arguments with `device="meta"` replaced by the CPU where the result holds integers."""
+    """Replaces `device="meta"` in the keyword arguments by the CPU if the result holds integers."""
     device = kwargs.get("device")
     if device is None or torch.device(device).type != "meta":
         return kwargs
@@ -206,6 +201,7 @@ def _integers_off_meta(
 
 
 def _makes_integers(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], operands: list[torch.Tensor]) -> bool:
+    """True if an operator gives integers or truth values: by its dtype, its operands, or the bounds that it gets."""
     dtype = kwargs.get("dtype")
     if dtype is not None:
         return not (dtype.is_floating_point or dtype.is_complex)

@@ -1,4 +1,4 @@
-"""One run of a model's own forward: the graph, the logits, and what had to be helped along."""
+"""Runs of a model's own forward: the graph, the logits, and what headscope had to set for the run."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -56,12 +56,12 @@ class Execution:
 
     @property
     def has_lent_token(self) -> bool:
-        """Whether headscope set a pad token for this run."""
+        """True if headscope set a pad token for this run."""
         return bool(self.fails_without_pad)
 
     @cached_property
     def names(self) -> ModelNames:
-        """The names of the model's modules, parameters and buffers."""
+        """Names of the model's modules, parameters and buffers."""
         return ModelNames(self.model)
 
 
@@ -74,7 +74,7 @@ def run_forward(
     output: str | None = None,
     fails_without_pad: str = "",
 ) -> Execution:
-    """The one way to run a forward: of a skeleton or of real weights, on a probe or on somebody's inputs.
+    """Runs and records a forward: of a skeleton or of real weights, on a probe or on somebody's inputs.
 
     `model` is left as it was. Labels are passed where it takes them. With `lend`, a model without a pad token gets one
     for the length of the run, and a note reports it. `fails_without_pad` is how another run of this class and
@@ -82,19 +82,19 @@ def run_forward(
     returns several. Raises Unsupported, with `hint`, where the forward fails (`SystemExit` is a failure,
     `KeyboardInterrupt` passes), and where it returns no scores.
     """
-    probe = replace(probe, inputs=_moved(probe.inputs, model), labels=_moved(probe.labels, model))
+    probe = replace(probe, inputs=_move_inputs(probe.inputs, model), labels=_move_inputs(probe.labels, model))
     failure: BaseException | None = None
     for attempt in _with_other_labels(probe, model):
         expected = _run_padded(model, attempt, output, fails_without_pad) if lend and fails_without_pad else None
         if expected is not None:
             return expected
-        execution = _attempt(model, attempt, output)
+        execution = _try_forward(model, attempt, output)
         if isinstance(execution, Execution):
             return execution
         failure = execution
         # Only after a failure: a model that runs without a pad token is shown as it is, with no setting that its user
         # lacks.
-        padded = _run_padded(model, attempt, output, _sentence(failure))
+        padded = _run_padded(model, attempt, output, _error_line(failure))
         if padded is None:
             continue
         if not lend:
@@ -104,15 +104,17 @@ def run_forward(
     assert failure is not None
     if isinstance(failure, HeadscopeError):
         raise failure
-    unpadded = _run_unpadded(model, probe, output, _sentence(failure)) if lend else None
+    unpadded = _run_unpadded(model, probe, output, _error_line(failure)) if lend else None
     if unpadded is not None:
         return unpadded
-    tried = f"{_shapes_tried(probe)}{_left_out(model, probe)}{_without_start(model)}"
-    raise Unsupported(f"the forward of {type(model).__name__} fails ({_sentence(failure)}); {tried}", hint) from failure
+    tried = f"{_shapes_tried(probe)}{_missing_arguments(model, probe)}{_missing_decoder_start(model)}"
+    raise Unsupported(
+        f"the forward of {type(model).__name__} fails ({_error_line(failure)}); {tried}", hint
+    ) from failure
 
 
 def run_unrecorded(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
-    """What the forward of a model with real weights returns, sooner than `run_forward` and without its graph.
+    """Returns what the forward of a model with real weights returns, faster than `run_forward` and without its graph.
 
     `model` is left as it was. Raises whatever the forward raises.
     """
@@ -128,9 +130,9 @@ def run_on_probe(
     output: str | None = None,
     fails_without_pad: str = "",
 ) -> Execution:
-    """The forward on what `build` makes; where it fails on texts alone and takes images too, on texts with images.
+    """Runs the forward on what `build` makes; if it fails on texts alone and takes images too, on texts with images.
 
-    Raises Unsupported, for the first of both, where neither runs.
+    Raises the Unsupported of the first run if neither works.
     """
 
     def attempt(*, with_image: bool) -> Execution:
@@ -145,55 +147,57 @@ def run_on_probe(
             raise
         try:
             return attempt(with_image=True)
-        except Unsupported:  # what it said of the texts stands
+        except Unsupported:  # the error on texts alone is the one that its user can act on
             raise err from None
 
 
 def _with_other_labels(probe: ProbeBatch, model: nn.Module) -> Iterator[ProbeBatch]:
-    """`probe`, then with class ids as labels where its own are numbers, which not every loss takes, then without."""
+    """Yields `probe` as it is, then with class ids as labels, then without labels."""
     yield probe
+    # Not every loss takes floating-point labels, even if the configuration asks for them.
     if any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in probe.labels.values()):
         ids = {name: torch.zeros(probe.sizes.batch, dtype=torch.long) for name in probe.labels}
-        yield replace(probe, labels=_moved(ids, model))
+        yield replace(probe, labels=_move_inputs(ids, model))
     if probe.labels:
         yield replace(probe, labels={})
 
 
-def _attempt(
+def _try_forward(
     model: nn.Module, probe: ProbeBatch, output: str | None, token: int | None = None
 ) -> Execution | Exception | SystemExit:
-    """One run, with `token` as pad token where one is given; what it raised where it failed."""
+    """Runs the forward once, with `token` as pad token if one is given; returns the exception if it fails."""
     try:
         with _ONE_AT_A_TIME, untouched(model):
-            for config in () if token is None else _without_pad_token(model):
+            for config in () if token is None else _configs_without_pad(model):
                 config.pad_token_id = token
-            return _run(model, probe, output)
+            return _record_forward(model, probe, output)
     except (Exception, SystemExit) as err:  # whatever a forward raises means that it failed
         return err
 
 
 def _run_padded(model: nn.Module, probe: ProbeBatch, output: str | None, failure: str) -> Execution | None:
-    """The run with a pad token that the model does not have; None where that is not what was missing.
+    """Runs the forward with a pad token that the model does not have; None if that doesn't help.
 
     `failure` is how a run without it failed.
     """
     token = _token_to_lend(model)
     if token is None or not {"input_ids", "inputs_embeds"} & probe.inputs.keys():
         return None
-    execution = _attempt(model, _with_padding(probe, token), output, token)
+    execution = _try_forward(model, _with_padding(probe, token), output, token)
     if not isinstance(execution, Execution):
         return None
-    return replace(execution, notes=(f"{_NO_PAD_TOKEN} ({failure}); {_lent(model)}",), fails_without_pad=failure)
+    setting = f"what is shown was seen with pad_token_id={token}, which headscope set for its own run"
+    return replace(execution, notes=(f"{_NO_PAD_TOKEN} ({failure}); {setting}",), fails_without_pad=failure)
 
 
 def _run_unpadded(model: nn.Module, probe: ProbeBatch, output: str | None, failure: str) -> Execution | None:
-    """The run without padding, where padding is the end of a text; None where that is not what failed."""
+    """Runs the forward without padding if padding is the end of a text; None if that doesn't help."""
     config = getattr(model, "config", None)
     pad, end = getattr(config, "pad_token_id", None), getattr(config, "eos_token_id", None)
     is_end = pad is not None and pad in (end if isinstance(end, list) else [end])
     if not is_end or not probe.rows or "attention_mask" not in probe.inputs:
         return None
-    execution = _attempt(model, probe.without_padding(), output)
+    execution = _try_forward(model, probe.without_padding(), output)
     if not isinstance(execution, Execution):
         return None
     note = f"padding is the end-of-text token {pad}, and a batch of texts of several lengths fails ({failure}); "
@@ -201,25 +205,23 @@ def _run_unpadded(model: nn.Module, probe: ProbeBatch, output: str | None, failu
 
 
 def lacks_pad_token(model: nn.Module) -> bool:
-    """Whether a model of texts has no pad token, so that its forward may fail without one."""
-    return bool(_without_pad_token(model))
+    """True if a model of texts has no pad token, so that its forward may fail without one."""
+    return bool(_configs_without_pad(model))
 
 
 def _token_to_lend(model: nn.Module) -> int | None:
-    """The last token of the vocabulary, as a pad token for a model that has none; None where none is missing."""
-    sizes = [config.vocab_size for config in _without_pad_token(model)]
+    """Returns the last token of the vocabulary as a pad token; None if the model needs none."""
+    sizes = [config.vocab_size for config in _configs_without_pad(model)]
+    # The smallest vocabulary: every text part of the model must have an embedding for the token.
     return min(sizes) - 1 if sizes else None
 
 
-def _lent(model: nn.Module) -> str:
-    return f"what is shown was seen with pad_token_id={_token_to_lend(model)}, which headscope set for its own run"
-
-
-def _run(model: nn.Module, probe: ProbeBatch, output: str | None) -> Execution:
+def _record_forward(model: nn.Module, probe: ProbeBatch, output: str | None) -> Execution:
+    # headscope can control PyTorch's generators only. That another one was used shows in its state, before and after.
     states = _states_outside(model)
     # No gradients: the graph of PyTorch would keep every result of the base model. The proofs need gradients of the
     # head alone, and get them from a replay.
-    with recording() as recorder, watching("problem_type") as reads, torch.no_grad(), _engine(model, recorder):
+    with recording() as recorder, watching("problem_type") as reads, torch.no_grad(), _execution_mode(model, recorder):
         returned = model(**probe.inputs, **probe.labels)
         returned = recorder.graph.memory.renewed_output(returned)
     found = read_outputs(model, returned, recorder.graph, output)
@@ -240,14 +242,14 @@ def _run(model: nn.Module, probe: ProbeBatch, output: str | None) -> Execution:
 
 
 def _states_outside(model: nn.Module) -> dict[str, Any]:
-    """The states of the random generators of Python and NumPy, by name, for a model that is not of Transformers."""
+    """Reads the states of the random generators of Python and NumPy, by name; none for a model of Transformers."""
     if type(model).__module__.startswith("transformers."):
         return {}
     return {"Python's random module": random.getstate(), "NumPy": repr(np.random.get_state(legacy=False))}
 
 
-def _moved(values: dict[str, Any], model: nn.Module) -> dict[str, Any]:
-    """`values` on the model's device, or on the CPU for a shape-only run, whose floats may be on meta."""
+def _move_inputs(values: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+    """Moves `values` to the model's device, or to the CPU for a shape-only run, whose floats may be on meta."""
     device = CPU if is_shape_only(model) else next((tensor.device for tensor in model.parameters()), None)
     if device is None:
         return values
@@ -256,7 +258,7 @@ def _moved(values: dict[str, Any], model: nn.Module) -> dict[str, Any]:
 
 
 def _shapes_tried(probe: ProbeBatch) -> str:
-    """The shapes of the inputs, and before them those that the caller gave where they were stretched."""
+    """Lists the shapes of the inputs, and before them those that the caller gave if they were stretched."""
     if probe.examples is None:
         return f"tried: {_named_shapes(probe.inputs)}"
     return f"given: {_named_shapes(probe.examples)}; stretched for the trace to {_named_shapes(probe.inputs)}"
@@ -267,11 +269,9 @@ def _named_shapes(inputs: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {shape}".strip() for name, shape in shapes.items()) or "no inputs"
 
 
-def _without_start(model: nn.Module) -> str:
-    """What to set where nothing says with which token the decoder begins; "" for other models.
-
-    T5's configuration has no default; its code says that it is usually the pad token.
-    """
+def _missing_decoder_start(model: nn.Module) -> str:
+    """Says what to set if nothing names the token with which the decoder begins; "" for other models."""
+    # T5's configuration has no default; its code says that it is usually the pad token.
     config = getattr(model, "config", None)
     if not getattr(config, "is_encoder_decoder", False) or getattr(config, _START, None) is not None:
         return ""
@@ -284,8 +284,9 @@ def _without_start(model: nn.Module) -> str:
 _START = "decoder_start_token_id"
 
 
-def _left_out(model: nn.Module, probe: ProbeBatch) -> str:
-    """The arguments that a forward names and did not get; "" for a model of Transformers, which names very many."""
+def _missing_arguments(model: nn.Module, probe: ProbeBatch) -> str:
+    """Lists the arguments that a forward names and did not get; "" for a model of Transformers."""
+    # Its forward names very many optional arguments: a list of them would not help.
     if isinstance(model, PreTrainedModel):
         return ""
     try:
@@ -298,8 +299,8 @@ def _left_out(model: nn.Module, probe: ProbeBatch) -> str:
 
 
 @contextmanager
-def _engine(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Shape-only execution for a model on the meta device; a model with real weights runs as it is."""
+def _execution_mode(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Turns on shape-only execution for a model on the meta device; a model with real weights runs as it is."""
     if is_shape_only(model):
         with autocast_on_meta(), ShapeOnlyMode(recorder.note_guess):
             yield
@@ -309,16 +310,17 @@ def _engine(model: nn.Module, recorder: Recorder) -> Iterator[None]:
 
 
 def is_shape_only(model: nn.Module) -> bool:
-    """Whether `model` has parameters without values: some of a skeleton's may be real all the same."""
+    """True if `model` has parameters without values; some of a skeleton's may be real nevertheless."""
     return any(parameter.is_meta for parameter in model.parameters())
 
 
-def _without_pad_token(model: nn.Module) -> tuple[PreTrainedConfig, ...]:
-    """The configurations of texts in `model` that name no pad token."""
+def _configs_without_pad(model: nn.Module) -> tuple[PreTrainedConfig, ...]:
+    """Lists the configurations of texts in `model` that name no pad token."""
     return tuple(config for config in configurations(model) if _lacks_pad_token(config))
 
 
 def _lacks_pad_token(config: PreTrainedConfig) -> bool:
+    # A configuration of texts has a vocabulary. One that lacks the field for the pad token doesn't use it.
     size = getattr(config, "vocab_size", None)
     return isinstance(size, int) and size > 1 and getattr(config, "pad_token_id", 0) is None
 
@@ -326,6 +328,7 @@ def _lacks_pad_token(config: PreTrainedConfig) -> bool:
 def _with_padding(probe: ProbeBatch, token: int) -> ProbeBatch:
     if "input_ids" not in probe.inputs:
         return probe
+    # Real pad tokens, not only a mask: a model that finds the last token by its id must see them.
     ids = probe.inputs["input_ids"].clone()
     rows = ids.view(-1, ids.shape[-1])
     for at, row in enumerate(probe.rows):
@@ -334,13 +337,13 @@ def _with_padding(probe: ProbeBatch, token: int) -> ProbeBatch:
     return replace(probe, inputs=probe.inputs | {"input_ids": ids}, given=probe.given - {"input_ids"})
 
 
-def _sentence(err: BaseException) -> str:
+def _error_line(err: BaseException) -> str:
     lines = str(err).strip().splitlines()
     return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__
 
 
 def meta_copy(model: nn.Module) -> nn.Module | None:
-    """`model` with parameters on the meta device; None for one that is there already or cannot be copied.
+    """Copies `model` with its parameters on the meta device; None if it is there already or cannot be copied.
 
     Buffers keep their values, on the CPU: a position or a mask that is computed from them decides what a head reads.
     """
@@ -348,12 +351,13 @@ def meta_copy(model: nn.Module) -> nn.Module | None:
 
 
 def on_one_device(model: nn.Module) -> nn.Module:
-    """`model`, or a copy on the meta device where a part of it is there already and another part is on a GPU."""
+    """Returns `model`, or a copy on the meta device if one part of it is there already and another part is on a GPU."""
     elsewhere = any(item.device.type not in {"cpu", "meta"} for item in model.parameters())
     return (_copied_to_meta(model) if elsewhere and is_shape_only(model) else None) or model
 
 
 def _copied_to_meta(model: nn.Module) -> nn.Module | None:
+    # `deepcopy` takes what is in its memo for copied, so no parameter is copied with its values.
     memo: dict[int, Any] = {
         id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
         for parameter in model.parameters()

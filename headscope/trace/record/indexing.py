@@ -1,4 +1,4 @@
-"""What an indexing expression reads: its spelling, its operation, and the positions it picks in each row."""
+"""Indexing expressions: their spelling, their operation, and the positions that they pick in each row."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,16 +12,16 @@ _GATHERS = {"gather", "take_along_dim"}
 
 
 class Axes(Protocol):
-    """What knows the token axis of each tensor: `axes.TokenAxes`."""
+    """Finder of the token axis of each tensor: `axes.TokenAxes` implements it."""
 
     def first(self, tensor: torch.Tensor) -> int | None:
-        """The first token axis of a tensor, or None."""
+        """Returns the first token axis of a tensor, or None."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The position read in each row of the probe; `index` is the integer written in the source, if it is one.
+    """Positions read in each row of the probe; `index` is the integer written in the source, if it is one.
 
     `length` is the size of the axis: tokens of a text, or something else that is in a row (patches, entities).
     """
@@ -32,7 +32,7 @@ class Picked:
 
 
 def index_items(operation: Operation) -> tuple[Any, ...]:
-    """The items of a `tensor[...]` expression, with the ellipsis spelled out."""
+    """Returns the items of a `tensor[...]` expression, with the ellipsis replaced by full slices."""
     items = operation.args[1]
     items = items if isinstance(items, tuple) else (items,)
     consumed = sum(_axes_consumed(item) for item in items)
@@ -46,6 +46,7 @@ def index_items(operation: Operation) -> tuple[Any, ...]:
 def _axes_consumed(item: Any) -> int:
     if item is None or item is Ellipsis:
         return 0
+    # A mask indexes as many axes as it has; every other item indexes one.
     if isinstance(item, torch.Tensor) and item.dtype == torch.bool:
         return item.dim()
     return 1
@@ -55,7 +56,7 @@ INDEX_OPERATIONS = ("index", "select", "slice", "unsqueeze")
 
 
 def index_operation(operation: Operation) -> str:
-    """The name of what a `tensor[...]` does: `index`, `select`, `slice` or `unsqueeze`."""
+    """Names what a `tensor[...]` does: `index`, `select`, `slice` or `unsqueeze`."""
     items = index_items(operation)
     if any(isinstance(item, torch.Tensor | list) for item in items):
         return "index"
@@ -65,13 +66,13 @@ def index_operation(operation: Operation) -> str:
 
 
 def spell_index(operation: Operation) -> str:
-    """The expression as a reader would write it: `[:, 0]`, `[rows, positions]`."""
+    """Writes the expression as a reader would: `[:, 0]`, `[rows, positions]`."""
     items = operation.args[1]
     return spell_items(items if isinstance(items, tuple) else (items,))
 
 
 def spell_items(items: tuple[Any, ...]) -> str:
-    """The items of an index in brackets: `[:, 0]`."""
+    """Writes the items of an index in brackets: `[:, 0]`."""
     return "[" + ", ".join(_spell_item(item) for item in items) + "]"
 
 
@@ -90,7 +91,8 @@ def _spell_item(item: Any) -> str:
 
 
 def item_on_axis(operation: Operation, axis: int) -> Any:
-    """What `operation` takes along `axis` of its first tensor: an integer, a slice, or a tensor or list of indices.
+    """Returns what `operation` takes along `axis` of its first tensor: an integer, a slice, or a tensor or list of
+    indices.
 
     Reads `tensor[...]`, `select`, `narrow` and `index_select`; None where the axis is left whole.
     """
@@ -103,7 +105,7 @@ def item_on_axis(operation: Operation, axis: int) -> Any:
 
 
 def rows_on_last_axis(operation: Operation) -> tuple[int, ...] | None:
-    """The entries that an operation takes of the last axis of its first tensor; None where none are fixed."""
+    """Returns the entries that an operation takes of the last axis of its first tensor; None if none are fixed."""
     source = operation.args[0]
     item = item_on_axis(operation, source.dim() - 1)
     if isinstance(item, torch.Tensor) and not item.is_meta and not item.is_floating_point() and item.dim() <= 1:
@@ -116,8 +118,9 @@ def rows_on_last_axis(operation: Operation) -> tuple[int, ...] | None:
 
 
 def _along_one_axis(operation: Operation) -> tuple[int | None, Any]:
-    """The axis that `select`, `narrow` or `index_select` works on, and what it takes there."""
+    """Returns the axis that `select`, `narrow` or `index_select` works on, and what it takes there."""
     given = [*operation.args[1:], *operation.kwargs.values()]
+    # Each argument may be given by position or by name; in both cases the axis is the first integer.
     integers = [value for value in given if isinstance(value, int)]
     axis = integers[0] % operation.args[0].dim() if integers else None
     match operation.name, integers:
@@ -131,7 +134,7 @@ def _along_one_axis(operation: Operation) -> tuple[int | None, Any]:
 
 
 def picked_positions(operation: Operation, name: str, probe: ProbeBatch, axes: Axes) -> Picked | None:
-    """The positions on the token axis that `operation` keeps, one per row; None if that is unknown."""
+    """Returns the positions on the token axis that `operation` keeps, one per row; None if they are unknown."""
     if name in _GATHERS:
         return _picked_by_gather(operation, probe, axes)
     return _picked_by_items(operation, probe, axes) if name in {"select", "index", "slice"} else None
@@ -149,25 +152,29 @@ def _picked_by_items(operation: Operation, probe: ProbeBatch, axes: Axes) -> Pic
     item, size = item_on_axis(operation, axis), source.shape[axis]
     if isinstance(item, slice):
         kept = range(size)[item]
-        return _constant(_as_written(item, kept[0], size), size, probe) if len(kept) == 1 else None
+        return _same_in_rows(_as_written(item, kept[0], size), size, probe) if len(kept) == 1 else None
     if isinstance(item, int):
-        return _constant(item, size, probe)
-    return _picked_by_indices(_indices(item), size, is_by_row=_names_each_row(items, probe), probe=probe)
+        return _same_in_rows(item, size, probe)
+    return _picked_by_indices(_known_indices(item), size, is_by_row=_names_each_row(items, probe), probe=probe)
 
 
 def _picked_by_indices(indices: list[int] | None, size: int, *, is_by_row: bool, probe: ProbeBatch) -> Picked | None:
-    if indices is None or not (len(indices) == 1 or is_by_row):
+    if indices is None:
         return None
-    return _constant(indices[0], size, probe) if len(indices) == 1 else _per_row(indices, size, probe)
+    if len(indices) == 1:
+        return _same_in_rows(indices[0], size, probe)
+    if not is_by_row or len(indices) != probe.batch:
+        return None
+    return Picked(tuple((index + size) % size for index in indices), None, size)
 
 
 def _as_written(item: slice, position: int, size: int) -> int:
-    """A position counted as the slice counts it: `[-1:]` is -1."""
+    """Counts a position as the slice counts it: `[-1:]` is -1."""
     return position - size if isinstance(item.start, int) and item.start < 0 else position
 
 
-def _indices(item: Any) -> list[int] | None:
-    """The numbers of a tensor or list of indices; None where their values are not known."""
+def _known_indices(item: Any) -> list[int] | None:
+    """Returns the numbers of a tensor or list of indices; None if their values are not known."""
     if isinstance(item, torch.Tensor):
         return None if item.is_meta else item.flatten().tolist()
     if isinstance(item, list) and all(isinstance(value, int) and not isinstance(value, bool) for value in item):
@@ -176,8 +183,9 @@ def _indices(item: Any) -> list[int] | None:
 
 
 def _names_each_row(items: tuple[Any, ...], probe: ProbeBatch) -> bool:
-    """Whether the batch axis is indexed by every row in order: only then do the indices beside it go row by row."""
-    return bool(items) and _indices(items[0]) == list(range(probe.batch))
+    """True if the batch axis is indexed by every row in order."""
+    # Only then do the indices beside it go row by row: `h[arange(batch), ends]`.
+    return bool(items) and _known_indices(items[0]) == list(range(probe.batch))
 
 
 def _picked_by_mask(mask: torch.Tensor, probe: ProbeBatch) -> Picked | None:
@@ -198,11 +206,5 @@ def _picked_by_gather(operation: Operation, probe: ProbeBatch, axes: Axes) -> Pi
     return None if axis is None else Picked(tuple(rows[:, 0].tolist()), None, operation.args[0].shape[axis])
 
 
-def _constant(index: int, size: int, probe: ProbeBatch) -> Picked:
+def _same_in_rows(index: int, size: int, probe: ProbeBatch) -> Picked:
     return Picked(((index + size) % size,) * probe.batch, index, size)
-
-
-def _per_row(positions: list[int], size: int, probe: ProbeBatch) -> Picked | None:
-    if len(positions) != probe.batch:
-        return None
-    return Picked(tuple((position + size) % size for position in positions), None, size)

@@ -1,4 +1,4 @@
-"""Which recorded tensors were written in place: a write makes a new version, and other views of the memory go stale."""
+"""Recorded tensors that were written in place: a write makes a new version, and other views of the memory go stale."""
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
@@ -13,7 +13,7 @@ MemoryState = tuple[int, int]
 
 
 class TensorMemory:
-    """The versions of the tensors of one forward.
+    """Versions of the tensors of one forward.
 
     A tensor that is written in place stands for its newest version from then on, so that every recorded tensor has one
     value. A tensor that was written through another one (a view of it, `tensor.data`) is stale: what was recorded of it
@@ -28,17 +28,17 @@ class TensorMemory:
         self._written: list[torch.Tensor] = []
 
     def newest(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor that stands for what `tensor` holds now."""
+        """Returns the tensor that represents what `tensor` holds now."""
         return self._newest.get(id(tensor), tensor)
 
     def renewed(self, value: Any) -> Any:
-        """Arguments of a call with every tensor replaced by its newest version."""
+        """Replaces every tensor in the arguments of a call by its newest version."""
         if not self._newest:
             return value
         return map_tensors(self.newest, value)
 
     def renewed_output(self, value: Any) -> Any:
-        """What a module returned with every tensor replaced by its newest version; mappings become dictionaries."""
+        """Replaces every tensor in what a module returned by its newest version; mappings become dictionaries."""
         if not self._newest:
             return value
         if isinstance(value, torch.Tensor):
@@ -52,20 +52,20 @@ class TensorMemory:
     def note(self, tensor: torch.Tensor) -> None:
         """Records the state of a tensor that was made, or is read for the first time."""
         if id(tensor) not in self._states:
-            self._states[id(tensor)] = self._state(tensor)
+            self._states[id(tensor)] = self._memory_state(tensor)
 
     def is_stale(self, tensor: torch.Tensor) -> bool:
-        """Whether the memory of a noted tensor was written through another tensor."""
+        """True if the memory of a noted tensor was written through another tensor."""
         known = self._states.get(id(tensor))
-        return known is not None and known != self._state(tensor)
+        return known is not None and known != self._memory_state(tensor)
 
     def is_written_back(self, target: torch.Tensor, item: Any, value: Any) -> bool:
-        """Whether `target[item] = value` puts a part of `target` back that was changed in place: `x[:, 0] += 1`."""
+        """True if `target[item] = value` puts a part of `target` back that was changed in place: `x[:, 0] += 1`."""
         state = self._states.get(id(target))
         if state is None or not isinstance(value, torch.Tensor) or not _is_basic(item):
             return False
         writers = self._writers.get(storage_id(target), [])[state[1] :]
-        return all(writer is value for writer in writers) and _place(target[item]) == _place(value)
+        return all(writer is value for writer in writers) and _memory_place(target[item]) == _memory_place(value)
 
     def keep_value(self, tensor: torch.Tensor) -> None:
         """Copies what a real tensor holds before it is written."""
@@ -76,34 +76,39 @@ class TensorMemory:
             self._values[id(newest)] = tensor.detach().clone()
 
     def write(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The new version of a tensor that was written, a tensor of the same memory."""
+        """Makes the new version of a tensor that was written: another tensor object on the same memory."""
         before = self.newest(tensor)
         if not tensor.is_meta:
             self._values.setdefault(id(before), None)
+        # Keeps both objects: the id of a tensor that was freed would be given to another.
         self._written += [tensor, before]
         self._writers.setdefault(storage_id(tensor), []).append(tensor)
         made: torch.Tensor = torch.ops.aten.alias(tensor)
         self._newest[id(tensor)] = made
-        self._states[id(tensor)] = self._state(tensor)
-        self._states[id(made)] = self._state(made)
+        self._states[id(tensor)] = self._memory_state(tensor)
+        self._states[id(made)] = self._memory_state(made)
         return made
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """What a real tensor held when it was recorded; None where it was overwritten and nothing kept its values."""
+        """Returns what a real tensor held when it was recorded; None if it was overwritten and nothing kept its
+        values.
+        """
         if id(tensor) in self._values:
             return self._values[id(tensor)]
         return None if self.is_stale(tensor) else tensor
 
-    def _state(self, tensor: torch.Tensor) -> MemoryState:
+    def _memory_state(self, tensor: torch.Tensor) -> MemoryState:
+        # PyTorch counts the writes of a tensor and its views. `tensor.data` has a separate count but the same storage,
+        # so writes to a storage are counted here too.
         written = len(self._writers.get(storage_id(tensor), ())) if self._writers else 0
         return version_of(tensor), written
 
 
 def _is_basic(item: Any) -> bool:
-    """Whether an index makes a view: integers, slices, an ellipsis, None."""
+    """True if an index makes a view: integers, slices, an ellipsis, None."""
     items = item if isinstance(item, tuple) else (item,)
     return all(part is None or part is Ellipsis or type(part) in {int, slice} for part in items)
 
 
-def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _memory_place(tensor: torch.Tensor) -> tuple[Any, ...]:
     return storage_id(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride()

@@ -1,4 +1,4 @@
-"""Random numbers of one's own: what headscope draws never moves the generators of the process."""
+"""Random numbers with separate generators: what headscope draws never moves those of the process."""
 
 from contextlib import nullcontext
 from functools import cache
@@ -11,7 +11,7 @@ from headscope.upstream.torch import TorchDispatchMode, argument_names, overload
 
 
 class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upstream has no annotations
-    """Random operators of this thread draw from generators that start at `seed`.
+    """Lets random operators of this thread draw from generators that start at `seed`.
 
     Saving and restoring the state of the process's generators would take numbers away from other threads.
     """
@@ -30,7 +30,7 @@ class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
         return self.run(func, args, kwargs or {})
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of the operator `func`."""
+        """Runs the operator `func`; if it is random, with a generator of headscope."""
         if not _is_random(func) or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
         device = _device_of(args, kwargs)
@@ -40,18 +40,19 @@ class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
         # A generator of our own: the state of the process belongs to the caller, whose training must draw the same
         # numbers with and without an inspection in between.
         if overload is not None:
-            return overload(*args, **kwargs, generator=self._generator(device))
+            return overload(*args, **kwargs, generator=self._generator_on(device))
         return self._draw_from_the_process(func, args, kwargs, device)
 
-    def _generator(self, device: torch.device) -> torch.Generator:
+    def _generator_on(self, device: torch.device) -> torch.Generator:
         if device not in self._generators:
             self._generators[device] = torch.Generator(device).manual_seed(self._seed)
         return self._generators[device]
 
     def _draw_from_the_process(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any) -> Any:
-        """For the few operators that take no generator (a dropout fused into attention): put back right after."""
+        """Runs one of the few operators that take no generator (a dropout fused into attention)."""
         module: Any = torch if device.type == "cpu" else torch.get_device_module(device)
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            # These draw from the generator of the process: its state is put back right after.
             before = module.get_rng_state()
             if device in self._states:  # go on: the same numbers for each draw would hide a dropout that is always on
                 module.set_rng_state(self._states[device])
@@ -72,7 +73,7 @@ def _is_random(func: Any) -> bool:
 
 
 def _is_off(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an operator draws nothing: attention without dropout, a dropout that is not training."""
+    """True if an operator draws nothing: attention without dropout, a dropout that is not training."""
     values = argument_names(func)
     values |= dict(zip(list(values), args, strict=False)) | kwargs
     rates = [value for name, value in values.items() if "dropout" in name and isinstance(value, float | int)]
@@ -87,11 +88,9 @@ def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
 
 
 def _overload_with_generator(func: Any) -> Any:
-    """The overload of a random operator that takes a generator beside the same arguments; None where none does."""
-    found = overloads(func, "*", "*_generator", "generator")
-    return next((item for item in found if _takes_generator(item, func)), None)
-
-
-def _takes_generator(overload: Any, func: Any) -> bool:
-    taken = argument_names(overload).keys()
-    return "generator" in taken and argument_names(func).keys() <= taken
+    """Returns the overload of a random operator that takes a generator beside the same arguments; None without one."""
+    for overload in overloads(func, "*", "*_generator", "generator"):
+        taken = argument_names(overload).keys()
+        if "generator" in taken and argument_names(func).keys() <= taken:
+            return overload
+    return None

@@ -1,4 +1,4 @@
-"""The graph of what a forward ran: every user-level operation with its operands, module and source line."""
+"""Graph of what a forward ran: every user-level operation with its operands, module and source line."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -70,9 +70,9 @@ class Operation:
 
 
 def run_again(operation: Operation, known: Callable[[Any], Any]) -> tuple[torch.Tensor, ...]:
-    """The outputs of an operation that is called again, with `known` instead of each of its arguments.
+    """Calls an operation again, with `known` instead of each of its arguments, and returns its outputs.
 
-    What it writes in place is a copy.
+    What it writes in place is a copy. The outputs begin with the written tensors, as those of the operation do.
     """
     overwritten = {id(tensor) for tensor in operation.writes}
     copies: dict[int, torch.Tensor] = {}
@@ -89,7 +89,7 @@ def run_again(operation: Operation, known: Callable[[Any], Any]) -> tuple[torch.
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A decision of the forward on a value that a shape-only run does not have: where it was taken.
+    """Place where the forward decides on a value that a shape-only run does not have.
 
     `is_branch` is False where the value was only written into a real tensor.
     """
@@ -102,7 +102,7 @@ class Guess:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exit:
-    """A call that hands the values of a tensor out of PyTorch, where the graph can't follow them."""
+    """Call that hands the values of a tensor out of PyTorch, where the graph can't follow them."""
 
     tensor: torch.Tensor
     name: str
@@ -131,15 +131,15 @@ class Graph:
     stale: set[int] = field(default_factory=set)
 
     def producer(self, tensor: torch.Tensor) -> int:
-        """The index of the operation that made `tensor` last, or -1."""
+        """Returns the index of the operation that made `tensor` last, or -1."""
         return self.producers.get(id(tensor), -1)
 
     def before(
         self, *indices: int, through: Callable[[torch.Tensor, int], bool] = lambda tensor, producer: True
     ) -> Iterator[Operation]:
-        """The operations with these indices and all that they depend on, each once; -1 (a leaf) has none.
+        """Yields the operations with these indices and all that they depend on, each once; -1 (a leaf) has none.
 
-        `through` says of an operand and the index of its maker whether the way back leads through it.
+        `through` gets an operand and the index of its maker, and decides whether the walk goes on through it.
         """
         waiting, seen = list(indices), set[int]()
         while waiting:
@@ -151,7 +151,7 @@ class Graph:
             waiting += [producer for tensor, producer in self.operations[index].inputs if through(tensor, producer)]
 
     def after(self, tensor: torch.Tensor) -> set[int]:
-        """Indices of the operations whose result depends on `tensor`."""
+        """Returns the indices of the operations whose result depends on `tensor`."""
         found: set[int] = set()
         for operation in self.operations[self.producer(tensor) + 1 :]:
             if any(item is tensor or producer in found for item, producer in operation.inputs):
@@ -160,7 +160,7 @@ class Graph:
 
 
 class Recorder(TorchFunctionMode):
-    """Writes down every PyTorch function that user code calls in this thread, and passes it on."""
+    """Records every PyTorch function that user code calls in this thread, and passes it on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class Recorder(TorchFunctionMode):
         memory = self.graph.memory
         operands = tensors_in((args, {**kwargs, "out": None}) if kwargs else args)
         is_stale = name not in _BY_SHAPE and self._reads_stale(name, args, operands)
-        targets = _targets(name, args, kwargs)
+        targets = _written_targets(name, args, kwargs)
         for tensor in targets:
             memory.keep_value(tensor)
         # A name doesn't show every write: `relu(x, inplace=True)` and the running statistics of a batch norm are seen
@@ -194,15 +194,15 @@ class Recorder(TorchFunctionMode):
             self.graph.exits.append(Exit(kept, name, tuple(self._modules), *_user_line(sys._getframe(1))))
         bumped = [item for item, before in zip(operands, versions, strict=True) if version_of(item) != before]
         made = tensors_in(result) if isinstance(result, torch.Tensor | tuple | list) else []
-        replacement = _replacement(name, args)
+        replacement = _whole_replacement(name, args)
         # `out[:] = value` leaves nothing of what `out` held, so no path may lead back through it: it is a copy of
         # `value`.
         if replacement is not None:
             func, name, given = torch.clone, "clone", ((memory.newest(replacement),), {})
         if targets and (kwargs.get("out") is not None or replacement is not None):
-            self._record(func, name, *given, tuple(map(memory.write, targets)), (), is_stale=is_stale)
+            self._append_operation(func, name, *given, tuple(map(memory.write, targets)), (), is_stale=is_stale)
             return result
-        written = _written(name, targets, operands, bumped, made)
+        written = _find_written(name, targets, operands, bumped, made)
         if isinstance(result, torch.Tensor) and not written and _is_among(result, operands):
             # In evaluation mode a dropout returns its input, the same object. Without a tensor that stands for its
             # result it would be missing among the stages.
@@ -213,20 +213,21 @@ class Recorder(TorchFunctionMode):
         before = tuple(memory.newest(tensor) for tensor in written)
         outputs = (*map(memory.write, written), *(item for item in made if not _is_among(item, written)))
         if outputs:
-            self._record(func, name, *given, outputs, before, is_stale=is_stale)
+            self._append_operation(func, name, *given, outputs, before, is_stale=is_stale)
         return result
 
     def _reads_stale(self, name: str, args: tuple[Any, ...], operands: list[torch.Tensor]) -> bool:
-        """Whether an operand was written through another tensor since it was recorded."""
+        """True if an operand was written through another tensor since it was recorded."""
         memory = self.graph.memory
         stale = [tensor for tensor in operands if memory.is_stale(tensor)]
         for tensor in operands:
             memory.note(tensor)
+        # `x[:, 0] += 1` writes the view first, and then assigns it to the place where it is already. Nothing is lost.
         if name == "__setitem__" and stale and all(tensor is args[0] for tensor in stale):
             return not memory.is_written_back(*args[:3])
         return bool(stale)
 
-    def _record(  # noqa: PLR0917 - an operation is made from that many facts
+    def _append_operation(  # noqa: PLR0917 - an operation is made from that many facts
         self,
         func: Any,
         name: str,
@@ -299,8 +300,8 @@ def recording() -> Iterator[Recorder]:
 
 
 def name_of(func: Any) -> str:
-    """PyTorch's name of a function: `mul`, `add_`, `__getitem__`; that of the attribute for `tensor.real`, and `data_`
-    for `tensor.data = ...`.
+    """Returns PyTorch's name of a function: `mul`, `add_`, `__getitem__`; for `tensor.real` the attribute's name,
+    and `data_` for `tensor.data = ...`.
     """
     overload = name_of_overload(func)
     if overload is not None:
@@ -312,8 +313,8 @@ def name_of(func: Any) -> str:
     return attribute if name == "__get__" and attribute else name
 
 
-def _targets(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """What a function writes into: its `out`, or for a function in place its first tensor (all of a first list)."""
+def _written_targets(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Lists what a function writes into: its `out`, or the first tensor (list of tensors) of a function in place."""
     if kwargs.get("out") is not None:
         return tensors_in(kwargs["out"])
     is_write = name in _WRITES or (name.endswith("_") and not name.startswith("__")) or kwargs.get("inplace") is True
@@ -323,8 +324,8 @@ def _targets(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[t
     return tensors_in(first) if args and first is args[0] else tensors_in(first)[:1]
 
 
-def _replacement(name: str, args: tuple[Any, ...]) -> torch.Tensor | None:
-    """The tensor that a write puts instead of the whole target: `out[:] = value`; None where something is left."""
+def _whole_replacement(name: str, args: tuple[Any, ...]) -> torch.Tensor | None:
+    """Returns the tensor that a write puts instead of the whole target: `out[:] = value`; None if something is left."""
     if name == "__setitem__":
         target, item, value = args
         items = item if isinstance(item, tuple) else (item,)
@@ -338,14 +339,16 @@ def _replacement(name: str, args: tuple[Any, ...]) -> torch.Tensor | None:
     return value if is_same else None
 
 
-def _written(
+def _find_written(
     name: str,
     targets: list[torch.Tensor],
     operands: list[torch.Tensor],
     bumped: list[torch.Tensor],
     made: list[torch.Tensor],
 ) -> list[torch.Tensor]:
-    """The operands that were written, each once; a result beside others that is an operand counts as written too."""
+    """Lists the operands that were written, each once. An operand that is one of several results counts as written."""
+    # A function with `inplace=True` may not write in evaluation mode (dropout): there, PyTorch's count of writes
+    # decides.
     is_certain = name in _WRITES or name.endswith("_")
     found = [tensor for tensor in targets if is_certain or _is_among(tensor, bumped)]
     returned = [item for item in made if _is_among(item, operands) and (len(made) > 1 or _is_among(item, bumped))]
@@ -361,7 +364,7 @@ _plumbing_cache: dict[str, bool] = {}
 
 
 def is_plumbing(filename: str) -> bool:
-    """Whether a file is not model code: PyTorch, headscope's recorder, or generic helpers."""
+    """True if a file is not model code: PyTorch, headscope's recorder, or generic helpers."""
     known = _plumbing_cache.get(filename)
     if known is None:
         known = filename.startswith((_TORCH_DIRECTORY, _OWN_DIRECTORY)) or any(part in filename for part in _PLUMBING)
@@ -370,9 +373,9 @@ def is_plumbing(filename: str) -> bool:
 
 
 def _user_line(frame: FrameType | None) -> tuple[str, int]:
-    """File and line of the innermost frame that is model code: neither PyTorch nor generic helpers.
+    """Finds file and line of the innermost frame that is model code: neither PyTorch nor generic helpers.
 
-    ("", 0) where headscope's own call of the forward is reached first: the frames outside it run no model.
+    Returns ("", 0) if headscope's own call of the forward comes first: the frames outside it run no model.
     """
     while frame is not None:
         filename = frame.f_code.co_filename
@@ -385,5 +388,5 @@ def _user_line(frame: FrameType | None) -> tuple[str, int]:
 
 
 def _is_generated(frame: FrameType) -> bool:
-    """Whether code without a file was made by a library (`<string>`), and not typed into `<stdin>` or `python -c`."""
+    """True if code without a file was made by a library (`<string>`), not typed into `<stdin>` or `python -c`."""
     return frame.f_globals.get("__name__") != "__main__"

@@ -1,8 +1,8 @@
-"""Which decisions a forward takes on the sizes of its inputs, seen while it runs.
+"""Decisions that a forward takes on the sizes of its inputs, recorded while it runs.
 
-The sizes that it asks for are whole numbers that know how they follow from the batch and the length, and note what they
-are compared with. Where a size or a value leaves as a plain number (`len(h)`, `int(mask.sum())`), the whole numbers of
-the code that asks for it are noted.
+A forward gets its sizes as integers that know how they follow from the batch and the length, and that note what they
+are compared with. If a size or a value leaves as a plain number (`len(h)`, `int(mask.sum())`), the integers in the code
+that gets it are noted.
 """
 
 from __future__ import annotations
@@ -61,20 +61,22 @@ class SizeBranches(TorchFunctionMode):
             self._note_tokens(args)
         result = func(*args, **(kwargs or {}))
         if name in {"shape", "size"}:
-            return torch.Size(map(self._known, result)) if isinstance(result, tuple) else self._known(result)
-        if name == "__len__" and isinstance(size := self._known(result), _Size):
+            return torch.Size(map(self._as_size, result)) if isinstance(result, tuple) else self._as_size(result)
+        if name == "__len__" and isinstance(size := self._as_size(result), _Size):
             self.note_read(size.measure, sys._getframe(1))
         elif name in EXITS and not args[0].is_floating_point():
             self.note_read(lambda batch, length: length, sys._getframe(1))
         return result
 
     def _note_code(self, frame: FrameType) -> None:
-        """Notes the numbers in code outside the base model: where a loop ends, the size of a piece."""
-        found = next((item for item in _frames(frame) if not is_plumbing(item.f_code.co_filename)), None)
+        """Notes the numbers in code outside the base model: the end of a loop, the size of a piece."""
+        found = next((item for item in _frames_of_forward(frame) if not is_plumbing(item.f_code.co_filename)), None)
         if found is not None and found.f_code not in self._codes:
             self._codes.add(found.f_code)
             if not self._is_inside(found):
-                self.lengths.update(item for item in _constants(found.f_code) if type(item) is int and 1 < item <= MOST)
+                self.lengths.update(
+                    item for item in _code_constants(found.f_code) if type(item) is int and 1 < item <= MOST
+                )
 
     def _note_index(self, item: Any, frame: FrameType) -> None:
         parts = item if isinstance(item, tuple) else (item,)
@@ -83,7 +85,7 @@ class SizeBranches(TorchFunctionMode):
             self.lengths |= numbers
 
     def _note_tokens(self, args: tuple[Any, ...]) -> None:
-        """Notes the plain numbers beside a tensor of whole numbers."""
+        """Notes the plain numbers beside an integer tensor, and their neighbors."""
         whole = [item for item in args if isinstance(item, torch.Tensor) and not item.is_meta]
         whole = [item for item in whole if not item.is_floating_point()]
         few = [
@@ -93,13 +95,13 @@ class SizeBranches(TorchFunctionMode):
             numbers = (item for item in (*args, *few) if type(item) is int)
             self.tokens.update(at + more for at in numbers for more in (-1, 0, 1) if at + more >= 0)
 
-    def _known(self, size: int) -> int:
+    def _as_size(self, size: int) -> int:
         if size == self._at[0]:
-            return _size(size, lambda batch, length: batch, self)
-        return _size(size, lambda batch, length: length, self) if size and size == self._at[1] else size
+            return _make_size(size, lambda batch, length: batch, self)
+        return _make_size(size, lambda batch, length: length, self) if size and size == self._at[1] else size
 
     def note_decision(self, decision: Decision, frame: FrameType) -> None:
-        """Notes a comparison that the code of a frame makes."""
+        """Notes a comparison that the code of a frame makes, unless it is plumbing or in the base model."""
         if not is_plumbing(frame.f_code.co_filename) and not self._is_inside(frame):
             self.decisions.append(((frame.f_code, frame.f_lasti), decision))
 
@@ -107,8 +109,9 @@ class SizeBranches(TorchFunctionMode):
         """Notes the numbers of the code, from a frame on, that gets what is measured as a plain number."""
         if self._is_inside(frame):
             return
-        own = (found for found in _frames(frame) if not is_plumbing(found.f_code.co_filename))
+        own = (found for found in _frames_of_forward(frame) if not is_plumbing(found.f_code.co_filename))
         numbers = {item for found in own for item in _whole_numbers(found) if 1 < item <= MOST}
+        # Which of the two a number follows from shows when one of them changes by 1.
         batch, length = self._at
         if measure(batch + 1, length) != measure(batch, length):
             self.batches |= numbers
@@ -116,50 +119,53 @@ class SizeBranches(TorchFunctionMode):
             self.lengths |= numbers
 
     def _is_inside(self, frame: FrameType) -> bool:
-        return self._base is not None and any(found.f_locals.get("self") is self._base for found in _frames(frame))
+        return self._base is not None and any(
+            found.f_locals.get("self") is self._base for found in _frames_of_forward(frame)
+        )
 
 
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """A frame and those that called it, up to the call of the forward."""
+def _frames_of_forward(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yields a frame and those that called it, up to the call of the forward."""
     while frame is not None and frame.f_code.co_filename != CALLER:
         yield frame
         frame = frame.f_back
 
 
 def _whole_numbers(frame: FrameType) -> Iterator[int]:
-    """The whole numbers that the code of a frame can name: its own, and those of its variables and attributes."""
+    """Yields the integers that the code of a frame can name: its own, and those of its variables and attributes."""
     names, held = frame.f_code.co_names, frame.f_locals.get("self")
     owners = [item for item in (held, getattr(held, "config", None)) if item is not None]
-    values = [*_constants(frame.f_code), *frame.f_locals.values(), *map(frame.f_globals.get, names)]
+    values = [*_code_constants(frame.f_code), *frame.f_locals.values(), *map(frame.f_globals.get, names)]
     values += [getattr(owner, name, None) for owner in owners for name in names]
     yield from (value for value in values if type(value) is int)
 
 
-def _constants(code: CodeType) -> Iterator[Any]:
+def _code_constants(code: CodeType) -> Iterator[Any]:
     for value in code.co_consts:
         yield from (
             value
             if isinstance(value, tuple | frozenset)
-            else _constants(value)
+            else _code_constants(value)
             if isinstance(value, CodeType)
             else (value,)
         )
 
 
 class _Size(int):
-    """A size that knows how it follows from the batch and the length."""
+    """Integer that knows how it follows from the batch and the length."""
 
     measure: Decision
     seen_by: SizeBranches
 
 
-def _size(value: int, measure: Decision, seen_by: SizeBranches) -> _Size:
+def _make_size(value: int, measure: Decision, seen_by: SizeBranches) -> _Size:
     made = _Size(value)
     made.measure, made.seen_by = measure, seen_by
     return made
 
 
-def _method(name: str, *, compares: bool) -> Callable[..., Any]:
+def _size_method(name: str, *, compares: bool) -> Callable[..., Any]:
+    """Makes the method of `_Size` for an operator of `int`: the result knows how it follows, too, or is noted."""
     plain = getattr(int, name)
 
     def method(self: _Size, *others: Any) -> Any:
@@ -174,17 +180,18 @@ def _method(name: str, *, compares: bool) -> Callable[..., Any]:
             self.seen_by.note_read(self.measure, sys._getframe(1))
             return result
         if not compares:
-            return _size(result, measure, self.seen_by)
+            return _make_size(result, measure, self.seen_by)
         self.seen_by.note_decision(measure, sys._getframe(1))
         return result
 
     return method
 
 
+# Python looks operators up on the class, so each must be set there: `__getattr__` would not see them.
 for _name in ("lt", "le", "gt", "ge", "eq", "ne", "bool"):
-    setattr(_Size, f"__{_name}__", _method(f"__{_name}__", compares=True))
+    setattr(_Size, f"__{_name}__", _size_method(f"__{_name}__", compares=True))
 for _name in ("add", "sub", "mul", "floordiv", "mod", "divmod", "truediv", "pow", "and", "rshift", "lshift"):
-    setattr(_Size, f"__{_name}__", _method(f"__{_name}__", compares=False))
-    setattr(_Size, f"__r{_name}__", _method(f"__r{_name}__", compares=False))
+    setattr(_Size, f"__{_name}__", _size_method(f"__{_name}__", compares=False))
+    setattr(_Size, f"__r{_name}__", _size_method(f"__r{_name}__", compares=False))
 for _name in ("neg", "int", "float", "hash"):
-    setattr(_Size, f"__{_name}__", _method(f"__{_name}__", compares=False))
+    setattr(_Size, f"__{_name}__", _size_method(f"__{_name}__", compares=False))

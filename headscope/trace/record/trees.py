@@ -1,4 +1,4 @@
-"""The tensors among the arguments of a call.
+"""Tensors among the arguments of a call.
 
 A forward of 80 layers makes 7,000 calls, and PyTorch's own walk, which looks up how to open each value, took a quarter
 of its trace. Lists, tuples and dictionaries are walked here; whatever else holds tensors is left to PyTorch.
@@ -17,14 +17,14 @@ _TENSORS = {torch.Tensor, torch.nn.Parameter}
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Every tensor in nested arguments, in their order."""
+    """Lists every tensor in nested arguments, in their order."""
     found: list[torch.Tensor] = []
-    _collect(value, found)
+    _collect_tensors(value, found)
     return found
 
 
 def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
-    """Nested arguments with `function` applied to each tensor."""
+    """Applies `function` to each tensor in nested arguments."""
     kind = type(value)
     if kind in _EMPTY:
         return value
@@ -39,7 +39,7 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
     return tree_map(lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
 
 
-def _collect(value: Any, found: list[torch.Tensor]) -> None:
+def _collect_tensors(value: Any, found: list[torch.Tensor]) -> None:
     kind = type(value)
     if kind is tuple or kind is list:
         for item in value:
@@ -47,10 +47,10 @@ def _collect(value: Any, found: list[torch.Tensor]) -> None:
             if inner in _TENSORS:
                 found.append(item)
             elif inner not in _EMPTY:
-                _collect(item, found)
+                _collect_tensors(item, found)
     elif kind is dict:
         for item in value.values():
-            _collect(item, found)
+            _collect_tensors(item, found)
     elif isinstance(value, torch.Tensor):
         found.append(value)
     elif kind not in _EMPTY:

@@ -1,4 +1,4 @@
-"""A model that is run and left as it was: modes, buffers, attributes, configurations."""
+"""Restores a model after a run: modes, buffers, attributes, configurations."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,14 +12,14 @@ from transformers import PreTrainedConfig
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards `model` is as before.
+    """Puts `model` into evaluation mode inside; restores it afterwards.
 
     It restores every submodule's mode and attributes, the dictionaries and lists among them (hooks: Transformers adds
     its own in a first run), the values of its buffers (running statistics, counters), and the fields of its
     configurations. Parameters are not copied: no forward is expected to write them.
     """
     parts = list(model.modules())
-    held = [*_tables(parts), *(vars(config) for config in configurations(model))]
+    held = [*_attribute_tables(parts), *(vars(config) for config in configurations(model))]
     tables = [(table, dict(table)) for table in held]
     rows = [(row, list(row)) for part in parts for row in vars(part).values() if isinstance(row, list)]
     values = [_Value(tensor, tensor.detach().clone()) for tensor in _plain_tensors(held)]
@@ -32,15 +32,16 @@ def untouched(model: nn.Module) -> Iterator[None]:
         for part, mode in modes:
             part.training = mode
         for table, before in tables:
-            _restore(table, before)
+            _restore_table(table, before)
         for row, items in rows:
+            # In place: other objects may hold the same list.
             row[:] = items
         for value in values:
             value.restore()
 
 
 def configurations(model: nn.Module) -> tuple[PreTrainedConfig, ...]:
-    """Every configuration of Transformers that a module of `model` holds, those inside others included."""
+    """Lists every configuration of Transformers that a module of `model` holds, those inside others included."""
     found: dict[int, PreTrainedConfig] = {}
     waiting = [value for part in model.modules() for value in vars(part).values()]
     while waiting:
@@ -51,7 +52,7 @@ def configurations(model: nn.Module) -> tuple[PreTrainedConfig, ...]:
     return tuple(found.values())
 
 
-def _restore(table: dict[Any, Any], before: dict[Any, Any]) -> None:
+def _restore_table(table: dict[Any, Any], before: dict[Any, Any]) -> None:
     """Puts the attributes of an object back, or what a dictionary among them held: parameters, submodules, hooks."""
     if not before:  # most hooks: there are ten tables of them in a module
         table.clear()
@@ -65,13 +66,14 @@ def _restore(table: dict[Any, Any], before: dict[Any, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A tensor, and a copy of what it held."""
+    """Tensor with a copy of what it held."""
 
     held: torch.Tensor
     before: torch.Tensor
 
     def restore(self) -> None:
         with torch.no_grad():
+            # `copy_` needs the same shape, and a forward may resize a buffer.
             if self.held.shape != self.before.shape:
                 self.held.resize_(self.before.shape)
             if not torch.equal(self.held, self.before):
@@ -79,18 +81,18 @@ class _Value:
 
 
 def tensors_beside_parameters(model: nn.Module) -> tuple[torch.Tensor, ...]:
-    """The buffers and other tensors that the modules of `model` hold; those on meta are left out."""
-    return _plain_tensors(_tables(model.modules()))
+    """Lists the buffers and other tensors that the modules of `model` hold, except those on meta."""
+    return _plain_tensors(_attribute_tables(model.modules()))
 
 
-def _tables(parts: Iterable[nn.Module]) -> list[dict[Any, Any]]:
-    """The attributes of modules, and the dictionaries among them: parameters, buffers, hooks."""
+def _attribute_tables(parts: Iterable[nn.Module]) -> list[dict[Any, Any]]:
+    """Lists the attributes of modules, and the dictionaries among them: parameters, buffers, hooks."""
     own = [vars(part) for part in parts]
     return own + [value for table in own for value in table.values() if isinstance(value, dict)]
 
 
 def _plain_tensors(tables: list[dict[Any, Any]]) -> tuple[torch.Tensor, ...]:
-    """Buffers and other tensors that modules hold and that are not parameters; those on meta have no values."""
+    """Lists the tensors that are not parameters, each once; those on meta have no values and are left out."""
     held = (value for table in tables for value in table.values())
     tensors = (value for value in held if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter))
     return tuple({id(tensor): tensor for tensor in tensors if not tensor.is_meta}.values())

@@ -1,1 +1,1 @@
-"""A recorded head run again on other numbers."""
+"""Runs of a recorded head on other numbers."""

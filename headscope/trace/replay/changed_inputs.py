@@ -1,4 +1,4 @@
-"""A head run again on hidden states that were changed on purpose: equal everywhere, or far larger in the padding.
+"""Runs of a head on hidden states that were changed on purpose: equal everywhere, or far larger in the padding.
 
 Gradients say which positions move a tensor; they don't say that these count alike, nor which ones a maximum could read.
 """
@@ -18,7 +18,7 @@ from headscope.trace.slice.head_slice import HeadSlice
 
 PositionNumbers = tuple[int, ...]
 EVEN = {PoolingKind.MEAN, PoolingKind.MASKED_MEAN, PoolingKind.SPATIAL_MEAN, PoolingKind.MAX}
-"""The kinds that make the same vector of equal vectors."""
+"""Kinds that make the same vector of equal vectors."""
 _LOUD, _LESS_LOUD = 100.0, 10.0
 """How much larger padding is made: enough to win any maximum that it takes part in, and less where that overflows."""
 
@@ -28,7 +28,7 @@ _OTHER = 30.0
 
 @dataclass(frozen=True)
 class ChangedInputs:
-    """The runs of one head on changed hidden states, each made when it is first asked for. `usual` is the plain run."""
+    """Runs of one head on changed hidden states, each made when it is first used. `usual` is the plain run."""
 
     execution: Execution
     head: HeadSlice
@@ -37,7 +37,7 @@ class ChangedInputs:
 
     @cached_property
     def constant(self) -> Replay:
-        """The run in which every position of every row holds the same random vector."""
+        """Run in which every position of every row holds the same random vector."""
         return replay_head(self.execution, self.head, constant_hidden(self.head, self.axes))
 
     @cached_property
@@ -46,14 +46,15 @@ class ChangedInputs:
         return self._with_padding_times(_LOUD), self._with_padding_times(-_LOUD)
 
     def loud_for(self, tensor: torch.Tensor) -> tuple[Replay, ...]:
-        """The runs with loud padding in which `tensor` is finite: an exponential overflows. Empty where none is."""
+        """Returns the runs with loud padding in which `tensor` is finite; empty if there are none."""
         if _are_finite(self.loud, tensor):
             return self.loud
+        # An exponential of the larger numbers overflows.
         runs = self._with_padding_times(_LESS_LOUD), self._with_padding_times(-_LESS_LOUD)
         return runs if _are_finite(runs, tensor) else ()
 
     def depends_on(self, tensors: tuple[torch.Tensor, ...], at: int, axis: int) -> tuple[bool, ...]:
-        """For each row whether recorded tensors change where other numbers are at one position of every row.
+        """Returns for each row whether recorded tensors change if the numbers at one position of every row change.
 
         The numbers are changed in their sign and their size, which shows through a rounding and a comparison too.
         """
@@ -72,6 +73,7 @@ class ChangedInputs:
         return [not _are_close(one, two) for one, two in zip(*pair, strict=True)]
 
     def _with_padding_times(self, factor: float) -> Replay:
+        """Runs the head with the numbers in the padding of each row multiplied by `factor`."""
         given = {}
         for tensor, value in zip(self.head.hidden, self.usual.hidden, strict=True):
             changed = value.detach().clone()
@@ -84,7 +86,7 @@ class ChangedInputs:
 
 
 def constant_hidden(head: HeadSlice, axes: TokenAxes) -> dict[int, torch.Tensor]:
-    """For each of the hidden states one random vector, the same in every row and at every position."""
+    """Draws one random vector for each of the hidden states, the same in every row and at every position."""
     generator = torch.Generator().manual_seed(5)
     given = {}
     for tensor in head.hidden:
@@ -98,7 +100,7 @@ def constant_hidden(head: HeadSlice, axes: TokenAxes) -> dict[int, torch.Tensor]
 def keeps_equal_vectors(
     before: torch.Tensor, after: torch.Tensor, where: tuple[int, ...], claimed: tuple[PositionNumbers, ...]
 ) -> bool:
-    """Whether each row of `after` is the vector that all claimed positions of `before` hold, as of a mean or a maximum.
+    """True if each row of `after` is the vector that all claimed positions of `before` hold, as in a mean or a maximum.
 
     `where` are the token axes of `before`. True as well if that is unknown: the positions hold different vectors,
     or the shapes don't let them be matched.

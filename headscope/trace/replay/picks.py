@@ -1,4 +1,4 @@
-"""Which positions an indexing operation picks, as typed values: the rule that explains what was read in every row."""
+"""Positions that an indexing operation picks, as typed values: the rule that explains what was read in every row."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from headscope.trace.slice.axes import TokenAxes
 
 @dataclass(frozen=True, slots=True)
 class TokenNames:
-    """What the tokenizer puts at index 0 and calls its end token; None where it has no such token.
+    """Tokens that the tokenizer puts at index 0 and calls its end token; None if it has no such token.
 
     `is_own` says that this is read from the checkpoint's own tokenizer, not from the family's. `rows` are texts of
     tokens whose rows of the language-model head serve as scores, by their ids; `vocabulary` is how many rows the
@@ -34,7 +34,9 @@ class TokenNames:
 def read_pick(
     operation: Operation, name: str, execution: Execution, axes: TokenAxes, names: TokenNames
 ) -> Positions | None:
-    """The positions that `operation` keeps on the token axis of its first tensor; None where it picks none there."""
+    """Returns the positions that `operation` keeps on the token axis of its first tensor; None if it picks none
+    there.
+    """
     picked = picked_positions(operation, name, execution.probe, axes)
     if picked is None:
         return None
@@ -46,7 +48,7 @@ def read_pick(
 
 
 def inputs_behind(operands: Iterable[tuple[torch.Tensor, int]], execution: Execution) -> set[str]:
-    """The names of the model inputs from which operands (tensors with the operations that made them) are made."""
+    """Names the model inputs from which operands (tensors with the operations that made them) are made."""
     inputs = {id(value): name for name, value in execution.probe.inputs.items()}
     operands = tuple(operands)
     behind = execution.graph.before(*(producer for _, producer in operands))
@@ -55,7 +57,7 @@ def inputs_behind(operands: Iterable[tuple[torch.Tensor, int]], execution: Execu
 
 
 def explain_pick(picked: Picked, execution: Execution, names: TokenNames) -> Positions:
-    """The plainest rule that explains the positions read in every row."""
+    """Returns the plainest rule that explains the positions read in every row."""
     if picked.length != execution.probe.length:
         return _without_texts(picked)
     for explains in _RULES:
@@ -66,7 +68,7 @@ def explain_pick(picked: Picked, execution: Execution, names: TokenNames) -> Pos
 
 
 def _without_texts(picked: Picked) -> Positions:
-    """The index of something else than tokens of a text: a patch, an entity."""
+    """Returns the index of something else than tokens of a text: a patch, an entity."""
     fixed = set(picked.positions)
     if picked.index is None and len(fixed) != 1:
         return Positions(Where.BY_ROW)
@@ -74,32 +76,32 @@ def _without_texts(picked: Picked) -> Positions:
     return Positions(Where.INDEX, 0 if picked.length == 1 else index)
 
 
-def _first(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
+def _first_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
     if any(picked.positions) or not picked.positions:
         return None
     return Positions(Where.INDEX, 0, token=names.first or "")
 
 
-def _last(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
+def _last_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
     length = execution.probe.length
     if not length or set(picked.positions) != {length - 1}:
         return None
     return Positions(Where.INDEX, -1)
 
 
-def _last_non_pad(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
+def _last_non_pad_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
     if picked.positions != tuple(row.last for row in execution.probe.rows):
         return None
     return Positions(Where.LAST_NON_PAD)
 
 
-def _eos(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
+def _end_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
     if picked.positions != tuple(row.eos for row in execution.probe.rows):
         return None
     return Positions(Where.EOS, token=names.eos or "")
 
 
-def _first_non_pad(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
+def _first_non_pad_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
     if picked.positions != tuple(row.first for row in execution.probe.rows):
         return None
     return Positions(Where.FIRST_NON_PAD, token=names.first or "")
@@ -107,6 +109,7 @@ def _first_non_pad(picked: Picked, execution: Execution, names: TokenNames) -> P
 
 def _after_last_non_pad(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
     probe = execution.probe
+    # Code that indexes beyond the end clamps there, or it fails.
     if picked.positions != tuple(min(row.last + 1, probe.length - 1) for row in probe.rows):
         return None
     return Positions(Where.AFTER_LAST_NON_PAD)
@@ -120,18 +123,18 @@ def _constant_index(picked: Picked, execution: Execution, names: TokenNames) -> 
 # token, even if no row of a caller's batch is padded and the first token that is not padding is the same. Any other
 # fixed index comes last. Which of two rules that fit one run is right shows in the next run, with other rows padded.
 _RULES: tuple[Callable[[Picked, Execution, TokenNames], Positions | None], ...] = (
-    _first,
-    _last,
-    _last_non_pad,
-    _eos,
-    _first_non_pad,
+    _first_token,
+    _last_token,
+    _last_non_pad_token,
+    _end_token,
+    _first_non_pad_token,
     _after_last_non_pad,
     _constant_index,
 )
 
 
 def sliced_positions(operation: Operation, axes: TokenAxes, before: Positions) -> Positions | None:
-    """What is left of `before` after a slice along the token axis; None where it is not a run of positions.
+    """Returns what is left of `before` after a slice along the token axis; None if it is not a run of positions.
 
     `tensor[:, 1:]` of all positions is the range from 1; a second slice cuts further.
     """
@@ -156,7 +159,7 @@ def sliced_positions(operation: Operation, axes: TokenAxes, before: Positions) -
 
 
 def kept_positions(positions: Positions, execution: Execution, length: int) -> list[list[int]]:  # noqa: PLR0911 - one line for each kind
-    """The positions of each row of the probe that `positions` names, among `length`.
+    """Lists the positions of each row of the probe that `positions` names, among `length`.
 
     Raises ValueError for a rule that does not say which positions they are.
     """
@@ -187,7 +190,7 @@ def kept_positions(positions: Positions, execution: Execution, length: int) -> l
 
 
 def is_mask_of_rows(mask: torch.Tensor, execution: Execution) -> bool:
-    """Whether a tensor keeps exactly the positions of each row that are not padding; the same for every feature."""
+    """True if a tensor keeps exactly the positions of each row that are not padding, the same for every feature."""
     flat = _by_rows(mask, execution.probe)
     if flat is None:
         return False
@@ -196,7 +199,7 @@ def is_mask_of_rows(mask: torch.Tensor, execution: Execution) -> bool:
 
 
 def _by_rows(mask: torch.Tensor, probe: ProbeBatch) -> torch.Tensor | None:
-    """A mask as [rows, tokens]; None where it has another layout, or differs between the features of a token."""
+    """Reshapes a mask to [rows, tokens]; None if it has another layout, or differs between the features of a token."""
     count, length = len(probe.rows), probe.length
     if not count or mask.is_meta:
         return None

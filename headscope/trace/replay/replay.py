@@ -1,4 +1,4 @@
-"""The recorded head run again, on real numbers: the same functions with the same arguments, floats made up.
+"""Recorded heads that run again on real numbers: the same functions with the same arguments, floats made up.
 
 Hidden states and parameters are drawn at random; integers are those of the probe. What the head reads beside the
 hidden states (a mask made floating, a count of tokens) is computed again from the probe's integers.
@@ -39,34 +39,36 @@ _CUTS_GRADIENT = {"detach", "data"}
 
 @dataclass(slots=True)
 class Replay:
-    """One run of the head on real numbers: the hidden states it began with and the logits it came to."""
+    """One run of the head on real numbers: the hidden states it began with and the logits it returned."""
 
     hidden: tuple[torch.Tensor, ...]
     logits: tuple[torch.Tensor, ...]
     machine: _Machine
 
     def value(self, tensor: torch.Tensor, producer: int) -> torch.Tensor:
-        """The number that stood for a recorded tensor in this run."""
-        return _value(self.machine, tensor, producer).detach()
+        """Returns the value of a recorded tensor in this run, without gradient."""
+        return _value_in_run(self.machine, tensor, producer).detach()
 
     def differentiable(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The number that stood for a recorded tensor, as the operation that made it last left it, with its history."""
-        return _value(self.machine, tensor, self.machine.execution.graph.producer(tensor))
+        """Returns the value of a recorded tensor as its last operation left it, with its gradient history."""
+        return _value_in_run(self.machine, tensor, self.machine.execution.graph.producer(tensor))
 
     def run_again(
         self, operations: tuple[Operation, ...], given: dict[int, torch.Tensor], output: torch.Tensor
     ) -> torch.Tensor:
-        """The result `output` of recorded operations, with other values for the tensors in `given`, by their id."""
+        """Computes `output` again from recorded operations, with other values for the tensors in `given`, by their
+        id.
+        """
         results, leaves = {**self.machine.results}, {**self.machine.leaves, **given}
         machine = replace(self.machine, results=results, leaves=leaves)
         for operation in operations:
-            _run(machine, operation)
+            _run_operation(machine, operation)
         return machine.results[id(output), operations[-1].index].detach()
 
 
 @dataclass(slots=True)
 class _Machine:
-    """`dtype` is that of all floats; None keeps the recorded ones."""
+    """State of a replay. `dtype` is that of all floats; None keeps the recorded ones."""
 
     execution: Execution
     head: HeadSlice
@@ -97,35 +99,37 @@ def replay_head(
     dtype = None if exact else torch.float32
     machine = _Machine(execution, head, torch.Generator().manual_seed(seed), given or {}, dtype)
     needed = needed_operations(execution, head)
-    stale = next(iter(_stale(execution, needed)), None)
+    stale = next(iter(_stale_operations(execution, needed)), None)
     if stale is not None:
-        raise Unsupported(_on_alias(stale), "")
-    hidden = {id(tensor): _leaf(machine, tensor).requires_grad_() for tensor in head.hidden}
-    wanted = [(tensor, execution.graph.producer(tensor)) for tensor in execution.logits]
+        raise Unsupported(_alias_sentence(stale), "")
+    hidden = {id(tensor): _leaf_value(machine, tensor).requires_grad_() for tensor in head.hidden}
+    scores = [(tensor, execution.graph.producer(tensor)) for tensor in execution.logits]
     with torch.enable_grad(), OwnRandomness(seed):
         for index in needed:
-            _run(machine, execution.graph.operations[index])
-    logits = tuple(_value(machine, tensor, producer) for tensor, producer in wanted)
+            _run_operation(machine, execution.graph.operations[index])
+    logits = tuple(_value_in_run(machine, tensor, producer) for tensor, producer in scores)
     return Replay(tuple(hidden.values()), logits, machine)
 
 
 def unfaithful_reasons(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
-    """Why the recorded head is not what the forward ran: memory written behind its back, or other scores than it gave.
+    """Says why the recorded head is not what the forward ran: memory written unseen, or other scores than recorded.
 
     The scores are compared for runs on the CPU in single or double precision, where the head draws no random numbers.
     """
     try:
         needed = needed_operations(execution, head)
-        found = tuple(dict.fromkeys(map(_on_alias, _stale(execution, needed))))
+        found = tuple(dict.fromkeys(map(_alias_sentence, _stale_operations(execution, needed))))
         return found or (() if _gives_recorded_scores(execution, head) else (_DIFFERENT,))
     except Unsupported:
         return tuple(
-            dict.fromkeys(map(_on_alias, _stale(execution, [operation.index for operation in head.operations])))
+            dict.fromkeys(
+                map(_alias_sentence, _stale_operations(execution, [operation.index for operation in head.operations]))
+            )
         )
 
 
 def known_hidden(execution: Execution, head: HeadSlice) -> dict[int, torch.Tensor]:
-    """The numbers of the hidden states by their id; fewer where they have none, or were overwritten since."""
+    """Returns the numbers of the hidden states by their id, except those without values or overwritten since."""
     values = {id(tensor): execution.graph.memory.value(tensor) for tensor in head.hidden if _is_comparable(tensor)}
     return {key: value.float() for key, value in values.items() if value is not None}
 
@@ -159,17 +163,17 @@ def _is_comparable(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.dtype in {torch.float32, torch.float64}
 
 
-def _stale(execution: Execution, needed: list[int]) -> list[Operation]:
+def _stale_operations(execution: Execution, needed: list[int]) -> list[Operation]:
     return [execution.graph.operations[index] for index in needed if index in execution.graph.stale]
 
 
-def _on_alias(operation: Operation) -> str:
+def _alias_sentence(operation: Operation) -> str:
     where = place_of(operation)
     return f"{where} uses memory that was written in place through another tensor, and headscope does not follow that"
 
 
 def _check_budget(execution: Execution, head: HeadSlice, most: int) -> None:
-    """Raises Unsupported where the numbers of the slice would not fit: its own parameters and results, all together."""
+    """Raises Unsupported if the numbers of the slice would not fit: its parameters and results in total."""
     sizes = {id(tensor): tensor.numel() for operation in head.operations for tensor, _ in operation.inputs}
     sizes |= {id(tensor): tensor.numel() for operation in head.operations for tensor in operation.outputs}
     if sum(sizes.values()) > most:
@@ -177,7 +181,7 @@ def _check_budget(execution: Execution, head: HeadSlice, most: int) -> None:
 
 
 def needed_operations(execution: Execution, head: HeadSlice) -> list[int]:
-    """Indices of the slice's operations and of the side branches that feed them, in execution order.
+    """Lists the indices of the slice's operations and of the side branches that feed them, in execution order.
 
     Raises Unsupported if there are too many.
     """
@@ -195,10 +199,10 @@ def needed_operations(execution: Execution, head: HeadSlice) -> list[int]:
     return sorted(found)
 
 
-def _run(machine: _Machine, operation: Operation) -> None:
+def _run_operation(machine: _Machine, operation: Operation) -> None:
     def real(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return _value(machine, value, machine.execution.graph.producer(value))
+            return _value_in_run(machine, value, machine.execution.graph.producer(value))
         if isinstance(value, torch.device):
             return torch.device("cpu")
         # A head that casts to half precision is replayed in single precision: the proofs compare to 1e-3, and rounding
@@ -216,15 +220,15 @@ def _run(machine: _Machine, operation: Operation) -> None:
         machine.results[id(recorded), operation.index] = output
 
 
-def _value(machine: _Machine, tensor: torch.Tensor, producer: int) -> torch.Tensor:
+def _value_in_run(machine: _Machine, tensor: torch.Tensor, producer: int) -> torch.Tensor:
     if id(tensor) in machine.leaves:
         return machine.leaves[id(tensor)]
     known = machine.results.get((id(tensor), producer))
-    return _leaf(machine, tensor) if known is None else known
+    return _leaf_value(machine, tensor) if known is None else known
 
 
-def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
-    """A real tensor for one that nothing in the slice made; the same at every use."""
+def _leaf_value(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a real tensor for one that nothing in the slice made; the same at every use."""
     is_hidden = id(tensor) in {id(item) for item in machine.head.hidden}
     made = machine.given.get(id(tensor))
     if made is None and not tensor.is_meta and not is_hidden and not _proves_nothing(tensor):
@@ -249,21 +253,21 @@ def _as_computed(machine: _Machine, value: torch.Tensor, recorded: torch.Tensor)
 
 
 def _proves_nothing(tensor: torch.Tensor) -> bool:
-    """Whether a real parameter hides what the head reads: a matrix of zeros stops gradients, NaN equals nothing."""
+    """True if a real parameter hides what the head reads: a matrix of zeros stops gradients, NaN equals nothing."""
     if not (isinstance(tensor, nn.Parameter) and tensor.is_floating_point()):
         return False
     return (tensor.dim() > 1 and not bool(tensor.any())) or not bool(torch.isfinite(tensor).all())
 
 
 class MaskKind(StrEnum):
-    """What a tensor of zeros and ones keeps, as formulas write it: the positions that are not padding, or padding."""
+    """Positions that a tensor of zeros and ones keeps, as formulas write it: those that are not padding, or padding."""
 
     KEPT = "mask"
     PADDING = "~mask"
 
 
 def mask_kind(tensor: torch.Tensor, producer: int, execution: Execution) -> MaskKind | None:
-    """What kind of mask a tensor is; None if it is none.
+    """Returns the kind of mask that a tensor is; None if it isn't one.
 
     For texts it is compared with the rows of the probe; for other inputs with the one input that is called a mask. What
     two inputs make is the mask by chance only.
@@ -277,15 +281,14 @@ def mask_kind(tensor: torch.Tensor, producer: int, execution: Execution) -> Mask
     masks = [value for name, value in execution.probe.inputs.items() if "mask" in name]
     if len(masks) != 1 or not isinstance(masks[0], torch.Tensor):
         return None
-    return MaskKind.KEPT if tensor is masks[0] else _of_frames(tensor, masks[0]) if producer >= 0 else None
+    return MaskKind.KEPT if tensor is masks[0] else _frame_mask_kind(tensor, masks[0]) if producer >= 0 else None
 
 
-def _of_frames(tensor: torch.Tensor, given: torch.Tensor) -> MaskKind | None:
-    """What a mask of frames is that follows from a mask of finer samples: rows that are whole there are whole here, and
-    the others end early.
-    """
+def _frame_mask_kind(tensor: torch.Tensor, given: torch.Tensor) -> MaskKind | None:
+    """Returns the kind of a mask of frames that follows from a mask of finer samples."""
     if tensor.dim() < 2 or tensor.shape[0] != given.shape[0]:
         return None
+    # Rows that are whole in the samples must be whole here, and the others must end early.
     whole = given.reshape(len(given), -1).bool().all(1)
     kept = tensor.reshape(len(tensor), tensor.shape[1], -1).bool()
     if not bool(whole.any()) or not bool((kept == kept[..., :1]).all()):
@@ -298,13 +301,13 @@ def _of_frames(tensor: torch.Tensor, given: torch.Tensor) -> MaskKind | None:
 
 
 def is_other_mask(tensor: torch.Tensor, producer: int, execution: Execution) -> bool:
-    """Whether a tensor of zeros and ones keeps other positions of a text than the mask does."""
+    """True if a tensor of zeros and ones keeps other positions of a text than the mask does."""
     known = not tensor.is_meta and bool(execution.probe.rows) and tensor.numel() > 1
     return known and is_binary(tensor) and mask_kind(tensor, producer, execution) is None
 
 
 def is_binary(tensor: torch.Tensor) -> bool:
-    """Whether a tensor holds zeros and ones, or truth values."""
+    """True if a tensor holds only zeros and ones, or truth values."""
     return tensor.dtype == torch.bool or bool(((tensor == 0) | (tensor == 1)).all())
 
 
@@ -314,7 +317,8 @@ _MOST_IN_PROGRAM = 300_000_000
 
 @dataclass(frozen=True, slots=True)
 class HeadProgram:
-    """The operations of a head; `tensors` are the parameters and buffers that they read, by name.
+    """Operations of a head that can run without the model; `tensors` are the parameters and buffers that they read, by
+    name.
 
     `why_not` says why they can't be run again, "" where they can.
     """
@@ -325,7 +329,7 @@ class HeadProgram:
     why_not: str = ""
 
     def run(self, given: Mapping[str, torch.Tensor], hidden: Sequence[torch.Tensor], *, exact: bool = False) -> Replay:
-        """The head on the given parameters and hidden states; parameters that aren't given are made up.
+        """Runs the head on the given parameters and hidden states; parameters that aren't given are made up.
 
         Raises Unsupported where it can't be run.
         """
@@ -337,7 +341,9 @@ class HeadProgram:
 
 
 def head_program(execution: Execution, head: HeadSlice, unfaithful: Sequence[str] = ()) -> HeadProgram:
-    """The program of a head, cut off the graph and the model; `unfaithful` says why its recording can't be trusted."""
+    """Makes the program of a head, cut off the graph and the model; `unfaithful` says why its recording can't be
+    trusted.
+    """
     try:
         needed = set(needed_operations(execution, head))
     except Unsupported as err:
@@ -355,12 +361,13 @@ def head_program(execution: Execution, head: HeadSlice, unfaithful: Sequence[str
 
 
 def _cut_graph(execution: Execution, kept: Mapping[int, Operation]) -> Graph:
-    """The graph with nothing but the kept operations, which stay at their indices."""
+    """Copies the graph with only the kept operations, which stay at their indices."""
     graph = execution.graph
     used = [tensors_in((item.args, item.kwargs, item.outputs, item.writes)) for item in kept.values()]
     alive = {id(tensor) for tensors in (*used, execution.logits) for tensor in tensors}
     last = max(kept, default=-1)
     return Graph(
+        # Operations refer to each other by index, so a gap gets a placeholder that nothing refers to.
         operations=[kept.get(index, kept[last]) for index in range(last + 1)],
         producers={key: index for key, index in graph.producers.items() if key in alive},
         memory=graph.memory,

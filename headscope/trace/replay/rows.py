@@ -1,4 +1,4 @@
-"""Scores that are a few rows of a larger matrix, as seen in the operations: two tokens of a language-model head."""
+"""Scores that are a few rows of a larger matrix, found in the operations: two tokens of a language-model head."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ _OF_ONE_POSITION = {
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """A matrix with one row for each entry of the last axis of what it makes, and the place of the map that uses it."""
+    """Weight matrix with one row for each entry of the last axis of what it makes, and the number of rows."""
 
     weight: torch.Tensor
     size: int
@@ -32,12 +32,14 @@ class _Matrix:
 def read_head_rows(
     execution: Execution, head: HeadSlice, steps: tuple[Step, ...], replay: Replay | None, names: TokenNames
 ) -> TokenRows | None:
-    """The rows of a larger matrix that the scores are made of; None for a whole matrix, and where it is not proven."""
+    """Finds the rows of a larger matrix that the scores are made of; None for a whole matrix, or if it is not
+    proven.
+    """
     found = _rows_picked(execution, head, steps)
     if found is None or replay is None:
         return None
     matrix, rows = found
-    if not _proven(matrix, rows, execution, head, replay):
+    if not _rows_explain_scores(matrix, rows, execution, head, replay):
         return None
     texts = dict(names.rows)
     return TokenRows(
@@ -50,7 +52,7 @@ def read_head_rows(
 def _rows_picked(
     execution: Execution, head: HeadSlice, steps: tuple[Step, ...]
 ) -> tuple[_Matrix, tuple[int, ...]] | None:
-    """The matrix and the rows that the head picks out of what it makes; None where it does not do so throughout."""
+    """Finds the matrix and the rows that the head picks out of what it makes; None if it does not do so throughout."""
     whole: dict[int, _Matrix] = {}
     rows: dict[int, None] = {}
     matrices: dict[int, _Matrix] = {}
@@ -85,11 +87,14 @@ def _matrix_of(step: Step, execution: Execution) -> _Matrix | None:
     return _Matrix(weight, weight.shape[0])
 
 
-def _proven(matrix: _Matrix, rows: tuple[int, ...], execution: Execution, head: HeadSlice, replay: Replay) -> bool:
-    """Whether changing all other rows leaves the scores as they are, and changing any of these does not."""
+def _rows_explain_scores(
+    matrix: _Matrix, rows: tuple[int, ...], execution: Execution, head: HeadSlice, replay: Replay
+) -> bool:
+    """True if changing all other rows keeps the scores, and changing any of these does not."""
     (scores,) = execution.logits[:1]
     end = execution.graph.producer(scores)
     operations = tuple(item for item in head.operations if item.index <= end)
+    # Indexing alone doesn't prove it: the head may read other columns on another path.
     usual = replay.value(matrix.weight, -1)
     noise = torch.randn(usual.shape, generator=torch.Generator().manual_seed(11))
 
@@ -110,11 +115,12 @@ def _proven(matrix: _Matrix, rows: tuple[int, ...], execution: Execution, head: 
                 return False
     except (Unsupported, KeyError, RuntimeError):
         return False
+    # Start and end scores come from two tensors, and only the first one was compared.
     return len(execution.logits) == 1
 
 
 def with_rows(pooling: Pooling, rows: TokenRows | None) -> Pooling:
-    """The pooling of scores that are rows of a matrix at one position of each text: `token_pair`."""
+    """Describes the pooling of scores that are rows of a matrix at one position of each text as `token_pair`."""
     if rows is None or pooling.kind not in _OF_ONE_POSITION or len(rows.rows) > 2:
         return pooling
     named = " and ".join(row.token if row.token else f"token {row.id}" for row in rows.rows)

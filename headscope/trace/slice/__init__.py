@@ -1,1 +1,1 @@
-"""The operations between the hidden states and the scores."""
+"""Operations between the hidden states and the scores."""

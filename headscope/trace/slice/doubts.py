@@ -20,20 +20,26 @@ _AT_EACH_CALL = "the head may read other positions at each call"
 
 
 def doubts(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
-    """Why the head path of a recorded head is open, each as a sentence; empty where nothing speaks against it."""
+    """Says why the head path of a recorded head is open, in sentences; empty if nothing speaks against the path."""
     # The first of each kind is enough: one is reason not to trust the path, and a loop would give one for each row.
-    found = [_row_sentence(operation) for operation in head.operations if _takes_rows(operation, execution, head)][:1]
-    found += [_told_of_random(item) for item in _random_choices(execution, head)][:1]
+    row = next((operation for operation in head.operations if _takes_rows(operation, execution, head)), None)
+    drawn = next(_random_choices(execution, head), None)
+    found = []
+    if row is not None:
+        of_rows = "takes single rows out of the batch, and headscope reads only what is done to all rows alike"
+        found.append(f"{place_of(row)} {of_rows}")
+    if drawn is not None:
+        found.append(f"{place_of(drawn)} draws random numbers, so {_AT_EACH_CALL}")
     if execution.draws_from:
         found.append(f"the forward draws random numbers from {execution.draws_from}, so {_AT_EACH_CALL}")
-    found += [_told_of_exit(item) for item in exits_from(execution, head.base)][:1]
+    found += [_exit_sentence(item) for item in exits_from(execution, head.base)][:1]
     if head.base is not None and declared_base(execution.model) is None:
         found += [*_other_encoders(execution, head, head.base), *_base_after_another(execution, head, head.base)]
     return tuple(found)
 
 
 def _takes_rows(operation: Operation, execution: Execution, head: HeadSlice) -> bool:
-    """Whether an operation takes single rows out of the batch: `hidden[i]`, or a loop over `hidden`."""
+    """True if an operation takes single rows out of the batch: `hidden[i]`, or a loop over `hidden`."""
     source = operation.args[0] if operation.args else None
     if not isinstance(source, torch.Tensor) or id(source) not in head.derived or not source.dim():
         return False
@@ -46,13 +52,10 @@ def _takes_rows(operation: Operation, execution: Execution, head: HeadSlice) -> 
     return (operation.name == "unbind" and rest in ([], [0])) or (operation.name == "select" and rest[:1] == [0])
 
 
-def _row_sentence(operation: Operation) -> str:
-    where = place_of(operation)
-    return f"{where} takes single rows out of the batch, and headscope reads only what is done to all rows alike"
-
-
 def _random_choices(execution: Execution, head: HeadSlice) -> Iterator[Operation]:
-    """The operations outside the base model that draw random numbers for the scores, or hand them out of PyTorch."""
+    """Yields the operations outside the base model that draw random numbers for the scores, or hand them out of
+    PyTorch.
+    """
     drawn = [
         item
         for item in execution.graph.operations
@@ -66,11 +69,7 @@ def _random_choices(execution: Execution, head: HeadSlice) -> Iterator[Operation
     yield from (operation for operation in drawn if operation.index in read)
 
 
-def _told_of_random(operation: Operation) -> str:
-    return f"{place_of(operation)} draws random numbers, so {_AT_EACH_CALL}"
-
-
-def _told_of_exit(found: Exit) -> str:
+def _exit_sentence(found: Exit) -> str:
     where = place_of(found)
     if found.name in BRANCHES:
         return f"the forward branches on a floating-point value at {where}, so other numbers may take another path"
@@ -78,7 +77,7 @@ def _told_of_exit(found: Exit) -> str:
 
 
 def _other_encoders(execution: Execution, head: HeadSlice, base: nn.Module) -> Iterator[str]:
-    """Another module that makes hidden states from the inputs, beside the one that counts as the base model."""
+    """Reports another module that makes hidden states from the inputs, beside the one that counts as the base model."""
     if not head.beside:
         return
     names, others = execution.names, set(composite_children(execution.model)) - {base}
@@ -92,9 +91,9 @@ def _other_encoders(execution: Execution, head: HeadSlice, base: nn.Module) -> I
 
 
 def _base_after_another(execution: Execution, head: HeadSlice, base: nn.Module) -> Iterator[str]:
-    """A module that counts as the base model, reads what another one made, and may be the head all the same.
+    """Reports a module that counts as the base model, reads what another one made, and may be the head.
 
-    It may be where it pools the hidden states itself, and where no weights come after it.
+    It may be the head if it pools the hidden states, or if no weights come after it.
     """
     names, own = execution.names, {id(parameter) for parameter in base.parameters()}
     leaves = {id(tensor) for operation in head.operations for tensor, _ in operation.inputs}

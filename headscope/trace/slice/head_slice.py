@@ -1,4 +1,4 @@
-"""The head as a slice of the graph: from the hidden states that the base model hands over to the logits."""
+"""Slice of the graph that is the head: from the hidden states that the base model hands over to the logits."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from headscope.trace.record.recorder import Exit, Operation
 
 @dataclass(frozen=True, slots=True)
 class HeadSlice:
-    """The operations of the head in execution order.
+    """Operations of the head in execution order.
 
     `hidden` are the tensors at which the slice begins; `derived` are the ids of all tensors on the way from
     there to the logits; `live` are the names of the parameters and persistent buffers with a path to the logits.
@@ -32,39 +32,39 @@ class HeadSlice:
 
 
 def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
-    """The head slice: backward from the logits to where the path leaves the base model or the token axis
+    """Finds the head slice: backward from the logits to where the path leaves the base model or the token axis
     collapses, whichever is earlier; forward again over what depends on the hidden states.
     """
     names = _names_of_leaves(execution.model)
     reached = _reached_tensors(execution, base)
     weighted = _made_from_parameters(execution, names)
-    candidates, hidden = _candidates(execution, base, weighted)
+    candidates, hidden = _find_boundary(execution, base, weighted)
     named = names_of_buffers(execution.model) | names
-    operations, derived = _descendants(execution, candidates, hidden)
+    operations, derived = _depending_on_hidden(execution, candidates, hidden)
     return HeadSlice(
         operations=operations,
         hidden=tuple(hidden.values()),
         derived=frozenset(derived),
         live=frozenset(name for key, name in named.items() if key in reached),
         base=base,
-        beside=_of_other_encoders(execution, operations, derived, base),
+        beside=_operations_of_other_encoders(execution, operations, derived, base),
     )
 
 
 def same_head(
     head: HeadSlice, execution: Execution, hidden: tuple[torch.Tensor, ...], base: nn.Module | None
 ) -> HeadSlice:
-    """The slice of `head` in another run of it, in which it begins at other tensors."""
+    """Finds the slice of `head` in another run of it, which begins at other tensors."""
     boundary = {id(tensor): tensor for tensor in hidden}
     candidates, _ = _walk_back(execution, lambda tensor, producer: id(tensor) in boundary)
-    operations, derived = _descendants(execution, candidates, boundary)
+    operations, derived = _depending_on_hidden(execution, candidates, boundary)
     return replace(head, operations=operations, hidden=hidden, derived=frozenset(derived), base=base)
 
 
-def _of_other_encoders(
+def _operations_of_other_encoders(
     execution: Execution, operations: tuple[Operation, ...], derived: set[int], base: nn.Module | None
 ) -> frozenset[int]:
-    """The operations of composite modules that make hidden states from the inputs, beside a base that none declares."""
+    """Finds the operations of composite modules that make hidden states from the inputs, beside an undeclared base."""
     # A class that names its base model says where the hidden states are; only a guessed base may be one encoder of two.
     if base is None or declared_base(execution.model) is not None:
         return frozenset()
@@ -84,7 +84,8 @@ def _names_of_leaves(model: nn.Module) -> dict[int, str]:
 
 
 def exits_from(execution: Execution, base: nn.Module | None) -> Iterator[Exit]:
-    """Where values made from parameters leave PyTorch on the way to the scores, so that their path is not recorded.
+    """Yields the places where values made from parameters leave PyTorch on the way to the scores, so that their path is
+    not recorded.
 
     What a base model does inside comes before its hidden states; what is made from the scores comes after them.
     """
@@ -105,7 +106,7 @@ def exits_from(execution: Execution, base: nn.Module | None) -> Iterator[Exit]:
 
 
 def _reached_tensors(execution: Execution, base: nn.Module | None) -> set[int]:
-    """Ids of the tensors that the logits depend on, or may depend on through values that left PyTorch."""
+    """Collects the ids of the tensors that the logits depend on, or may depend on through values that left PyTorch."""
     left = [item.tensor for item in exits_from(execution, base)]
     producers = map(execution.graph.producer, (*execution.logits, *left))
     read = {id(tensor) for operation in execution.graph.before(*producers) for tensor, _ in operation.inputs}
@@ -113,7 +114,7 @@ def _reached_tensors(execution: Execution, base: nn.Module | None) -> set[int]:
 
 
 def _made_from_parameters(execution: Execution, names: dict[int, str]) -> set[int]:
-    """Indices of the operations whose result depends on a parameter: masks and positions do not."""
+    """Collects the indices of the operations whose result depends on a parameter: masks and positions do not."""
     found: set[int] = set()
     for operation in execution.graph.operations:
         if any(id(tensor) in names or producer in found for tensor, producer in operation.inputs):
@@ -121,12 +122,12 @@ def _made_from_parameters(execution: Execution, names: dict[int, str]) -> set[in
     return found
 
 
-def _candidates(
+def _find_boundary(
     execution: Execution, base: nn.Module | None, weighted: set[int]
 ) -> tuple[set[int], dict[int, torch.Tensor]]:
-    """Operations between the boundary and the logits, and the boundary tensors by id.
+    """Finds the operations between the boundary and the logits, and the boundary tensors by id.
 
-    The boundary is where the path leaves the base model; without a base model, where the token axis collapses.
+    The boundary is where the path leaves the base model; without such a place, where the token axis collapses.
     """
     operations = execution.graph.operations
     # What the base model makes after its last hidden states (BERT's pooler) belongs to the head: it reads tokens, and a
@@ -142,7 +143,7 @@ def _candidates(
         if tensor is last:
             return True
         in_time = producer in weighted and producer not in after
-        return in_time and _is_hidden(execution, base, operations[producer], tensor)
+        return in_time and base in operations[producer].modules and has_token_axis(execution, tensor)
 
     seen, hidden = _walk_back(execution, leaves_base)
     if hidden:
@@ -152,9 +153,9 @@ def _candidates(
 
 
 def _outputs_picked_from(execution: Execution) -> dict[int, int]:
-    """What a linear map made and only some columns of which are scores, by the id of what the map read.
+    """Finds linear maps of whose columns only some are scores: maps the id of each output to that of the map's input.
 
-    The map belongs to the head then, even inside of what is taken for the base model: a language model's last layer.
+    Such a map belongs to the head, even inside of what counts as the base model: a language model's last layer.
     """
     graph = execution.graph
     picked: set[int] = set()
@@ -189,7 +190,7 @@ _PICKING = {"__getitem__", "select", "index_select"}
 
 
 def last_hidden_state(execution: Execution, base: nn.Module | None) -> torch.Tensor | None:
-    """What the base model returned first, or as `last_hidden_state`, if it still has its token axis.
+    """Returns what the base model returned first, or as `last_hidden_state`, if it still has its token axis.
 
     A tensor of three or more axes has one, even if this input has a single token.
     """
@@ -207,6 +208,7 @@ def last_hidden_state(execution: Execution, base: nn.Module | None) -> torch.Ten
 def _walk_back(
     execution: Execution, is_boundary: Callable[[torch.Tensor, int], bool]
 ) -> tuple[set[int], dict[int, torch.Tensor]]:
+    """Collects the operations from the logits back to the boundary, and the boundary tensors by id."""
     hidden: dict[int, torch.Tensor] = {}
 
     def is_inside(tensor: torch.Tensor, producer: int) -> bool:
@@ -220,7 +222,7 @@ def _walk_back(
 
 
 def _collapsing_tensors(execution: Execution, path: set[int], weighted: set[int]) -> set[int]:
-    """Ids of the tensors whose token axis the next operation on the path removes, or that feed the class scores."""
+    """Collects the ids of the tensors whose token axis the next operation removes, or that feed the class scores."""
     found: set[int] = set()
     for index in path:
         operation = execution.graph.operations[index]
@@ -234,7 +236,9 @@ def _collapsing_tensors(execution: Execution, path: set[int], weighted: set[int]
 
 
 def _before_mask(execution: Execution, tensor: torch.Tensor, weighted: set[int]) -> torch.Tensor:
-    """The tensor that was multiplied by a mask (what depends on no parameter) or filled by it; otherwise the same."""
+    """Returns the tensor that was multiplied by a mask (what depends on no parameter) or filled by it; otherwise
+    the same.
+    """
     producer = execution.graph.producer(tensor)
     while execution.graph.operations[producer].name in _MASKING:
         inputs = execution.graph.operations[producer].inputs
@@ -250,9 +254,7 @@ def _before_mask(execution: Execution, tensor: torch.Tensor, weighted: set[int])
 
 
 def _before_class_axis(execution: Execution, tensor: torch.Tensor) -> int:
-    """The id of the tensor that a projection to the classes reads, where `tensor` is already scores; otherwise its
-    own.
-    """
+    """Returns the id of the tensor that a projection to the classes reads; of `tensor` itself if it isn't scores."""
     classes = execution.logits[0].shape[-1]
     while tensor.shape[-1] == classes and execution.graph.producer(tensor) >= 0:
         inputs = execution.graph.operations[execution.graph.producer(tensor)].inputs
@@ -263,12 +265,8 @@ def _before_class_axis(execution: Execution, tensor: torch.Tensor) -> int:
     return id(tensor)
 
 
-def _is_hidden(execution: Execution, base: nn.Module | None, made_by: Operation, tensor: torch.Tensor) -> bool:
-    return base in made_by.modules and has_token_axis(execution, tensor)
-
-
 def has_token_axis(execution: Execution, tensor: torch.Tensor) -> bool:
-    """Whether `tensor` still holds one entry per token (or patch, or pixel): two axes beside the batch."""
+    """True if `tensor` still holds one entry per token (or patch, or pixel): two axes beside the batch."""
     probe = execution.probe
     if not tensor.is_floating_point():
         return False
@@ -281,9 +279,10 @@ IMAGE_RANK = 4
 _MASKING = {"mul", "masked_fill", "where"}
 
 
-def _descendants(
+def _depending_on_hidden(
     execution: Execution, candidates: set[int], hidden: dict[int, torch.Tensor]
 ) -> tuple[tuple[Operation, ...], set[int]]:
+    """Selects the candidates that depend on the hidden states, and collects the ids of all tensors on the way."""
     derived = set(hidden)
     operations = []
     for index in sorted(candidates):
@@ -295,45 +294,44 @@ def _descendants(
 
 
 def read_sources(execution: Execution, head: HeadSlice, names: ModelNames) -> tuple[HiddenSource, ...]:
-    """One source for each of the head's hidden states, in their order."""
+    """Names one source for each of the head's hidden states, in their order."""
     layers = [_layer_of(execution, head, tensor) for tensor in head.hidden]
-    modules = [_maker(execution, tensor, names) for tensor in head.hidden]
+    producers = [execution.graph.producer(tensor) for tensor in head.hidden]
+    modules = [names.path(execution.graph.operations[index]) if index >= 0 else "" for index in producers]
     if len(head.hidden) == 1:
         layer = layers[0]
         text = "h" if layer in (None, -1) else f"h[{layer}]"
         return (HiddenSource(text, layer, modules[0]),)
     if None not in layers and len(set(layers)) == len(layers):
         return tuple(HiddenSource(f"h[{layer}]", layer, module) for layer, module in zip(layers, modules, strict=True))
-    order = sorted(range(len(head.hidden)), key=lambda at: execution.graph.producer(head.hidden[at]))
+    # Several states of one layer, or of unknown layers, are numbered as they were made.
+    order = sorted(range(len(head.hidden)), key=lambda at: producers[at])
     numbers = {at: number for number, at in enumerate(order, 1)}
     return tuple(HiddenSource(f"h{numbers[at]}", None, module) for at, module in enumerate(modules))
 
 
-def _maker(execution: Execution, tensor: torch.Tensor, names: ModelNames) -> str:
-    producer = execution.graph.producer(tensor)
-    return names.path(execution.graph.operations[producer]) if producer >= 0 else ""
-
-
 def _layer_of(execution: Execution, head: HeadSlice, tensor: torch.Tensor) -> int | None:
-    """The place of `tensor` among the layers that the base model returned, from the end; None where it is not there."""
+    """Returns the place of `tensor` among the layers that the base model returned, from the end; None if it isn't
+    there.
+    """
     if tensor is last_hidden_state(execution, head.base):
         return -1
     returned = execution.graph.returned.get(head.base) if head.base is not None else None
-    for layers in _sequences(returned):
+    for layers in _layer_sequences(returned):
         for at, item in enumerate(layers):
             if item is tensor:
                 return at - len(layers)
     return None
 
 
-def _sequences(value: Any) -> Iterator[tuple[Any, ...]]:
-    """Every sequence of tensors of one shape inside what a module returned: its layers."""
+def _layer_sequences(value: Any) -> Iterator[tuple[Any, ...]]:
+    """Yields every sequence of tensors of one shape inside what a module returned: its layers."""
     if isinstance(value, Mapping):
         for item in value.values():
-            yield from _sequences(item)
+            yield from _layer_sequences(item)
     elif isinstance(value, tuple | list):
         tensors = [item for item in value if isinstance(item, torch.Tensor)]
         if len(tensors) > 1 and len(tensors) == len(value) and len({item.shape for item in tensors}) == 1:
             yield tuple(tensors)
         for item in value:
-            yield from _sequences(item)
+            yield from _layer_sequences(item)

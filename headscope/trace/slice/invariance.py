@@ -1,4 +1,4 @@
-"""Padding invariance: do the scores of a short text change when it is padded to the length of a batch?"""
+"""Padding invariance: whether the scores of a short text change when it is padded to the length of a batch."""
 
 import inspect
 from collections.abc import Callable
@@ -27,25 +27,27 @@ SIDES = ("right", "left")
 
 
 def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, ...]:
-    """The effect of padding on each side, for a model with real (random) weights and a pad token, which reads texts.
+    """Measures the effect of padding on each side, for a model of texts with real (random) weights and a pad token.
 
     Empty for models that read no texts or give a score to each token.
     """
     if not reads_padded_texts(type(model)):
         return ()
-    length = next(size for size in _LENGTHS if size != model.config.num_labels)  # told from the scores by its size
+    # The axis of tokens must not have the size of the axis of classes.
+    length = next(size for size in _LENGTHS if size != model.config.num_labels)
     ids = MAKERS["input_ids"](model, Sizes(1, length), (ProbeRow(0, length - 1, length - 3),), task)
     if ids is None or ids.dim() != 2:
         return ()
     if task is Task.MULTIPLE_CHOICE:
         ids = ids.unsqueeze(1).repeat(1, 2, 1)  # two choices
-    alone = _scores(model, ids, torch.ones_like(ids))
+    alone = _measure_scores(model, ids, torch.ones_like(ids))
     if isinstance(alone, str):
         return unmeasured_effects(alone)
+    # Each token has a score: padding adds scores, so there is nothing to compare.
     if length in alone.shape:
         return ()
     pad = text_config_of(model.config).pad_token_id
-    return tuple(_effect(model, ids, pad, side, alone) for side in SIDES)
+    return tuple(_padding_effect(model, ids, pad, side, alone) for side in SIDES)
 
 
 @torch.no_grad()
@@ -62,12 +64,12 @@ def strengthen_weights(model: PreTrainedModel) -> None:
 
 
 def unmeasured_effects(reason: str) -> tuple[PaddingEffect, ...]:
-    """What is known of padding on each side where nothing can be measured."""
+    """Returns the effect of padding on each side as not measured, with the reason."""
     return tuple(PaddingEffect(side, None, reason=reason) for side in SIDES)
 
 
 def reads_padded_texts(cls: type[PreTrainedModel]) -> bool:
-    """Whether the forward of a class takes token ids and an attention mask."""
+    """True if the forward of a class takes token ids and an attention mask."""
     names = inspect.signature(cls.forward).parameters
     return "input_ids" in names and "attention_mask" in names
 
@@ -75,7 +77,7 @@ def reads_padded_texts(cls: type[PreTrainedModel]) -> bool:
 def measured_texts(
     words: list[int], ends: tuple[list[int], list[int]], configured: int | None
 ) -> tuple[tuple[AffectedTexts, list[list[int]]], ...]:
-    """Texts of ordinary words between the tokens at their ends, then some that hold another token as a word."""
+    """Makes texts of ordinary words between the tokens at their ends, then some that hold another token as a word."""
     first, last = ends
     own = [] if configured is None else [[*words[:2], configured, *words[2:]], [*words, configured]]
     return (AffectedTexts.ALL, [[*first, *words, *last]]), (
@@ -87,25 +89,26 @@ def measured_texts(
 def measure_ids(
     configured: PreTrainedModel, right: PreTrainedModel, texts: Any, pad: int | None, side: str
 ) -> tuple[AffectedTexts | None, str]:
-    """Which texts get other scores, alone or in a batch, or an error, because of the ids in a model's configuration.
+    """Finds which texts get other scores, alone or in a batch, or an error, because of the ids in a model's
+    configuration.
 
     `right` is the same model with the ids of the tokenizer, which pads with `pad` (None: it pads nothing) on a side.
     """
     for reach, group in texts:
         for text in group:
-            for place, inputs in _runs(text, pad, side).items():
-                own, wanted = _scores(configured, *inputs), _scores(right, *inputs)
-                if isinstance(wanted, str):
-                    return None, f"with the tokenizer's ids the model raises {wanted}"
+            for place, inputs in _padded_and_alone(text, pad, side).items():
+                own, expected = _measure_scores(configured, *inputs), _measure_scores(right, *inputs)
+                if isinstance(expected, str):
+                    return None, f"with the tokenizer's ids the model raises {expected}"
                 if isinstance(own, str):
                     return reach, f"{place} raise {own}"
-                if (own - wanted).abs().max() > _TOLERANCE * wanted.abs().max().clamp(min=1e-12):
+                if (own - expected).abs().max() > _TOLERANCE * expected.abs().max().clamp(min=1e-12):
                     return reach, f"{place} get other scores"
     return AffectedTexts.NONE, ""
 
 
-def _runs(text: list[int], pad: int | None, side: str) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """The inputs of a text alone and, where it can be padded, in a batch with a longer one."""
+def _padded_and_alone(text: list[int], pad: int | None, side: str) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """Makes the inputs of a text alone and, if it can be padded, in a batch with a longer one."""
     ids = torch.tensor([text])
     alone = {"alone": (ids, torch.ones_like(ids))}
     if pad is None:
@@ -119,11 +122,12 @@ def _runs(text: list[int], pad: int | None, side: str) -> dict[str, tuple[torch.
 
 
 def error_of_length(make: Callable[[Any], PreTrainedModel], config: Any, length: int, ahead: int = 0) -> str | None:
-    """The error that texts of `length` tokens raise; "" for none, None where it could not be tried.
+    """Returns the error that texts of `length` tokens raise; "" for none, None if it could not be tried.
 
     The model is made with few positions, and the text as much longer or shorter than that; `ahead` virtual tokens come
     before it.
     """
+    # A real table of positions may be very large. Only the difference to the number of positions matters.
     text = text_config_of(config)
     fields = [name for name in LONGEST_TEXT if type(getattr(text, name, None)) is int]
     over = min(length + ahead - min(getattr(text, name) for name in fields), 1)
@@ -134,18 +138,22 @@ def error_of_length(make: Callable[[Any], PreTrainedModel], config: Any, length:
     short, long = (
         MAKERS["input_ids"](model, Sizes(1, row.last + 1), (row,), Task.SEQUENCE_CLASSIFICATION) for row in rows
     )
-    if isinstance(_scores(model, short, torch.ones_like(short)), str):
+    # A model that fails on a short text too says nothing about the length.
+    if isinstance(_measure_scores(model, short, torch.ones_like(short)), str):
         return None
-    found = _scores(model, long, torch.ones_like(long))
+    found = _measure_scores(model, long, torch.ones_like(long))
     return found if isinstance(found, str) else ""
 
 
-def _effect(model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alone: torch.Tensor) -> PaddingEffect:
+def _padding_effect(
+    model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alone: torch.Tensor
+) -> PaddingEffect:
+    """Compares the scores of a text that is padded on one side with those that it gets alone."""
     sizes = (*ids.shape[:-1], _PADDING)
     padding, nothing = ids.new_full(sizes, pad), ids.new_zeros(sizes)
     real = torch.ones_like(ids)
     pieces = ([ids, padding], [real, nothing]) if side == "right" else ([padding, ids], [nothing, real])
-    padded = _scores(model, torch.cat(pieces[0], -1), torch.cat(pieces[1], -1))
+    padded = _measure_scores(model, torch.cat(pieces[0], -1), torch.cat(pieces[1], -1))
     if isinstance(padded, str):
         return PaddingEffect(side, None, reason=padded)
     if padded.shape != alone.shape:
@@ -154,8 +162,8 @@ def _effect(model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alon
     return PaddingEffect(side, difference > _TOLERANCE, round(difference, 6))
 
 
-def _scores(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | str:
-    """The first score tensor in double precision, or why there is none."""
+def _measure_scores(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | str:
+    """Returns the first score tensor in double precision, or why there is none."""
     inputs = {"input_ids": ids, "attention_mask": mask}
     try:
         known = usual_scores(run_unrecorded(model, inputs))
@@ -174,7 +182,7 @@ _SAME = 1e-6
 
 
 def depends_on_inputs(model: PreTrainedModel, task: Task) -> bool:
-    """Whether the order of the scores (a single one: its value) of a model with real weights depends on its inputs.
+    """True if the order of the scores (a single one: its value) of a model with real weights depends on its inputs.
 
     Only words, pixels and samples change from run to run: lengths, padding and special tokens stay. Raises Unsupported
     where the forward can't be run.
@@ -187,12 +195,13 @@ def depends_on_inputs(model: PreTrainedModel, task: Task) -> bool:
         inputs = {name: _drawn_again(name, value, special, draw) for name, value in probe.inputs.items()}
         runs.append(run_forward(model, replace(probe, inputs=inputs), hint="", lend=False).logits[0].detach().double())
     scores = torch.stack(runs)
+    # What is added to all classes alike changes neither the order nor a softmax.
     apart = scores - scores.mean(-1, keepdim=True) if scores.shape[-1] > 1 else scores
     return float((apart - apart[:1]).abs().max()) > _SAME * float(scores.abs().max())
 
 
 def _drawn_again(name: str, value: Any, special: set[Any], draw: torch.Generator) -> Any:
-    """Another input of the same kind: numbers of an image or a sound, or words where words were."""
+    """Draws another input of the same kind: numbers of an image or a sound, or words where words were."""
     if not isinstance(value, torch.Tensor):
         return value
     if value.is_floating_point():

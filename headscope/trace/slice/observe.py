@@ -1,4 +1,6 @@
-"""One forward of a model with its inputs as given: the stages of its head with the tensors that were really there."""
+"""Observations of one forward with its inputs as given: the stages of its head with the tensors that were really
+there.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -26,7 +28,7 @@ from headscope.upstream.optional.peft_prompts import PromptCaller
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one forward showed. `logits` are the first score tensor's values, None on the meta device.
+    """Record of one forward. `logits` are the first score tensor's values, None on the meta device.
 
     `invented` says that the inputs were made up: their values mean nothing.
     """
@@ -41,7 +43,8 @@ class Observation:
 
 
 def observe_probe(model: PreTrainedModel, task: Task, caller: PromptCaller | None = None) -> Observation:
-    """The stages of `model` on invented inputs: shapes by names on the meta device, in numbers with real weights.
+    """Observes the stages of `model` on invented inputs: shapes by names on the meta device, in numbers with real
+    weights.
 
     With `caller`, PEFT's model around this one, the inputs are what that passes to it.
     """
@@ -49,52 +52,54 @@ def observe_probe(model: PreTrainedModel, task: Task, caller: PromptCaller | Non
     build = partial(build_probe, model) if caller is None else partial(passed_probe, caller, model)
     with nullcontext() if caller is None else caller.taking_calls():
         execution = run_on_probe(model, partial(build, task, with_labels=False), hint=hint)
-    return _observe(execution, named=is_shape_only(model), invented=True)
+    return _observe_head(execution, named=is_shape_only(model), invented=True)
 
 
 def observe_inputs(
     model: PreTrainedModel, inputs: Mapping[str, Any], caller: PromptCaller | None = None
 ) -> Observation:
-    """The stages of `model` on real inputs, with shapes in numbers and statistics of every result.
+    """Observes the stages of `model` on real inputs, with shapes in numbers and statistics of every result.
 
     Raises Unsupported where the forward fails or no head is found on the way to the scores.
     """
     given = {name: _as_weights(value, model) for name, value in inputs.items()}
-    probe = ProbeBatch(given, {}, *_sizes(given))
+    probe = ProbeBatch(given, {}, *_input_sizes(given))
     if caller is not None and caller.ahead:
         probe = _behind_virtual_tokens(caller, probe)
     hint = "check that the inputs are of the kind that the model takes"
     with nullcontext() if caller is None else caller.taking_calls():
-        return _observe(run_forward(model, probe, hint=hint, lend=False), named=False, invented=False)
+        return _observe_head(run_forward(model, probe, hint=hint, lend=False), named=False, invented=False)
 
 
 def _behind_virtual_tokens(caller: PromptCaller, probe: ProbeBatch) -> ProbeBatch:
-    """Real inputs as PEFT passes them to the model inside."""
+    """Converts real inputs to those that PEFT passes to the model inside."""
     more = caller.ahead
     rows = tuple(ProbeRow(row.first, row.last + more, row.eos + more) for row in probe.rows)
     return pass_on(caller, replace(probe, sizes=replace(probe.sizes, length=probe.length + more), rows=rows))
 
 
 def observe_module(model: nn.Module, probe: ProbeBatch, *, invented: bool, output: str | None = None) -> Observation:
-    """The stages of any module on a probe; `invented` says that its inputs were made up."""
+    """Observes the stages of any module on a probe; `invented` says that its inputs were made up."""
     hint = "give example_inputs that its forward takes"
     execution = run_forward(model, probe, hint=hint, lend=invented, output=output)
-    return _observe(execution, named=invented and is_shape_only(model), invented=invented)
+    return _observe_head(execution, named=invented and is_shape_only(model), invented=invented)
 
 
 def probe_of_inputs(model: nn.Module, examples: Any) -> ProbeBatch:
-    """A caller's inputs as they are. Raises UsageError without tensors."""
+    """Wraps a caller's inputs as they are. Raises UsageError without tensors."""
     given = {name: _as_weights(value, model) for name, value in named_examples(model, examples).items()}
-    return ProbeBatch(given, {}, *_sizes(given))
+    return ProbeBatch(given, {}, *_input_sizes(given))
 
 
 def _as_weights(value: Any, model: nn.Module) -> Any:
-    """Floats in the dtype of the weights."""
+    """Converts floats to the dtype of the weights."""
     dtype = next(model.parameters()).dtype
     return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
-def _sizes(inputs: dict[str, Any]) -> tuple[Sizes, tuple[ProbeRow, ...]]:
+def _input_sizes(inputs: dict[str, Any]) -> tuple[Sizes, tuple[ProbeRow, ...]]:
+    # Only token ids have a known layout: [batch, tokens], or [batch, choices, tokens]. Other inputs have a batch axis
+    # only.
     ids = inputs.get("input_ids")
     if not isinstance(ids, torch.Tensor):
         first = next(value for value in inputs.values() if isinstance(value, torch.Tensor))
@@ -104,7 +109,7 @@ def _sizes(inputs: dict[str, Any]) -> tuple[Sizes, tuple[ProbeRow, ...]]:
     return Sizes(ids.shape[0], length, choices), (ProbeRow(0, length - 1, length - 1),) * (ids.shape[0] * choices)
 
 
-def _observe(execution: Execution, *, named: bool, invented: bool) -> Observation:
+def _observe_head(execution: Execution, *, named: bool, invented: bool) -> Observation:
     head = locate_head(execution, base_module(execution.model))
     if not head.operations:
         raise Unsupported(
@@ -112,21 +117,21 @@ def _observe(execution: Execution, *, named: bool, invented: bool) -> Observatio
         )
     shape: Callable[[torch.Size], Shape] = execution.probe.shape if named else tuple
     return Observation(
-        inputs=tuple((name, shape(value.shape)) for name, value in _tensors(execution.probe.inputs)),
+        inputs=tuple((name, shape(value.shape)) for name, value in _named_tensors(execution.probe.inputs)),
         invented=invented,
         hidden_shape=shape(head.hidden[0].shape) if head.hidden else (),
-        stages=_seen(execution, head, named=named),
+        stages=_measured_stages(execution, head, named=named),
         logits_shape=shape(execution.logits[0].shape),
         logits=None if execution.logits[0].is_meta else execution.logits[0].detach().float().cpu(),
         notes=execution.notes,
     )
 
 
-def _tensors(inputs: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
+def _named_tensors(inputs: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
     return [(name, value) for name, value in inputs.items() if isinstance(value, torch.Tensor)]
 
 
-def _seen(execution: Execution, head: HeadSlice, *, named: bool) -> tuple[SeenStage, ...]:
+def _measured_stages(execution: Execution, head: HeadSlice, *, named: bool) -> tuple[SeenStage, ...]:
     steps = read_steps(head)
     stages = build_stages(execution, head, steps)
     results = [step.last.outputs[0] for step in steps if not is_silent(step)]
@@ -137,7 +142,7 @@ def _seen(execution: Execution, head: HeadSlice, *, named: bool) -> tuple[SeenSt
 
 
 def measure(tensor: torch.Tensor) -> Statistics | None:
-    """Minimum, mean, maximum and standard deviation of the finite values; None on the meta device."""
+    """Measures minimum, mean, maximum and standard deviation of the finite values; None on the meta device."""
     if tensor.is_meta or not tensor.is_floating_point():
         return None
     values = tensor.detach().float()

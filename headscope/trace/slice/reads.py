@@ -1,4 +1,4 @@
-"""Which fields of the configuration a head reads: found in the source of the classes that make it."""
+"""Fields of the configuration that a head reads: found in the source of the classes that make it."""
 
 import ast
 import inspect
@@ -22,20 +22,16 @@ _GENERIC = {
 
 
 def config_fields_read(model: nn.Module, head: HeadSlice) -> tuple[str, ...]:
-    """The names of the configuration fields that the classifier's class and the modules of its head read, sorted."""
+    """Lists the configuration fields that the classifier's class and the modules of its head read, sorted."""
     modules = (module for operation in head.operations for module in operation.modules if module is not head.base)
-    own = dict.fromkeys(type(module) for module in modules if _is_within(module, head.base))
+    # A module that holds the base model is a wrapper around it, not a part of the head such as a pooler.
+    own = dict.fromkeys(type(module) for module in modules if head.base is None or head.base not in module.modules())
     classes = dict.fromkeys([type(model), *own])
-    return tuple(sorted({name for cls in classes for part in _family(cls) for name in _fields_in(part)}))
+    return tuple(sorted({name for cls in classes for part in _model_classes(cls) for name in _fields_in(part)}))
 
 
-def _is_within(module: nn.Module, base: nn.Module | None) -> bool:
-    """Whether a module holds less than the base model does: a pooler, not the whole encoder."""
-    return base is None or base not in module.modules()
-
-
-def _family(cls: type) -> Iterable[type]:
-    """The class and those it inherits from that are model code."""
+def _model_classes(cls: type) -> Iterable[type]:
+    """Yields the class and those it inherits from that are model code."""
     for part in cls.__mro__:
         if part is PreTrainedModel or part is nn.Module:
             return
@@ -61,23 +57,25 @@ def _fields_in_source_of(cls: type) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _fields_by_class(source: str) -> dict[str, tuple[str, ...]]:
-    """The fields that each class of a file reads, by its qualified name; `inspect` parses the file for every class."""
+    """Maps the qualified name of each class in a file to the configuration fields that it reads."""
+    # `inspect.getsource` would parse the whole file again for every class in it.
     found: dict[str, tuple[str, ...]] = {}
-    for name, node in _classes(parse(source), ""):
+    for name, node in _class_definitions(parse(source), ""):
         found.setdefault(name, _fields_read(node))
     return found
 
 
-def _classes(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.ClassDef]]:
+def _class_definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.ClassDef]]:
+    """Yields every class below `node` with its qualified name, as `__qualname__` spells it."""
     for child in ast.iter_child_nodes(node):
         match child:
             case ast.ClassDef(name=name):
                 yield prefix + name, child
-                yield from _classes(child, f"{prefix}{name}.")
+                yield from _class_definitions(child, f"{prefix}{name}.")
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield from _classes(child, f"{prefix}{name}.<locals>.")
+                yield from _class_definitions(child, f"{prefix}{name}.<locals>.")
             case ast.stmt() | ast.ExceptHandler() | ast.match_case():
-                yield from _classes(child, prefix)
+                yield from _class_definitions(child, prefix)
 
 
 def _fields_read(tree: ast.AST) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The stages of a head: its operations by PyTorch's names, with shapes, module, parameters and source line."""
+"""Stages of a head: its operations by PyTorch's names, with shapes, module, parameters and source line."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from headscope.upstream.torch import function_names
 from headscope.upstream.transformers import class_names_in_source
 
 SPLITS = {"split", "chunk", "unbind", "tensor_split"}
-"""The operations that cut a tensor into several."""
+"""Operations that cut a tensor into several."""
 _NAMES = {
     "__add__": "add",
     "__radd__": "add",
@@ -82,23 +82,23 @@ _NORMS = (("RMSNorm", "rms_norm"), ("LayerNorm", "layer_norm"), ("GELU", "gelu")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One or several operations that a reader takes for one: a leaf module written in several lines counts once."""
+    """One or several operations that count as one: a leaf module written in several lines counts once."""
 
     operations: tuple[Operation, ...]
     name: str
 
     @property
     def last(self) -> Operation:
-        """The operation whose result the step hands on."""
+        """Operation whose result the step hands on."""
         return self.operations[-1]
 
 
 def read_steps(head: HeadSlice) -> tuple[Step, ...]:
-    """The steps of a head in execution order, silent conversions included."""
-    return tuple(_step(group) for group in _grouped(head))
+    """Groups the operations of a head into steps in execution order, silent conversions included."""
+    return tuple(_make_step(group) for group in _step_groups(head))
 
 
-def _grouped(head: HeadSlice) -> Iterator[tuple[Operation, ...]]:
+def _step_groups(head: HeadSlice) -> Iterator[tuple[Operation, ...]]:
     group: list[Operation] = []
     for operation in head.operations:
         if group and not _same_leaf_call(group[-1], operation):
@@ -118,7 +118,9 @@ def _is_leaf(module: nn.Module) -> bool:
 
 
 def _folded_or_single(group: list[Operation], head: HeadSlice) -> Iterator[tuple[Operation, ...]]:
-    """The group as one step where it keeps the shape (a norm, an activation); otherwise each operation separately."""
+    """Yields the group as one step if it keeps the shape (a norm, an activation); otherwise each operation
+    separately.
+    """
     entering = next(tensor for tensor, _ in group[0].inputs if id(tensor) in head.derived)
     # A norm written in six lines is one thing to a reader. A leaf that changes the shape may also pool, which must
     # show.
@@ -128,24 +130,21 @@ def _folded_or_single(group: list[Operation], head: HeadSlice) -> Iterator[tuple
         yield from ((operation,) for operation in group)
 
 
-def _step(group: tuple[Operation, ...]) -> Step:
+def _make_step(group: tuple[Operation, ...]) -> Step:
     if len(group) > 1 and sum(operation.name not in _SILENT for operation in group) > 1:
         return Step(group, _name_of_class(type(group[-1].modules[-1]).__name__))
     loud = next((operation for operation in group if operation.name not in _SILENT), group[-1])
-    return Step(group, _name_of_operation(loud))
+    return Step(group, index_operation(loud) if loud.name == "__getitem__" else _name_of_function(loud.name))
 
 
 def single_step(operation: Operation) -> Step:
-    """One operation as a step."""
-    return _step((operation,))
-
-
-def _name_of_operation(operation: Operation) -> str:
-    return index_operation(operation) if operation.name == "__getitem__" else _name_of_function(operation.name)
+    """Makes a step of one operation."""
+    return _make_step((operation,))
 
 
 def _name_of_function(function: str) -> str:
     name = _NAMES.get(function, function)
+    # `add_` is `add` in place; the underscores of `__lshift__` belong to its name.
     return name if name.startswith("__") else name.rstrip("_")
 
 
@@ -157,37 +156,37 @@ def _name_of_class(name: str) -> str:
 
 
 def function_operations() -> frozenset[str]:
-    """The names of the stages that run one of PyTorch's functions."""
+    """Lists the names of the stages that run one of PyTorch's functions."""
     functions = (_name_of_function(name) for name in function_names())
     return frozenset((*functions, *INDEX_OPERATIONS)) - _SILENT
 
 
 def module_operations() -> frozenset[str]:
-    """The names of the stages that run a module in several operations, such as an activation of Transformers."""
+    """Lists the names of the stages that run a module in several operations, such as an activation of Transformers."""
     return frozenset(_name_of_class(name) for name in class_names_in_source())
 
 
 def is_silent(step: Step) -> bool:
-    """Whether a step only converts or copies: the same values in the same shape."""
+    """True if a step only converts or copies: the same values in the same shape."""
     return step.name in _SILENT
 
 
 def build_stages(execution: Execution, head: HeadSlice, steps: tuple[Step, ...]) -> tuple[Stage, ...]:
-    """The stages to report, numbered from 0 in execution order."""
+    """Builds the stages to report, numbered from 0 in execution order."""
     names = execution.names
     loud = [step for step in steps if not is_silent(step)]
-    makers = _makers(steps, head)
+    makers = _makers_of_operations(steps, head)
     return tuple(_build_stage(index, step, execution, head, names, makers) for index, step in enumerate(loud))
 
 
-def _makers(steps: tuple[Step, ...], head: HeadSlice) -> dict[int, int]:
-    """The stage whose values each operation hands on, by the operation's index; a silent step hands on what it read."""
+def _makers_of_operations(steps: tuple[Step, ...], head: HeadSlice) -> dict[int, int]:
+    """Maps each operation's index to the stage whose values it hands on; a silent step hands on what it read."""
     found: dict[int, int] = {}
     stage = 0
     for step in steps:
         maker = stage
         if is_silent(step):
-            maker = found.get(_entering(step, head)[0][1], HIDDEN_STATES)
+            maker = found.get(_entering_with_makers(step, head)[0][1], HIDDEN_STATES)
         else:
             stage += 1
         found.update((operation.index, maker) for operation in step.operations)
@@ -200,7 +199,7 @@ def _build_stage(  # noqa: PLR0917 - a stage is seen from that many sides
     shown = next((item for item in step.operations if item.name not in _SILENT), step.last)
     innermost = shown.modules[-1] if shown.modules else execution.model
     probe = execution.probe
-    entering = _entering(step, head)
+    entering = _entering_with_makers(step, head)
     return Stage(
         index=index,
         operation=step.name,
@@ -212,14 +211,14 @@ def _build_stage(  # noqa: PLR0917 - a stage is seen from that many sides
         parameters=_leaves_of(step, execution, head, names.parameters),
         file=short_path(shown.file),
         line=shown.line,
-        detail=_detail(shown),
+        detail=_shown_arguments(shown),
         inputs=tuple(makers.get(producer, HIDDEN_STATES) for _, producer in entering),
         buffers=_leaves_of(step, execution, head, names.buffers),
     )
 
 
 def _leaves_of(step: Step, execution: Execution, head: HeadSlice, names: dict[int, str]) -> tuple[str, ...]:
-    """The named tensors that enter a step beside the hidden states, directly or through operations on them alone.
+    """Names the tensors that enter a step beside the hidden states, directly or through operations on them alone.
 
     Those of another encoder are not the head's.
     """
@@ -232,6 +231,7 @@ def _leaves_of(step: Step, execution: Execution, head: HeadSlice, names: dict[in
             continue
         if id(tensor) in names:
             found[names[id(tensor)]] = None
+        # What another encoder reads belongs to that encoder, not to the head.
         elif producer >= 0 and producer not in seen and producer not in head.beside:
             seen.add(producer)
             waiting.extend(reversed(execution.graph.operations[producer].inputs))
@@ -239,12 +239,12 @@ def _leaves_of(step: Step, execution: Execution, head: HeadSlice, names: dict[in
 
 
 def place_of(made: Operation | Exit | Guess) -> str:
-    """Where the source has an operation, as sentences name it: `modeling_own.py:12`."""
+    """Writes where the source has an operation, as sentences name it: `modeling_own.py:12`."""
     return f"{short_path(made.file)}:{made.line}"
 
 
 def short_path(file: str) -> str:
-    """A source path without the machine in it: from the package's folder on, or relative to here, or its name."""
+    """Shortens a source path to the part behind the package folder, or relative to here, or to its name."""
     path = Path(file)
     for marker in ("site-packages", "dist-packages"):
         if marker in path.parts:
@@ -255,7 +255,7 @@ def short_path(file: str) -> str:
         return path.name
 
 
-def _detail(operation: Operation) -> str:
+def _shown_arguments(operation: Operation) -> str:
     if operation.name == "__getitem__":
         return spell_index(operation)
     arguments = _named_arguments(operation)
@@ -263,7 +263,7 @@ def _detail(operation: Operation) -> str:
 
 
 def _named_arguments(operation: Operation) -> dict[str, Any]:
-    """The few arguments worth a reader's eye: `p` of a dropout, `dim` of a reduction."""
+    """Selects the few arguments that matter to a reader: `p` of a dropout, `dim` of a reduction."""
     if "dropout" in operation.name:
         value = operation.kwargs.get("p", operation.args[1] if len(operation.args) > 1 else None)
         return {} if value is None else {"p": value}
@@ -274,12 +274,12 @@ def _named_arguments(operation: Operation) -> dict[str, Any]:
 
 
 def entering_tensors(step: Step, head: HeadSlice) -> list[torch.Tensor]:
-    """The tensors derived from the hidden states that a step reads from outside itself, in order, each once."""
-    return [tensor for tensor, _ in _entering(step, head)]
+    """Lists the tensors derived from the hidden states that a step reads from outside itself, in order, each once."""
+    return [tensor for tensor, _ in _entering_with_makers(step, head)]
 
 
-def _entering(step: Step, head: HeadSlice) -> list[tuple[torch.Tensor, int]]:
-    """The entering tensors, each with the index of the operation that made it."""
+def _entering_with_makers(step: Step, head: HeadSlice) -> list[tuple[torch.Tensor, int]]:
+    """Lists the entering tensors, each with the index of the operation that made it."""
     own = {operation.index for operation in step.operations}
     found: dict[int, tuple[torch.Tensor, int]] = {}
     for operation in step.operations:

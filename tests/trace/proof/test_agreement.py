@@ -185,13 +185,13 @@ def test_a_deep_model_that_needs_a_pad_token_runs_once(monkeypatch: pytest.Monke
     from headscope.trace.record import execution
 
     ran: list[tuple[int, int | None]] = []
-    attempt = execution._attempt
+    attempt = execution._try_forward
 
     def counted(model: Any, probe: Any, output: Any, token: int | None = None) -> Any:
         ran.append((len(model.transformer.h), token))
         return attempt(model, probe, output, token)
 
-    monkeypatch.setattr(execution, "_attempt", counted)
+    monkeypatch.setattr(execution, "_try_forward", counted)
     with torch.device("meta"):
         model = GPT2ForSequenceClassification(GPT2Config(vocab_size=90, n_embd=32, n_layer=8, n_head=4))
     alone = trace_head(model, Task.SEQUENCE_CLASSIFICATION)
@@ -238,7 +238,7 @@ def one_look() -> Look:
 def with_formulas(look: Look, *texts: str) -> Look:
     """A look that shows these formulas, plainest first; one that ends in a question mark is the reason why not."""
     made = [Formula("", text) if text.endswith("?") else Formula(text) for text in texts]
-    return replace(look, formulas=iter(made), _proven=[])
+    return replace(look, formulas=iter(made), _tried_formulas=[])
 
 
 def agreement(*looks: Look | None, prove: bool = False) -> tuple[Agreement, list[int]]:

@@ -17,7 +17,7 @@ aten = torch.ops.aten
 @pytest.fixture(autouse=True)
 def none_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[Any, Any]]:
     known: dict[Any, Any] = {}
-    monkeypatch.setattr(engine, "_known", known)
+    monkeypatch.setattr(engine, "_known_results", known)
     yield known
 
 

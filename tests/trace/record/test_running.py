@@ -313,7 +313,7 @@ def test_what_a_forward_returns_has_scores_or_is_refused(made: Any, found: int |
 
 def test_there_is_one_way_to_run_a_forward() -> None:
     folder = Path(headscope.__file__).parent
-    pattern = r"\bmodel\(|\bmodule\(|recording\(|_run\(model[,)]"
+    pattern = r"\bmodel\(|\bmodule\(|recording\(|_(?:run|record_forward)\(model[,)]"
     found = subprocess.run(  # renderers know no PyTorch: what they call a model is in the code that they write
         ["grep", "-rnE", pattern, "--include=*.py", "--exclude-dir=render", str(folder)],
         capture_output=True, text=True, check=False,
