@@ -7,18 +7,18 @@ from headscope.facts.results.engines import EngineHead
 
 
 def _engine_of(subject: Subject) -> EngineHead:
-    """What the engine does with the head. Raises NotKnown where the facts on it don't say."""
+    """Gives how the engine runs the head. Raises NotKnown where the facts on the engine don't say."""
     assert subject.engine is not None, "a rule that needs an engine runs with one"
     if subject.engine.runs is None:
         raise NotKnown(subject.engine.reason)
     return subject.engine
 
 
-def _gravely(subject: Subject) -> Severity:
+def _error_at_inference(subject: Subject) -> Severity:
     return severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR)
 
 
-def _lightly(subject: Subject) -> Severity:
+def _warning_at_inference(subject: Subject) -> Severity:
     return severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING)
 
 
@@ -26,11 +26,12 @@ def _lightly(subject: Subject) -> Severity:
 def engine_other_head(this: Rule, subject: Subject) -> Findings:
     """Another position, activation or layer than in Transformers, without an error."""
     engine = _engine_of(subject)
+    # An engine that refuses the checkpoint has no head to compare: HS903 reports it.
     if engine.runs and engine.same_head is None:
         raise NotKnown(engine.reason or f"the source of {engine.title} doesn't tell")
     if engine.same_head is False:
         yield this.find(
-            _gravely(subject),
+            _error_at_inference(subject),
             f"{engine.title} {engine.version} computes {engine.formula}. {engine.reason}",
             f"Serve it with an engine that runs this head, which `headscope engines` lists ({engine.source}).",
         )
@@ -46,7 +47,7 @@ def engine_other_function(this: Rule, subject: Subject) -> Findings:
         names = (engine.activation or "", subject.report.model.activation)
         given, expected = ({"none": "no function"}.get(name, name) for name in names)
         yield this.find(
-            _lightly(subject),
+            _warning_at_inference(subject),
             f"{engine.title} {engine.version} applies {given} to the scores by default; the loss takes {expected}.",
             "Request logits, as `headscope engines MODEL --details` shows, and apply the function yourself.",
         )
@@ -54,11 +55,11 @@ def engine_other_function(this: Rule, subject: Subject) -> Findings:
 
 @rule("HS903", "engine-no-scores", "The engine gives no scores", needs=("engine",))
 def engine_no_scores(this: Rule, subject: Subject) -> Findings:
-    """The engine refuses the checkpoint, or has no head for its class."""
+    """An engine that refuses the checkpoint, or has no head for its class."""
     engine = _engine_of(subject)
     if engine.runs is False:
         yield this.find(
-            _gravely(subject),
+            _error_at_inference(subject),
             f"{engine.title} {engine.version} gives no scores for {subject.report.model.class_name}. {engine.reason}",
             f"Serve it with another engine, which `headscope engines` lists ({engine.source}).",
         )
@@ -66,11 +67,11 @@ def engine_no_scores(this: Rule, subject: Subject) -> Findings:
 
 @rule("HS904", "engine-reads-padding", "The engine reads the padding token", needs=("engine",))
 def engine_reads_padding(this: Rule, subject: Subject) -> Findings:
-    """The engine pools the last token of a text even if it is the padding token; Transformers skips it."""
+    """An engine that pools the last token of a text even if it is the padding token, which Transformers skips."""
     engine = _engine_of(subject)
     if engine.runs and engine.reads_padding:
         yield this.find(
-            _lightly(subject),
+            _warning_at_inference(subject),
             f"{engine.title} {engine.version} reads the {engine.positions}: a text that ends in that token gets other "
             "scores than in Transformers.",
             "Send texts that don't end in the padding token, such as an added eos token that is the padding token too.",
@@ -83,7 +84,7 @@ def engine_precision(this: Rule, subject: Subject) -> Findings:
     engine = _engine_of(subject)
     if engine.runs and engine.float32_becomes and subject.report.model.dtype == "float32":
         yield this.find(
-            _lightly(subject),
+            _warning_at_inference(subject),
             f"{engine.title} {engine.version} computes a float32 checkpoint in {engine.float32_becomes} by default.",
             "Set its dtype to float32, or compare scores near your thresholds first.",
         )

@@ -60,7 +60,7 @@ _NEAR = 1.3
 
 
 class _Measure(StrEnum):
-    """What is held against a fresh draw, whatever its spread."""
+    """Statistics that are compared with those of a fresh draw; none of them depends on the draw's spread."""
 
     MEAN_ROW = "the mean row"
     ROWS = "the spread of the rows' norms"
@@ -71,7 +71,7 @@ class _Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What the probabilities are made of, from the statistics.
+    """Signs of training in a classifier: the terms of the two models that give the probabilities.
 
     `bias_moved`: a bias is not where it begins: 1 up to a tenth of the weight's numbers, because training moves both
     alike, and less for a larger one, which code may have set alone. `bias_zero`: it is exactly zero. `outside`: a
@@ -99,7 +99,7 @@ class Signs:
 
     @property
     def of_change(self) -> tuple[float, ...]:
-        """The terms of the first model: whether the classifier changed at all."""
+        """Terms of the first model, which gives the probability that the classifier changed at all."""
         return (
             self.bias_moved,
             self.outside,
@@ -113,27 +113,29 @@ class Signs:
 
     @property
     def of_zeros(self) -> float:
-        """What a bias of zeros adds to the score of the first model: it may have been left out of the training."""
+        """Summand for a bias of zeros in the score of the first model: training may have left the bias out."""
         return math.log(FROZEN_BIAS) if self.bias_zero else 0.0
 
     @property
     def of_size(self) -> tuple[float, ...]:
-        """The terms of the second model: whether it changed by more than a little."""
+        """Terms of the second model, which gives the probability that it changed by more than a little."""
         return (self.size, self.departure, self.distance)
 
 
 def signs_of(weight: MatrixStatistics, bias: BiasStatistics | None, initial: InitialSpread | None) -> Signs:
-    """The signs that the statistics of a classifier give."""
-    is_default = _is_default(weight)
+    """Gives the signs of training that the statistics of a classifier show."""
+    is_default = _is_default_draw(weight)
     found = departures(weight)
     others = max(z for name, z in found.items() if name is not _Measure.MEAN_ROW)
-    spread_z = _spread_to_judge(weight)
+    spread_z = _usable_spread_z(weight)
     count = weight.classes * weight.features
     return Signs(
-        bias_moved=_shown_by(bias, weight) if bias is not None and _is_moved(bias, initial, is_default) else 0.0,
+        bias_moved=_training_shown_by_bias(bias, weight)
+        if bias is not None and _is_bias_moved(bias, initial, is_default)
+        else 0.0,
         bias_zero=bias is not None and bias.zeros == bias.count,
-        outside=is_default and weight.largest > _bound(weight) * (1 + _rounding(weight.precision)),
-        inside=is_default and weight.largest <= _bound(weight) * (1 + _rounding(weight.precision)),
+        outside=is_default and weight.largest > _default_bound(weight) * (1 + _relative_rounding(weight.precision)),
+        inside=is_default and weight.largest <= _default_bound(weight) * (1 + _relative_rounding(weight.precision)),
         off_grid=weight.draw_z is not None and not _is_on_grid(weight) and count >= _TELLING,
         mean_row=math.log1p(found.get(_Measure.MEAN_ROW, 0.0)),
         others=math.log1p(max(0.0, others - _FITS)),
@@ -141,12 +143,15 @@ def signs_of(weight: MatrixStatistics, bias: BiasStatistics | None, initial: Ini
         has_spread=spread_z is not None,
         spread=math.log1p(spread_z or 0.0),
         distance=math.log1p(abs(weight.scheme_z)),
-        size=math.log(max(_change(weight), 0.01)),
+        size=math.log(max(_relative_change(weight), 0.01)),
     )
 
 
 def departures(weight: MatrixStatistics) -> dict[_Measure, float]:
-    """How far each statistic that doesn't depend on the initial spread is from that of a fresh draw."""
+    """Gives each statistic's distance from that of a fresh draw, in standard deviations.
+
+    Only statistics that don't depend on the initial spread: the class may not tell that one.
+    """
     between = _UNIFORM <= weight.kurtosis <= _NORMAL  # as a normal draw has it, cut anywhere: up to a uniform one
     found = {
         _Measure.MEAN_ROW: weight.mean_row_z,
@@ -160,53 +165,60 @@ def departures(weight: MatrixStatistics) -> dict[_Measure, float]:
     }
 
 
-def _spread_to_judge(weight: MatrixStatistics) -> float | None:
-    """How far the spread is from the class's own initialization, in standard deviations.
+def _usable_spread_z(weight: MatrixStatistics) -> float | None:
+    """Gives the distance of the spread from the class's own initialization, in standard deviations.
 
-    None if the class doesn't tell it. None too if it is far from that, and another usual initialization fits: then
-    other code may have drawn the weight, and the distance says nothing about training.
+    None if the class doesn't tell its initialization. None too if the spread is far from it and fits another usual
+    initialization: other code may have drawn the weight, and then the distance says nothing about training.
     """
     if weight.spread_z is None or (abs(weight.spread_z) >= _FITS > abs(weight.scheme_z)):
         return None
     return abs(weight.spread_z)
 
 
-def _is_default(weight: MatrixStatistics) -> bool:
-    """Whether a weight looks like the uniform draw of PyTorch's default for a linear layer, or one near it."""
+def _is_default_draw(weight: MatrixStatistics) -> bool:
+    """True if a weight looks like the uniform draw of PyTorch's default for a linear layer, or one near it."""
     count = weight.classes * weight.features
-    spread = math.log(weight.spread / (_bound(weight) / math.sqrt(3))) / math.sqrt(0.8 / (4 * count))
+    # The logarithm of the spread of n drawn numbers has the variance (kurtosis - 1) / 4n: 1.8 - 1 for a uniform draw.
+    spread = math.log(weight.spread / (_default_bound(weight) / math.sqrt(3))) / math.sqrt(0.8 / (4 * count))
     shape = (weight.kurtosis - _UNIFORM) / math.sqrt(1.45 / count)
     return abs(spread) < _FITS and abs(shape) < _FITS
 
 
-def _bound(weight: MatrixStatistics) -> float:
+def _default_bound(weight: MatrixStatistics) -> float:
+    # nn.Linear draws from kaiming_uniform_(a=sqrt(5)), whose bounds are +-1 / sqrt(in_features).
     return 1 / math.sqrt(weight.features)
 
 
-def _rounding(dtype: str) -> float:
+def _relative_rounding(dtype: str) -> float:
+    # A number at the bound may be rounded up, and is then beyond it without any training.
     return {"bfloat16": 2**-8, "float16": 2**-11}.get(dtype, 1e-6)
 
 
-def _is_moved(bias: BiasStatistics, initial: InitialSpread | None, is_default: bool) -> bool:
-    """Whether a bias is not where an initialization leaves it."""
+def _is_bias_moved(bias: BiasStatistics, initial: InitialSpread | None, is_default: bool) -> bool:
+    """True if no usual initialization leaves a bias with these numbers.
+
+    One number throughout may be set by code. A draw may be that of PyTorch's default, unless the class sets its biases
+    to zero and the weight isn't such a draw either.
+    """
     begins_at_zero = initial is not None and initial.bias == 0
     may_be_drawn = bias.is_constant or (bias.is_drawn and (is_default or not begins_at_zero))
     return bias.zeros < bias.count and not may_be_drawn
 
 
-def _shown_by(bias: BiasStatistics, weight: MatrixStatistics) -> float:
-    """How much a bias that moved shows of training, from 0 to 1: 0 from the size of the weight's numbers on."""
+def _training_shown_by_bias(bias: BiasStatistics, weight: MatrixStatistics) -> float:
+    """Gives how much a bias that moved shows of training: 1 up to a tenth of the weight's spread, 0 from 3 times it."""
     part = bias.largest / weight.spread
     return max(0.0, min(1.0, math.log(_ALONE / part) / math.log(_ALONE / _BESIDE)))
 
 
-def _change(weight: MatrixStatistics) -> float:
-    """About how far the weight moved, in parts of its initial size, as far as its mean row and its spread show it."""
+def _relative_change(weight: MatrixStatistics) -> float:
+    """Estimates how far the weight moved, in parts of its initial size, from its mean row and its spread."""
     classes, features = weight.classes, weight.features
     found = 0.0
     if weight.mean_row_z is not None:
         found = abs(weight.mean_row_z) * math.sqrt(classes / (2 * features * (classes - 1)))
-    known = _spread_to_judge(weight)
+    known = _usable_spread_z(weight)
     spread = known if known is not None else weight.scheme_z
     return max(found, abs(spread) * math.sqrt(max(weight.kurtosis - 1, 0.5) / (4 * classes * features)))
 
@@ -217,16 +229,17 @@ FAR = (-0.8229, (0.7694, 1.151, 0.602))
 
 
 def probability(model: tuple[float, tuple[float, ...]], terms: tuple[float, ...], beside: float = 0.0) -> float:
-    """The probability that a logistic model gives; `beside` is added to its score."""
+    """Computes the probability that a logistic model gives; `beside` is added to its score."""
     constant, factors = model
     score = constant + beside + sum(factor * term for factor, term in zip(factors, terms, strict=True))
+    # The bounds keep exp from overflowing; beyond them the probability is 0 or 1 anyway.
     return 1 / (1 + math.exp(-max(-50.0, min(50.0, score))))
 
 
 def judge_numbers(
     weight: MatrixStatistics, bias: BiasStatistics | None, initial: InitialSpread | None, mean_row_applies: bool | None
 ) -> HeadHealth:
-    """The verdict on a classifier of finite numbers that are not all zero."""
+    """Judges a classifier of finite numbers that are not all zero."""
     blank = HeadHealth(
         HealthVerdict.NOT_DETERMINED,
         None,
@@ -238,34 +251,35 @@ def judge_numbers(
         bias=bias,
     )
     signs = signs_of(weight, bias, initial)
+    # The order matters: the statistics assume what the first three rule out.
     found = (
-        _by_values(blank, weight)
-        or _unlike_any(blank, weight)
-        or _by_draw(blank, weight, initial)
-        or _by_statistics(blank, signs, initial)
+        _judge_by_values(blank, weight)
+        or _judge_unusual(blank, weight)
+        or _judge_by_draw(blank, weight, initial)
+        or _judge_by_statistics(blank, signs, initial)
     )
-    return replace(found, reasons=(*found.reasons, *_remarks(weight)))
+    return replace(found, reasons=(*found.reasons, *_row_remarks(weight)))
 
 
 def not_determined(classifier: str, reason: str, basis: HealthBasis = HealthBasis.UNREAD) -> HeadHealth:
-    """A verdict that can't be given, with the reason."""
+    """Gives the result for a classifier that can't be judged, with the reason."""
     return HeadHealth(HealthVerdict.NOT_DETERMINED, None, basis, (reason,), classifier)
 
 
-def _by_values(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | None:
-    """Classes that no input can tell apart."""
+def _judge_by_values(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | None:
+    """Judges a classifier whose classes no input can tell apart; None for any other."""
     name, count = weight.name, weight.classes
     if len(weight.dead_rows) == count and weight.features > 1:
         reason = f"every row of {name} holds one number throughout"
-    elif count > 1 and (len(weight.duplicate_rows) == count - 1 or _are_same(weight)):
+    elif count > 1 and (len(weight.duplicate_rows) == count - 1 or _are_rows_equal(weight)):
         reason = f"all {count} rows of {name} are the same, so no input changes the order of the classes"
     else:
         return None
     return replace(blank, verdict=HealthVerdict.COLLAPSED, confidence=1.0, basis=HealthBasis.VALUES, reasons=(reason,))
 
 
-def _are_same(weight: MatrixStatistics) -> bool:
-    """Whether the rows differ from their mean by less than one part in a thousand: parallel rows may differ by more."""
+def _are_rows_equal(weight: MatrixStatistics) -> bool:
+    """True if the rows differ from their mean by less than one part in a thousand; parallel rows may differ by more."""
     if weight.mean_row_z is None:
         return False
     # Fisher's z of the variance of the mean row over that around it, solved for their ratio.
@@ -274,20 +288,20 @@ def _are_same(weight: MatrixStatistics) -> bool:
     return weight.classes * math.exp(-2 * z) < _SAME**2
 
 
-def _by_draw(blank: HeadHealth, weight: MatrixStatistics, initial: InitialSpread | None) -> HeadHealth | None:
-    """Numbers that are those of a draw: nothing, or next to nothing, has changed them since."""
-    drawn = _drawn(weight)
+def _judge_by_draw(blank: HeadHealth, weight: MatrixStatistics, initial: InitialSpread | None) -> HeadHealth | None:
+    """Judges a weight whose numbers are those of an untouched draw, whole or in part; None for any other."""
+    drawn = _untouched_draw_reason(weight)
     if not drawn:
-        part = _partly_drawn(weight)
+        part = _partial_draw_reason(weight)
         return replace(blank, basis=HealthBasis.DRAW, reasons=(part,)) if part else None
-    if blank.bias is not None and _is_moved(blank.bias, initial, is_default=_is_default(weight)):
+    if blank.bias is not None and _is_bias_moved(blank.bias, initial, is_default=_is_default_draw(weight)):
         reason = f"{drawn}, but its bias is not: only the bias was trained, or code set it"
         return replace(blank, basis=HealthBasis.DRAW, reasons=(reason,))
     return replace(blank, verdict=HealthVerdict.FRESH, confidence=SURE, basis=HealthBasis.DRAW, reasons=(drawn,))
 
 
-def _drawn(weight: MatrixStatistics) -> str:
-    """What shows that a weight is an untouched draw; "" where nothing does."""
+def _untouched_draw_reason(weight: MatrixStatistics) -> str:
+    """Gives the reason to take a weight for an untouched draw; "" for none."""
     if _is_on_grid(weight):
         margin = 1 + 1.4 / (weight.draw_z or 1)  # two standard deviations of a test of this strength
         is_whole = weight.draw_share * margin >= _WHOLE
@@ -303,8 +317,8 @@ def _drawn(weight: MatrixStatistics) -> str:
     return ""
 
 
-def _partly_drawn(weight: MatrixStatistics) -> str:
-    """What shows that a part of a weight is an untouched draw, where the whole is not; "" where nothing does."""
+def _partial_draw_reason(weight: MatrixStatistics) -> str:
+    """Gives the reason to take a part of a weight for an untouched draw, where the whole isn't one; "" for none."""
     if not _is_on_grid(weight):
         return ""
     return (
@@ -314,14 +328,15 @@ def _partly_drawn(weight: MatrixStatistics) -> str:
 
 
 def _is_on_grid(weight: MatrixStatistics) -> bool:
-    """A step of Adam moves all numbers alike, at times by whole steps of the even grid that `uniform_` leaves."""
+    """True if the numbers are on the grid that a draw of PyTorch on the CPU leaves."""
+    # A step of Adam moves all numbers alike, at times by whole steps of the even grid that `uniform_` leaves.
     return weight.draw_z is not None and weight.draw_z >= (_ON_GRID_EVEN if weight.draw == "uniform" else _ON_GRID)
 
 
-def _unlike_any(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | None:
-    """A weight that is unlike both: the statistics below assume a draw around zero, and numbers that are not pruned."""
+def _judge_unusual(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | None:
+    """Gives no verdict on a weight that the statistics don't apply to: pruned, rounded or off zero; None for others."""
     count = weight.classes * weight.features
-    living = count - len(weight.dead_rows) * weight.features
+    living = count - len(weight.dead_rows) * weight.features  # `zeros` counts these rows only
     if weight.zeros > _SPARSE * max(living, 1):
         part = weight.zeros / living
         reason = f"{part:.0%} of {weight.name} is exactly zero: pruned, or a sparse initialization"
@@ -334,18 +349,18 @@ def _unlike_any(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | Non
     return replace(blank, basis=HealthBasis.VALUES, reasons=(reason,))
 
 
-def _by_statistics(blank: HeadHealth, signs: Signs, initial: InitialSpread | None) -> HeadHealth:
+def _judge_by_statistics(blank: HeadHealth, signs: Signs, initial: InitialSpread | None) -> HeadHealth:
     assert blank.weight is not None
     changed = probability(CHANGED, signs.of_change, signs.of_zeros)
     far = changed * probability(FAR, signs.of_size)
     verdict, confidence = verdict_of(signs, changed, far)
-    reasons = _evidence(signs, blank.weight, blank.bias, initial)
+    reasons = _evidence_sentences(signs, blank.weight, blank.bias, initial)
     return replace(
         blank,
         verdict=verdict,
         confidence=round(min(confidence, SURE), 3) if verdict is not HealthVerdict.NOT_DETERMINED else None,
         basis=HealthBasis.STATISTICS,
-        reasons=reasons if verdict is not HealthVerdict.NOT_DETERMINED else (_why_open(changed), *reasons),
+        reasons=reasons if verdict is not HealthVerdict.NOT_DETERMINED else (_why_not_determined(changed), *reasons),
         fresh=round(1 - changed, 4),
         briefly_trained=round(changed - far, 4),
         trained=round(far, 4),
@@ -353,7 +368,7 @@ def _by_statistics(blank: HeadHealth, signs: Signs, initial: InitialSpread | Non
 
 
 def verdict_of(signs: Signs, changed: float, far: float) -> tuple[HealthVerdict, float]:
-    """The verdict for the probabilities that a classifier changed at all and that it changed far, with its own.
+    """Gives the verdict for the probabilities that a classifier changed at all and that it changed far, and its own.
 
     `briefly_trained` claims no more than that it changed, so what speaks for `trained` speaks for it too. An unknown
     initial spread alone shows no training: any code may draw random numbers of any size.
@@ -368,7 +383,7 @@ def verdict_of(signs: Signs, changed: float, far: float) -> tuple[HealthVerdict,
     return HealthVerdict.NOT_DETERMINED, 0.0
 
 
-def _why_open(changed: float) -> str:
+def _why_not_determined(changed: float) -> str:
     if changed < 0.75:  # up to here a fresh head is as usual as a trained one
         return "its values look freshly initialized, but so do those that training has hardly changed"
     if changed >= ENOUGH:  # and yet no verdict: only its spread speaks for it
@@ -376,17 +391,16 @@ def _why_open(changed: float) -> str:
     return f"the probability that it was trained is {changed:.0%}, too low for a verdict"
 
 
-def _evidence(
+def _evidence_sentences(
     signs: Signs, weight: MatrixStatistics, bias: BiasStatistics | None, initial: InitialSpread | None
 ) -> tuple[str, ...]:
-    return tuple(
-        sentence
-        for sentence in (_of_bias(signs, bias, initial), _of_spread(weight), _of_rows(weight), _of_bounds(signs))
-        if sentence
-    )
+    sentences = [_bias_sentence(signs, bias, initial), _spread_sentence(weight), _rows_sentence(weight)]
+    if signs.outside:
+        sentences.append("its numbers exceed the bounds of the uniform draw that they otherwise fit")
+    return tuple(sentences)
 
 
-def _of_bias(signs: Signs, bias: BiasStatistics | None, initial: InitialSpread | None) -> str:
+def _bias_sentence(signs: Signs, bias: BiasStatistics | None, initial: InitialSpread | None) -> str:
     if bias is None:
         return "there is no bias, which would show the first steps"
     if signs.bias_zero:
@@ -399,8 +413,8 @@ def _of_bias(signs: Signs, bias: BiasStatistics | None, initial: InitialSpread |
     return f"{bias.name} may be a draw of PyTorch's default for a linear layer"
 
 
-def _of_spread(weight: MatrixStatistics) -> str:
-    """The spread against that of the class's own initialization, or against the nearest usual one."""
+def _spread_sentence(weight: MatrixStatistics) -> str:
+    """Compares the spread with that of the class's own initialization, or with the nearest usual one."""
     if weight.spread_z is not None and weight.initial_spread is not None:
         near = 1 / _NEAR < weight.spread / weight.initial_spread < _NEAR
         fits = "fits" if near and abs(weight.spread_z) < _FITS else "is far from"
@@ -413,8 +427,8 @@ def _of_spread(weight: MatrixStatistics) -> str:
     return f"the initial spread is not known; its spread {weight.spread:.4g} fits no usual initialization"
 
 
-def _of_rows(weight: MatrixStatistics) -> str:
-    """The statistic that is farthest from a fresh draw."""
+def _rows_sentence(weight: MatrixStatistics) -> str:
+    """Names the statistic that is farthest from a fresh draw."""
     found = departures(weight)
     name = max(found, key=lambda item: found[item])
     if found[name] < _FITS:
@@ -422,12 +436,8 @@ def _of_rows(weight: MatrixStatistics) -> str:
     return f"{name} is {found[name]:.1f} standard deviations from a fresh draw"
 
 
-def _of_bounds(signs: Signs) -> str:
-    return "its numbers exceed the bounds of the uniform draw that they otherwise fit" if signs.outside else ""
-
-
-def _remarks(weight: MatrixStatistics) -> tuple[str, ...]:
-    """Rows that are dead or duplicates, in a classifier that is not collapsed as a whole."""
+def _row_remarks(weight: MatrixStatistics) -> tuple[str, ...]:
+    """Counts rows that are dead or duplicates, in a classifier that is not collapsed as a whole."""
     remarks = []
     if 0 < len(weight.dead_rows) < weight.classes and weight.features > 1:
         remarks.append(f"{counted(len(weight.dead_rows), 'row')} of it hold one number throughout")

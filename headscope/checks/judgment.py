@@ -15,8 +15,8 @@ _OPTIONAL = frozenset({"data", "predictions", "engine"})
 
 
 @dataclass(slots=True)
-class _Gathered:
-    """What the rules came to, before it is weighed. `grave` gaps could hide a finding that fails the check."""
+class _RuleOutcome:
+    """Findings and gaps of all rules, not yet weighed. `grave`: a gap could hide a finding that fails the check."""
 
     findings: list[Finding] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
@@ -25,10 +25,11 @@ class _Gathered:
 
 
 def judge(subject: Subject, selection: Selection) -> CheckResult:
-    """What the selected rules say of a subject."""
+    """Runs the selected rules on a subject and weighs what they find."""
     reference = subject.report.checkpoint.reference
-    selection = _without_the_rest(subject, selection)
-    gathered = _gather(subject, selection)
+    selection = _drop_unrequested_rules(subject, selection)
+    gathered = _run_rules(subject, selection)
+    # A check whose rules all had nothing to look at proves nothing, so it must not pass.
     is_idle = bool(selection.rules) and len(gathered.inapplicable) == len(selection.rules)
     is_open = bool(subject.report.not_determined) or gathered.grave or is_idle
     verdict, findings, ignored = weigh(gathered.findings, selection, reference, is_open=is_open)
@@ -43,18 +44,18 @@ def judge(subject: Subject, selection: Selection) -> CheckResult:
         not_determined=(*subject.report.not_determined, *gathered.gaps),
         not_applicable=tuple(gathered.inapplicable),
         rules=tuple(rule.id for rule in selection.rules),
-        not_read=_not_read(subject),
-        notices=(*subject.report.checkpoint.notices, *_ended(selection, findings, reference)),
+        not_read=_unread_numbers(subject),
+        notices=(*subject.report.checkpoint.notices, *_expired_notices(selection, findings, reference)),
         report=subject.report,
         data=subject.data,
         profile_reason=_reason_of_profile(subject) if subject.is_chosen else "",
-        scope=CheckScope(subject.run.scope if subject.run else None, subject.run_reason, _read_values(subject)),
+        scope=CheckScope(subject.run.scope if subject.run else None, subject.run_reason, _parts_with_values(subject)),
         trial=subject.run,
     )
 
 
-def _ended(selection: Selection, findings: Iterable[Finding], reference: str) -> Iterator[str]:
-    """A sentence on each ignore past its date that covered one of the findings, which now counts."""
+def _expired_notices(selection: Selection, findings: Iterable[Finding], reference: str) -> Iterator[str]:
+    """Gives a sentence for each ignore past its date that covered one of the findings, which now counts."""
     for item in selection.expired:
         if any(item.covers(finding, reference) for finding in findings):
             why = f" ({item.reason})" if item.reason else ""
@@ -65,28 +66,29 @@ def _ended(selection: Selection, findings: Iterable[Finding], reference: str) ->
 
 
 def _reason_of_profile(subject: Subject) -> str:
-    """Why headscope chose a profile."""
+    """Says why headscope chose the profile."""
     if subject.profile is Profile.TRAINING:
         return "the checkpoint doesn't give its head"
     gives = "holds its own head" if holds_other_head(subject.report) else "gives its head"
     return f"the checkpoint {gives}"
 
 
-def _read_values(subject: Subject) -> tuple[str, ...]:
-    """Whose values were read."""
+def _parts_with_values(subject: Subject) -> tuple[str, ...]:
+    """Names the parts of the model whose values were read."""
     return tuple(name for name, found in (("head", subject.values), ("base", subject.numbers)) if found is not None)
 
 
-def _not_read(subject: Subject) -> tuple[str, ...]:
-    """The numbers that the verdict says nothing about."""
+def _unread_numbers(subject: Subject) -> tuple[str, ...]:
+    """Names the numbers that were not read: the verdict says nothing about them."""
     packed = any(item.quantized is not None for item in subject.report.weights.parameters if item.in_base)
     read = {"the numbers of the head": subject.values, "the numbers of the base model": subject.numbers}
     unread = tuple(name for name, found in read.items() if found is None)
+    # Packed numbers of the base model are left out even if its other numbers are read.
     return (*unread, "quantized numbers") if packed and subject.numbers is not None else unread
 
 
 def unused_ignores(selection: Selection, results: tuple[CheckResult, ...]) -> tuple[Ignore, ...]:
-    """The ignores that no finding of any result needed."""
+    """Gives the ignores that cover no finding of any result, so that they can be removed."""
     found = [
         (finding, result.reference)
         for result in results
@@ -100,12 +102,12 @@ def unused_ignores(selection: Selection, results: tuple[CheckResult, ...]) -> tu
 
 
 def fingerprint(reference: str, finding: Finding) -> tuple[str, str, tuple[str, ...]]:
-    """What tells one finding from another between two runs: model, rule, parameters."""
+    """Identifies a finding across runs, for a baseline: model, rule and parameters, not the words of its message."""
     return reference, finding.id, finding.parameters
 
 
-def _without_the_rest(subject: Subject, selection: Selection) -> Selection:
-    """The selection without the rules on labeled data, predictions and engines where nobody gave or asked for these."""
+def _drop_unrequested_rules(subject: Subject, selection: Selection) -> Selection:
+    """Drops rules on labeled data, predictions and engines that were not given, unless the user named the rules."""
     given = {gap.topic for gap in (*subject.unknown, *subject.inapplicable)}
     if subject.data is not None:
         given |= {"data"} | ({"predictions"} if subject.data.predictions is not None else set())
@@ -116,9 +118,10 @@ def _without_the_rest(subject: Subject, selection: Selection) -> Selection:
     return replace(selection, rules=tuple(kept))
 
 
-def _gather(subject: Subject, selection: Selection) -> _Gathered:
-    gathered = _Gathered()
+def _run_rules(subject: Subject, selection: Selection) -> _RuleOutcome:
+    gathered = _RuleOutcome()
     unknown = {gap.topic: gap.reason for gap in subject.unknown}
+    # A fact that could not be read may hide a finding; one that isn't there can't. So unknown comes first.
     without = {gap.topic: gap.reason for gap in subject.inapplicable if gap.topic not in unknown}
     if subject.data is None and "data" not in unknown:
         without.setdefault("data", "no labeled data was given (--data)")
@@ -134,12 +137,14 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
         if lacking is not None:
             gathered.inapplicable.append(rule.gap(without[lacking]))
         elif unread is not None:
-            _add_gap(gathered, rule, unknown[unread], _gravest(rule, subject), selection)
+            _add_gap(gathered, rule, unknown[unread], _gravest_severity(rule, subject), selection)
         else:
             try:
                 gathered.findings += rule.judge(rule, subject)
             except NotKnown as gap:
-                _add_gap(gathered, rule, str(gap), (gap.hides,) if gap.hides else _gravest(rule, subject), selection)
+                _add_gap(
+                    gathered, rule, str(gap), (gap.hides,) if gap.hides else _gravest_severity(rule, subject), selection
+                )
             except NotApplicable as gap:
                 gathered.inapplicable.append(rule.gap(str(gap)))
     gathered.findings = with_causes(
@@ -148,12 +153,14 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
     return gathered
 
 
-def _gravest(rule: Rule, subject: Subject) -> tuple[Severity, ...]:
-    """The gravest severity that a rule may find for the profile; none where it finds nothing."""
+def _gravest_severity(rule: Rule, subject: Subject) -> tuple[Severity, ...]:
+    """Gives the gravest severity that a rule may find for the profile; none where it finds nothing."""
     return rule.severities.of(subject.profile)[:1]
 
 
-def _add_gap(gathered: _Gathered, rule: Rule, reason: str, hidden: tuple[Severity, ...], selection: Selection) -> None:
+def _add_gap(
+    gathered: _RuleOutcome, rule: Rule, reason: str, hidden: tuple[Severity, ...], selection: Selection
+) -> None:
     gathered.gaps.append(rule.gap(reason))
     gathered.grave |= any(GRAVITY[item] >= GRAVITY[selection.fail_on] for item in hidden)
 
@@ -161,13 +168,13 @@ def _add_gap(gathered: _Gathered, rule: Rule, reason: str, hidden: tuple[Severit
 def weigh(
     findings: list[Finding], selection: Selection, reference: str, *, is_open: bool
 ) -> tuple[Verdict, tuple[Finding, ...], tuple[Ignored, ...]]:
-    """The verdict, the findings that count, the gravest first, and those that are ignored.
+    """Weighs findings: gives the verdict, the findings that count, the gravest first, and those that are ignored.
 
     Failed before not determined, and passed only if nothing stayed open.
     """
     counted, ignored = [], []
     for finding in findings:
-        reason = next(_reasons(finding, selection, reference), None)
+        reason = next(_ignore_reasons(finding, selection, reference), None)
         if reason is None:
             counted.append(finding)
         else:
@@ -177,8 +184,8 @@ def weigh(
     return verdict, tuple(sorted(counted, key=lambda item: (-GRAVITY[item.severity], item.id))), tuple(ignored)
 
 
-def _reasons(finding: Finding, selection: Selection, reference: str) -> Iterator[str]:
-    """Why a finding does not count."""
+def _ignore_reasons(finding: Finding, selection: Selection, reference: str) -> Iterator[str]:
+    """Gives each reason for which a finding does not count."""
     for item in selection.ignores:
         if item.covers(finding, reference):
             yield item.reason or "ignored"

@@ -27,7 +27,7 @@ _NO_FLOAT = ("int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2")
 @rule("HS401", "wrong-kind", "The checkpoint is not a classifier")
 def wrong_kind(this: Rule, subject: Subject) -> Findings:
     """A language model, a base model, a sentence embedder, or a classifier for another task."""
-    yield from _other_task(this, subject)
+    yield from _find_other_task(this, subject)
     last = classifier_of(subject) if subject.report.head is not None else None
     if subject.built.kind is None or (last is not None and last.status in _GIVEN):
         return  # whatever the configuration calls it, the checkpoint gave the classifier
@@ -58,8 +58,8 @@ _BY_TOKENS = (
 )
 
 
-def _other_task(this: Rule, subject: Subject) -> Findings:
-    """A head that was trained for one task and is loaded for another."""
+def _find_other_task(this: Rule, subject: Subject) -> Findings:
+    """Finds a head that was trained for one task and is loaded for another."""
     trained, model = subject.built.trained_for, subject.report.model
     if trained is None or trained is model.task or model.class_name in subject.report.checkpoint.architectures:
         return
@@ -154,7 +154,7 @@ def other_head(this: Rule, subject: Subject) -> Findings:
     unused = set(subject.report.weights.unused)
     for head in checkpoint.score_heads:
         if not unused.intersection(head.tensors):
-            continue
+            continue  # the class loads this head, under the same names
         yield this.find(
             severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING),
             f"The checkpoint holds {head.name} ({head.scores} {'score' if head.scores == 1 else 'scores'} from "
@@ -228,8 +228,8 @@ _TITLES = {
 }
 
 
-def _judge(this: Rule, subject: Subject) -> Findings:
-    """The states of this rule, each with its repair."""
+def _report_states(this: Rule, subject: Subject) -> Findings:
+    """Finds the checkpoint's states that this rule reports, each with its repair."""
     for state in subject.report.checkpoint.states:
         if state.rule != this.id:
             continue
@@ -239,8 +239,9 @@ def _judge(this: Rule, subject: Subject) -> Findings:
         yield this.find(Severity.ERROR, message, advice, code=code)
 
 
+# One function is the judge of all these rules: each state is found by the readers, and only its id and title differ.
 for kind, (name, title) in _TITLES.items():
-    rule(STATE_RULES[kind], name, title)(_judge)
+    rule(STATE_RULES[kind], name, title)(_report_states)
 
 
 @rule("HS108", "pickled-weights", "The weights are a pickle")
@@ -269,6 +270,7 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
             "Save the adapter again with PeftModel.save_pretrained, which writes modules_to_save.",
             adapter.promised,
         )
+    # Without a head path nobody knows which of the missing weights are the head's: all of them are listed then.
     is_untraced = bool(adapter.own_class) and subject.report.head is None
     names = find_missing(subject.report).elsewhere if is_untraced else adapter.not_carried
     if names:
@@ -311,9 +313,11 @@ def adapter_misfit(this: Rule, subject: Subject) -> Findings:
         return
     refused = any(item.kind.is_refused for item in faults)
     what = "PeftModel.from_pretrained fails" if refused else "The loaded adapter is not the one that was trained"
+    listed = "; ".join(describe_fault(item) for item in faults[:_LISTED])
+    more = f"; and {len(faults) - _LISTED:,} more" if len(faults) > _LISTED else ""
     yield this.find(
         Severity.ERROR,
-        f"{what}: {_describe_faults(faults)}.",
+        f"{what}: {listed}{more}.",
         _remedy_of_words(faults)
         or "Use the adapter_config.json and the base model that the adapter was trained with, or save it again with "
         "PeftModel.save_pretrained.",
@@ -322,7 +326,7 @@ def adapter_misfit(this: Rule, subject: Subject) -> Findings:
 
 
 def _code_of_load(adapter: AdapterFacts, class_name: str) -> str:
-    """The code that loads an adapter on its base model, which it gives the sizes of the adapter's tensors."""
+    """Writes the code that gives the base model the sizes of the adapter's tensors, and loads the adapter on it."""
     options = ", ".join((repr(adapter.base), *adapter.load_options))
     resize = f"model.resize_token_embeddings({adapter.word_rows})\n" if adapter.word_rows else ""
     return (
@@ -333,14 +337,9 @@ def _code_of_load(adapter: AdapterFacts, class_name: str) -> str:
 
 
 def _remedy_of_words(faults: list[AdapterFault]) -> str:
-    """What to do about word embeddings of another number of tokens than the base model's; "" for other faults."""
+    """Gives the remedy for word embeddings of another number of tokens than the base model's; "" for other faults."""
     tokens = next((item.found for item in faults if item.kind is AdapterFaultKind.WORD_ROWS), "")
     return tokens and (
         f"Call model.resize_token_embeddings({tokens}) before PeftModel.from_pretrained; for more tokens than the base "
         "model has, PEFT's AutoPeftModel does it where the tokenizer of the training is beside the adapter."
     )
-
-
-def _describe_faults(faults: list[AdapterFault]) -> str:
-    shown = "; ".join(describe_fault(item) for item in faults[:_LISTED])
-    return shown if len(faults) <= _LISTED else f"{shown}; and {len(faults) - _LISTED:,} more"

@@ -18,18 +18,18 @@ _SAVE_OR_LOAD = (
 
 
 def tensor_names(items: Sequence[TensorCheck]) -> list[str]:
-    """The names of some tensors."""
+    """Gives the names of some tensors."""
     return [item.name for item in items]
 
 
 def largest_of(items: Sequence[TensorCheck]) -> str:
-    """The largest difference among some tensors, as the end of a sentence."""
+    """Gives the largest difference among some tensors as the end of a sentence; "" where none was measured."""
     errors = [item.max_error for item in items if item.max_error is not None]
     return f"; the largest difference is {max(errors):.3g}" if errors else ""
 
 
 def reasons_of(items: Sequence[TensorCheck]) -> str:
-    """What was found beside some tensors, in brackets behind a word; "" for nothing."""
+    """Gives the reasons of some tensors, each once, in brackets to follow a word; "" for none."""
     reasons = dict.fromkeys(item.reason for item in items if item.reason)
     return f" ({'; '.join(reasons)})" if reasons else ""
 
@@ -63,7 +63,7 @@ def _head_random(this: Rule, loaded: LoadedModel) -> Findings:
 
 @rule("HS703", "loaded-head-dropped", "The load dropped the checkpoint's head", command="verify")
 def _head_dropped(this: Rule, loaded: LoadedModel) -> Findings:
-    """The checkpoint holds a head that nothing in the model took."""
+    """A head in the checkpoint that nothing in the model took."""
     found = list(loaded.of(TensorStatus.DROPPED, head=True))
     if found:
         yield this.find(
@@ -130,7 +130,7 @@ def _base_random(this: Rule, loaded: LoadedModel) -> Findings:
 
 @rule("HS707", "loaded-base-dropped", "The load dropped a part of the checkpoint's base model", command="verify")
 def _base_dropped(this: Rule, loaded: LoadedModel) -> Findings:
-    """The checkpoint holds a weight inside the base model, such as a further layer, that nothing in the model took."""
+    """A weight of the base model in the checkpoint, such as a further layer, that nothing in the model took."""
     found = [item for item in loaded.of(TensorStatus.DROPPED, head=False) if item.is_live]
     if found:
         yield this.find(
@@ -144,10 +144,11 @@ def _base_dropped(this: Rule, loaded: LoadedModel) -> Findings:
 
 @rule("HS724", "loaded-unplaced", "The load dropped weights that find no place", command="verify")
 def _load_leaves_unplaced(this: Rule, loaded: LoadedModel) -> Findings:
-    """The checkpoint holds weights that no class of the family takes: the saved model may have computed with them."""
-    told = {item.name for item in loaded.of(TensorStatus.DROPPED) if item.is_head or item.is_live}
+    """Weights of the checkpoint that no class of the family takes: the saved model may have computed with them."""
+    # One fault, one finding: HS703 and HS707 report these.
+    reported = {item.name for item in loaded.of(TensorStatus.DROPPED) if item.is_head or item.is_live}
     found = [
-        item for item in loaded.unplaced if item.reason is UnplacedReason.UNKNOWN and told.isdisjoint(item.tensors)
+        item for item in loaded.unplaced if item.reason is UnplacedReason.UNKNOWN and reported.isdisjoint(item.tensors)
     ]
     keys = [key for item in found for key in item.tensors]
     if keys:
@@ -162,12 +163,12 @@ def _load_leaves_unplaced(this: Rule, loaded: LoadedModel) -> Findings:
 
 @rule("HS708", "loaded-head-silent", "The loaded head can't answer", command="verify")
 def _head_silent(this: Rule, loaded: LoadedModel) -> Findings:
-    """The head that was loaded, tried on random hidden states, gives no scores or the same answer to everything."""
-    told = what_fails(loaded.trial) if loaded.trial is not None else ""
-    if told:
+    """A loaded head that, tried on random hidden states, gives no scores or the same answer to everything."""
+    fault = what_fails(loaded.trial) if loaded.trial is not None else ""
+    if fault:
         yield this.find(
             Severity.ERROR,
-            f"Tried on random hidden states with its loaded numbers, {told}.",
+            f"Tried on random hidden states with its loaded numbers, {fault}.",
             "If the checkpoint stores these numbers, run `headscope check` on it; if not, load it again.",
         )
 
@@ -183,21 +184,18 @@ def _scores_differ(this: Rule, loaded: LoadedModel) -> Findings:
         return  # a tensor that differs is the cause, and has its own finding
     what = words_on_scores(found, "a fresh load of the checkpoint")
     if what:
+        is_open = any(loaded.of(TensorStatus.UNKNOWN))
+        origin = "Tensors that could not be compared, or" if is_open else "The tensors are equal, so"
         yield this.find(
             Severity.ERROR,
-            f"{what} {_origin_of_difference(loaded)} the model's code, its hooks or its settings make the difference.",
+            f"{what} {origin} the model's code, its hooks or its settings make the difference.",
             "Load the checkpoint again, and look for hooks, replaced modules and changed settings: print(model), "
             "model.config.",
         )
 
 
-def _origin_of_difference(loaded: LoadedModel) -> str:
-    is_open = any(loaded.of(TensorStatus.UNKNOWN))
-    return "Tensors that could not be compared, or" if is_open else "The tensors are equal, so"
-
-
 def words_on_scores(found: ScoreComparison, fresh: str) -> str:
-    """A sentence on how the scores of a model differ from those of a fresh load; "" where they don't."""
+    """Says how the scores of a model differ from those of a fresh load; "" where they don't."""
     if found.live_error or found.fresh_error:
         if found.live_error != found.fresh_error:
             side = "the model in memory raises" if found.live_error else f"{fresh} raises"

@@ -32,20 +32,21 @@ class Rule:
 
     @property
     def severities(self) -> Severities:
-        """What it may find, for each profile."""
+        """Severities of its possible findings, for each profile."""
         return severities_of(self.id)
 
     def find(
         self, severity: Severity, message: str, remedy: str, parameters: Iterable[str] = (), code: str = ""
     ) -> Finding:
-        """A finding of this rule; `code` does what the remedy says. Raises ValueError for an undeclared severity."""
+        """Makes a finding; `code` does what the remedy says. Raises ValueError for a severity that is not declared."""
+        # Docs and help list the severities of each rule from that table, and a gap's gravity comes from it.
         if severity not in {*self.severities.training, *self.severities.inference}:
             raise ValueError(f"{self.id} finds a severity that facts/results/check.py doesn't list: {severity}")
         page = f"docs/rules.md#{self.id.lower()}"
         return Finding(self.id, severity, self.title, message, remedy, tuple(parameters), page, code)
 
     def gap(self, reason: str) -> Gap:
-        """What keeps this rule from a finding: it could not be decided, or has nothing to look at."""
+        """Makes a gap of this rule: it could not be decided, or has nothing to look at."""
         return Gap(f"{self.id} {self.name}", reason, self.id)
 
 
@@ -86,29 +87,29 @@ def rule(
 
 
 def severity_at(subject: Subject, *, training: Severity, inference: Severity) -> Severity:
-    """The severity for the profile of a subject."""
+    """Picks the severity for the profile of a subject."""
     return training if subject.profile is Profile.TRAINING else inference
 
 
 def for_profile(subject: Subject, *, training: str, inference: str) -> str:
-    """The text for the profile of a subject."""
+    """Picks the text for the profile of a subject."""
     return training if subject.profile is Profile.TRAINING else inference
 
 
 def head_of(subject: Subject) -> Head:
-    """The head. Raises NotKnown where its path could not be traced."""
+    """Gives the head. Raises NotKnown where its path could not be traced."""
     if subject.report.head is None:
         raise NotKnown("headscope could not determine the head path")
     return subject.report.head
 
 
 def live_parameters(subject: Subject) -> list[HeadParameter]:
-    """The parameters of the head that the scores depend on."""
+    """Gives the parameters of the head that the scores depend on. Raises NotKnown where its path is not known."""
     return [item for item in head_of(subject).parameters if item.live]
 
 
 def live_of(subject: Subject) -> list[HeadParameter]:
-    """The parameters and buffers of the head that the scores depend on. Raises NotKnown for one of unknown status."""
+    """Gives the parameters and buffers of the head that the scores depend on. Raises NotKnown for an unknown status."""
     live = [item for item in head_of(subject).tensors if item.live]
     unknown = [item.name for item in live if item.status is ParameterStatus.UNKNOWN]
     if unknown:
@@ -117,12 +118,12 @@ def live_of(subject: Subject) -> list[HeadParameter]:
 
 
 def is_live_subject(subject: Subject) -> bool:
-    """Whether the subject is a model in memory, which may have been trained since its load."""
+    """True if the subject is a model in memory, which may have been trained since its load."""
     return subject.report.checkpoint.kind is CheckpointKind.MEMORY
 
 
 def unknown_outside(subject: Subject) -> list[str]:
-    """The parameters outside the head that the scores may depend on and whose status is not known."""
+    """Gives the parameters outside the head that the scores may depend on and whose status is not known."""
     head = head_of(subject)
     own, beside = {item.name for item in head.tensors}, set(head.not_live)
     unknown = [item for item in subject.report.weights.parameters if item.status is ParameterStatus.UNKNOWN]
@@ -130,12 +131,12 @@ def unknown_outside(subject: Subject) -> list[str]:
 
 
 def classifier_of(subject: Subject) -> HeadParameter | None:
-    """The weight that makes the class scores: the matrix of the last stage that has one; None without parameters."""
+    """Gives the weight of the class scores: the matrix of the last stage that has one; None without parameters."""
     return classifier_weight(head_of(subject))
 
 
 def reshaped_classes(subject: Subject) -> dict[str, int]:
-    """The parameters of the head whose shapes agree on another class count in the checkpoint, with that count.
+    """Gives the head's parameters whose shapes agree on another class count in the checkpoint, with that count.
 
     The rule on the class count reports them. Empty where the task has no classes or the shapes name several counts.
     """
@@ -151,9 +152,7 @@ def reshaped_classes(subject: Subject) -> dict[str, int]:
 
 
 def unless_repaired(subject: Subject, names: Iterable[str], otherwise: str) -> str:
-    """The remedy for parameters that are not loaded: the repair of the checkpoint's state if it gives every one of
-    them.
-    """
+    """Gives the remedy for parameters that aren't loaded: that of the checkpoint's state if it gives all of them."""
     repaired = subject.report.repaired
     if repaired is None:
         return otherwise

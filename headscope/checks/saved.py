@@ -37,7 +37,7 @@ def _head_missing(this: Rule, saved: SavedModel) -> Findings:
     "HS712", "saved-head-renamed", "The save holds tensors under names that the loader does not find", command=COMMAND
 )
 def _head_renamed(this: Rule, saved: SavedModel) -> Findings:
-    """The numbers of a tensor are in the save, under a key that no tensor of the model is called."""
+    """A tensor whose numbers are in the save, under a key that no tensor of the model is called."""
     found = list(saved.of(TensorStatus.RENAMED))
     if found:
         pairs = [f"{item.name} as {item.keys[0]}" for item in found]
@@ -52,16 +52,16 @@ def _head_renamed(this: Rule, saved: SavedModel) -> Findings:
 
 @rule("HS713", "saved-head-differs", "The save holds another head than the live model", command=COMMAND)
 def _head_differs(this: Rule, saved: SavedModel) -> Findings:
-    """The save holds other numbers for a tensor of the head: it was made earlier, or of another model."""
+    """A tensor of the head with other numbers in the save, which was made earlier, or of another model."""
     found = list(saved.of(TensorStatus.DIFFERENT, head=True))
     if found:
-        yield _on_difference(this, saved, found, few_of(tensor_names(found)))
+        yield _difference_finding(this, saved, found, few_of(tensor_names(found)))
 
 
-def _on_difference(this: Rule, saved: SavedModel, found: Sequence[TensorCheck], what: str) -> Finding:
+def _difference_finding(this: Rule, saved: SavedModel, found: Sequence[TensorCheck], what: str) -> Finding:
     largest = largest_of(found)
     numbers = f"{what} {verb(len(found), 'differs', 'differ')}{reasons_of(found)}"
-    if saved.steps_behind:
+    if saved.steps_behind:  # a save of the Trainer in between is as it should be, but isn't the trained model
         return this.find(
             Severity.WARNING,
             f"The last save was made {counted(saved.steps_behind, 'step')} before the end of the training: "
@@ -95,7 +95,7 @@ def _adapter_without_head(this: Rule, saved: SavedModel) -> Findings:
 
 @rule("HS715", "saved-labels-missing", "The save lost the names of the classes", command=COMMAND)
 def _labels_missing(this: Rule, saved: SavedModel) -> Findings:
-    """The live configuration names its classes, and the saved config.json does not, or names others."""
+    """Class names of the live configuration that the saved config.json lacks, or that are others there."""
     if not saved.labels or saved.is_adapter or saved.saved_labels == saved.labels:
         return
     live = few_of(saved.labels)
@@ -132,7 +132,7 @@ def _other_dtype(this: Rule, saved: SavedModel) -> Findings:
 
 
 @rule("HS717", "saved-shards-incomplete", "The save is incomplete", command=COMMAND)
-def _incomplete(this: Rule, saved: SavedModel) -> Findings:
+def _save_incomplete(this: Rule, saved: SavedModel) -> Findings:
     """A shard that the index names is not there, or a stored tensor has no elements."""
     if saved.missing_shards:
         yield this.find(
@@ -165,7 +165,7 @@ def _base_differs(this: Rule, saved: SavedModel) -> Findings:
         )
     found = list(saved.of(TensorStatus.DIFFERENT, head=False))
     if found:
-        yield _on_difference(
+        yield _difference_finding(
             this, saved, found, f"{counted(len(found), 'tensor')} outside the head ({few_of(tensor_names(found))})"
         )
 
@@ -199,7 +199,7 @@ def _scores_differ(this: Rule, saved: SavedModel) -> Findings:
     """A fresh process loads the save, and its scores are not those of the live model."""
     found = saved.scores
     if found is None or found.reason or saved.steps_behind:
-        return
+        return  # the weights of an earlier step give other scores, which isn't a fault of the save
     what = words_on_scores(found, "a fresh load of the save")
     if what:
         yield this.find(
@@ -228,7 +228,7 @@ _FIELDS = 4
 
 @rule("HS723", "saved-load-random", "A load of the save makes weights random", command=COMMAND)
 def _load_random(this: Rule, saved: SavedModel) -> Findings:
-    """The class builds parameters from the saved configuration that the live model doesn't have."""
+    """Parameters that the class builds from the saved configuration and that the live model doesn't have."""
     if saved.unfilled:
         count = counted(len(saved.unfilled), "tensor")
         yield this.find(
@@ -249,10 +249,10 @@ def _did_not_move(this: Rule, saved: SavedModel) -> Findings:
     """
     still = [item for item in saved.moves if item.still is not None]
     moved = len(still) < len(saved.moves)
-    found = [item for item in still if not (moved and _is_meant(item))]
+    found = [item for item in still if not (moved and _is_intended_standstill(item))]
     random = [item for item in found if item.is_new and item.still in _STOPPED]
     if random:
-        yield _finding_on(
+        yield _standstill_finding(
             this,
             Severity.ERROR,
             random,
@@ -261,13 +261,13 @@ def _did_not_move(this: Rule, saved: SavedModel) -> Findings:
         )
     others = [item for item in found if item not in random]
     if others:
-        yield _finding_on(
+        yield _standstill_finding(
             this, Severity.WARNING, others, ("has not changed", "have not changed"), moved=moved or bool(random)
         )
 
 
-def _is_meant(item: HeadMove) -> bool:
-    """Whether a tensor may have stayed as it was while others of the head were trained.
+def _is_intended_standstill(item: HeadMove) -> bool:
+    """True if a tensor may have stayed as it was while others of the head were trained.
 
     A loss on differences of scores, such as that of a reward model, gives their bias no gradient.
     """
@@ -276,7 +276,7 @@ def _is_meant(item: HeadMove) -> bool:
     return not item.is_matrix and item.still in (Standstill.ZERO_GRADIENT, Standstill.TOO_SMALL)
 
 
-def _finding_on(
+def _standstill_finding(
     this: Rule, severity: Severity, items: Sequence[HeadMove], what: tuple[str, str], *, moved: bool
 ) -> Finding:
     by_reason: dict[str, list[str]] = {}

@@ -9,8 +9,8 @@ from headscope.facts.stored.tokenizer import AffectedTexts, TokenId
 _BY_PADDING = (PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.EOS_TOKEN)
 
 
-def _position(subject: Subject) -> PoolingKind:
-    """How the head finds the position that it reads; scores by tokens of a language model read one position too."""
+def _position_kind(subject: Subject) -> PoolingKind:
+    """Gives how the head finds the position that it reads; for scores by tokens, how their one position is found."""
     pooling = head_of(subject).pooling
     return pooling.parts[0].kind if pooling.kind is PoolingKind.TOKEN_PAIR and pooling.parts else pooling.kind
 
@@ -18,7 +18,7 @@ def _position(subject: Subject) -> PoolingKind:
 @rule("HS301", "pad-token-missing", "The head looks for padding, but no pad token is set")
 def pad_token_missing(this: Rule, subject: Subject) -> Findings:
     """A head that finds the last token by its padding, without a pad token: batches fail."""
-    if _position(subject) is PoolingKind.LAST_NON_PAD_TOKEN and subject.built.pad_token_id is None:
+    if _position_kind(subject) is PoolingKind.LAST_NON_PAD_TOKEN and subject.built.pad_token_id is None:
         has_token = subject.tokenizer is not None and subject.tokenizer.pad_token is not None
         is_asked = "" if subject.tokenizer is not None else " if it has none"
         yield this.find(
@@ -47,10 +47,11 @@ def pad_token_unknown(this: Rule, subject: Subject) -> Findings:
 @rule("HS303", "padding-side", "The tokenizer pads where the head reads", needs=("tokenizer",))
 def padding_side(this: Rule, subject: Subject) -> Findings:
     """A head that reads a fixed end of the text, and a tokenizer that pads that end."""
-    kind = _position(subject)
+    kind = _position_kind(subject)
+    # Only fixed ends: a head that looks for the padding or the end of a text finds it on either side.
     reads = {PoolingKind.FIRST_TOKEN: "left", PoolingKind.LAST_TOKEN: "right"}.get(kind)
     tokenizer, virtual = subject.tokenizer, head_of(subject).virtual_tokens
-    if subject.built.pad_token_id is not None and not _has_pad(subject):
+    if subject.built.pad_token_id is not None and not _has_usable_pad(subject):
         return  # no input can hold that token, so the trace doesn't tell what the head does with it
     if tokenizer is not None and tokenizer.padding_side == reads and not (virtual and reads == "left"):
         end = "first" if reads == "left" else "last"
@@ -69,8 +70,8 @@ def padding_side(this: Rule, subject: Subject) -> Findings:
 @rule("HS304", "pad-is-eos", "The pad token is the end-of-text token")
 def pad_is_eos(this: Rule, subject: Subject) -> Findings:
     """Padding that looks like the end of a text, for a head that looks for either."""
-    kind = _position(subject)
-    if kind not in _BY_PADDING or not _same_token(subject):
+    kind = _position_kind(subject)
+    if kind not in _BY_PADDING or not _is_pad_eos(subject):
         return
     if kind is PoolingKind.EOS_TOKEN:
         yield this.find(
@@ -88,13 +89,15 @@ def pad_is_eos(this: Rule, subject: Subject) -> Findings:
         )
 
 
-def _same_token(subject: Subject) -> bool:
+def _is_pad_eos(subject: Subject) -> bool:
+    # The files of the tokenizer may be unread or name no tokens; the ids in the configuration can tell it alone.
     tokenizer, built = subject.tokenizer, subject.built
     by_name = tokenizer is not None and tokenizer.pad_token is not None and tokenizer.pad_token == tokenizer.eos_token
     return by_name or (built.pad_token_id is not None and built.pad_token_id in built.eos_token_ids)
 
 
-def _has_pad(subject: Subject) -> bool:
+def _has_usable_pad(subject: Subject) -> bool:
+    """True if a pad token is set and the vocabulary has it, so that inputs can hold it."""
     pad, size = subject.built.pad_token_id, subject.built.vocab_size
     return pad is not None and (size is None or 0 <= pad < size)
 
@@ -106,7 +109,7 @@ def padding_changes_scores(this: Rule, subject: Subject) -> Findings:
     effects = verification.padding if verification is not None else ()
     side = subject.tokenizer.padding_side if subject.tokenizer is not None else subject.built.padding_side
     for effect in effects:
-        if effect.side not in (side, "any") or not _has_pad(subject):
+        if effect.side not in (side, "any") or not _has_usable_pad(subject):
             continue
         if effect.changes is None:
             raise NotKnown(f"padding on the {side} could not be measured: {effect.reason}")
@@ -120,8 +123,8 @@ def padding_changes_scores(this: Rule, subject: Subject) -> Findings:
             )
 
 
-def _given(token: TokenId) -> str:
-    """The id of a token and where it comes from."""
+def _describe_token_id(token: TokenId) -> str:
+    """Gives the id of a token and the file that it comes from."""
     return f"{token.id} ({token.file})" if token.file else f"{token.id} (not in its vocabulary, so appended to it)"
 
 
@@ -134,14 +137,14 @@ def token_ids(this: Rule, subject: Subject) -> Findings:
         token, field = by_role[effect.role], f"{effect.role}_token_id"
         if effect.changes is None:
             raise NotKnown(f"what {field} {effect.configured} does to the scores could not be measured: {effect.seen}")
-        if effect.changes is AffectedTexts.ALL and _ran_well(subject):
+        if effect.changes is AffectedTexts.ALL and _ran_without_fault(subject):
             continue  # the run looked at just such texts
         severity, happens = _CONSEQUENCE[effect.changes]
         yield this.find(
             severity,
             f"{field} is {effect.configured} ({effect.source}), and the id of the tokenizer's {effect.role} token "
-            f"{token.token!r} is {_given(token)}{happens.format(effect)} (measured on a small random model of this "
-            "class).",
+            f"{token.token!r} is {_describe_token_id(token)}{happens.format(effect)} (measured on a small random model "
+            "of this class).",
             f"Set model.config.{field} to the id that the model was trained with, usually tokenizer.{field}.",
             [field],
         )
@@ -149,8 +152,8 @@ def token_ids(this: Rule, subject: Subject) -> Findings:
         raise NotKnown(facts.ids_unread)
 
 
-def _ran_well(subject: Subject) -> bool:
-    """Whether the model ran, alone and in a batch, and gave the same scores."""
+def _ran_without_fault(subject: Subject) -> bool:
+    """True if the model ran on single inputs and in a batch, and gave the same scores."""
     run = subject.run
     return run is not None and not run.failed and run.batch_difference is not None and not run.batch_differs
 
@@ -178,7 +181,7 @@ def tokens_beyond_embedding(this: Rule, subject: Subject) -> Findings:
     for occurs in (True, False):
         found = {token.token: token for token in beyond if token.occurs is occurs}
         if found:
-            listed = ", ".join(f"{token.token!r} has the id {_given(token)}" for token in found.values())
+            listed = ", ".join(f"{token.token!r} has the id {_describe_token_id(token)}" for token in found.values())
             yield this.find(
                 Severity.ERROR if occurs else Severity.WARNING,
                 f"The word embeddings have {rows:,} rows, and {listed}: "
@@ -201,6 +204,7 @@ def text_length(this: Rule, subject: Subject) -> Findings:
         raise NotKnown(f"what a text of {facts.max_length:,} tokens does could not be tried")
     adapter, most = subject.report.adapter, subject.built.positions or 0
     virtual = adapter.virtual_tokens if adapter is not None else 0
+    # PEFT puts the virtual tokens before the text, so they take positions of the model.
     taken = f", of which {counted(virtual, 'virtual token')} of the adapter {verb(virtual, 'takes', 'take')} {virtual}"
     yield this.find(
         Severity.ERROR,
@@ -235,7 +239,7 @@ def tokenizer_files(this: Rule, subject: Subject) -> Findings:
 def end_token_not_added(this: Rule, subject: Subject) -> Findings:
     """A head that reads the end-of-text token, and a tokenizer whose texts don't end with one."""
     facts = subject.tokenizer
-    if facts and facts.appends_eos is False and _position(subject) is PoolingKind.EOS_TOKEN:
+    if facts and facts.appends_eos is False and _position_kind(subject) is PoolingKind.EOS_TOKEN:
         yield this.find(
             Severity.ERROR,
             "The head reads the end-of-text token, and the tokenizer doesn't add it: texts without one raise an error.",

@@ -34,7 +34,7 @@ def _run_of(subject: Subject) -> RunTrial:
 
 
 def _inputs_in_words(trial: RunTrial, count: int, one: str, many: str) -> str:
-    """What the inputs do in words, such as "every text raises" or "3 of 14 texts raise"."""
+    """Says how many inputs do something, such as "every text raises" or "3 of 14 texts raise"."""
     total = trial.scope.inputs
     if count == total:
         return f"every {trial.noun} {one}"
@@ -53,7 +53,7 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
         )
         first = max(single, key=lambda item: item.count)
         is_of_length = trial.fails_at_length is not None and _class_of(first.error) == _class_of(trial.length_error)
-        what = "pairs of texts raise, and single texts don't" if is_pairs_only else _what_raises(trial, first)
+        what = "pairs of texts raise, and single texts don't" if is_pairs_only else _describe_failure(trial, first)
         yield this.find(
             Severity.WARNING if is_pairs_only else Severity.ERROR,
             f"Called as a user calls it, {what}: {first.error}.{extra}",
@@ -61,7 +61,7 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
             if first.step is RunStep.LOADING
             else _REMEDY_OF_LONG_PAIRS
             if is_pairs_only and is_of_length
-            else _remedy_of(trial),
+            else _remedy_of_failure(trial),
         )
     for item in trial.raised:
         if item.step in _OF_MORE and not single:
@@ -69,9 +69,9 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
                 # Nothing pads images: who calls them one by one, as a pipeline does, sees no error.
                 Severity.WARNING if trial.keeps_sizes and item.step is RunStep.BATCH else Severity.ERROR,
                 f"Single {trial.noun}s run, but {_OF_MORE[item.step]}: {item.error}.",
-                _remedy_of(trial),
+                _remedy_of_failure(trial),
             )
-        if any(item.error == other.error for other in single):
+        if any(item.error == other.error for other in single):  # HS521 has it above
             continue  # one fault, one finding
         if item.step is RunStep.PIPELINE and trial.library:
             yield this.find(
@@ -87,7 +87,7 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
             )
 
 
-def _what_raises(trial: RunTrial, error: RaisedError) -> str:
+def _describe_failure(trial: RunTrial, error: RaisedError) -> str:
     return (
         "loading it raises"
         if error.step is RunStep.LOADING
@@ -96,11 +96,11 @@ def _what_raises(trial: RunTrial, error: RaisedError) -> str:
 
 
 def _class_of(error: str) -> str:
-    """The class of an error; "" for none."""
+    """Gives the class of an error, by its text; "" for none."""
     return error.partition(":")[0]
 
 
-def _remedy_of(trial: RunTrial) -> str:
+def _remedy_of_failure(trial: RunTrial) -> str:
     return _REMEDY_OF_SIZES if trial.keeps_sizes else _REMEDY
 
 
@@ -144,7 +144,7 @@ def run_all_alike(this: Rule, subject: Subject) -> Findings:
 
 
 def _cause_in_causal_mask(subject: Subject) -> tuple[str, str] | None:
-    """The cause and the cure where the head reads a first token that sees no other; None elsewhere."""
+    """Gives cause and cure where the head reads a first token that, under a causal mask, sees no other; or None."""
     head = subject.report.head
     if not subject.config.is_decoder or head is None or head.pooling.kind is not PoolingKind.FIRST_TOKEN:
         return None
@@ -301,19 +301,21 @@ _CAUSES = {
 
 
 def looks_at_run(rules: Iterable[Rule]) -> bool:
-    """Whether one of some rules is about a run, or says another thing where the model ran."""
+    """True if one of some rules is about a run, or finds something else where the model ran."""
     return any("run" in item.needs or item.id in {*_FORESEES, "HS504"} for item in rules)
 
 
 def with_causes(findings: Iterable[Finding], trial: RunTrial | None) -> list[Finding]:
-    """The findings; an effect of a run names its causes and has their cures, but for a batch with its own."""
+    """Names in each effect of a run the rules that found its causes, with their remedies instead of the effect's."""
     found = list(findings)
+    # A note is harmless, so it explains no effect.
     cures = {item.id: item.remedy for item in found if item.severity is not Severity.NOTE}
     named = {effect: [cause for cause in causes if cause in cures] for effect, causes in _CAUSES.items()}
-    return [_with_cause(item, named[item.id], cures, trial) if named.get(item.id) else item for item in found]
+    return [_add_causes(item, named[item.id], cures, trial) if named.get(item.id) else item for item in found]
 
 
-def _with_cause(effect: Finding, causes: list[str], cures: Mapping[str, str], trial: RunTrial | None) -> Finding:
+def _add_causes(effect: Finding, causes: list[str], cures: Mapping[str, str], trial: RunTrial | None) -> Finding:
+    # A cure of a batch was tried: the batch gave equal scores with it. The remedies of the causes were not.
     has_own_cure = effect.id == "HS525" and trial is not None and trial.batch_cure is not BatchCure.NONE
     remedy = effect.remedy if has_own_cure else " ".join(dict.fromkeys(cures[cause] for cause in causes))
     return replace(effect, message=f"{effect.message} Likely cause: {' and '.join(causes)}.", remedy=remedy)
@@ -327,9 +329,9 @@ _FORESEES = {
 
 
 def without_unseen(findings: Iterable[Finding], trial: RunTrial | None, positions: int | None) -> list[Finding]:
-    """The findings without errors and warnings that a run looked for and didn't see.
+    """Drops errors and warnings that foresee an effect, if a run looked for the effect and didn't see it.
 
-    `positions` are those that the model has: a run that tried no longer text says nothing about such texts.
+    `positions` is the number that the model has: a run that tried no longer text says nothing about such texts.
     """
     if trial is None or trial.scope.inputs == 0:
         return list(findings)

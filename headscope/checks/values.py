@@ -15,7 +15,7 @@ _STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
 @rule("HS501", "values-broken", "Weights of the head are broken", needs=("values",))
 def values_broken(this: Rule, subject: Subject) -> Findings:
     """Numbers of the head with which it can't answer: read whole, as the loader gives them, and tried."""
-    if subject.values is None:  # without values, which the rule needs
+    if subject.values is None:  # for the type checker: the rule needs them
         return
     values, trial = subject.values, subject.trial or HeadTrial("the head path is not known")
     grave = severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR)
@@ -36,7 +36,11 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
             "Save the weights as floats, or with the quantization config that scales them.",
             [item.name for item in whole],
         )
-    told = "" if lost else _always_wins(trial, subject) or what_fails(trial) or _all_zero(values, trial, subject)
+    told = (
+        ""
+        if lost
+        else _constant_winner(trial, subject) or what_fails(trial) or _zero_classifier(values, trial, subject)
+    )
     if told:
         yield this.find(
             Severity.ERROR if trial.fails or not trial.finite else grave,
@@ -60,8 +64,8 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
         raise NotKnown(f"the head's numbers were read, but not tried: {gap}" if trial.why_not else gap)
 
 
-def _always_wins(trial: HeadTrial, subject: Subject) -> str:
-    """The class that wins whatever the input, by its name and its bias; "" for none."""
+def _constant_winner(trial: HeadTrial, subject: Subject) -> str:
+    """Says which class wins whatever the input, with its name and its bias; "" for none."""
     if trial.winner is None or trial.fails or not trial.finite or not trial.moves:
         return ""
     labels = subject.report.model.labels
@@ -71,7 +75,7 @@ def _always_wins(trial: HeadTrial, subject: Subject) -> str:
 
 
 def what_fails(trial: HeadTrial) -> str:
-    """Why a head that was tried can't answer; "" where it can."""
+    """Says why a head that was tried can't answer; "" where it can."""
     if trial.fails:
         return f"the head fails: {trial.fails}"
     if not trial.finite:
@@ -83,8 +87,8 @@ def what_fails(trial: HeadTrial) -> str:
     return ""
 
 
-def _all_zero(values: tuple[TensorValues, ...], trial: HeadTrial, subject: Subject) -> str:
-    """What a classifier of zeros means, where the head could not be tried."""
+def _zero_classifier(values: tuple[TensorValues, ...], trial: HeadTrial, subject: Subject) -> str:
+    """Says that a classifier holds zeros only, where the head could not be tried; "" for any other."""
     last = classifier_of(subject) if trial.why_not else None
     is_zero = last is not None and any(item.name == last.name and item.zeros == item.count for item in values)
     return f"{last.name} holds zeros only" if last is not None and is_zero else ""
@@ -94,7 +98,7 @@ def _all_zero(values: tuple[TensorValues, ...], trial: HeadTrial, subject: Subje
 def base_values_broken(this: Rule, subject: Subject) -> Findings:
     """NaN or infinity outside the head, or tensors of zeros through which no input reaches the scores."""
     numbers = subject.numbers
-    if numbers is None:  # without numbers, which the rule needs
+    if numbers is None:  # for the type checker: the rule needs them
         return
     if numbers.broken:
         yield this.find(
@@ -103,6 +107,7 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
             "The training diverged, or the numbers exceed the model's dtype: use an earlier checkpoint.",
             numbers.broken,
         )
+    # The fault isn't a tensor of zeros but its effect on the scores, which only a run shows.
     silence = _effect_of_zeros(subject.run) if numbers.zeros and subject.run is not None else ""
     names = [name for name, _ in numbers.whole if not silence or name not in numbers.zeros]
     if names:
@@ -126,14 +131,14 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
 
 
 def _effect_of_zeros(run: RunTrial) -> str:
-    """What a run saw that zeros in the base model explain; "" for nothing."""
+    """Says what a run saw that zeros in the base model explain; "" for nothing."""
     if run.all_alike:
         return "the loaded model gives all inputs the same answer"
     return "the scores of the loaded model ignore most of the text" if run.ignores_middle else ""
 
 
 def _effect_of_nan(subject: Subject) -> str:
-    """What NaN in the base model does, as far as a run shows."""
+    """Says what NaN in the base model does to the scores, as far as a run shows."""
     if subject.run is None or subject.run.not_finite or subject.run.always_fails:
         return "the scores are not finite where they are read"
     return f"no {subject.run.noun} that was tried reaches them, and others may, with scores that are not finite"
@@ -143,7 +148,7 @@ def _effect_of_nan(subject: Subject) -> str:
 def looks_untrained(this: Rule, subject: Subject) -> Findings:
     """A classifier that the checkpoint gives, and whose numbers are those of a fresh initialization."""
     health = subject.health
-    if health is None:  # without values, which the rule needs
+    if health is None:  # for the type checker: the rule needs values, and they come with it
         return
     last = classifier_of(subject)
     if last is not None and last.status in NEW_AT_LOAD:
@@ -171,5 +176,5 @@ def looks_untrained(this: Rule, subject: Subject) -> Findings:
 
 
 def _is_decisive(health: HeadHealth) -> bool:
-    """Whether a trained classifier would look so in at most one case of a thousand; docs/health.md has the rate."""
+    """True if at most one trained classifier of a thousand looks like this; docs/health.md has the rate."""
     return health.basis is HealthBasis.DRAW or (health.confidence or 0.0) >= DECISIVE

@@ -32,9 +32,9 @@ _LOST = (*_NEW, ParameterStatus.MISMATCHED)
 def base_weights_missing(this: Rule, subject: Subject) -> Findings:
     """Parameters outside the head that the scores depend on and that the checkpoint does not give."""
     head_of(subject)
-    empty = set(_placeholders(subject))
+    empty = set(_empty_parameters(subject))
     missing = tuple(name for name in find_missing(subject.report).elsewhere if name not in empty)
-    yield from _missing_outside(this, subject, missing)
+    yield from _find_missing_outside(this, subject, missing)
     unknown = unknown_outside(subject)
     if not unknown:
         return
@@ -49,7 +49,7 @@ def base_weights_missing(this: Rule, subject: Subject) -> Findings:
     )
 
 
-def _missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> Findings:
+def _find_missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> Findings:
     if not missing:
         return
     weights = subject.report.weights
@@ -67,7 +67,7 @@ def _missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> 
         more = f" and {len(missing) - len(shown):,} more" if len(missing) > len(shown) else ""
         message = (
             f"{outside} {verb(len(missing), 'has', 'have')} another shape in the model than in the checkpoint, so "
-            f"from_pretrained raises: {_changes(shown)}{more}."
+            f"from_pretrained raises: {_describe_shapes(shown)}{more}."
         )
         remedy = "Use the config.json that the checkpoint was saved with: its sizes are those of the tensors."
     if weights.unused and names_mismatch(subject.report):
@@ -82,8 +82,8 @@ def _missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> 
 _LISTED_SHAPES = 3
 
 
-def _placeholders(subject: Subject) -> list[str]:
-    """The parameters that the checkpoint stores without any element."""
+def _empty_parameters(subject: Subject) -> list[str]:
+    """Gives the parameters that the checkpoint stores without any element."""
     mismatched = subject.report.weights.mismatched
     return [item.parameter for item in mismatched if 0 in item.checkpoint_shape and 0 not in item.model_shape]
 
@@ -93,7 +93,7 @@ def empty_placeholders(this: Rule, subject: Subject) -> Findings:
     """Tensors without elements, as DeepSpeed ZeRO-3 leaves them where weights are not gathered before saving."""
     adapter = subject.report.adapter
     of_adapter = [item.name for item in adapter.faults if item.is_empty] if adapter is not None else []
-    empty = [*_placeholders(subject), *of_adapter]
+    empty = [*_empty_parameters(subject), *of_adapter]
     if empty:
         yield this.find(
             Severity.ERROR,
@@ -114,11 +114,11 @@ def head_new(this: Rule, subject: Subject) -> Findings:
     if not live or len(lost) < len(live) or subject.report.adapter is not None:
         return
     if is_live_subject(subject):
-        yield from _new_at_load(this, subject, lost)
+        yield from _find_new_in_memory(this, subject, lost)
         return
     yield this.find(
         severity_at(subject, training=_severity_before_training(subject), inference=Severity.ERROR),
-        f"{_random_at_every_load(lost)}{_what_was_saved(subject)}",
+        f"{_random_at_every_load(lost)}{_lost_classifier_sentence(subject)}",
         unless_repaired(
             subject,
             [item.name for item in lost],
@@ -129,59 +129,62 @@ def head_new(this: Rule, subject: Subject) -> Findings:
 
 
 def _remedy_of_new_head(subject: Subject) -> str:
-    """What to do about a head that is new: nothing before a training, if no classifier was lost."""
-    if _what_was_saved(subject):
+    """Gives the remedy for a new head: nothing to do before a training, if no classifier was lost."""
+    if _lost_classifier_sentence(subject):
         return _first_step(subject)
     return for_profile(subject, training="This is what training starts from.", inference=_first_step(subject))
 
 
 def _severity_before_training(subject: Subject) -> Severity:
-    """How grave a new head is before a training: who saved a classifier had one, and lost it."""
-    return Severity.WARNING if _what_was_saved(subject) else Severity.NOTE
+    """Gives the severity of a new head before a training: a warning if a classifier was saved, and is lost."""
+    return Severity.WARNING if _lost_classifier_sentence(subject) else Severity.NOTE
 
 
-def _what_was_saved(subject: Subject) -> str:
-    """A sentence on the classifier that config.json names, for a checkpoint that lacks it; "" for another class."""
+def _lost_classifier_sentence(subject: Subject) -> str:
+    """Says that the classifier that config.json names was lost; "" where config.json names another class."""
     name = subject.report.model.class_name
     is_named = name in subject.report.checkpoint.architectures and not is_live_subject(subject)
     return f" config.json says that a {name} was saved, so its classifier was lost." if is_named else ""
 
 
 def _first_step(subject: Subject) -> str:
-    """What to do about a head that is new: it may be another one that the checkpoint was trained with."""
+    """Gives the first step towards a trained head: the checkpoint may have been trained with another one."""
     if subject.report.shows_chain:
         return "Restore the files of these modules: sentence-transformers loads the chain only with them."
     if holds_other_head(subject.report):
         return "Load the checkpoint with the library or the code that saved its own head."
-    if _what_was_saved(subject):
+    if _lost_classifier_sentence(subject):
         return "Use the save that holds it, or train it again."
     return "Train it first."
 
 
 def _random_at_every_load(lost: list[HeadParameter]) -> str:
-    """The parameters, which are drawn at random, and beside them the buffers, which start at fixed values."""
-    weights, buffers = _by_kind(lost)
+    """Lists the parameters, which are drawn at random, and then the buffers, which start at fixed values."""
+    weights, buffers = _split_by_kind(lost)
     count = sum(item.count for item in weights)
+    all_of_head = "The only head tensor is" if len(weights) == 1 else f"All {len(weights)} head tensors are"
     sentence = (
-        f"{_head_tensors(len(weights))} randomly initialized on every load "
-        f"({counted(count, 'parameter')}): {_names(weights)}."
+        f"{all_of_head} randomly initialized on every load ({counted(count, 'parameter')}): {_few_names(weights)}."
     )
-    return sentence + (f" At their default values: {_names(buffers)} (buffers)." if buffers else "")
+    return sentence + (f" At their default values: {_few_names(buffers)} (buffers)." if buffers else "")
 
 
-def _by_kind(items: list[HeadParameter]) -> tuple[list[HeadParameter], list[HeadParameter]]:
-    """Parameters and buffers."""
+def _split_by_kind(items: list[HeadParameter]) -> tuple[list[HeadParameter], list[HeadParameter]]:
+    """Splits tensors into parameters and buffers."""
     buffers = [item for item in items if item.kind is TensorKind.BUFFER]
     return [item for item in items if item.kind is TensorKind.PARAMETER], buffers
 
 
-def _new_at_load(this: Rule, subject: Subject, lost: list[HeadParameter]) -> Findings:
-    """Weights of a model in memory that no load gave: it may have been trained since, which its values seldom show."""
+def _find_new_in_memory(this: Rule, subject: Subject, lost: list[HeadParameter]) -> Findings:
+    """Finds weights of a model in memory that no load gave.
+
+    They may have been trained since, which their values seldom show: only a bias that is still zero tells.
+    """
     untouched = _is_untouched(subject, lost)
     open_question = subject.profile is Profile.INFERENCE and not untouched
     yield this.find(
         severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR if untouched else Severity.WARNING),
-        f"Not loaded from the checkpoint: {_names(lost)}. "
+        f"Not loaded from the checkpoint: {_few_names(lost)}. "
         + (
             "Biases are still exactly zero, as the initialization leaves them: not trained since the load."
             if untouched
@@ -197,11 +200,13 @@ def _new_at_load(this: Rule, subject: Subject, lost: list[HeadParameter]) -> Fin
         [item.name for item in lost],
     )
     if open_question:
-        raise NotKnown(f"headscope could not determine whether the weights were trained since the load: {_names(lost)}")
+        raise NotKnown(
+            f"headscope could not determine whether the weights were trained since the load: {_few_names(lost)}"
+        )
 
 
 def _is_untouched(subject: Subject, lost: list[HeadParameter]) -> bool:
-    """Whether every new bias still holds the zeros that Transformers initializes it with: a training step moves it."""
+    """True if every new bias still holds the zeros that Transformers initializes it with: a training step moves it."""
     values = {item.name: item for item in subject.values or ()}
     biases = [values[item.name] for item in lost if item.name.endswith(".bias") and item.name in values]
     return bool(biases) and all(item.zeros == item.count for item in biases)
@@ -215,9 +220,9 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
     if not lost or len(lost) == len(live) or subject.report.adapter is not None:
         return
     last, lost_one = classifier_of(subject), ""
-    weights, buffers = _by_kind(lost)
+    weights, buffers = _split_by_kind(lost)
     if weights and is_live_subject(subject):
-        yield from _new_at_load(this, subject, lost)
+        yield from _find_new_in_memory(this, subject, lost)
         return
     if not weights:
         severity = severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR)
@@ -231,17 +236,17 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
         remedy = "Use a checkpoint that also holds them: a classifier only works with the layers it was trained on."
     else:
         severity = severity_at(subject, training=_severity_before_training(subject), inference=Severity.ERROR)
-        lost_one = _what_was_saved(subject)
+        lost_one = _lost_classifier_sentence(subject)
         what = "The checkpoint gives the weights before the classifier; the others are random at every load"
         remedy = _remedy_of_new_head(subject)
-    beside = f" At their default values: {_names(buffers)} (buffers)." if weights and buffers else ""
+    beside = f" At their default values: {_few_names(buffers)} (buffers)." if weights and buffers else ""
     names = [item.name for item in lost]
     remedy = unless_repaired(subject, names, remedy)
-    yield this.find(severity, f"{what}: {_names(weights or buffers)}.{beside}{lost_one}", remedy, names)
+    yield this.find(severity, f"{what}: {_few_names(weights or buffers)}.{beside}{lost_one}", remedy, names)
 
 
 def _from_classifier_on(subject: Subject, last: HeadParameter) -> set[str]:
-    """The parameters of the classifier's stage, such as its bias, and of later ones: its input doesn't pass them."""
+    """Gives the parameters from the classifier's stage on, such as its bias, which its input doesn't pass through."""
     stages = subject.report.head.stages if subject.report.head is not None else ()
     own = next((place for place, stage in enumerate(stages) if last.name in stage.parameters), len(stages))
     return {name for stage in stages[own:] for name in stage.parameters}
@@ -256,16 +261,19 @@ def weights_mismatched(this: Rule, subject: Subject) -> Findings:
     own = [item for item in tensors if item.live and item.status is ParameterStatus.MISMATCHED]
     shapes |= {item.name: (item.checkpoint_shape or (), item.shape) for item in own}
     # One fault, one finding: each of these tensors is in the finding of another rule.
-    known = {*_placeholders(subject), *find_missing(subject.report).elsewhere}
+    known = {*_empty_parameters(subject), *find_missing(subject.report).elsewhere}
     known |= reshaped_classes(subject).keys()
     live = {item.name for item in own}
     other = {name: both for name, both in shapes.items() if name not in known}
     used = {name: both for name, both in other.items() if name in live or not is_live_subject(subject)}
     beside = {name: both for name, both in other.items() if name not in used}
     if used:
+        effect = "from_pretrained raises an error, or discards these weights with ignore_mismatched_sizes=True"
+        if is_live_subject(subject):  # its load got past the mismatch
+            effect = "Not loaded, because the shape in the checkpoint differs"
         yield this.find(
             Severity.ERROR,
-            f"{_refusal(subject)}: {_changes(used)}.",
+            f"{effect}: {_describe_shapes(used)}.",
             "Use the configuration that the checkpoint was saved with.",
             used,
         )
@@ -273,21 +281,14 @@ def weights_mismatched(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             Severity.NOTE,
             f"Not loaded, because the checkpoint holds another shape, and without effect on the scores: "
-            f"{_changes(beside)}.",
+            f"{_describe_shapes(beside)}.",
             "Nothing to do.",
             beside,
         )
-    live_of(subject)
+    live_of(subject)  # raises NotKnown: a parameter of unknown status may have another shape too
 
 
-def _refusal(subject: Subject) -> str:
-    """What a mismatch comes to: a model in memory was loaded despite it."""
-    if is_live_subject(subject):
-        return "Not loaded, because the shape in the checkpoint differs"
-    return "from_pretrained raises an error, or discards these weights with ignore_mismatched_sizes=True"
-
-
-def _changes(shapes: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> str:
+def _describe_shapes(shapes: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> str:
     return ", ".join(f"{name} {list(stored)} -> {list(shape)}" for name, (stored, shape) in shapes.items())
 
 
@@ -307,9 +308,7 @@ def unused_weights_new(this: Rule, subject: Subject) -> Findings:
 
 @rule("HS106", "classifier-unused", "A trained classifier in the checkpoint is not loaded", needs=("checkpoint",))
 def classifier_unused(this: Rule, subject: Subject) -> Findings:
-    """The classifier is new while an unused checkpoint tensor of no known other head has just its shape, or shards
-    are beside the single file that is read.
-    """
+    """A new classifier while an unused tensor of no known other head has its shape, or shards beside the file read."""
     shards, read = subject.report.checkpoint.unread, subject.report.checkpoint.files[:1]
     if shards:
         yield this.find(
@@ -320,41 +319,44 @@ def classifier_unused(this: Rule, subject: Subject) -> Findings:
             shards,
         )
     last = classifier_of(subject)
-    same = _same_as_classifier(subject)
+    same = _unused_of_classifier_shape(subject)
     if last is not None and same:
         yield this.find(
             Severity.WARNING,
             f"{last.name} is new, but the checkpoint holds {few_of(same)} of the same shape, which is not loaded.",
-            f"If that is the classifier, load the class it was saved from{_other_way(subject, same)}.",
+            f"If that is the classifier, load the class it was saved from{_rename_advice(subject, same)}.",
             same,
         )
 
 
-def _other_way(subject: Subject, same: list[str]) -> str:
-    """What renaming the classifier would do: with other layers beside it in its module, the scores would be others."""
+def _rename_advice(subject: Subject, same: list[str]) -> str:
+    """Advises to rename the tensor, unless its module has other layers, without which the scores would be others."""
     modules = {key.split(".")[0] for key in same}
     matrices = [item.key for item in subject.report.weights.unused_tensors if len(item.shape) > 1]
     beside = [key for key in matrices if key not in same and key.split(".")[0] in modules]
     return f": {few_of(beside)} would be left out if you rename the tensor" if beside else ", or rename the tensor"
 
 
-def _same_as_classifier(subject: Subject) -> list[str]:
-    """Unused tensors of no known other head that have just the shape of a classifier that is new."""
+def _unused_of_classifier_shape(subject: Subject) -> list[str]:
+    """Gives the unused tensors of no known other head that have the shape of a classifier that is new."""
     last = classifier_of(subject)
     if last is None or len(last.shape) < 2 or last.status not in _LOST or unless_repaired(subject, [last.name], ""):
         return []
     weights = subject.report.weights
     of_others = {key for group in weights.unused_groups if group.description for key in group.keys}
-    others = {(_tail(item.name), item.shape) for item in weights.parameters if item.name != last.name}
+    # A tensor named and shaped like another parameter of the model belongs there, and is not the classifier.
+    others = {(_layer_and_tensor(item.name), item.shape) for item in weights.parameters if item.name != last.name}
     return [
         item.key
         for item in weights.unused_tensors
-        if item.shape == last.shape and item.key not in of_others and (_tail(item.key), item.shape) not in others
+        if item.shape == last.shape
+        and item.key not in of_others
+        and (_layer_and_tensor(item.key), item.shape) not in others
     ]
 
 
-def _tail(name: str) -> str:
-    """The last two parts of a name: the layer and its tensor."""
+def _layer_and_tensor(name: str) -> str:
+    """Gives the last two parts of a name: the layer and its tensor."""
     return ".".join(name.split(".")[-2:])
 
 
@@ -400,7 +402,7 @@ def base_dropped(this: Rule, subject: Subject) -> Findings:
 def unplaced_weights(this: Rule, subject: Subject) -> Findings:
     """Tensors that no class of the family takes: neither a buffer nor a state of a training."""
     report = subject.report
-    elsewhere = set(_same_as_classifier(subject) if report.head is not None else ())
+    elsewhere = set(_unused_of_classifier_shape(subject) if report.head is not None else ())
     found = [item for item in find_without_place(report) if elsewhere.isdisjoint(item.tensors)]
     keys = [key for item in found for key in item.tensors]
     if keys:
@@ -414,9 +416,5 @@ def unplaced_weights(this: Rule, subject: Subject) -> Findings:
         )
 
 
-def _head_tensors(count: int) -> str:
-    return "The only head tensor is" if count == 1 else f"All {count} head tensors are"
-
-
-def _names(items: list[HeadParameter]) -> str:
+def _few_names(items: list[HeadParameter]) -> str:
     return few_of([item.name for item in items])

@@ -54,12 +54,12 @@ def to_json_value(value: Any, opened: Callable[[Any], Any] = to_dict) -> Any:
 
 def store(value: Any) -> Any:
     """`value` so that `restore` can read it back: a dataclass as a dict of its fields by their own names."""
-    return to_json_value(value, _by_field)
+    return to_json_value(value, _store_fields)
 
 
-def _by_field(fact: Any) -> dict[str, Any]:
+def _store_fields(fact: Any) -> dict[str, Any]:
     kind: Any = type(fact)
-    return {name: store(getattr(fact, name)) for name in _hints(kind)}
+    return {name: store(getattr(fact, name)) for name in _field_types(kind)}
 
 
 def from_dict(kind: type[_Fact], document: dict[str, Any]) -> _Fact:
@@ -69,12 +69,12 @@ def from_dict(kind: type[_Fact], document: dict[str, Any]) -> _Fact:
 
 def restore(kind: type[_Fact], stored: Any) -> _Fact:
     """A fact of a dataclass from what `store` made of it. Raises TypeError or ValueError where it does not fit."""
-    restored: _Fact = _restored(kind, stored)
+    restored: _Fact = _restore_value(kind, stored)
     return restored
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
+def _field_types(kind: Any) -> dict[str, Any]:
     """The types of the fields, by name and in order."""
     hints = get_type_hints(kind)
     return {
@@ -84,39 +84,39 @@ def _hints(kind: Any) -> dict[str, Any]:
     }
 
 
-def _restored(hint: Any, stored: Any) -> Any:
-    return _reader(hint)(stored)
+def _restore_value(hint: Any, stored: Any) -> Any:
+    return _restorer_of(hint)(stored)
 
 
 @cache
-def _reader(hint: Any) -> Callable[[Any], Any]:
+def _restorer_of(hint: Any) -> Callable[[Any], Any]:
     """What reads a value of a type back: a type is looked into once, however many values of it there are."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return partial(_one_of, arguments)
+        return partial(_restore_union, arguments)
     if origin is tuple:
-        return partial(_tuple_of, arguments)
+        return partial(_restore_tuple, arguments)
     if hint in (str, int, bool, float, NoneType):
-        return partial(_plain, (hint, int) if hint is float else (hint,))
-    return hint if issubclass(hint, Enum) else partial(_fact_of, hint)
+        return partial(_restore_plain, (hint, int) if hint is float else (hint,))
+    return hint if issubclass(hint, Enum) else partial(_restore_fact, hint)
 
 
-def _plain(kinds: tuple[type, ...], stored: Any) -> Any:
+def _restore_plain(kinds: tuple[type, ...], stored: Any) -> Any:
     if type(stored) not in kinds:
         raise TypeError(f"{kinds[0]} was expected, found {type(stored)}")
     return stored
 
 
-def _fact_of(kind: Any, stored: Any) -> Any:
-    hints = _hints(kind)
+def _restore_fact(kind: Any, stored: Any) -> Any:
+    hints = _field_types(kind)
     if not isinstance(stored, dict):
         raise TypeError(f"{kind.__name__} does not fit")
     if stored.keys() != hints.keys():
-        stored = _by_own_names(kind, stored)
-    return kind(**{name: _restored(hints[name], item) for name, item in stored.items()})
+        stored = _rename_to_fields(kind, stored)
+    return kind(**{name: _restore_value(hints[name], item) for name, item in stored.items()})
 
 
-def _by_own_names(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
+def _rename_to_fields(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
     """The values of a dict that `to_dict` made, by the names of the fields; only what it holds whole can be read."""
     fields = [field for field in dataclasses.fields(kind) if field.metadata.get("stored", True)]
     names = {json_name(field): field.name for field in fields}
@@ -125,20 +125,20 @@ def _by_own_names(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
     return {name: named[key] for key, name in names.items() if key is not None}
 
 
-def _one_of(options: tuple[Any, ...], stored: Any) -> Any:
+def _restore_union(options: tuple[Any, ...], stored: Any) -> Any:
     if stored is None and NoneType in options:
         return None
     for option in options:
         try:
-            return _restored(option, stored)
+            return _restore_value(option, stored)
         except (TypeError, ValueError):
             continue
     raise TypeError(f"{stored!r} is none of {options}")
 
 
-def _tuple_of(arguments: tuple[Any, ...], stored: Any) -> tuple[Any, ...]:
+def _restore_tuple(arguments: tuple[Any, ...], stored: Any) -> tuple[Any, ...]:
     if not isinstance(stored, list):
         raise TypeError("a list was expected")
     if arguments[-1:] == (Ellipsis,):
-        return tuple(map(_reader(arguments[0]), stored))
-    return tuple(_restored(hint, item) for hint, item in zip(arguments, stored, strict=True))
+        return tuple(map(_restorer_of(arguments[0]), stored))
+    return tuple(_restore_value(hint, item) for hint, item in zip(arguments, stored, strict=True))

@@ -65,12 +65,12 @@ class _Window:
         is_probed = any(now - begun < _PROBE_SECONDS for begun in self.sent)
         return _LOOK_AGAIN if is_probed and now >= self.free else 0.0
 
-    def taken(self, now: float) -> "_Window":
+    def after_request(self, now: float) -> "_Window":
         """After one more request."""
         left = None if self.left is None else self.left - 1
         return replace(self, left=left, sent=(*self.sent, now))
 
-    def told(self, now: float, status: int, headers: Any) -> "_Window":
+    def after_answer(self, now: float, status: int, headers: Any) -> "_Window":
         """After an answer."""
         window = replace(self, sent=self.sent[1:])
         if status == _TOO_MANY:
@@ -99,11 +99,11 @@ class SharedBudget:
         """
         kind = limit_of(url)
         while kind is not None:
-            with self._held() as state:
+            with self._locked_windows() as state:
                 now = time.time()
                 window = state.get(kind, _Window()).at(now)
                 seconds = window.wait(now)
-                state[kind] = window if seconds else window.taken(now)
+                state[kind] = window if seconds else window.after_request(now)
             if not seconds:
                 return
             # Those that wait together must not come back together.
@@ -115,12 +115,12 @@ class SharedBudget:
         """What the answer to a request for a URL says of the limits."""
         kind = limit_of(url)
         if kind is not None:
-            with self._held() as state:
+            with self._locked_windows() as state:
                 now = time.time()
-                state[kind] = state.get(kind, _Window()).at(now).told(now, status, headers)
+                state[kind] = state.get(kind, _Window()).at(now).after_answer(now, status, headers)
 
     @contextmanager
-    def _held(self) -> Iterator[dict[str, _Window]]:
+    def _locked_windows(self) -> Iterator[dict[str, _Window]]:
         """The windows by kind, to look at and to change, while nobody else does."""
         try:
             with closing(sqlite3.connect(self.file, timeout=30.0, isolation_level=None)) as store:
@@ -128,10 +128,10 @@ class SharedBudget:
                 store.execute("BEGIN IMMEDIATE")
                 store.execute("CREATE TABLE IF NOT EXISTS windows (state TEXT)")
                 row = store.execute("SELECT state FROM windows").fetchone()
-                state = _restored(row[0]) if row else {}
+                state = _load_windows(row[0]) if row else {}
                 yield state
                 store.execute("DELETE FROM windows")
-                store.execute("INSERT INTO windows VALUES (?)", (_stored(state),))
+                store.execute("INSERT INTO windows VALUES (?)", (_dump_windows(state),))
                 store.execute("COMMIT")
         except sqlite3.Error as err:
             raise UsageError(
@@ -140,11 +140,11 @@ class SharedBudget:
             ) from err
 
 
-def _stored(state: dict[str, _Window]) -> str:
+def _dump_windows(state: dict[str, _Window]) -> str:
     return json.dumps({kind: asdict(window) for kind, window in state.items()})
 
 
-def _restored(text: str) -> dict[str, _Window]:
+def _load_windows(text: str) -> dict[str, _Window]:
     found = json.loads(text)
     return {kind: _Window(**(values | {"sent": tuple(values["sent"])})) for kind, values in found.items()}
 

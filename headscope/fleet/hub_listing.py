@@ -22,7 +22,7 @@ from headscope.errors import NetworkError, NotFound
 from headscope.facts.stored.location import HubOptions, Location
 
 _LISTING = "the listing"
-_TOLD = ("sha", "siblings")
+_EXPANDED_FIELDS = ("sha", "siblings")
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _MOST_OF_AUTHOR = 2000
 _LARGEST_PAGE = 5 * LARGEST_JSON
@@ -63,17 +63,17 @@ def listed_models(
     Pages are requested as they are needed. Raises Offline, NotFound for an unknown collection, or NetworkError.
     """
     if collection is not None:
-        return islice(_of_collection(hub, collection), limit)
-    found = _searched(hub, author=author, filter=list(filters), search=search, limit=limit)
+        return islice(_list_collection(hub, collection), limit)
+    found = _search_models(hub, author=author, filter=list(filters), search=search, limit=limit)
     return islice(found, limit)
 
 
-def _searched(hub: HubOptions, **wanted: Any) -> Iterator[ListedModel]:
+def _search_models(hub: HubOptions, **wanted: Any) -> Iterator[ListedModel]:
     given = [(name, value) for name, value in wanted.items() if value]
     known: set[str] = set()
     repeated = 0
-    for item in _items(hub, f"/api/models?{urlencode([*given, ('expand', _TOLD)], doseq=True)}"):
-        model = _model(item)
+    for item in _list_items(hub, f"/api/models?{urlencode([*given, ('expand', _EXPANDED_FIELDS)], doseq=True)}"):
+        model = _parse_model(item)
         if model is None or model.repo in known:
             repeated += 1
             if repeated > _MOST_REPEATED:
@@ -84,24 +84,24 @@ def _searched(hub: HubOptions, **wanted: Any) -> Iterator[ListedModel]:
         yield model
 
 
-def _of_collection(hub: HubOptions, slug: str) -> Iterator[ListedModel]:
+def _list_collection(hub: HubOptions, slug: str) -> Iterator[ListedModel]:
     """The models of a collection, which names ids only; a listing of each of their authors tells the rest."""
-    items = _items(hub, f"/api/collections/{quote(slug)}", slug)
+    items = _list_items(hub, f"/api/collections/{quote(slug)}", slug)
     found = [one["id"] for one in items if one.get("type") == "model" and isinstance(one.get("id"), str)]
     listed: dict[str, dict[str, ListedModel]] = {}
     for repo in dict.fromkeys(found):
         author = repo.rpartition("/")[0]
         if author and author not in listed:
-            listed[author] = _of_author(hub, author, {one for one in found if one.startswith(f"{author}/")})
+            listed[author] = _list_author_models(hub, author, {one for one in found if one.startswith(f"{author}/")})
         yield listed.get(author, {}).get(repo, ListedModel(repo))
 
 
-def _of_author(hub: HubOptions, author: str, wanted: set[str]) -> dict[str, ListedModel]:
+def _list_author_models(hub: HubOptions, author: str, wanted: set[str]) -> dict[str, ListedModel]:
     """Those of an author's models that are wanted, as far as a few pages hold them."""
     (only,) = wanted if len(wanted) == 1 else (None,)
     search = only.rpartition("/")[2] if only else None
     found: dict[str, ListedModel] = {}
-    for model in islice(_searched(hub, author=author, search=search), _MOST_OF_AUTHOR):
+    for model in islice(_search_models(hub, author=author, search=search), _MOST_OF_AUTHOR):
         if model.repo in wanted:
             found[model.repo] = model
         if len(found) == len(wanted):
@@ -109,16 +109,16 @@ def _of_author(hub: HubOptions, author: str, wanted: set[str]) -> dict[str, List
     return found
 
 
-def _items(hub: HubOptions, path: str, collection: str = "") -> Iterator[dict[str, Any]]:
+def _list_items(hub: HubOptions, path: str, collection: str = "") -> Iterator[dict[str, Any]]:
     """The items of a listing, page by page; one that is not an object is left out."""
     from huggingface_hub import constants
 
-    barred = why_offline(_access(hub))
+    barred = why_offline(_page_access(hub))
     if barred is not None:
         raise barred
     url = page = f"{constants.ENDPOINT}{path}"
     while page:
-        access = _access(hub)
+        access = _page_access(hub)
         with translated(access.repo, access.revision):
             try:
                 found = read_whole(access.connection, url, access.repo, _LARGEST_PAGE, store=page)
@@ -133,14 +133,14 @@ def _items(hub: HubOptions, path: str, collection: str = "") -> Iterator[dict[st
         page = found.next or ""
 
 
-def _access(hub: HubOptions) -> HubAccess:
+def _page_access(hub: HubOptions) -> HubAccess:
     """How a page is reached, with a deadline for it alone, in which a pause that the Hub asks for doesn't count."""
     access = access_to(HubReference(_LISTING), Location(_LISTING, hub=hub))
     deadline = Deadline(access.connection.deadline.seconds, patient=True)
     return replace(access, connection=replace(access.connection, deadline=deadline))
 
 
-def _model(item: Mapping[str, Any]) -> ListedModel | None:
+def _parse_model(item: Mapping[str, Any]) -> ListedModel | None:
     """A model out of a page; None for an entry without a name."""
     repo, commit, files = item.get("id"), item.get("sha"), item.get("siblings")
     if not isinstance(repo, str):

@@ -57,7 +57,7 @@ def scan_here(targets: Iterable[Target], work: Work, memory: Memory | None = Non
     with watched_imports():
         for target in targets:
             with default_torch():  # not around the yield: that would be the state of whoever reads the rows
-                row = _scanned(target, work, memory)
+                row = _scan_with_memory(target, work, memory)
             yield row
 
 
@@ -71,32 +71,32 @@ class Crew(Workers):
     """The workers of a scan."""
 
     def __init__(self, work: Work, limits: Limits) -> None:
-        super().__init__(partial(_begin, work, limits.memory))
+        super().__init__(partial(_begin_scanning, work, limits.memory))
         self._seconds = limits.seconds
 
     def scan(self, target: Target) -> ScanRow:
         """The row of a checkpoint from this thread's worker, whatever becomes of that."""
         worker = self.worker()
         try:
-            return worker.call(_scan, target, seconds=self._seconds)
+            return worker.call(_scan_target, target, seconds=self._seconds)
         except TimeoutError:
             row = unread(target.reference, Cause.TIMEOUT, f"not done after {self._seconds:g} s, the time limit")
             return replace(row, seconds=self._seconds)
         except WorkerEnded as err:
-            return unread(target.reference, Cause.CRASH, f"its worker process ended: {_way_of_ending(err.code)}")
+            return unread(target.reference, Cause.CRASH, f"its worker process ended: {_exit_in_words(err.code)}")
         except Unsupported:  # it is not the checkpoint's fault: `preparing`
             raise
         except Exception as err:  # a row that can't be sent back
             return unread(target.reference, Cause.CRASH, f"{type(err).__name__}: {err}")
 
 
-def _way_of_ending(code: int) -> str:
+def _exit_in_words(code: int) -> str:
     with suppress(ValueError):
         return signal.Signals(-code).name
     return f"exit code {code}"
 
 
-class _Here:
+class _WorkerState:
     """What a worker process keeps between two tasks."""
 
     scan: Callable[[Target], ScanRow]
@@ -105,26 +105,26 @@ class _Here:
     """Bytes of address space that the worker took before its first task, and that its imports added."""
 
 
-def _begin(work: Work, most_memory: int | None) -> None:
+def _begin_scanning(work: Work, most_memory: int | None) -> None:
     """What a worker does before its first task."""
-    _Here.watch = watched_imports(partial(_importing, most_memory))
-    _Here.watch.__enter__()  # it lasts as long as the process
-    _Here.libraries = _address_space()
+    _WorkerState.watch = watched_imports(partial(_exempt_import, most_memory))
+    _WorkerState.watch.__enter__()  # it lasts as long as the process
+    _WorkerState.libraries = _address_space()
     _limit_memory(most_memory)
-    _Here.scan = partial(_scanned, work=work, memory=memory_for(work))
+    _WorkerState.scan = partial(_scan_with_memory, work=work, memory=memory_for(work))
 
 
 @contextmanager
-def _importing(most_memory: int | None, name: str) -> Iterator[None]:
+def _exempt_import(most_memory: int | None, name: str) -> Iterator[None]:
     """What libraries take isn't the checkpoint's, neither time nor memory; what it took before stays its own."""
     with pause(name):
-        taken = _Here.libraries - _address_space()
+        taken = _WorkerState.libraries - _address_space()
         _limit_memory(None)
         try:
             yield
             begin_worker()
         finally:
-            _Here.libraries = max(taken + _address_space(), _Here.libraries)
+            _WorkerState.libraries = max(taken + _address_space(), _WorkerState.libraries)
             _limit_memory(most_memory)
 
 
@@ -138,7 +138,7 @@ def _limit_memory(most: int | None) -> None:
     if most is None:
         resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
         return
-    wanted = _Here.libraries + most
+    wanted = _WorkerState.libraries + most
     resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
@@ -149,8 +149,8 @@ def _address_space() -> int:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _scan(target: Target) -> ScanRow:
-    return _Here.scan(target)
+def _scan_target(target: Target) -> ScanRow:
+    return _WorkerState.scan(target)
 
 
 def memory_for(work: Work) -> Memory:
@@ -159,5 +159,5 @@ def memory_for(work: Work) -> Memory:
     return Memory(cache if cache.is_open else Cache(work.folder), Structures())
 
 
-def _scanned(target: Target, work: Work, memory: Memory) -> ScanRow:
+def _scan_with_memory(target: Target, work: Work, memory: Memory) -> ScanRow:
     return scan_one(partial(target.request, work.request), target.reference, work.options, memory)

@@ -87,14 +87,14 @@ class Worker:
         self._left -= 1
         call = pickle.dumps((function, arguments))
         try:
-            with self._limited(seconds):
-                _send(self._calls, call)
+            with self._time_limit(seconds):
+                _send_bytes(self._calls, call)
                 answer: bytes = pickle.load(self._answers)
             while answer in (_LIBRARY, _MODULE):
                 # Without its libraries no worker can do anything; a module of a family is needed for some checkpoints.
-                with preparing() if answer == _LIBRARY else nullcontext(), self._limited(_IMPORT_SECONDS):
+                with preparing() if answer == _LIBRARY else nullcontext(), self._time_limit(_IMPORT_SECONDS):
                     pickle.load(self._answers)
-                with self._limited(seconds):
+                with self._time_limit(seconds):
                     answer = pickle.load(self._answers)
         except (OSError, EOFError, ValueError, pickle.UnpicklingError) as err:
             self.end()
@@ -105,12 +105,12 @@ class Worker:
         return result  # type: ignore[no-any-return]
 
     @contextmanager
-    def _limited(self, seconds: float | None) -> Iterator[None]:
+    def _time_limit(self, seconds: float | None) -> Iterator[None]:
         """Kills the process if what is inside takes longer."""
         if seconds is None:
             yield
             return
-        timer = threading.Timer(seconds, self._expire)
+        timer = threading.Timer(seconds, self._kill_late)
         timer.start()
         try:
             yield
@@ -118,7 +118,7 @@ class Worker:
             timer.cancel()
             timer.join()  # from here on it doesn't expire any more
 
-    def _expire(self) -> None:
+    def _kill_late(self) -> None:
         self._is_late = True
         self._process.kill()
 
@@ -131,7 +131,7 @@ class Worker:
                 pipe.close()
 
 
-def _send(stream: IO[bytes], content: bytes) -> None:
+def _send_bytes(stream: IO[bytes], content: bytes) -> None:
     pickle.dump(content, stream)
     stream.flush()
 
@@ -145,9 +145,9 @@ def serve() -> None:
     for own in (0, 1):  # nothing that a library prints or reads is part of a call
         os.dup2(nowhere, own)
     calls = SimpleQueue[bytes]()
-    threading.Thread(target=_receive, args=(incoming, calls), daemon=True).start()
+    threading.Thread(target=_receive_calls, args=(incoming, calls), daemon=True).start()
     while True:
-        _send(answers, _answer(calls.get()))
+        _send_bytes(answers, _answer_call(calls.get()))
 
 
 class _Pauses:
@@ -159,14 +159,14 @@ class _Pauses:
 @contextmanager
 def pause(name: str) -> Iterator[None]:
     """In a worker, the import of a library or of a module in it: the call's time starts again after it."""
-    _send(_Pauses.answers, _MODULE if "." in name else _LIBRARY)
+    _send_bytes(_Pauses.answers, _MODULE if "." in name else _LIBRARY)
     try:
         yield
     finally:
-        _send(_Pauses.answers, _RESUMED)
+        _send_bytes(_Pauses.answers, _RESUMED)
 
 
-def _receive(stream: BinaryIO, calls: SimpleQueue[bytes]) -> None:
+def _receive_calls(stream: BinaryIO, calls: SimpleQueue[bytes]) -> None:
     """Takes calls. The pipe stays open as long as the parent runs; then nobody is left to take an answer."""
     with suppress(OSError, EOFError, pickle.UnpicklingError):
         while True:
@@ -174,7 +174,7 @@ def _receive(stream: BinaryIO, calls: SimpleQueue[bytes]) -> None:
     os._exit(1)
 
 
-def _answer(call: bytes) -> bytes:
+def _answer_call(call: bytes) -> bytes:
     """The error and the result of a call."""
     try:
         function, arguments = pickle.loads(call)
@@ -212,8 +212,8 @@ class Workers:
         if worker is not None and not worker.is_over:
             return worker
         if worker is not None:
-            self._dismiss(worker)
-        worker = self._own.worker = self._started()
+            self._end_worker(worker)
+        worker = self._own.worker = self._start_worker()
         return worker
 
     def end(self) -> None:
@@ -222,20 +222,20 @@ class Workers:
             self._is_ended = True
             running = tuple(self._running)
         for worker in running:
-            self._dismiss(worker)
+            self._end_worker(worker)
 
-    def _started(self) -> Worker:
+    def _start_worker(self) -> Worker:
         with preparing():
             worker = Worker()
             with self._changing:
                 self._running.add(worker)
                 is_ended = self._is_ended
             if is_ended:
-                self._dismiss(worker)
+                self._end_worker(worker)
             worker.call(self._begin)
         return worker
 
-    def _dismiss(self, worker: Worker) -> None:
+    def _end_worker(self, worker: Worker) -> None:
         with self._changing:
             self._running.discard(worker)
         worker.end()

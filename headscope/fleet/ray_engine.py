@@ -42,10 +42,10 @@ def scan_on_ray(targets: Sequence[Target], work: Work, workers: int | None, limi
 
     `workers` is the number of actors. Raises UsageError without Ray, and HeadscopeError where Ray gives up.
     """
-    with upstream.running() as ray, _cleaned(ray) as name:
+    with upstream.running() as ray, _folder_name(ray) as name:
         count = workers or max(1, int(_A_CPU * ray.cluster_resources().get("CPU", 1)))
         with upstream.failing_as("see Ray's logs; --resume continues a table"):
-            done = ray.data.from_arrow(_blocks(targets, count)).map_batches(
+            done = ray.data.from_arrow(_split_into_blocks(targets, count)).map_batches(
                 Scanner,
                 batch_format="pyarrow",
                 batch_size=None,
@@ -57,7 +57,7 @@ def scan_on_ray(targets: Sequence[Target], work: Work, workers: int | None, limi
                 yield from map(pickle.loads, block["row"].to_pylist())
 
 
-def _blocks(targets: Sequence[Target], actors: int) -> list[pyarrow.Table]:
+def _split_into_blocks(targets: Sequence[Target], actors: int) -> list[pyarrow.Table]:
     """The checkpoints in tables, several for each actor."""
     import pyarrow
 
@@ -80,7 +80,7 @@ class Scanner:
     """An actor: examines blocks of checkpoints in a separate worker process."""
 
     def __init__(self, job: Job) -> None:
-        folder = _folder(job.name)
+        folder = _scan_folder(job.name)
         folder.mkdir(mode=0o700, exist_ok=True)
         self._crew = Crew(job.work.sharing(folder), job.limits)
         self._thread = ThreadPoolExecutor(1)  # a crew has a worker for each thread, and Ray may change threads
@@ -93,22 +93,22 @@ class Scanner:
         return pyarrow.table({"row": [pickle.dumps(row) for row in rows]})
 
 
-def _folder(name: str) -> Path:
+def _scan_folder(name: str) -> Path:
     """The folder of one scan on a node, in which its actors share structures and what the Hub allows."""
     return Path(tempfile.gettempdir(), name)
 
 
-def _remove(name: str) -> None:
-    shutil.rmtree(_folder(name), ignore_errors=True)
+def _remove_scan_folder(name: str) -> None:
+    shutil.rmtree(_scan_folder(name), ignore_errors=True)
 
 
 @contextmanager
-def _cleaned(ray: Any) -> Iterator[str]:
+def _folder_name(ray: Any) -> Iterator[str]:
     """The name of the folders of a scan, which are removed from every node at its end."""
     name = f"headscope-{uuid.uuid4().hex}"
     try:
         yield name
     finally:
         with suppress(Exception):  # a cluster that is gone leaves nothing to clean, and was reported already
-            ends = [upstream.on_node(ray, _remove, node, name) for node in upstream.nodes(ray)]
+            ends = [upstream.on_node(ray, _remove_scan_folder, node, name) for node in upstream.nodes(ray)]
             ray.wait(ends, num_returns=len(ends), timeout=15)

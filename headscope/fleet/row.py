@@ -42,18 +42,20 @@ def scan_one(make: Callable[[], Request], reference: str, options: RowOptions, m
     start = time.perf_counter() - ImportTime.seconds
     try:
         request = make()
-        row = _row(examine("inspect", request, None, memory), request, options)
+        row = _examined_row(examine("inspect", request, None, memory), request, options)
     except HeadscopeError as err:
-        row = _refused(reference, err)
+        row = _refused_row(reference, err)
     except MemoryError:
         row = unread(reference, Cause.MEMORY, "examining it takes more memory than a worker may use")
     except Exception as err:  # one checkpoint costs itself alone
         fault = fault_of_import(err)
-        row = _refused(reference, fault) if fault else unread(reference, Cause.CRASH, f"{type(err).__name__}: {err}")
+        row = (
+            _refused_row(reference, fault) if fault else unread(reference, Cause.CRASH, f"{type(err).__name__}: {err}")
+        )
     return replace(row, reference=reference, seconds=round(time.perf_counter() - ImportTime.seconds - start, 4))
 
 
-def _refused(reference: str, err: HeadscopeError) -> ScanRow:
+def _refused_row(reference: str, err: HeadscopeError) -> ScanRow:
     return unread(reference, Cause(err.code), error_line(err))
 
 
@@ -62,12 +64,12 @@ def unread(reference: str, cause: Cause, reason: str) -> ScanRow:
     return ScanRow(reference, Verdict.NOT_DETERMINED, not_determined=cause.value, reason=reason[:_LONGEST_REASON])
 
 
-def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
+def _examined_row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
     report = examined.report
     profile = options.profile or likely_profile(report)
     is_local = report.checkpoint.kind is CheckpointKind.LOCAL
     subject = gather(examined, request, profile, reads_tokenizer=is_local, reads_numbers=False)
-    subject = _with_run(subject, examined, request, options)
+    subject = _add_run(subject, examined, request, options)
     result = judge(subject, options.selection or select())
     checkpoint, model, weights, head = report.checkpoint, report.model, report.weights, report.head
     undetermined = result.verdict is Verdict.NOT_DETERMINED
@@ -95,19 +97,19 @@ def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
         head_parameters=model.parameters.head,
         parameters=model.parameters.total,
         profile=profile.value,
-        findings=_ids(result),
+        findings=_finding_ids(result),
         run=subject.run is not None,
         not_run=subject.run_reason,
         not_checked=tuple(gap.rule for gap in result.not_applicable),
         not_determined=Cause.GAPS.value if undetermined else None,
-        reason=_reason(result)[:_LONGEST_REASON],
+        reason=_deciding_reason(result)[:_LONGEST_REASON],
         bytes_read=checkpoint.bytes_read + (subject.trial.bytes_read if subject.trial else 0),
         bytes_total=checkpoint.bytes_total,
         requests=checkpoint.requests + (subject.trial.requests if subject.trial else 0),
     )
 
 
-def _with_run(subject: Subject, examined: Examined, request: Request, options: RowOptions) -> Subject:
+def _add_run(subject: Subject, examined: Examined, request: Request, options: RowOptions) -> Subject:
     """The subject with what the model does when it is called: in this process, which is a worker with limits."""
     if not options.run:
         return with_run(subject, "scan runs models only with --run", is_wanted=False)
@@ -121,13 +123,13 @@ def _with_run(subject: Subject, examined: Examined, request: Request, options: R
     return with_run(subject, run_checkpoint(request, "cpu"), is_wanted=True)
 
 
-def _ids(result: CheckResult) -> tuple[str, ...]:
+def _finding_ids(result: CheckResult) -> tuple[str, ...]:
     """Each rule once, the gravest findings first."""
     ordered = sorted(result.findings, key=lambda item: (_GRAVEST_FIRST.index(item.severity), item.id))
     return tuple(dict.fromkeys(item.id for item in ordered))
 
 
-def _reason(result: CheckResult) -> str:
+def _deciding_reason(result: CheckResult) -> str:
     """What decided: the gaps of what isn't determined, the first failing finding of what failed.
 
     Where several models may be meant, that comes first: the other findings are those of a load of neither.

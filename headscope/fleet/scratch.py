@@ -27,14 +27,14 @@ def shared_folder() -> Iterator[Path]:
         _remove_orphans()
         place = Path(tempfile.gettempdir())
     except OSError as err:
-        raise _no_folder(err) from err
+        raise _folder_error(err) from err
     folder, lock = place / f"{_PREFIX}{token_hex(8)}", None
     try:
         try:
             folder.mkdir(0o700)
             lock = _new_lock(folder)
         except OSError as err:
-            raise _no_folder(err) from err
+            raise _folder_error(err) from err
         yield folder
     finally:  # even after a signal right after the folder was made
         if lock is not None:
@@ -42,7 +42,7 @@ def shared_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _no_folder(err: OSError) -> HeadscopeError:
+def _folder_error(err: OSError) -> HeadscopeError:
     return HeadscopeError(f"a temporary folder can't be made: {err.strerror}", "set TMPDIR to a folder with free space")
 
 

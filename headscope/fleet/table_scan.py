@@ -86,11 +86,11 @@ class TableScan:
         """Examines and writes; `workers` is the number of actors on Ray, None for the default."""
         written, undetermined, output = 0, 0, self.output
         with output.opened(self.tally.add) as table:
-            wanted = self._wanted(table)
+            wanted = self._missing_targets(table)
             skipped = len(self.targets) - len(wanted)
             tell = output.progress or (lambda so_far: None)
             tell(Progressed(0, 0, len(wanted)))
-            with closing(self._rows(wanted, workers)) as rows:
+            with closing(self._scan_rows(wanted, workers)) as rows:
                 for done, row in enumerate(rows, 1):
                     if table is not None and output.only_new and table.known.holds_commit(row.reference, row.commit):
                         skipped += 1
@@ -105,16 +105,18 @@ class TableScan:
                     tell(Progressed(done, undetermined, len(wanted)))
         return written, skipped
 
-    def _rows(self, wanted: list[Target], workers: int | None) -> Generator[ScanRow]:
+    def _scan_rows(self, wanted: list[Target], workers: int | None) -> Generator[ScanRow]:
         """The rows as they are done, by worker processes of this machine or by the actors of a Ray cluster."""
         if self.output.executor == "local" or not wanted:
             return self.plan.rows(wanted)
         return scan_on_ray(wanted, self.plan.work, workers, self.plan.limits)
 
-    def _wanted(self, table: RowTable | None) -> list[Target]:
-        return list(self.targets) if table is None else [one for one in self.targets if not self._is_in(table, one)]
+    def _missing_targets(self, table: RowTable | None) -> list[Target]:
+        return (
+            list(self.targets) if table is None else [one for one in self.targets if not self._is_scanned(table, one)]
+        )
 
-    def _is_in(self, table: RowTable, target: Target) -> bool:
+    def _is_scanned(self, table: RowTable, target: Target) -> bool:
         if self.output.resume and table.known.holds(target.reference):
             return True
         return self.output.only_new and table.known.holds_commit(target.reference, target.commit)

@@ -109,7 +109,7 @@ def read_list(file: str) -> Iterator[Target]:
     try:
         with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as stream:
             for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_LINE + 1), b""), 1):
-                reference = _reference(line, name, number)
+                reference = _parse_line(line, name, number)
                 if reference:
                     yield Target(reference)
     except FileNotFoundError as err:
@@ -118,7 +118,7 @@ def read_list(file: str) -> Iterator[Target]:
         raise UsageError(f"{name} can't be read: {err.strerror}", hint) from err
 
 
-def _reference(line: bytes, name: str, number: int) -> str:
+def _parse_line(line: bytes, name: str, number: int) -> str:
     hint = "write one model per line: a Hub ID or a path"
     if len(line) > _LONGEST_LINE:
         raise UsageError(f"line {number} of {name} is longer than {_LONGEST_LINE:,} bytes", hint)
@@ -148,8 +148,8 @@ def found_below(folder: str) -> Iterator[Target]:
         closed.append(err.filename)
 
     for place, below, files in os.walk(folder, onerror=note):
-        below[:] = sorted(name for name in below if not name.startswith(".") and not _is_module(name, files))
-        if _is_checkpoint(files):
+        below[:] = sorted(name for name in below if not name.startswith(".") and not _is_module_folder(name, files))
+        if _holds_checkpoint(files):
             yield Target(place)
         for name in sorted(files):
             if name.endswith(".json") and _is_snapshot(Path(place, name)):
@@ -157,11 +157,11 @@ def found_below(folder: str) -> Iterator[Target]:
     yield from map(Target, closed)
 
 
-def _is_module(name: str, beside: list[str]) -> bool:
+def _is_module_folder(name: str, beside: list[str]) -> bool:
     return "modules.json" in beside and _MODULE.fullmatch(name) is not None
 
 
-def _is_checkpoint(files: list[str]) -> bool:
+def _holds_checkpoint(files: list[str]) -> bool:
     names = set(files)
     return "adapter_config.json" in names or ("config.json" in names and any(map(_WEIGHTS.fullmatch, files)))
 

@@ -253,7 +253,7 @@ import sys, time
 from pathlib import Path
 from headscope.fleet.hub_budget import SharedBudget
 budget = SharedBudget(Path(sys.argv[1]))
-with budget._held():
+with budget._locked_windows():
     print("held", flush=True)
     time.sleep(60)
 """

@@ -24,19 +24,20 @@ _DATA = ("data",)
 _UNBALANCED = 20
 
 
-def _comparable(subject: Subject) -> DataFacts:
-    """The data, where its labels are classes as the model's are. Raises NotApplicable for any other."""
+def _comparable_data(subject: Subject) -> DataFacts:
+    """Gives the data if its labels are classes like the model's. Raises NotApplicable for any other labels."""
     data, model = given_data(subject), subject.report.model
     if is_regression(model):
         raise NotApplicable("the model computes numbers, which have no classes (regression)")
     misfit = misfit_of(data, model)
+    # After a soft misfit the labels are still classes, which can be compared.
     if misfit is not None and not misfit.is_soft:
         raise NotApplicable("the labels are of another kind than the model's (HS004)")
     return data
 
 
 def given_data(subject: Subject) -> DataFacts:
-    """The data. Raises NotApplicable for a task without classes, NotKnown where the number of classes is not known."""
+    """Gives the data. Raises NotApplicable for a task without classes, NotKnown for an unknown number of classes."""
     model, data = subject.report.model, subject.data
     assert data is not None  # `needs` holds it
     if model.task in WITHOUT_CLASSES:
@@ -46,30 +47,30 @@ def given_data(subject: Subject) -> DataFacts:
     return data
 
 
-def _is_named(subject: Subject) -> bool:
-    """Whether the model's classes have names that can be compared."""
+def _has_class_names(subject: Subject) -> bool:
+    """True if the model's classes have names that can be compared."""
     model = subject.report.model
     return bool(model.labels) and not model.labels_are_placeholders
 
 
-def _with_rows(items: Iterable[DataClass]) -> str:
+def _labels_with_rows(items: Iterable[DataClass]) -> str:
     return list_of((f"{shortened(item.label)!r} ({counted(item.rows, 'row')})" for item in items), LISTED)
 
 
 @rule("HS001", "data-classes-unknown", "The data has classes that the model lacks", needs=_DATA)
 def data_classes_unknown(this: Rule, subject: Subject) -> Findings:
     """Labels of the data that no class of the model means."""
-    data, model = _comparable(subject), subject.report.model
+    data, model = _comparable_data(subject), subject.report.model
     severity = severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING)
     classes = named_classes(data)
     if is_by_id(data, model):
         return  # HS003 looks at ids
-    if not _is_named(subject):
+    if not _has_class_names(subject):
         if len(classes) > model.num_labels and any(item.model_class is None for item in classes):
             yield this.find(
                 severity,
-                f"The data has {counted(len(classes), 'class', 'classes')} ({_with_rows(classes)}), and the model "
-                f"{model.num_labels}.",
+                f"The data has {counted(len(classes), 'class', 'classes')} ({_labels_with_rows(classes)}), and the "
+                f"model {model.num_labels}.",
                 f"Use num_labels={len(classes)}, or remove the other labels from the data.",
             )
         return
@@ -78,7 +79,7 @@ def data_classes_unknown(this: Rule, subject: Subject) -> Findings:
     if unknown:
         yield this.find(
             Severity.ERROR if len(unknown) == sum(item.rows > 0 for item in classes) else severity,
-            f"No class of the model is called {_with_rows(unknown)}. The model's classes: "
+            f"No class of the model is called {_labels_with_rows(unknown)}. The model's classes: "
             f"{list_of(model.labels, LISTED)}.",
             "Rename the labels, remove their rows, or train a head with these classes (--labels).",
         )
@@ -87,21 +88,22 @@ def data_classes_unknown(this: Rule, subject: Subject) -> Findings:
 @rule("HS002", "data-classes-absent", "The data lacks classes of the model", needs=_DATA)
 def data_classes_absent(this: Rule, subject: Subject) -> Findings:
     """Classes of the model without a row."""
-    data, model = _comparable(subject), subject.report.model
+    data, model = _comparable_data(subject), subject.report.model
     found: set[int | None] = {item.model_class for item in data.classes if item.rows} - {None}
-    if bool(data.names) and has_ids(data) and _is_named(subject):
+    # `model_class` is by id; where the data declares names for its ids, the names tell which classes are meant.
+    if bool(data.names) and has_ids(data) and _has_class_names(subject):
         named = [item for item in named_classes(data) if item.rows]
         found = {number for number, _ in fit_names([item.label for item in named], model.labels)} - {None}
     severity = severity_at(subject, training=Severity.WARNING, inference=Severity.NOTE)
     remedy = "Add rows of these classes, or train a head without them (--labels)."
-    if not found and not _is_named(subject) and not has_ids(data):
+    if not found and not _has_class_names(subject) and not has_ids(data):
         lacking = model.num_labels - len(data.classes)
         if lacking > 0:
             yield this.find(
                 severity, f"The data has {len(data.classes)} classes, and the model {model.num_labels}.", remedy
             )
         return
-    absent = [name for number, name in enumerate(_labels(model)) if number not in found]
+    absent = [name for number, name in enumerate(_class_names(model)) if number not in found]
     if absent and found:
         yield this.find(
             severity,
@@ -111,14 +113,14 @@ def data_classes_absent(this: Rule, subject: Subject) -> Findings:
         )
 
 
-def _labels(model: ModelFacts) -> Sequence[str]:
+def _class_names(model: ModelFacts) -> Sequence[str]:
     return model.labels or tuple(str(number) for number in range(model.num_labels))
 
 
 @rule("HS003", "data-ids-out-of-range", "Labels are outside the range of the classes", needs=_DATA)
 def data_ids_out_of_range(this: Rule, subject: Subject) -> Findings:
     """Class ids that the model has not: the loss raises, on a GPU without naming the cause."""
-    data, model = _comparable(subject), subject.report.model
+    data, model = _comparable_data(subject), subject.report.model
     if is_hot(data, model):
         if len(data.hot) != model.num_labels:
             yield this.find(
@@ -136,7 +138,7 @@ def data_ids_out_of_range(this: Rule, subject: Subject) -> Findings:
     yield this.find(
         Severity.ERROR,
         f"The ids of the model's {counted(model.num_labels, 'class', 'classes')} are 0 to {model.num_labels - 1}, and "
-        f"the data has {_with_rows(outside)}{' and more' if data.has_more_classes else ''}.",
+        f"the data has {_labels_with_rows(outside)}{' and more' if data.has_more_classes else ''}.",
         "The ids seem to start at 1: subtract 1 from each."
         if is_shifted
         else f"Correct the labels, or use num_labels={int(data.highest or 0) + 1}; -100 marks what the loss ignores.",
@@ -154,7 +156,7 @@ def data_label_kind(this: Rule, subject: Subject) -> Findings:
 @rule("HS005", "data-names-differ", "Labels are spelled differently", needs=_DATA)
 def data_names_differ(this: Rule, subject: Subject) -> Findings:
     """Names of the data that are the model's except for case, spaces, punctuation, or a well-known other word."""
-    data, model = _comparable(subject), subject.report.model
+    data, model = _comparable_data(subject), subject.report.model
     if is_by_id(data, model):
         return
     classes = named_classes(data)
@@ -170,21 +172,21 @@ def data_names_differ(this: Rule, subject: Subject) -> Findings:
             Severity.WARNING,
             f"A mapping that would fit: {pairs}.",
             "headscope doesn't apply it: check it, then rename the labels"
-            + _with_edit([f"--rename {shlex.quote(f'{own}={given}')}" for given, own in differing.items()]),
+            + _edit_advice([f"--rename {shlex.quote(f'{own}={given}')}" for given, own in differing.items()]),
             code=f"same = {differing!r}  # label in the data: class of the model",
         )
 
 
 @rule("HS006", "data-order", "The data and the model number their classes differently", needs=_DATA)
 def data_order(this: Rule, subject: Subject) -> Findings:
-    """The order of the names that the data declares against id2label."""
-    data, model = _comparable(subject), subject.report.model
+    """Names of classes that the data declares in another order than id2label."""
+    data, model = _comparable_data(subject), subject.report.model
     if not has_ids(data):
         raise NotApplicable("the labels of the data have no order: they are names, not ids")
-    if not _is_named(subject):
+    if not _has_class_names(subject):
         raise NotApplicable(f"the model's classes have no names to compare ({_MEASURE})")
     if not data.names:
-        yield from _by_digits(this, data, model)
+        yield from _compare_numbered_names(this, data, model)
         return
     fits = fit_names(data.names, model.labels)
     moved = [(number, name) for number, name in enumerate(data.names) if fits[number][0] not in (number, None)]
@@ -198,24 +200,25 @@ def data_order(this: Rule, subject: Subject) -> Findings:
             Severity.ERROR,
             f"{rows}{rest}.",
             "Set id2label and label2id in the order of the data before training a new head; for a trained model, "
-            "convert the ids of the data by name" + _with_edit(_reordering(fits, model)),
+            "convert the ids of the data by name" + _edit_advice(_reorder_option(fits, model)),
             code=f"labels = {list(data.names)!r}  # the order of the data\n"
             "model.config.id2label = dict(enumerate(labels))\n"
             "model.config.label2id = {name: number for number, name in enumerate(labels)}",
         )
 
 
-def _with_edit(options: Sequence[str]) -> str:
-    """The end of a remedy: what changes the model instead of the data, where the command takes it."""
-    if not options or len(options) > LISTED:
+def _edit_advice(options: Sequence[str]) -> str:
+    """Ends a remedy with the command that changes the model instead of the data, if there is one."""
+    if not options or len(options) > LISTED:  # nobody reads or copies a longer command
         return "."
     return f", or change the model: `headscope edit MODEL -o DIR {' '.join(options)}`."
 
 
-def _reordering(fits: Sequence[tuple[int | None, Fit]], model: ModelFacts) -> list[str]:
-    """The option that puts all classes in the order of the data; none where the data has others."""
+def _reorder_option(fits: Sequence[tuple[int | None, Fit]], model: ModelFacts) -> list[str]:
+    """Gives the option that puts all classes in the order of the data; none where the data has other classes."""
     places = [place for place, _ in fits if place is not None]
     names = [model.labels[place] for place in places]
+    # The option splits names at commas. With a class left out or named twice, its order would be no order of all.
     is_whole = sorted(places) == list(range(len(model.labels)))
     return [f"--order {shlex.quote(','.join(names))}"] if is_whole and not any("," in name for name in names) else []
 
@@ -227,8 +230,8 @@ def _label_at(model: ModelFacts, number: int) -> str:
 _MEASURE = "--predict measures their order"
 
 
-def _by_digits(this: Rule, data: DataFacts, model: ModelFacts) -> Findings:
-    """Ids without names. Where the model's names are numbers too, id and name can contradict each other."""
+def _compare_numbered_names(this: Rule, data: DataFacts, model: ModelFacts) -> Findings:
+    """Compares ids without names with the model's names, which they contradict if those are other numbers."""
     ids = [int(item.label) for item in data.classes if item.model_class is not None]
     fits = dict(zip(ids, fit_names([str(number) for number in ids], model.labels), strict=True))
     moved = [number for number in ids if fits[number][0] not in (number, None)]
@@ -246,7 +249,7 @@ def _by_digits(this: Rule, data: DataFacts, model: ModelFacts) -> Findings:
 @rule("HS007", "data-unbalanced", "The classes are unbalanced", needs=_DATA)
 def data_unbalanced(this: Rule, subject: Subject) -> Findings:
     """A class with many times more rows than another."""
-    data = _comparable(subject)
+    data = _comparable_data(subject)
     if data.kind in (LabelKind.LISTS, LabelKind.COLUMNS):
         raise NotApplicable("a row can have several labels")
     counts = sorted((item for item in named_classes(data) if item.rows), key=lambda item: item.rows)

@@ -18,57 +18,58 @@ _INTEGER = re.compile(r"[+-]?\d+")
 
 
 def is_regression(model: ModelFacts) -> bool:
-    """Whether the one score, or each of several, is a number and not a class."""
+    """True if the one score, or each of several, is a number and not a class."""
     return model.problem_type == "regression" and model.reads_problem_type is not False
 
 
 def fit_classes(data: DataFacts, model: ModelFacts) -> DataFacts:
-    """The data with the class of the model that each label means."""
+    """Adds to each label of the data the class of the model that it means."""
     if model.task in WITHOUT_CLASSES or is_regression(model):
         return data
     if is_hot(data, model):
         names = model.labels if len(model.labels) == len(data.hot) else tuple(map(str, range(len(data.hot))))
         ids = range(len(data.hot))
-        return replace(data, classes=tuple(_by_id(DataClass(names[i], data.hot[i]), i, model) for i in ids))
-    return replace(data, classes=_fitted(data, model))
+        return replace(data, classes=tuple(_fit_by_id(DataClass(names[i], data.hot[i]), i, model) for i in ids))
+    return replace(data, classes=_fit_labels(data, model))
 
 
 def is_hot(data: DataFacts, model: ModelFacts) -> bool:
-    """Whether each list has an entry for each class, 0 or 1."""
+    """True if each list has an entry for each class, 0 or 1."""
     if data.kind is not LabelKind.LISTS or model.task in PER_TOKEN or not data.hot:
         return False
     return data.list_length == model.num_labels or len(data.hot) >= _HOT
 
 
-def _fitted(data: DataFacts, model: ModelFacts) -> tuple[DataClass, ...]:
+def _fit_labels(data: DataFacts, model: ModelFacts) -> tuple[DataClass, ...]:
+    """Fits each label to a class: truth values and whole numbers by id, all others by name."""
     if data.kind is LabelKind.BOOLEANS:
-        return tuple(_by_id(item, int(item.label == "true"), model) for item in data.classes)
+        return tuple(_fit_by_id(item, int(item.label == "true"), model) for item in data.classes)
     if has_ids(data):
-        return tuple(_by_id(item, int(item.label), model) for item in data.classes)
+        return tuple(_fit_by_id(item, int(item.label), model) for item in data.classes)
     fits = fit_names([item.label for item in data.classes], model.labels)
     found = zip(data.classes, fits, strict=True)
     return tuple(replace(item, model_class=number, fit=fit) for item, (number, fit) in found)
 
 
-def _by_id(item: DataClass, number: int, model: ModelFacts) -> DataClass:
+def _fit_by_id(item: DataClass, number: int, model: ModelFacts) -> DataClass:
     known = 0 <= number < model.num_labels
     return replace(item, model_class=number if known else None, fit=Fit.ID if known else Fit.NONE)
 
 
 def has_ids(data: DataFacts) -> bool:
-    """Whether the labels are whole numbers, which name classes by their id."""
-    if data.kind is LabelKind.COLUMNS or data.kind is LabelKind.TEXTS:
+    """True if the labels are whole numbers, which name classes by their id."""
+    if data.kind is LabelKind.COLUMNS or data.kind is LabelKind.TEXTS:  # a text of digits is a name
         return False
     return bool(data.classes) and all(_INTEGER.fullmatch(item.label) for item in data.classes)
 
 
 def is_by_id(data: DataFacts, model: ModelFacts) -> bool:
-    """Whether labels mean classes by their place, without a name that could be compared."""
+    """True if labels mean classes by their place, without a name that could be compared."""
     return data.kind is LabelKind.BOOLEANS or is_hot(data, model) or (has_ids(data) and not data.names)
 
 
 def named_classes(data: DataFacts) -> tuple[DataClass, ...]:
-    """The classes under the names that the file declares for their ids; as they are if it declares none."""
+    """Gives the classes under the names that the file declares for their ids; as they are if it declares none."""
     if not data.names or not has_ids(data):
         return data.classes
     rows = {int(item.label): item.rows for item in data.classes}
@@ -93,14 +94,15 @@ PLACEHOLDER = re.compile(r"LABEL_(\d{1,9})")
 
 
 def plain_label(name: str) -> str:
-    """A name without case, spaces and punctuation; a name of nothing else stays as it is."""
+    """Strips a name of case, spaces and punctuation; a name of punctuation only keeps it."""
+    # NFKC makes one of full-width letters, ligatures and composed accents, and casefold also of ß and ss.
     folded = unicodedata.normalize("NFKC", name).casefold()
     kept = "".join(sign for sign in folded if sign.isalnum())
     return kept or folded.strip()
 
 
 def word_of(name: str) -> str:
-    """The word that stands for a name and its well-known variants; `LABEL_0`, `class 0` and `0` are one."""
+    """Gives the word that stands for a name and its well-known variants; `LABEL_0`, `class 0` and `0` are one."""
     found = plain_label(name)
     numbered = _NUMBERED.fullmatch(found)
     return str(int(numbered[1])) if numbered else _WORD.get(found, found)
@@ -111,12 +113,12 @@ _LEVELS: tuple[tuple[Fit, Form], ...] = ((Fit.NAME, str), (Fit.SPELLING, plain_l
 
 
 def fit_names(given: Sequence[str], labels: Sequence[str]) -> tuple[tuple[int | None, Fit], ...]:
-    """For each given name the class that it means and how it was found; a name that fits several classes fits none."""
-    tables = [(fit, form, _by_form(labels, form)) for fit, form in _LEVELS]
+    """Finds for each name the class that it means, and how it fits; a name that fits several classes fits none."""
+    tables = [(fit, form, _numbers_by_form(labels, form)) for fit, form in _LEVELS]
     return tuple(_class_of_name(name, tables) for name in given)
 
 
-def _by_form(labels: Sequence[str], form: Form) -> dict[str, list[int]]:
+def _numbers_by_form(labels: Sequence[str], form: Form) -> dict[str, list[int]]:
     found: dict[str, list[int]] = defaultdict(list)
     for number, label in enumerate(labels):
         found[form(label)].append(number)
@@ -124,7 +126,7 @@ def _by_form(labels: Sequence[str], form: Form) -> dict[str, list[int]]:
 
 
 def _class_of_name(name: str, tables: Sequence[tuple[Fit, Form, dict[str, list[int]]]]) -> tuple[int | None, Fit]:
-    for fit, form, by_form in tables:
+    for fit, form, by_form in tables:  # the strictest form first: a name that is equal wins over a similar one
         found = by_form.get(form(name), [])
         if found:
             return (found[0], fit) if len(found) == 1 else (None, Fit.NONE)
@@ -138,7 +140,7 @@ _OTHER_TASK = "Use --task sequence-classification for one label for each text, o
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why labels of this kind are not those of the model's problem."""
+    """Contradiction between the kind of the labels and the model's problem; soft: the labels are classes all the same."""
 
     message: str
     remedy: str
@@ -146,18 +148,18 @@ class Misfit:
 
 
 def misfit_of(data: DataFacts, model: ModelFacts) -> Misfit | None:
-    """The kind of labels against the kind of problem; None where they fit."""
+    """Compares the kind of labels with the kind of problem; None where they fit."""
     if is_regression(model):
-        return _of_regression(data, model)
+        return _misfit_of_regression(data, model)
     if model.task not in PER_TOKEN:
-        return _of_several(data, model) or _of_numbers(data, model)
+        return _misfit_of_several(data, model) or _misfit_of_numbers(data, model)
     if data.kind is LabelKind.LISTS:
         return None
     return Misfit(f"The data has one label for each row, but {model.class_name} scores each token.", _OTHER_TASK)
 
 
-def _of_several(data: DataFacts, model: ModelFacts) -> Misfit | None:
-    """One label for each row or several, against the problem type."""
+def _misfit_of_several(data: DataFacts, model: ModelFacts) -> Misfit | None:
+    """Compares the number of labels for each row, one or several, with the problem type."""
     is_several = data.kind in (LabelKind.LISTS, LabelKind.COLUMNS)
     is_multi = model.problem_type == _BOTH and model.reads_problem_type is not False
     if is_multi and not is_several:
@@ -176,8 +178,8 @@ def _of_several(data: DataFacts, model: ModelFacts) -> Misfit | None:
     return None
 
 
-def _of_numbers(data: DataFacts, model: ModelFacts) -> Misfit | None:
-    """Floats where classes are expected."""
+def _misfit_of_numbers(data: DataFacts, model: ModelFacts) -> Misfit | None:
+    """Finds floats where classes are expected."""
     if data.kind is not LabelKind.NUMBERS:
         return None
     if data.is_whole:
@@ -194,11 +196,11 @@ def _of_numbers(data: DataFacts, model: ModelFacts) -> Misfit | None:
     )
 
 
-def _of_regression(data: DataFacts, model: ModelFacts) -> Misfit | None:
+def _misfit_of_regression(data: DataFacts, model: ModelFacts) -> Misfit | None:
     if data.kind in (LabelKind.INTEGERS, LabelKind.NUMBERS):
         several = model.num_labels > 1
-        told = f"problem_type is regression over {model.num_labels} scores, but the data has one number for each row."
-        return Misfit(told, "Give each row a list of numbers, or use num_labels=1.") if several else None
+        fault = f"problem_type is regression over {model.num_labels} scores, but the data has one number for each row."
+        return Misfit(fault, "Give each row a list of numbers, or use num_labels=1.") if several else None
     if data.kind in (LabelKind.LISTS, LabelKind.COLUMNS) and model.num_labels > 1:
         return None
     shown = list_of((item.label for item in data.classes), LISTED)

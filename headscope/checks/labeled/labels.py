@@ -31,11 +31,11 @@ _CLASSIFIED_WHOLE = (Task.SEQUENCE_CLASSIFICATION, Task.IMAGE_CLASSIFICATION, Ta
 
 @rule("HS201", "class-count", "The class counts differ")
 def class_count(this: Rule, subject: Subject) -> Findings:
-    """The stored classifier, the configuration and the request don't have the same number of classes."""
+    """Numbers of classes that differ between the stored classifier, the configuration and the request."""
     if subject.report.model.task in WITHOUT_CLASSES:
         return
     configured = len(subject.config.id2label) or subject.config.num_labels
-    yield from _against_itself(this, subject)
+    yield from _find_count_contradiction(this, subject)
     stored = next(iter(reshaped_classes(subject).values()), None)  # they agree on one
     wanted = subject.wanted_num_labels or len(subject.wanted_labels) or None
     model = subject.report.model.num_labels
@@ -43,14 +43,14 @@ def class_count(this: Rule, subject: Subject) -> Findings:
         lost = _names_in_config(subject)
         sentence = f" The checkpoint's labels would be lost: {few_of(lost)}." if lost and wanted else ""
         live = is_live_subject(subject)  # whether it was trained since, HS102 and HS103 ask
-        told = (
+        effect = (
             ", so it was not loaded."
             if live
             else f": from_pretrained raises, or with ignore_mismatched_sizes=True makes a new classifier.{sentence}"
         )
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.WARNING if live else Severity.ERROR),
-            f"The checkpoint's classifier has {counted(stored, 'class', 'classes')} and the model {model}{told}",
+            f"The checkpoint's classifier has {counted(stored, 'class', 'classes')} and the model {model}{effect}",
             f"Use num_labels={stored} to keep the classifier; any other number makes a new one.",
         )
     elif wanted is not None and configured is not None and wanted != configured and subject.config.id2label:
@@ -62,8 +62,8 @@ def class_count(this: Rule, subject: Subject) -> Findings:
         )
 
 
-def _against_itself(this: Rule, subject: Subject) -> Findings:
-    """The configuration's own contradiction."""
+def _find_count_contradiction(this: Rule, subject: Subject) -> Findings:
+    """Finds a num_labels that isn't the number of names in id2label of the same configuration."""
     config, where = subject.config, _config_name(subject)
     if config.num_labels is not None and config.id2label and len(config.id2label) != config.num_labels:
         yield this.find(
@@ -86,7 +86,7 @@ def placeholder_labels(this: Rule, subject: Subject) -> Findings:
     """Labels like LABEL_0, which tell nobody what a score means."""
     model = subject.report.model
     if model.task in WITHOUT_CLASSES or not model.labels_are_placeholders or model.num_labels == 1:
-        return
+        return  # one score is a number, such as a reward, and needs no name
     yield this.find(
         severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING),
         f"The {model.num_labels} classes are called {few_of(model.labels)}.",
@@ -94,13 +94,13 @@ def placeholder_labels(this: Rule, subject: Subject) -> Findings:
             subject,
             training="Set id2label and label2id in the configuration before training: they are saved with the model.",
             inference="Set id2label and label2id in the configuration that the model is served with"
-            f"{_naming(subject)}.",
+            f"{_naming_advice(subject)}.",
         ),
     )
 
 
-def _naming(subject: Subject) -> str:
-    """The command that names the classes of a checkpoint; empty where it takes none: a live model, an adapter."""
+def _naming_advice(subject: Subject) -> str:
+    """Gives the command that names the classes; empty for what it can't edit: a live model, an adapter."""
     report, missing = subject.report, find_missing(subject.report)
     if is_live_subject(subject) or report.adapter is not None or missing.head or missing.elsewhere:
         return ""
@@ -131,7 +131,7 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"In {_config_name(subject)} {'; '.join(faults)}.",
-            f"{LABEL_MAPS_REMEDY}{_naming(subject)}.",
+            f"{LABEL_MAPS_REMEDY}{_naming_advice(subject)}.",
         )
 
 
@@ -139,7 +139,7 @@ LABEL_MAPS_REMEDY = "Write label2id as the inverse of id2label, and id2label as 
 
 
 def faults_of_label_maps(config: ConfigFacts) -> list[str]:
-    """How the label maps of a configuration contradict themselves or each other, a sentence without a period each."""
+    """Lists how the label maps of a configuration contradict themselves or each other, in sentences without periods."""
     return [*_faults_of_ids(config), *_faults_of_inverse(config)]
 
 
@@ -163,7 +163,7 @@ def _faults_of_ids(config: ConfigFacts) -> list[str]:
 
 
 def _number_of(key: str) -> int | None:
-    """The id as Transformers reads it; None for what isn't a whole number."""
+    """Reads an id as Transformers does, with int(); None for what isn't a whole number."""
     try:
         return int(key)
     except ValueError:
@@ -194,7 +194,7 @@ def problem_type(this: Rule, subject: Subject) -> Findings:
             f"Set it to one of {', '.join(_LOSS_OF)}, or leave it out.",
         )
     yield from _softmax_over_one(this, subject)
-    if _asks_for(model, "regression") and model.num_labels > 1 and not model.labels_are_placeholders:
+    if _sets_problem_type(model, "regression") and model.num_labels > 1 and not model.labels_are_placeholders:
         yield this.find(
             Severity.WARNING,
             f"problem_type is regression, and there are {model.num_labels} named classes: the loss is MSELoss over all "
@@ -206,15 +206,15 @@ def problem_type(this: Rule, subject: Subject) -> Findings:
         raise NotKnown(_NO_LOSS)
 
 
-def _asks_for(model: ModelFacts, problem: str) -> bool:
-    """Whether the configuration sets this problem type, and the forward was not seen to pass over it."""
+def _sets_problem_type(model: ModelFacts, problem: str) -> bool:
+    """True if the configuration sets this problem type and the forward isn't known to ignore it."""
     return model.problem_type == problem and model.reads_problem_type is not False
 
 
 def _softmax_over_one(this: Rule, subject: Subject) -> Findings:
-    """CrossEntropyLoss over a single score."""
+    """Finds CrossEntropyLoss over a single score."""
     model = subject.report.model
-    chosen = _asks_for(model, "single_label_classification")
+    chosen = _sets_problem_type(model, "single_label_classification")
     if model.num_labels != 1 or model.task in WITHOUT_CLASSES:
         return
     if chosen:

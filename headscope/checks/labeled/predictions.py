@@ -17,20 +17,20 @@ _PERMUTED = (
 @rule("HS009", "predictions-permuted", "The predictions fit another order of the classes", needs=_PREDICTED)
 def predictions_permuted(this: Rule, subject: Subject) -> Findings:
     """A model whose scores are right under another order than the data's."""
-    found = _predictions(subject)
+    found = _given_predictions(subject)
     if found.order is Order.NOT_DETERMINED:
         raise NotKnown(found.reason)
     if found.order is Order.PERMUTED:
-        moved = [pair for pair in found.pairs if pair.fits != pair.expected]
+        moved = [pair for pair in found.pairs if pair.fits != pair.expected]  # the others keep their place
         named = list_of((f"{pair.label!r} in the data is predicted as {pair.fits!r}" for pair in moved), LISTED)
-        yield this.find(Severity.ERROR, f"{named}. {_measured(subject, found.rows)}", _PERMUTED)
+        yield this.find(Severity.ERROR, f"{named}. {_accuracy_sentence(subject, found.rows)}", _PERMUTED)
 
 
 @rule("HS010", "predictions-chance", "The predictions are no better than chance",
       needs=_PREDICTED)  # fmt: skip
 def predictions_chance(this: Rule, subject: Subject) -> Findings:
     """Scores that fit no order of the classes."""
-    found = _predictions(subject)
+    found = _given_predictions(subject)
     if found.order is Order.NEITHER:
         share = f" {found.given.value:.0%} are right." if found.given else ""
         yield this.find(
@@ -45,7 +45,7 @@ def predictions_chance(this: Rule, subject: Subject) -> Findings:
       needs=_PREDICTED)  # fmt: skip
 def predictions_name_classes(this: Rule, subject: Subject) -> Findings:
     """Classes without names, each predicted for one label of the data."""
-    found = _predictions(subject)
+    found = _given_predictions(subject)
     if found.order is Order.FOUND:
         named = list_of((f"{pair.fits} is {pair.label!r}" for pair in found.pairs), LISTED)
         yield this.find(
@@ -55,8 +55,8 @@ def predictions_name_classes(this: Rule, subject: Subject) -> Findings:
         )
 
 
-def _predictions(subject: Subject) -> Predictions:
-    """The predictions. Raises NotApplicable for numbers."""
+def _given_predictions(subject: Subject) -> Predictions:
+    """Gives the predictions. Raises NotApplicable for numbers."""
     found = given_data(subject).predictions
     assert found is not None  # `needs` holds it
     if found.order is Order.NONE:
@@ -64,7 +64,7 @@ def _predictions(subject: Subject) -> Predictions:
     return found
 
 
-def _measured(subject: Subject, rows: int) -> str:
+def _accuracy_sentence(subject: Subject, rows: int) -> str:
     assert subject.data is not None and subject.data.predictions is not None
     given, best = subject.data.predictions.given, subject.data.predictions.best
     if given is None or best is None:

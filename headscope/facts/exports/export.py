@@ -256,13 +256,13 @@ class ExportComparison:
     @property
     def is_determined(self) -> bool:
         """Whether everything could be compared."""
-        return not self.not_determined and Fate.UNKNOWN not in self._fates
+        return not self.not_determined and Fate.UNKNOWN not in self._all_fates
 
     @property
     def differs(self) -> bool:
         """Whether anything of the head was lost or changed."""
-        return not self._fates.isdisjoint({Fate.LOST, Fate.CHANGED})
+        return not self._all_fates.isdisjoint({Fate.LOST, Fate.CHANGED})
 
     @property
-    def _fates(self) -> frozenset[Fate]:
+    def _all_fates(self) -> frozenset[Fate]:
         return frozenset(item.fate for item in self.tensors) | frozenset(item.fate for item in self.aspects)

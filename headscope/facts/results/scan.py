@@ -110,7 +110,7 @@ class ScanRow:
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain JSON values, which every reader of tables can decode."""
-        return {name: _storable(value) for name, value in to_dict(self).items()}
+        return {name: _storable_value(value) for name, value in to_dict(self).items()}
 
 
 def storable(text: str) -> str:
@@ -118,7 +118,7 @@ def storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _storable(value: Any) -> Any:
+def _storable_value(value: Any) -> Any:
     if isinstance(value, str):
         return storable(value)
     return [storable(item) for item in value] if isinstance(value, list) else value
@@ -270,7 +270,7 @@ class Tally:
             findings=tuple(RuleCount(one.name, one.count, *named.get(one.name, ())) for one in ordered["findings"]),
             classes=ordered["class"],
             poolings=ordered["pooling_kind"],
-            durations=self._intervals(),
+            durations=self._used_intervals(),
             slowest=tuple(Slow(reference, taken) for taken, reference in self._slowest),
             not_checked=ordered["not_checked"],
             profiles=ordered["profile"],
@@ -279,7 +279,7 @@ class Tally:
             seconds=round(seconds, 3),
         )
 
-    def _intervals(self) -> tuple[Interval, ...]:
+    def _used_intervals(self) -> tuple[Interval, ...]:
         """The intervals between the first and the last that have a row."""
         each = tuple(zip((0.0, *_EDGES), (*_EDGES, None), self._durations, strict=True))
         taken = [place for place, (_, _, count) in enumerate(each) if count]
