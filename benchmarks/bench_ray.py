@@ -15,13 +15,14 @@ _WORKERS = "2"
 _PRIORITY = "RAY_worker_niceness"
 # A scan ends with 1 where a checkpoint fails, and these may: what counts is that every row is there.
 _SCAN = """
-import shutil, sys
+import sys
+from pathlib import Path
 from headscope.api.many.scanning import run_scan
 from headscope.fleet.table_scan import ScanOutput
 from headscope.fleet.target import ScanSources
 
 executor, folder, output, workers = sys.argv[1:]
-shutil.rmtree(output, ignore_errors=True)
+Path(output).unlink(missing_ok=True)
 sources = ScanSources(folders=[folder])
 found = run_scan(sources, ScanOutput(output, executor=executor), workers=int(workers), offline=True)
 assert found.rows == {count}, found
@@ -48,7 +49,7 @@ def measure_goals(rounds: int) -> list[Goal]:
 
 def _scan(executor: str, folder: Path, place: Path) -> Command:
     code = _SCAN.replace("{count}", str(_CHECKPOINTS))
-    return Command(executor, (PYTHON, "-c", code, executor, str(folder), str(place / f"{executor}.parquet"), _WORKERS))
+    return Command(executor, (PYTHON, "-c", code, executor, str(folder), str(place / f"{executor}.jsonl"), _WORKERS))
 
 
 def _snapshots(folder: Path) -> Path:

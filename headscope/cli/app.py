@@ -117,7 +117,7 @@ _COMMANDS: dict[str, _Entry] = {
     "scan": _Entry(
         scan_command,
         _MANY,
-        ("headscope scan --folder runs -o heads.jsonl", "headscope scan --from models.txt -o heads.parquet --resume"),
+        ("headscope scan --folder runs -o heads.jsonl", "headscope scan --from models.txt -o heads.csv --resume"),
     ),
     "probe": _Entry(
         probe_command,

@@ -42,10 +42,9 @@ def _file(path: Path | None) -> Path | None:
 
 
 class Writes(Enum):
-    """Marks an option whose value the command writes to; `with_option_groups` checks files and tables."""
+    """Marks an option whose value the command writes to; `with_option_groups` checks files."""
 
     FILE = "file"
-    TABLE = "table"  # a file, or a folder of Parquet files
     UPDATE = "update"  # a file that the command may read too
     FOLDER = "folder"  # new, empty, or headscope's own: what writes it checks this
 
@@ -292,7 +291,7 @@ def check_outputs(values: Mapping[str, Any], written: Mapping[str, inspect.Param
                 raise UsageError(f"{name} {path} is a file", "name a folder")
         elif mark is Writes.UPDATE:
             check_output(path, name)
-        elif mark is Writes.FILE or path.is_file() or (path.suffix and path.parent.is_dir() and not path.is_dir()):
+        else:
             check_output(path, name, read)
 
 

@@ -6,12 +6,11 @@ import contextlib
 import json
 import os
 import stat
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 from headscope.errors import HeadscopeError, UsageError
 from headscope.facts.results.scan import SCAN_SCHEMA, ScanRow, is_row, storable
@@ -85,10 +84,6 @@ class RowFile:
     def size(self) -> int:
         """How many bytes its rows take."""
         return os.fstat(self._file).st_size
-
-    def sync(self) -> None:
-        """Returns when the disk has every row."""
-        os.fsync(self._file)
 
     def rows(self) -> Iterator[TableRow]:
         """The rows that it holds, even if somebody has removed its name."""
@@ -212,31 +207,3 @@ def _not_a_row(found: Any, number: int, path: Path) -> UsageError:
     if version != SCAN_SCHEMA:
         return UsageError(f"{path} has rows of schema {version!r}, and this headscope writes {SCAN_SCHEMA!r}", ANOTHER)
     return UsageError(f"line {number} of {path} isn't a row of a scan", ANOTHER)
-
-
-class LoggedTable(ABC):
-    """A table whose rows go to a log of JSON lines immediately, and into its own format where the scan ends."""
-
-    _log: RowFile
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._write_out()
-        except HeadscopeError:
-            if error is None:
-                raise
-        finally:
-            self._log.close()
-
-    def write(self, row: ScanRow) -> None:
-        """Adds a row to the log: whole, or not at all. Raises HeadscopeError where the disk takes no more."""
-        self._log.write(row)
-
-    @abstractmethod
-    def _write_out(self) -> None:
-        """Writes the log in the table's own format."""

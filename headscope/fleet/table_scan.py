@@ -9,10 +9,10 @@ from pathlib import Path
 
 from headscope.errors import UsageError
 from headscope.facts.results.scan import ScanRow, Tally
-from headscope.fleet.output import RowObserver
+from headscope.fleet.output import RowObserver, leads_to_stream
 from headscope.fleet.plan import ScanPlan
 from headscope.fleet.ray_engine import require_ray, scan_on_ray
-from headscope.fleet.table import RowTable, is_stream, open_table
+from headscope.fleet.table import RowTable, check_table_name, open_table
 from headscope.fleet.target import Target
 
 EXECUTORS = ("local", "ray")
@@ -47,11 +47,13 @@ class ScanOutput:
         return self.resume or self.only_new
 
     def check(self) -> None:
-        """Raises UsageError for what doesn't go together."""
+        """Raises UsageError for what doesn't go together, and for a place that isn't a file of rows."""
         if self.executor not in EXECUTORS:
             raise UsageError(
                 f"executor must be {' or '.join(EXECUTORS)}, not {self.executor!r}", "write executor='local'"
             )
+        if self.place is not None:
+            check_table_name(self.place)
         if self.executor == "ray":
             require_ray()
             if self.place is None:  # what Ray prints is kept off it
@@ -61,7 +63,7 @@ class ScanOutput:
 
     def try_to_open(self) -> None:
         """Opens the table and closes it again, unless that would end a pipe for its reader. Raises UsageError."""
-        if self.place is not None and not is_stream(self.place):
+        if self.place is not None and not leads_to_stream(Path(self.place)):
             with self.opened():
                 pass
 

@@ -232,13 +232,12 @@ def scan_of(folders: dict[str, Path], *more: str) -> int:
 
 
 def test_a_scan_leaves_folders_and_files_beside_its_tables(folders: dict[str, Path], tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    table = tmp_path / "table"
-    shutil.copytree(folders["plain"], table / "_new")
-    before = digests(table / "_new")
-    assert scan_of(folders, "-o", f"{table}/") != 2 and digests(table / "_new") == before
-    (tmp_path / "rows.csv.jsonl.new").symlink_to(table / "_new" / "tokenizer.json")
-    assert scan_of(folders, "-o", str(tmp_path / "rows.csv")) != 2 and digests(table / "_new") == before
+    beside = tmp_path / "beside"
+    shutil.copytree(folders["plain"], beside)
+    before = digests(beside)
+    assert scan_of(folders, "-o", f"{beside}/") == 2 and digests(beside) == before
+    (tmp_path / "rows.csv.jsonl.new").symlink_to(beside / "tokenizer.json")
+    assert scan_of(folders, "-o", str(tmp_path / "rows.csv")) != 2 and digests(beside) == before
     (tmp_path / "mine.jsonl").write_text('{"reference": "my text", "label": 1}')
     assert scan_of(folders, "-o", str(tmp_path / "mine.jsonl"), "--resume") == 2
     assert (tmp_path / "mine.jsonl").read_text() == '{"reference": "my text", "label": 1}'

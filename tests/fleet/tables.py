@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pyarrow import dataset
-
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.scan import ScanRow
 
@@ -32,13 +30,11 @@ def row(name: str, number: int = 0, **fields: object) -> ScanRow:
 
 
 def rows_in(path: Path) -> list[dict[str, Any]]:
-    """The rows of a table, by readers that accept nothing but whole lines of JSON, CSV, or whole Parquet files."""
+    """The rows of a table, by readers that accept nothing but whole lines of JSON or CSV."""
     if path.suffix == ".csv":
         with path.open(encoding="utf-8-sig", newline="") as stream:
             return list(csv.DictReader(stream, strict=True))
-    if path.is_file():
-        return [json.loads(line) for line in path.read_bytes().decode().split("\n")[:-1]]
-    return list(dataset.dataset(path, partitioning="hive").to_table().to_pylist()) if files_in(path, ".parquet") else []
+    return [json.loads(line) for line in path.read_bytes().decode().split("\n")[:-1]]
 
 
 def names_in(path: Path) -> list[str]:
@@ -46,10 +42,9 @@ def names_in(path: Path) -> list[str]:
     return [one["reference"] for one in rows_in(path)]
 
 
-def files_in(path: Path, suffix: str = "") -> list[str]:
+def files_in(path: Path) -> list[str]:
     """The files in a folder, and in those below it."""
-    found = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
-    return sorted(name for name in found if name.endswith(suffix))
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
 
 
 def workers_below(process: int) -> int:

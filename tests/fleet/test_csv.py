@@ -6,6 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -125,6 +126,49 @@ def test_an_error_writes_the_rows_so_far(tmp_path: Path) -> None:
         table.write(row("a"))
         raise KeyboardInterrupt
     assert names_in(tmp_path / "rows.csv") == ["a"]
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing that a process does at its end happens."""
+
+
+@pytest.mark.parametrize("step", range(1, 5))
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_kill_at_any_step_of_writing_the_table_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, is_done: bool
+) -> None:
+    """The new file is opened, synced and moved; `is_done`: the process dies after a step, not before.
+
+    At every step the table is whole: that of the scan before, or that of this one.
+    """
+    path, left = written(tmp_path / "rows.csv", row("a"), row("b")), [step]
+
+    def dying(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0 and not is_done:
+                raise Killed
+            result = real(*given, **named)
+            if left[0] <= 0:  # whatever would still be done is not
+                raise Killed
+            return result
+
+        monkeypatch.setattr(owner, name, call)
+
+    table = open_table(path, go_on=True)
+    table.write(row("c"))
+    for owner, name in ((Path, "open"), (os, "fsync"), (Path, "replace"), (Path, "unlink")):
+        dying(owner, name)
+    with pytest.raises(Killed):
+        table.__exit__(None, None, None)
+    monkeypatch.undo()
+    assert names_in(tmp_path / "rows.csv.jsonl") == ["a", "b", "c"]
+    assert names_in(path) in (["a", "b"], ["a", "b", "c"])
+    with open_table(path, go_on=True) as table:
+        assert table.known.holds("c")
+    assert names_in(path) == ["a", "b", "c"]
 
 
 def test_no_row_leaves_no_file(tmp_path: Path) -> None:

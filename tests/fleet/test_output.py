@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 from tables import names_in, random_seconds, row, rows_in, write_until_killed
 
+from headscope.api.many.scanning import run_scan
 from headscope.errors import HeadscopeError, UsageError
 from headscope.facts.results.scan import columns
 from headscope.fleet import output
 from headscope.fleet.output import RowFile
-from headscope.fleet.parquet import ROW_LOG
 from headscope.fleet.table import open_table
+from headscope.fleet.table_scan import ScanOutput
+from headscope.fleet.target import ScanSources
 
 
 def written(path: Path, *names: str) -> Path:
@@ -37,7 +39,7 @@ class Killed(BaseException):
 # Kills
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
 def test_no_kill_loses_a_row_or_writes_it_twice(tmp_path: Path, name: str) -> None:
     path, reported = tmp_path / name, list[str]()
     for seconds in random_seconds(8):
@@ -97,7 +99,7 @@ def test_what_a_lost_current_leaves_is_cut_off(tmp_path: Path) -> None:
 # What the file holds
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
 def test_a_table_with_rows_needs_a_word_to_go_on(tmp_path: Path, name: str) -> None:
     with open_table(tmp_path / name) as table:
         table.write(row("a"))
@@ -178,7 +180,7 @@ def test_every_row_that_the_file_holds_is_seen(tmp_path: Path) -> None:
     assert list(seen[0]) == list(columns())
 
 
-@pytest.mark.parametrize("file", ["rows.jsonl", "rows.parquet", "rows.csv"])
+@pytest.mark.parametrize("file", ["rows.jsonl", "rows.csv"])
 def test_a_name_that_is_not_utf8_is_known_again_and_any_reader_can_decode_it(tmp_path: Path, file: str) -> None:
     name, path = os.fsdecode(b"bad\xffname"), tmp_path / file
     with open_table(path) as table:
@@ -203,9 +205,9 @@ def open_folder() -> Iterator[Path]:
 
 _AS_NOBODY = """
 import os, sys
-import pyarrow.parquet
+import encodings.utf_8_sig  # nobody may not read Python's own folder
 from headscope.errors import HeadscopeError
-from headscope.fleet import table, parquet
+from headscope.fleet import table
 if os.getuid() == 0:
     os.setuid(65534)
 try:
@@ -215,23 +217,25 @@ except HeadscopeError as err:
 """
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "new.jsonl", "rows.parquet", "new.parquet"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "new.jsonl", "rows.csv", "new.csv"])
 def test_a_place_without_permission_is_refused_in_one_sentence(open_folder: Path, name: str) -> None:
     written(open_folder / "rows.jsonl", "a")
-    (open_folder / "rows.jsonl").chmod(0o444)
-    (open_folder / "rows.parquet").mkdir(mode=0o555)
+    with open_table(open_folder / "rows.csv") as table:
+        table.write(row("a"))
+    for file in open_folder.iterdir():
+        file.chmod(0o444)
     open_folder.chmod(0o555)
     ran = subprocess.run(
         [sys.executable, "-c", _AS_NOBODY, str(open_folder / name)], capture_output=True, text=True, check=False
     )
     open_folder.chmod(0o755)
-    refused = open_folder / name / ROW_LOG if name == "rows.parquet" else open_folder / name
+    refused = open_folder / (f"{name}.jsonl" if name.endswith(".csv") else name)
     assert ran.stdout.startswith(f"2 {refused} "), ran.stderr
     assert ran.stdout.endswith(": Permission denied\n")
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
-    for name in ("rows.jsonl", "rows.parquet"):
+    for name in ("rows.jsonl", "rows.csv"):
         with pytest.raises(UsageError, match=f"folder {tmp_path}/none"):
             open_table(tmp_path / "none" / name)
 
@@ -239,14 +243,13 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
 _FULL = """
 import resource, sys
 sys.path.insert(0, sys.argv[1])
-import pyarrow.dataset
 from tables import row
 from headscope.errors import HeadscopeError
 from headscope.fleet.table import open_table
 resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
 try:
     with open_table(sys.argv[2]) as table:
-        for number in range(int(sys.argv[3])):
+        for number in range(100):
             table.write(row(f"m{number}", number))
             print(f"m{number}")
 except HeadscopeError as err:
@@ -255,19 +258,16 @@ except HeadscopeError as err:
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "kept"),
+    ("name", "kept"),
     [
-        ("rows.jsonl", 100, "rows.jsonl can't be written any more: File too large; it holds every row so far"),
-        ("rows.parquet", 100, "_rows.jsonl can't be written any more: File too large; it holds every row so far"),
-        ("rows.csv", 100, "rows.csv.jsonl can't be written any more: File too large; it holds every row so far"),
-        ("rows.parquet", 4, "can't be written any more: [errno 27] File too large; _rows.jsonl in it keeps the rows"),
+        ("rows.jsonl", "rows.jsonl can't be written any more: File too large; it holds every row so far"),
+        ("rows.csv", "rows.csv.jsonl can't be written any more: File too large; it holds every row so far"),
     ],
 )
-def test_a_disk_that_is_full_keeps_every_row_so_far(tmp_path: Path, name: str, rows: int, kept: str) -> None:
-    """Where the rows don't fit, and where the Parquet files that are made of them don't."""
+def test_a_disk_that_is_full_keeps_every_row_so_far(tmp_path: Path, name: str, kept: str) -> None:
     path = tmp_path / name
-    log = {"rows.parquet": path / ROW_LOG, "rows.csv": tmp_path / "rows.csv.jsonl"}.get(name, path)
-    command = [sys.executable, "-c", _FULL, str(Path(__file__).parent), str(path), str(rows)]
+    log = tmp_path / "rows.csv.jsonl" if name == "rows.csv" else path
+    command = [sys.executable, "-c", _FULL, str(Path(__file__).parent), str(path)]
     *reported, sentence = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert names_in(log) == reported
     assert len(reported) > 3
@@ -280,15 +280,15 @@ def test_a_disk_that_is_full_keeps_every_row_so_far(tmp_path: Path, name: str, r
     assert sorted(names_in(path)) == sorted([*reported, "last"])
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
 def test_a_file_that_is_removed_during_the_scan_is_noticed(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with open_table(path) as table:
         table.write(row("a"))
-        (path / ROW_LOG if path.is_dir() else path).unlink()
+        (tmp_path / "rows.csv.jsonl" if name == "rows.csv" else path).unlink()
         with pytest.raises(HeadscopeError, match=f"{name}.* removed"):
             table.write(row("b"))
-    assert names_in(path) == ["a"] if path.is_dir() else not path.exists()
+    assert names_in(path) == ["a"] if name == "rows.csv" else not path.exists()
 
 
 # Pipes, devices, links
@@ -370,7 +370,7 @@ def hold(path: Path, ready: Event, done: Event) -> None:
         done.wait(60)
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
 def test_a_second_scan_is_refused_until_the_first_ends(tmp_path: Path, name: str) -> None:
     context = multiprocessing.get_context("spawn")
     ready, done = context.Event(), context.Event()
@@ -387,8 +387,44 @@ def test_a_second_scan_is_refused_until_the_first_ends(tmp_path: Path, name: str
         pass
 
 
-@pytest.mark.parametrize("name", ["rows.tsv", "rows.jsonl.gz", "rows.arrow", "ROWS.XLSX"])
-def test_a_name_of_another_format_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="JSON lines, Parquet or CSV"):
-        open_table(tmp_path / name)
-    assert not (tmp_path / name).exists()
+# Names
+
+
+REFUSED = {
+    "rows.tsv": ("not as .tsv", "rows.jsonl or rows.csv"),
+    "rows.jsonl.gz": ("not as .gz", "rows.jsonl or rows.csv"),
+    "rows.arrow": ("not as .arrow", "rows.jsonl or rows.csv"),
+    "ROWS.XLSX": ("not as .xlsx", "rows.jsonl or rows.csv"),
+    "rows.parquet": ("not as .parquet", "write rows.jsonl; then: duckdb"),
+    "ROWS.PARQUET": ("not as .parquet", "write rows.jsonl; then: duckdb"),
+    "rows.parquet/": ("not as .parquet", "write rows.jsonl; then: duckdb"),
+    "there": ("there names a folder", "there/rows.jsonl"),
+    "rows/": ("rows/ names a folder", "rows/rows.jsonl"),
+    "s3://bucket/heads": ("s3://bucket/heads is a URL", "copy it there"),
+    "s3://bucket/heads.parquet": ("heads.parquet is a URL", "copy it there"),
+    "file:///tmp/rows.jsonl": ("file:///tmp/rows.jsonl is a URL", "copy it there"),
+    "": ("the name of the table is empty", "name a file"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_name_of_something_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    with pytest.raises(UsageError) as refused:
+        open_table(name)
+    found, expected = REFUSED[name]
+    assert found in refused.value.message
+    assert not name or "JSON lines or CSV" in refused.value.message
+    assert expected in refused.value.hint
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_a_name_is_refused_before_the_sources_are_read(tmp_path: Path) -> None:
+    def read() -> Iterator[str]:
+        raise AssertionError("the sources were read")
+        yield
+
+    for name in ("rows.parquet", "s3://bucket/heads", str(tmp_path)):
+        with pytest.raises(UsageError, match="JSON lines or CSV"):
+            run_scan(ScanSources(read()), ScanOutput(name), workers=0, offline=True)

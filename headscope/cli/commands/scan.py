@@ -143,6 +143,15 @@ class HubReading:
         return given | {"cache": not given.pop("no_cache")}
 
 
+def _table_name(given: str | None) -> str | None:
+    """The name of the table. Raises UsageError for one that isn't a file, before anything is looked at."""
+    if given is not None:
+        from headscope.fleet.table import check_table_name
+
+        check_table_name(given)
+    return given
+
+
 @dataclass(frozen=True)
 class TableOptions:
     """Where the rows go."""
@@ -151,12 +160,12 @@ class TableOptions:
         str | None,
         option(
             "-o --output",
-            "Append each row to OUT: a file of JSON lines, NAME.csv, or Parquet in FOLDER/, NAME.parquet or a URL such "
-            "as s3://bucket/heads (default: JSON lines on stdout).",
+            "Append each row to OUT, a file of JSON lines or NAME.csv (default: JSON lines on stdout).",
             "OUT",
             panel=_TABLE,
+            callback=_table_name,
         ),
-        Writes.TABLE,
+        Writes.FILE,
     ] = None
     resume: Annotated[bool, option("--resume", "Continue OUT: skip the models that it holds.", panel=_TABLE)] = False
     only_new: Annotated[bool, option("--only-new", "Continue OUT: skip the commits that it holds.", panel=_TABLE)] = (
@@ -263,8 +272,6 @@ def check_summaries(paths: Sequence[Path], table: str | None, listed: str | None
             )
         if target == rows:
             raise UsageError(f"--summary {path} is the file of the rows", "name another file")
-        if rows in target.parents:
-            raise UsageError(f"--summary {path} is in the folder of the rows", "name a file in another folder")
         if listed is not None and target == Path(os.path.realpath(listed)):
             raise UsageError(f"--summary {path} is the list of models", "name another file")
         if path.exists() and listed is not None and Path(listed).is_file():
