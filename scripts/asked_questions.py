@@ -117,7 +117,7 @@ def _on_folder(name: str, place: Path, commands: Any) -> Iterator[Question]:
 def _on_states(folder: Path) -> Iterator[Question]:
     """Asks of saves as training leaves them: the first of each kind that the installed libraries can make."""
     import torch
-    from states.table import ENTRIES  # type: ignore[import-not-found]
+    from states.table import ENTRIES
 
     made = sorted((row for row in ENTRIES if not row.lacks()), key=lambda row: row.kind)
     for kind, rows in groupby(made, key=lambda row: row.kind):
@@ -128,7 +128,7 @@ def _on_states(folder: Path) -> Iterator[Question]:
 
 
 def _on_hostile(folder: Path) -> Iterator[Question]:
-    from hostile.corpus import CASES  # type: ignore[import-not-found]
+    from hostile.corpus import CASES
 
     for case in CASES:
         if "million" not in case.id and "pipe" not in case.id:  # minutes, and a reader that waits

@@ -317,12 +317,27 @@ def test_no_folder_of_the_package_has_more_than_fourteen_files_and_no_file_more_
     assert [str(path.relative_to(ROOT)) for path, count in lines.items() if count > 450] == []
 
 
-def test_every_public_name_of_the_package_has_one_meaning(tmp_path: Path):
-    """`scripts/check_names.py` finds classes, functions, types and constants that two modules define."""
+def read_check_names():
     spec = importlib.util.spec_from_file_location("check_names", ROOT / "scripts" / "check_names.py")
     assert spec is not None and spec.loader is not None
     check_names = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(check_names)
+    return check_names
+
+
+def test_a_private_function_of_one_word_and_a_text_behind_no_field_are_found(tmp_path: Path):
+    (tmp_path / "one.py").write_text(
+        "class A:\n    def _told(self): ...\n    def _tell_name(self): ...\n    size: int = 2\n    'its size'\n"
+        "def _seen(): ...\nrun()\n'about nothing'\n", encoding="utf-8",
+    )  # fmt: skip
+    check_names = read_check_names()
+    assert check_names.one_word_functions(tmp_path) == {"one.py:_told", "one.py:_seen"}
+    assert check_names.orphan_texts(tmp_path) == {"one.py:8"}
+
+
+def test_every_public_name_of_the_package_has_one_meaning(tmp_path: Path):
+    """`scripts/check_names.py` finds classes, functions, types and constants that two modules define."""
+    check_names = read_check_names()
     for number, name in enumerate(("one", "two")):
         text = (
             f"SIZE = LONG, WIDE = {number}, 1\nShape = tuple[int, ...]\nLEAST: int = 2\n_SIZE = 3\ndef {name}(): ...\n"

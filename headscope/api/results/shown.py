@@ -38,7 +38,8 @@ class Shown(JupyterMixin):
         return result_screen(self)
 
     def _repr_mimebundle_(self, include: Sequence[str], exclude: Sequence[str], **given: Any) -> dict[str, str]:
-        bundle = super()._repr_mimebundle_(include, exclude, **given)
+        # Rich types the mixin for classes with another of its protocols, and takes `__rich__` as well.
+        bundle = super()._repr_mimebundle_(include, exclude, **given)  # type: ignore[misc]
         # Rich's plain text holds codes of a terminal; it is what a shell shows and what a notebook saves.
         return bundle | ({"text/plain": repr(self)} if "text/plain" in bundle else {})
 
