@@ -80,7 +80,9 @@ def trace_head(
     made = None if twins is None else cache(lambda: tuple(twins()))
     # A model without a pad token fails on a batch, and runs again with one. A small twin shows first how it fails.
     if made is not None and lacks_pad_token(model):
-        _first_to_run(_much_smaller(model, made()), lambda small: execute(small, 0, frozenset()))
+        most = sum(1 for _ in model.modules()) / _DEEP
+        small = (twin for twin in made() if sum(1 for _ in twin.modules()) < most)
+        _first_to_run(small, lambda twin: execute(twin, 0, frozenset()))
     return read_head(model, execute, tokens or TokenNames(), twins=made, prove=prove, keep=keep)
 
 
@@ -104,12 +106,6 @@ def trace_called(
     unused = (item for item in trace.unused_modules if not any(name.startswith(f"{item.path}.") for name in read))
     live = tuple(sorted({*trace.live, *read}))
     return replace(trace, virtual_tokens=caller.ahead, live=live, unused_modules=tuple(unused))
-
-
-def _much_smaller(model: nn.Module, twins: Iterable[nn.Module]) -> Iterable[nn.Module]:
-    """Selects the twins that cost little in comparison to the model."""
-    most = sum(1 for _ in model.modules()) / _DEEP
-    return (twin for twin in twins if sum(1 for _ in twin.modules()) < most)
 
 
 def _first_to_run(models: Iterable[nn.Module], run: Callable[[nn.Module], object]) -> nn.Module | None:
@@ -248,11 +244,7 @@ def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames,
             *((without_formula,) if stages and not formula.text else ()),
         ),
         other_parameters=_parameters_of_other_heads(execution, base, head, stages),
-        not_determined=(
-            *_gaps_without_stages(stages),
-            *dict.fromkeys(agreed.gaps),
-            *_gaps_of_contradiction(verification),
-        ),
+        not_determined=_gaps_of_trace(agreed, verification),
     )
 
 
@@ -283,11 +275,14 @@ def _unless_contradicted(pooling: Pooling, verification: Verification | None) ->
     return withdrawn(pooling)
 
 
-def _gaps_of_contradiction(verification: Verification | None) -> tuple[Gap, ...]:
-    """Reports a pooling that its gradients contradict."""
-    if verification is None or verification.agrees is not False:
-        return ()
-    return (Gap(GapTopic.POOLING, f"the gradients contradict the traced rule: {verification.told}"),)
+def _gaps_of_trace(agreed: Agreement, verification: Verification | None) -> tuple[Gap, ...]:
+    """Lists what could not be determined: by the runs, or because the gradients contradict the pooling."""
+    gaps = list(dict.fromkeys(agreed.gaps))
+    if not agreed.stages:
+        gaps.insert(0, Gap(GapTopic.HEAD_PATH, "no operation between hidden states and scores was recorded"))
+    if verification is not None and verification.agrees is False:
+        gaps.append(Gap(GapTopic.POOLING, f"the gradients contradict the traced rule: {verification.told}"))
+    return tuple(gaps)
 
 
 def _head_modules(steps: tuple[Step, ...], names: ModelNames, base: nn.Module | None) -> tuple[str, ...]:
@@ -329,9 +324,3 @@ def _unused_modules(execution: Execution, head: HeadSlice, names: ModelNames) ->
             executed = any(inner in execution.graph.executed for inner in module.modules())
             found.append(UnusedModule(path, type(module).__name__, executed))
     return tuple(found)
-
-
-def _gaps_without_stages(stages: tuple[Stage, ...]) -> tuple[Gap, ...]:
-    if stages:
-        return ()
-    return (Gap(GapTopic.HEAD_PATH, "no operation between hidden states and scores was recorded"),)

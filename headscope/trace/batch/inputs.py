@@ -228,10 +228,6 @@ def _bounding_boxes(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, 
     return torch.tensor([1, 1, 2, 2]).expand(*sizes.leading, sizes.length, 4).clone()
 
 
-def _language_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
-    return torch.zeros(sizes.batch * sizes.choices, dtype=torch.long)
-
-
 def _entity_input(value: int, *trailing: int) -> Maker:
     """Returns a maker of an entity input that is filled with `value`."""
 
@@ -253,16 +249,15 @@ def _entity_ends(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...
     return torch.full((*sizes.leading, _ENTITY_COUNT), 1)
 
 
-def _visual_features(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
-    if not hasattr(model.config, "visual_feat_dim"):
-        return None
-    return _make_floats(model, sizes.batch, _VISUAL_FEATURES, model.config.visual_feat_dim)
+def _visual_input(width_field: str) -> Maker:
+    """Returns a maker of a visual input whose width the configuration names in `width_field`."""
 
+    def make(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
+        if not hasattr(model.config, width_field):
+            return None
+        return _make_floats(model, sizes.batch, _VISUAL_FEATURES, getattr(model.config, width_field))
 
-def _visual_positions(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
-    if not hasattr(model.config, "visual_pos_dim"):
-        return None
-    return _make_floats(model, sizes.batch, _VISUAL_FEATURES, model.config.visual_pos_dim)
+    return make
 
 
 def _perceiver_inputs(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
@@ -287,13 +282,13 @@ MAKERS: dict[str, Maker] = {
     "input_values": _input_values,
     "input_features": _input_features,
     "bbox": _bounding_boxes,
-    "lang_ids": _language_ids,
+    "lang_ids": lambda model, sizes, rows, task: torch.zeros(sizes.batch * sizes.choices, dtype=torch.long),
     "entity_ids": _entity_input(1),
     "entity_attention_mask": _entity_input(1),
     "entity_position_ids": _entity_positions,
     "entity_start_positions": _entity_ends,
     "entity_end_positions": _entity_ends,
-    "visual_feats": _visual_features,
-    "visual_pos": _visual_positions,
+    "visual_feats": _visual_input("visual_feat_dim"),
+    "visual_pos": _visual_input("visual_pos_dim"),
     "inputs": _perceiver_inputs,
 }

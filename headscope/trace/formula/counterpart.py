@@ -95,7 +95,11 @@ class Counterpart:
                 parts, recorded = tuple(map(carried, node.parts)), tuple(map(self.of, node.recorded))
                 return replace(node, parts=parts, recorded=recorded)
             case Applied():
-                made = (self._operation_there(item) for item in node.step.operations)
+                # A copy may be made in only one of the two runs.
+                made = (
+                    self.operations.get(item.index) if _is_copy(item) else self.operations[item.index]
+                    for item in node.step.operations
+                )
                 step = replace(node.step, operations=tuple(item for item in made if item))
                 if (node.text or node.rest) and len(step.operations) == 1 and step.name not in LAYOUT:
                     self._check_numbers(node.step.last, step.last)
@@ -105,9 +109,6 @@ class Counterpart:
             case Rows():
                 return replace(node, of=carried(node.of), weight=self.of(node.weight), bias=self.of(node.bias))
         assert_never(node)
-
-    def _operation_there(self, made: Operation) -> Operation | None:
-        return self.operations.get(made.index) if _is_copy(made) else self.operations[made.index]
 
     def _side_there(self, node: Side) -> Side:
         tensor = self.of(node.tensor)

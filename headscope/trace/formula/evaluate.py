@@ -72,9 +72,9 @@ def evaluate_node(
     return memo[id(node)]
 
 
-def _compute_node(
+def _compute_node(  # noqa: PLR0911 - one line for each kind
     node: Expression, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]
-) -> torch.Tensor:  # noqa: PLR0911 - one line for each kind
+) -> torch.Tensor:
     def value(inner: Expression) -> torch.Tensor:
         return evaluate_node(inner, execution, replay, memo)
 

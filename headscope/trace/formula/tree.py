@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from math import prod
 from operator import mul
 from types import EllipsisType, NoneType
 from typing import Any
@@ -163,14 +164,9 @@ def _regroups_axes(before: Sequence[int], after: Sequence[int]) -> bool:
 
 def _merges_tokens(entering: torch.Tensor, output: torch.Tensor, builder: Builder) -> bool:
     """True if a reshape puts the vectors of all positions side by side."""
-    return bool(builder.axes.of(entering)) and not builder.axes.of(output) and _position_count(entering, builder) > 1
-
-
-def _position_count(tensor: torch.Tensor, builder: Builder) -> int:
-    count = 1
-    for axis in builder.axes.of(tensor):
-        count *= tensor.shape[axis]
-    return count
+    token_axes = builder.axes.of(entering)
+    is_several = prod(entering.shape[axis] for axis in token_axes) > 1
+    return bool(token_axes) and not builder.axes.of(output) and is_several
 
 
 def _applied_node(  # noqa: PLR0917

@@ -126,7 +126,8 @@ def _index_within(kept: Positions, index: int, reading: Reading) -> Positions:
 
 def part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  # noqa: PLR0911 - one line for each kind
     """Makes the part for one position per row, with its rule in words."""
-    found = _found_from(step, reading)
+    sources = sorted(inputs_beside(step, reading))
+    found = f", found from {' and '.join(sources)}" if sources else ""
     fixed = ", padding or not" if _reads_texts(reading) else ""
     match positions.where:
         case Where.INDEX if positions.index == 0:
@@ -148,11 +149,6 @@ def part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  #
         case Where.FIRST_NON_PAD:
             return Part(PoolingKind.FIRST_TOKEN, positions, f"first position that is not padding{found}")
     return Part(PoolingKind.OTHER, _BY_ROW, "one position per row, by a rule not recognized")
-
-
-def _found_from(step: Step, reading: Reading) -> str:
-    sources = sorted(inputs_beside(step, reading))
-    return f", found from {' and '.join(sources)}" if sources else ""
 
 
 def _read_mean(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:

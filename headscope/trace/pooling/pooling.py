@@ -18,10 +18,8 @@ from headscope.trace.pooling.collapse import (
     inputs_beside,
     part_of_pick,
 )
-from headscope.trace.record.base import ModelNames
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import Picked
-from headscope.trace.record.recorder import Operation
 from headscope.trace.replay.picks import TokenNames, explain_pick, is_mask_of_rows, sliced_positions
 from headscope.trace.replay.replay import is_binary, is_other_mask
 from headscope.trace.slice.axes import TokenAxes
@@ -152,9 +150,8 @@ def _state_after(step: Step, reading: Reading) -> State:
         if _is_window(step, open_ones[0][0], reading):
             merged = replace(merged, mixed=True, window=step)
         by = (*merged.touched_by, step) if mixes else merged.touched_by
-        return _after_changes(
-            step, replace(merged, mixed=merged.mixed or bool(closed) or mixes, touched_by=by), reading
-        )
+        state = replace(merged, mixed=merged.mixed or bool(closed) or mixes, touched_by=by)
+        return _after_changes(step, state, reading)
     return _join_parts(step, [*closed, *collapse(step, open_ones[0][0], merged, reading)], len(entering), reading)
 
 
@@ -346,7 +343,10 @@ def _build_pooling(
             PoolingKind.OTHER, (), "no hidden states with a token axis were found on the way to the scores", ()
         )
     names = reading.execution.names
-    evidence = tuple(_step_evidence(step.last, step.name, names) for step in _steps_of(parts))
+    evidence = tuple(
+        Evidence(step.name, names.path(step.last), short_path(step.last.file), step.last.line)
+        for step in _steps_of(parts)
+    )
     typed = tuple(_typed_part(part, sources) for part in parts)
     if len(typed) == 1:
         return Pooling(typed[0].kind, (typed[0].positions.text,), words.of(typed), evidence, typed)
@@ -386,7 +386,3 @@ def _summary_prefix(steps: tuple[Step, ...]) -> str:
     """Returns "summary: " for a pooling of a SequenceSummary module, whose `summary_type` decides the rule."""
     modules = (type(module).__name__ for step in steps for module in step.last.modules)
     return "summary: " if any(name.endswith("SequenceSummary") for name in modules) else ""
-
-
-def _step_evidence(operation: Operation, name: str, names: ModelNames) -> Evidence:
-    return Evidence(name, names.path(operation), short_path(operation.file), operation.line)

@@ -62,9 +62,8 @@ class _Pooled:
         graph = self.runs.execution.graph
         indices = {item.index for item in self.runs.head.operations}
         made = [item for item in graph.before(graph.producer(self.before)) if item.index in indices]
-        outputs = (
-            output for item in sorted(made, key=lambda item: item.index, reverse=True) for output in item.outputs
-        )
+        made.sort(key=lambda item: item.index, reverse=True)
+        outputs = (output for item in made for output in item.outputs)
         for tensor in (*outputs, *self.runs.head.hidden):
             if tensor is not self.before and tensor.is_floating_point() and self.runs.axes.of(tensor):
                 yield tensor

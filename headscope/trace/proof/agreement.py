@@ -128,13 +128,14 @@ def agree(first: Look, again: Callable[[int], Look], *, prove: bool) -> Agreemen
     alike = next((one for one, other in pairs if _same_pooling(one, other)), None)
     formulas = (_common_formula(one, other) for one, other in pairs)
     formula = next((found for found in formulas if found is not None), None)
+    # All runs, also one that only decided: a rule that its gradients contradict in a single run is wrong.
+    proofs = [item.verify() for item in looks] if prove else []
     return Agreement(
         pooling=alike.pooling if alike else withdrawn(first.pooling),
         formula=formula or Formula("", "runs of different sizes show different formulas"),
         stages=_merged_stages(first.stages, second.stages),
         hidden_shape=_merged_shape(first.hidden_shape, second.hidden_shape),
-        # All runs, also one that only decided: a rule that its gradients contradict in a single run is wrong.
-        verification=_worst_verification([item.verify() for item in looks]) if prove else None,
+        verification=next((item for item in proofs if item.agrees is False), next(iter(proofs), None)),
         gaps=(
             *_gaps_of_branches(looks),
             *(tuple(_gaps_of_runs(looks)) or (*_gaps_of_pooling(looks, alike), *_gaps_of_stages(first, second))),
@@ -249,8 +250,3 @@ def _merged_size(left: int | str, right: int | str) -> int | str:
     if isinstance(left, str) != isinstance(right, str):
         return right if isinstance(left, str) else left
     return "varies"
-
-
-def _worst_verification(found: list[Verification]) -> Verification:
-    """Returns the first of the proofs, or one that contradicts."""
-    return next((item for item in found if item.agrees is False), found[0])

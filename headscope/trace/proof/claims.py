@@ -75,14 +75,10 @@ def _claim_of_maximum(probe: ProbeBatch) -> Claim:
     return lambda influence: all(row for row in influence.rows)
 
 
-def _claim_of_no_pooling(probe: ProbeBatch) -> Claim:
-    return lambda influence: influence.is_own_only
-
-
 _SPECIAL: dict[PoolingKind, Callable[[ProbeBatch], Claim]] = {
     PoolingKind.MASKED_MEAN: _claim_of_masked_mean,
     PoolingKind.MAX: _claim_of_maximum,
-    PoolingKind.NONE: _claim_of_no_pooling,
+    PoolingKind.NONE: lambda probe: lambda influence: influence.is_own_only,
 }
 """Kinds whose claim is more than a list of positions."""
 
@@ -93,7 +89,9 @@ def tell_influence(influence: Influence, probe: ProbeBatch) -> str:
     if influence.is_own_only:
         return "the score of each position depends on that position alone"
     for claim, words in _WORDS:
-        if probe.rows and rows == tuple(_within_length(claim(row, length), length) for row in probe.rows):
+        # Code that reads one past the end clamps there, so the last position counts instead.
+        claimed = tuple(tuple(min(at, length - 1) for at in claim(row, length)) for row in probe.rows)
+        if probe.rows and rows == claimed:
             return words
     if all(row == tuple(range(length)) for row in rows):
         return f"all {length} positions"
@@ -102,11 +100,6 @@ def tell_influence(influence: Influence, probe: ProbeBatch) -> str:
         return ends.get(rows[0], f"only position {rows[0][0]} of {length}")
     counts = sorted({len(row) for row in rows})
     return f"{' or '.join(map(str, counts))} of {length} positions a row"
-
-
-def _within_length(positions: PositionNumbers, length: int) -> PositionNumbers:
-    """Returns the positions, with the last one instead of one past the end."""
-    return tuple(min(at, length - 1) for at in positions)
 
 
 _WORDS: tuple[tuple[Callable[[ProbeRow, int], PositionNumbers], str], ...] = (

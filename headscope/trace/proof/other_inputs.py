@@ -79,10 +79,10 @@ def held_against_other_inputs(agreed: Agreement, seen: list[Look], model: nn.Mod
     of Transformers run only at the lengths that their code names.
     """
     fault, gaps = "", list[Gap]()
-    is_own = any(
-        not type(item).__module__.startswith(("transformers.", "torch.")) for item in _modules_of_head(seen[0])
-    )
-    probe = seen[0].execution.probe
+    first = seen[0]
+    modules = {first.execution.model, *(module for item in first.head.operations for module in item.modules)}
+    is_own = any(not type(item).__module__.startswith(("transformers.", "torch.")) for item in modules)
+    probe = first.execution.probe
     if probe.sizes.choices > 1 or not (is_own or probe.examples is not None or _unreached_numbers(seen[-1])):
         return agreed
     for reading in _claimed_readings(agreed, seen):
@@ -95,10 +95,6 @@ def held_against_other_inputs(agreed: Agreement, seen: list[Look], model: nn.Mod
         gaps.append(Gap(GapTopic.OTHER_INPUTS, fault))
         agreed = replace(agreed, pooling=withdrawn(agreed.pooling), formula=Formula("", fault))
     return replace(agreed, gaps=(*agreed.gaps, *dict.fromkeys(gaps)))
-
-
-def _modules_of_head(look: Look) -> set[nn.Module]:
-    return {look.execution.model, *(module for operation in look.head.operations for module in operation.modules)}
 
 
 def _unreached_numbers(look: Look) -> set[int]:

@@ -33,7 +33,7 @@ _NO_PAD_TOKEN = "no pad token is set: a batch of more than one text fails"
 
 @dataclass(frozen=True)
 class Execution:
-    """What one forward ran. `logits` are the score tensors; `loss` is None where the forward gave none.
+    """Record of one forward. `logits` are the score tensors; `loss` is None if the forward gave none.
 
     `others` are the score tensors of other heads, by name. `reads_problem_type` says whether the forward read that
     field of the configuration for its loss; None where it computed none. `fails_without_pad` is how the run fails

@@ -34,7 +34,7 @@ class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
         if not _is_random(func) or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
         device = _device_of(args, kwargs)
-        if device.type == "meta" or _is_off(func, args, kwargs):
+        if device.type == "meta" or _draws_nothing(func, args, kwargs):
             return func(*args, **kwargs)
         overload = _overload_with_generator(func)
         # A generator of our own: the state of the process belongs to the caller, whose training must draw the same
@@ -72,7 +72,7 @@ def _is_random(func: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 
 
-def _is_off(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _draws_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """True if an operator draws nothing: attention without dropout, a dropout that is not training."""
     values = argument_names(func)
     values |= dict(zip(list(values), args, strict=False)) | kwargs

@@ -115,10 +115,6 @@ def _after_last_non_pad(picked: Picked, execution: Execution, names: TokenNames)
     return Positions(Where.AFTER_LAST_NON_PAD)
 
 
-def _constant_index(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
-    return None if picked.index is None else Positions(Where.INDEX, picked.index)
-
-
 # In order, the first that explains every row wins. Fixed places go first: a head that takes index 0 reads the first
 # token, even if no row of a caller's batch is padded and the first token that is not padding is the same. Any other
 # fixed index comes last. Which of two rules that fit one run is right shows in the next run, with other rows padded.
@@ -129,7 +125,7 @@ _RULES: tuple[Callable[[Picked, Execution, TokenNames], Positions | None], ...] 
     _end_token,
     _first_non_pad_token,
     _after_last_non_pad,
-    _constant_index,
+    lambda picked, execution, names: None if picked.index is None else Positions(Where.INDEX, picked.index),
 )
 
 

@@ -24,7 +24,7 @@ def doubts(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
     # The first of each kind is enough: one is reason not to trust the path, and a loop would give one for each row.
     row = next((operation for operation in head.operations if _takes_rows(operation, execution, head)), None)
     drawn = next(_random_choices(execution, head), None)
-    found = []
+    found: list[str] = []
     if row is not None:
         of_rows = "takes single rows out of the batch, and headscope reads only what is done to all rows alike"
         found.append(f"{place_of(row)} {of_rows}")

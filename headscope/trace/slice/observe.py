@@ -116,8 +116,9 @@ def _observe_head(execution: Execution, *, named: bool, invented: bool) -> Obser
             f"no head was found between the hidden states and the scores of {type(execution.model).__name__}", ""
         )
     shape: Callable[[torch.Size], Shape] = execution.probe.shape if named else tuple
+    named_inputs = execution.probe.inputs.items()
     return Observation(
-        inputs=tuple((name, shape(value.shape)) for name, value in _named_tensors(execution.probe.inputs)),
+        inputs=tuple((name, shape(value.shape)) for name, value in named_inputs if isinstance(value, torch.Tensor)),
         invented=invented,
         hidden_shape=shape(head.hidden[0].shape) if head.hidden else (),
         stages=_measured_stages(execution, head, named=named),
@@ -125,10 +126,6 @@ def _observe_head(execution: Execution, *, named: bool, invented: bool) -> Obser
         logits=None if execution.logits[0].is_meta else execution.logits[0].detach().float().cpu(),
         notes=execution.notes,
     )
-
-
-def _named_tensors(inputs: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
-    return [(name, value) for name, value in inputs.items() if isinstance(value, torch.Tensor)]
 
 
 def _measured_stages(execution: Execution, head: HeadSlice, *, named: bool) -> tuple[SeenStage, ...]:
