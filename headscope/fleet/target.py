@@ -135,7 +135,7 @@ def _parse_line(line: bytes, name: str, number: int) -> str:
 
 
 def found_below(folder: str) -> Iterator[Target]:
-    """Finds checkpoints and snapshots at and below a folder, in the order of their paths; links to folders are left out.
+    """Finds checkpoints and snapshots at and below a folder, in the order of their paths; skips links to folders.
 
     A folder below it that can't be listed is a target too: a scan that left it out would look complete. Raises NotFound
     where there is no such folder, and UsageError where it can't be listed.
