@@ -32,6 +32,7 @@ def judge(subject: Subject, selection: Selection) -> CheckResult:
     # A check whose rules all had nothing to look at proves nothing, so it must not pass.
     is_idle = bool(selection.rules) and len(gathered.inapplicable) == len(selection.rules)
     is_open = bool(subject.report.not_determined) or gathered.grave or is_idle
+    parts_with_values = (("head", subject.values), ("base", subject.numbers))
     verdict, findings, ignored = weigh(gathered.findings, selection, reference, is_open=is_open)
     return CheckResult(
         tool_version=tool_version(),
@@ -49,7 +50,11 @@ def judge(subject: Subject, selection: Selection) -> CheckResult:
         report=subject.report,
         data=subject.data,
         profile_reason=_reason_of_profile(subject) if subject.is_chosen else "",
-        scope=CheckScope(subject.run.scope if subject.run else None, subject.run_reason, _parts_with_values(subject)),
+        scope=CheckScope(
+            subject.run.scope if subject.run else None,
+            subject.run_reason,
+            tuple(name for name, values in parts_with_values if values is not None),
+        ),
         trial=subject.run,
     )
 
@@ -71,11 +76,6 @@ def _reason_of_profile(subject: Subject) -> str:
         return "the checkpoint doesn't give its head"
     gives = "holds its own head" if holds_other_head(subject.report) else "gives its head"
     return f"the checkpoint {gives}"
-
-
-def _parts_with_values(subject: Subject) -> tuple[str, ...]:
-    """Names the parts of the model whose values were read."""
-    return tuple(name for name, found in (("head", subject.values), ("base", subject.numbers)) if found is not None)
 
 
 def _unread_numbers(subject: Subject) -> tuple[str, ...]:

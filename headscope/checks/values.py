@@ -5,7 +5,6 @@ from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, class
 from headscope.facts import HealthBasis, HealthVerdict, ParameterStatus, Severity
 from headscope.facts.counting import few_of, verb
 from headscope.facts.results.check import HeadTrial, Subject, TensorValues
-from headscope.facts.results.health import HeadHealth
 from headscope.facts.stored.weights import NEW_AT_LOAD
 from headscope.facts.trial import RunTrial
 
@@ -162,10 +161,10 @@ def looks_untrained(this: Rule, subject: Subject) -> Findings:
         return
     stored = last is not None and last.status in _STORED
     sure = f" ({health.confidence:.0%} confidence)" if health.basis is HealthBasis.STATISTICS else ""
+    # At most one trained classifier of a thousand looks like this; docs/health.md has the rate.
+    is_decisive = health.basis is HealthBasis.DRAW or (health.confidence or 0.0) >= DECISIVE
     yield this.find(
-        severity_at(
-            subject, training=Severity.NOTE, inference=Severity.ERROR if _is_decisive(health) else Severity.WARNING
-        ),
+        severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR if is_decisive else Severity.WARNING),
         f"{health.classifier}{' is in the checkpoint, but it' if stored else ''} looks untrained{sure}: "
         f"{'; '.join(health.reasons[:2])}.",
         "If it was trained, little has changed; compare it with the base checkpoint."
@@ -173,8 +172,3 @@ def looks_untrained(this: Rule, subject: Subject) -> Findings:
         else "If it was trained, little has changed since the initialization.",
         (health.classifier,),
     )
-
-
-def _is_decisive(health: HeadHealth) -> bool:
-    """True if at most one trained classifier of a thousand looks like this; docs/health.md has the rate."""
-    return health.basis is HealthBasis.DRAW or (health.confidence or 0.0) >= DECISIVE

@@ -12,12 +12,12 @@ _SHORT = 60
 
 
 def shortened(text: str) -> str:
-    """The beginning of a long text."""
+    """Cuts a long text after its beginning."""
     return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
 
 
 def verb(count: int, one: str = "is", many: str = "are") -> str:
-    """The form of a verb behind a count."""
+    """Picks the form of a verb behind a count."""
     return one if count == 1 else many
 
 

@@ -13,7 +13,7 @@ _PLAIN = (str, int, NoneType, bool, float, dict)
 
 
 def json_name(field: dataclasses.Field[Any]) -> str | None:
-    """The key a field has in JSON; None for one that is left out."""
+    """Gives the key of a field in JSON; None for a field that is left out."""
     name: str | None = field.metadata.get("json", field.name)
     return name
 
@@ -24,7 +24,7 @@ class Derived(property):
 
 @cache
 def derived_names(kind: Any) -> tuple[str, ...]:
-    """The derived properties of a dataclass, in order."""
+    """Lists the derived properties of a dataclass, in order."""
     return tuple(name for base in kind.__mro__ for name, value in vars(base).items() if isinstance(value, Derived))
 
 
@@ -58,6 +58,7 @@ def store(value: Any) -> Any:
 
 
 def _store_fields(fact: Any) -> dict[str, Any]:
+    # By the names of the fields, and without derived values: JSON names may differ, and the cache keeps hidden fields.
     kind: Any = type(fact)
     return {name: store(getattr(fact, name)) for name in _field_types(kind)}
 
@@ -75,7 +76,7 @@ def restore(kind: type[_Fact], stored: Any) -> _Fact:
 
 @cache
 def _field_types(kind: Any) -> dict[str, Any]:
-    """The types of the fields, by name and in order."""
+    """Gives the types of the fields, by name and in order."""
     hints = get_type_hints(kind)
     return {
         field.name: hints[field.name]
@@ -90,13 +91,14 @@ def _restore_value(hint: Any, stored: Any) -> Any:
 
 @cache
 def _restorer_of(hint: Any) -> Callable[[Any], Any]:
-    """What reads a value of a type back: a type is looked into once, however many values of it there are."""
+    """Gives the function that reads a value of a type back. A type is looked into once, however many values it has."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return partial(_restore_union, arguments)
     if origin is tuple:
         return partial(_restore_tuple, arguments)
     if hint in (str, int, bool, float, NoneType):
+        # JSON writers may drop the fraction of 1.0. bool is checked by its own type, as True is an int too.
         return partial(_restore_plain, (hint, int) if hint is float else (hint,))
     return hint if issubclass(hint, Enum) else partial(_restore_fact, hint)
 
@@ -111,13 +113,13 @@ def _restore_fact(kind: Any, stored: Any) -> Any:
     hints = _field_types(kind)
     if not isinstance(stored, dict):
         raise TypeError(f"{kind.__name__} does not fit")
-    if stored.keys() != hints.keys():
+    if stored.keys() != hints.keys():  # made by `to_dict`, and not by `store`
         stored = _rename_to_fields(kind, stored)
     return kind(**{name: _restore_value(hints[name], item) for name, item in stored.items()})
 
 
 def _rename_to_fields(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
-    """The values of a dict that `to_dict` made, by the names of the fields; only what it holds whole can be read."""
+    """Renames the keys of a dict that `to_dict` made to the fields. Raises TypeError if they don't fit."""
     fields = [field for field in dataclasses.fields(kind) if field.metadata.get("stored", True)]
     names = {json_name(field): field.name for field in fields}
     if names.keys() != named.keys():
@@ -126,6 +128,7 @@ def _rename_to_fields(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restore_union(options: tuple[Any, ...], stored: Any) -> Any:
+    # JSON doesn't say which type a value had: the first that accepts it is taken.
     if stored is None and NoneType in options:
         return None
     for option in options:

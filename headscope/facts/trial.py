@@ -117,10 +117,10 @@ class RunTrial:
 
     @property
     def always_fails(self) -> bool:
-        """Whether no input has scores."""
+        """True if no input has scores."""
         return self.failed == self.scope.inputs
 
     @property
     def batch_differs(self) -> bool:
-        """Whether a padded batch gives an input other scores than rounding explains."""
+        """True if a padded batch gives an input other scores than rounding explains."""
         return self.batch_difference is not None and self.batch_difference > self.batch_bound

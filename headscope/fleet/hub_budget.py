@@ -23,6 +23,7 @@ from headscope.facts.stored.location import Patience
 _TOO_MANY = 429
 _EDGE_CACHE = "/api/resolve-cache/"
 _PROBE_SECONDS = 3.0
+# A request that waits for the answer to another looks this often whether it came.
 _LOOK_AGAIN = 0.05
 _UNLIMITED_SECONDS = 60.0
 _PAUSE_UNKNOWN = 2.0
@@ -32,7 +33,7 @@ _ROUNDING = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What is known of one count, by the clock of the system.
+    """State of one of the Hub's counts, in times of the system's clock, which all processes share.
 
     `left` is None where nothing is known; `ends` is when the window does, and until `closed` no request is made.
     `free` is until when the Hub is taken to have no limits, having named none. `sent` are the times of the requests
@@ -46,10 +47,8 @@ class _Window:
     sent: tuple[float, ...] = ()
 
     def at(self, now: float) -> "_Window":
-        """What is still true: a window that is over tells nothing of the next, and some answers never come.
-
-        What lies further ahead than any answer can say is from before the clock was set back.
-        """
+        """Drops what is out of date: a window that is over, and requests whose answers will not come any more."""
+        # A time further ahead than any answer can say was written before the clock was set back.
         awaited = tuple(begun for begun in self.sent if 0 <= now - begun < REQUEST_SECONDS + _PROBE_SECONDS)
         known = self.left is not None and 0 < self.ends - now <= LONGEST_PAUSE + _ROUNDING
         closed = self.closed if self.closed - now <= LONGEST_PAUSE else 0.0
@@ -57,7 +56,7 @@ class _Window:
         return replace(self, left=self.left if known else None, closed=closed, free=free, sent=awaited)
 
     def wait(self, now: float) -> float:
-        """Seconds until a request may be made, 0 for now, or until it is worth to look again."""
+        """Gives the seconds to wait for a request or for another look; 0 if a request may be made now."""
         if now < self.closed:
             return self.closed - now
         if self.left is not None:
@@ -66,29 +65,29 @@ class _Window:
         return _LOOK_AGAIN if is_probed and now >= self.free else 0.0
 
     def after_request(self, now: float) -> "_Window":
-        """After one more request."""
+        """Gives the state after one more request."""
         left = None if self.left is None else self.left - 1
         return replace(self, left=left, sent=(*self.sent, now))
 
     def after_answer(self, now: float, status: int, headers: Any) -> "_Window":
-        """After an answer."""
+        """Gives the state after an answer."""
         window = replace(self, sent=self.sent[1:])
         if status == _TOO_MANY:
             pause = seconds_asked_for(headers)
             until = now + min(LONGEST_PAUSE, _PAUSE_UNKNOWN if pause is None else pause + _ROUNDING)
             return replace(window, left=None, closed=max(self.closed, until), free=0.0)
-        said = rate_limit_in(headers)
-        if said is None:
+        limit = rate_limit_in(headers)
+        if limit is None:
             return replace(window, free=now + _UNLIMITED_SECONDS) if self.left is None else window
-        left = max(0, said[0] - len(window.sent))  # those that have no answer yet may not be counted yet
+        left = max(0, limit[0] - len(window.sent))  # those that have no answer yet may not be counted yet
         if self.left is None:
-            return replace(window, left=left, ends=now + min(said[1], LONGEST_PAUSE) + _ROUNDING, free=0.0)
+            return replace(window, left=left, ends=now + min(limit[1], LONGEST_PAUSE) + _ROUNDING, free=0.0)
         return replace(window, left=min(self.left, left))  # answers may overtake each other
 
 
 @dataclass(frozen=True, slots=True)
 class SharedBudget:
-    """The budget of all that use one file."""
+    """Request budget of all processes that use one file."""
 
     file: Path
 
@@ -112,7 +111,7 @@ class SharedBudget:
             time.sleep(pause)
 
     def learn(self, url: str, status: int, headers: Any) -> None:
-        """What the answer to a request for a URL says of the limits."""
+        """Takes in what the answer to a request for a URL says of the limits."""
         kind = limit_of(url)
         if kind is not None:
             with self._locked_windows() as state:
@@ -121,7 +120,8 @@ class SharedBudget:
 
     @contextmanager
     def _locked_windows(self) -> Iterator[dict[str, _Window]]:
-        """The windows by kind, to look at and to change, while nobody else does."""
+        """Gives the windows by kind, to read and to change; other processes wait until they are stored."""
+        # SQLite brings a lock that the end of a process releases, on every system.
         try:
             with closing(sqlite3.connect(self.file, timeout=30.0, isolation_level=None)) as store:
                 store.execute("PRAGMA synchronous = OFF")  # it has no worth after a crash of the machine
@@ -131,7 +131,8 @@ class SharedBudget:
                 state = _load_windows(row[0]) if row else {}
                 yield state
                 store.execute("DELETE FROM windows")
-                store.execute("INSERT INTO windows VALUES (?)", (_dump_windows(state),))
+                text = json.dumps({kind: asdict(window) for kind, window in state.items()})
+                store.execute("INSERT INTO windows VALUES (?)", (text,))
                 store.execute("COMMIT")
         except sqlite3.Error as err:
             raise UsageError(
@@ -140,21 +141,18 @@ class SharedBudget:
             ) from err
 
 
-def _dump_windows(state: dict[str, _Window]) -> str:
-    return json.dumps({kind: asdict(window) for kind, window in state.items()})
-
-
 def _load_windows(text: str) -> dict[str, _Window]:
     found = json.loads(text)
     return {kind: _Window(**(values | {"sent": tuple(values["sent"])})) for kind, values in found.items()}
 
 
 def limit_of(url: str) -> str | None:
-    """Which of the Hub's counts a request falls under, `resolvers` or `api`; None for one that none counts."""
+    """Gives the Hub's count that a request falls under, `resolvers` or `api`; None for a request that none counts."""
     from huggingface_hub import constants
 
     asked, hub = urlsplit(url), urlsplit(constants.ENDPOINT)
     path = asked.path.removeprefix(hub.path.rstrip("/"))
+    # Only the Hub counts requests, not another server that it redirects to.
     if (asked.scheme, asked.netloc) != (hub.scheme, hub.netloc) or path.startswith(_EDGE_CACHE):
         return None
     if path.startswith("/api/"):

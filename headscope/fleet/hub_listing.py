@@ -42,7 +42,7 @@ class ListedModel:
     names: tuple[str, ...] | None = None
 
     def location(self, hub: HubOptions | None = None) -> Location:
-        """What to read of it: the files that were listed, at the commit that was listed."""
+        """Gives the place to read it from: the files that were listed, at the commit that was listed."""
         # A folder of the same name would hide it, and what isn't an id must not be taken for a path.
         is_plain_id = is_id(self.repo) and isinstance(parse_reference(self.repo), HubReference)
         reference = self.repo if is_plain_id else f"hf://{self.repo}"
@@ -58,7 +58,7 @@ def listed_models(
     collection: str | None = None,
     limit: int | None = None,
 ) -> Iterator[ListedModel]:
-    """The models of an author, with all tags of `filters`, with a text in their ids, or of a collection (its slug).
+    """Lists the models of an author, with all tags of `filters`, with a text in their ids, or of a collection (slug).
 
     Pages are requested as they are needed. Raises Offline, NotFound for an unknown collection, or NetworkError.
     """
@@ -68,15 +68,16 @@ def listed_models(
     return islice(found, limit)
 
 
-def _search_models(hub: HubOptions, **wanted: Any) -> Iterator[ListedModel]:
-    given = [(name, value) for name, value in wanted.items() if value]
+def _search_models(hub: HubOptions, **criteria: Any) -> Iterator[ListedModel]:
+    """Lists the models that fit the criteria, each once. Raises NetworkError for a listing that repeats itself."""
+    given = [(name, value) for name, value in criteria.items() if value]
     known: set[str] = set()
     repeated = 0
     for item in _list_items(hub, f"/api/models?{urlencode([*given, ('expand', _EXPANDED_FIELDS)], doseq=True)}"):
         model = _parse_model(item)
         if model is None or model.repo in known:
             repeated += 1
-            if repeated > _MOST_REPEATED:
+            if repeated > _MOST_REPEATED:  # a server that ignores the cursor would never end
                 raise NetworkError("the Hub's listing repeats itself", "check that HF_ENDPOINT is a Hub")
             continue
         repeated = 0
@@ -85,7 +86,7 @@ def _search_models(hub: HubOptions, **wanted: Any) -> Iterator[ListedModel]:
 
 
 def _list_collection(hub: HubOptions, slug: str) -> Iterator[ListedModel]:
-    """The models of a collection, which names ids only; a listing of each of their authors tells the rest."""
+    """Lists the models of a collection, which names ids only; listings of their authors give commits and files."""
     items = _list_items(hub, f"/api/collections/{quote(slug)}", slug)
     found = [one["id"] for one in items if one.get("type") == "model" and isinstance(one.get("id"), str)]
     listed: dict[str, dict[str, ListedModel]] = {}
@@ -97,7 +98,8 @@ def _list_collection(hub: HubOptions, slug: str) -> Iterator[ListedModel]:
 
 
 def _list_author_models(hub: HubOptions, author: str, wanted: set[str]) -> dict[str, ListedModel]:
-    """Those of an author's models that are wanted, as far as a few pages hold them."""
+    """Finds the wanted models of an author by id, as far as a few pages hold them."""
+    # A search by its name makes the listing of an author with many models short.
     (only,) = wanted if len(wanted) == 1 else (None,)
     search = only.rpartition("/")[2] if only else None
     found: dict[str, ListedModel] = {}
@@ -110,7 +112,7 @@ def _list_author_models(hub: HubOptions, author: str, wanted: set[str]) -> dict[
 
 
 def _list_items(hub: HubOptions, path: str, collection: str = "") -> Iterator[dict[str, Any]]:
-    """The items of a listing, page by page; one that is not an object is left out."""
+    """Reads the items of a listing, page by page; one that is not an object is left out."""
     from huggingface_hub import constants
 
     barred = why_offline(_page_access(hub))
@@ -118,7 +120,7 @@ def _list_items(hub: HubOptions, path: str, collection: str = "") -> Iterator[di
         raise barred
     url = page = f"{constants.ENDPOINT}{path}"
     while page:
-        access = _page_access(hub)
+        access = _page_access(hub)  # a new one for each page: the time limit is for a page, not for the listing
         with translated(access.repo, access.revision):
             try:
                 found = read_whole(access.connection, url, access.repo, _LARGEST_PAGE, store=page)
@@ -134,14 +136,14 @@ def _list_items(hub: HubOptions, path: str, collection: str = "") -> Iterator[di
 
 
 def _page_access(hub: HubOptions) -> HubAccess:
-    """How a page is reached, with a deadline for it alone, in which a pause that the Hub asks for doesn't count."""
+    """Gives the access to one page, with its own deadline, in which a pause that the Hub requests doesn't count."""
     access = access_to(HubReference(_LISTING), Location(_LISTING, hub=hub))
     deadline = Deadline(access.connection.deadline.seconds, patient=True)
     return replace(access, connection=replace(access.connection, deadline=deadline))
 
 
 def _parse_model(item: Mapping[str, Any]) -> ListedModel | None:
-    """A model out of a page; None for an entry without a name."""
+    """Reads a model out of an entry of a page; None for an entry without a name."""
     repo, commit, files = item.get("id"), item.get("sha"), item.get("siblings")
     if not isinstance(repo, str):
         return None

@@ -1,4 +1,4 @@
-"""How a scan examines each checkpoint, and with how many workers and which limits."""
+"""Plan of a scan: how it examines each checkpoint, and with how many workers and which limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_MEMORY = 2**62
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """How a scan examines each checkpoint, and with how many workers."""
+    """Plan of a scan: how it examines each checkpoint, and with how many workers."""
 
     template: Request
     options: RowOptions
@@ -31,11 +31,11 @@ class ScanPlan:
 
     @property
     def work(self) -> Work:
-        """What every worker does."""
+        """Work of every worker: how to examine each checkpoint."""
         return Work(self.template, self.options)
 
     def rows(self, targets: Iterable[Target]) -> Generator[ScanRow]:
-        """The rows of checkpoints as they are done, each checkpoint once."""
+        """Gives the rows of checkpoints as they are done, each checkpoint once."""
         once = without_repeats(targets)
         if self.workers == 0:
             yield from scan_here(once, self.work)
@@ -56,16 +56,16 @@ def check_template(template: Request) -> None:
 
 
 def worker_count(workers: int | None) -> int:
-    """The number of workers: two per core if none is given. Raises UsageError for what is not a whole number from 0."""
-    if workers is None:
+    """Gives the number of workers: two per core by default. Raises UsageError for what isn't a whole number from 0."""
+    if workers is None:  # two a core, as some wait for the network
         return 2 * (os.cpu_count() or 1)
-    if type(workers) is not int or workers < 0:
+    if type(workers) is not int or workers < 0:  # True is an int too
         raise UsageError(f"workers must be a whole number from 0, not {workers!r}", "write workers=4")
     return workers
 
 
 def limits_of(seconds: float, memory: float | None) -> Limits:
-    """The limits; a number that is too large for the system to count is none. Raises UsageError."""
+    """Gives the limits; a number that is too large for the system is taken for no limit. Raises UsageError."""
     _check_positive("the time limit", seconds, f"give seconds, such as {SECONDS:g}")
     if memory is not None:
         _check_positive("the memory limit", memory, "give GiB, such as 8")

@@ -29,7 +29,7 @@ MEMORY = 8 * 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one checkpoint may take: `seconds` of wall time, `memory` in bytes of address space beside the libraries."""
+    """Limits for one checkpoint: `seconds` of wall time, `memory` in bytes of address space beside the libraries."""
 
     seconds: float = SECONDS
     memory: int | None = MEMORY
@@ -37,21 +37,21 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What every worker does: `request` is that of each checkpoint but for its place; `folder` holds structures."""
+    """Work of every worker: `request` is that of each checkpoint but for its place; `folder` holds structures."""
 
     request: Request
     options: RowOptions
     folder: Path | None = None
 
     def sharing(self, folder: Path) -> Work:
-        """The same work of processes that share structures, and what the Hub allows, through a folder."""
+        """Gives the same work for processes that share structures, and the Hub's request budget, through a folder."""
         place = self.request.location
         hub = replace(place.hub, budget=SharedBudget(folder / "budget"))
         return replace(self, request=replace(self.request, location=replace(place, hub=hub)), folder=folder)
 
 
 def scan_here(targets: Iterable[Target], work: Work, memory: Memory | None = None) -> Iterator[ScanRow]:
-    """The rows of checkpoints, examined in this process, without limits; `memory` keeps structures for later calls."""
+    """Examines checkpoints in this process, without limits; `memory` keeps structures for later calls."""
     if memory is None:
         memory = memory_for(work)
     with watched_imports():
@@ -62,20 +62,20 @@ def scan_here(targets: Iterable[Target], work: Work, memory: Memory | None = Non
 
 
 def scan_in_pool(targets: Iterable[Target], work: Work, workers: int, limits: Limits) -> Iterator[ScanRow]:
-    """The rows of checkpoints as they are done, from `workers` processes."""
+    """Gives the rows of checkpoints as they are done, from `workers` processes."""
     crew = Crew(work, limits)
     return results(crew.scan, targets, workers, crew)
 
 
 class Crew(Workers):
-    """The workers of a scan."""
+    """Workers of a scan."""
 
     def __init__(self, work: Work, limits: Limits) -> None:
         super().__init__(partial(_begin_scanning, work, limits.memory))
         self._seconds = limits.seconds
 
     def scan(self, target: Target) -> ScanRow:
-        """The row of a checkpoint from this thread's worker, whatever becomes of that."""
+        """Gives the row of a checkpoint from this thread's worker, even if the worker hangs or crashes."""
         worker = self.worker()
         try:
             return worker.call(_scan_target, target, seconds=self._seconds)
@@ -91,13 +91,14 @@ class Crew(Workers):
 
 
 def _exit_in_words(code: int) -> str:
+    # A negative code is the signal that killed the process; any other isn't a signal and raises ValueError.
     with suppress(ValueError):
         return signal.Signals(-code).name
     return f"exit code {code}"
 
 
 class _WorkerState:
-    """What a worker process keeps between two tasks."""
+    """State of a worker process, kept between two tasks."""
 
     scan: Callable[[Target], ScanRow]
     watch: AbstractContextManager[None]
@@ -106,7 +107,7 @@ class _WorkerState:
 
 
 def _begin_scanning(work: Work, most_memory: int | None) -> None:
-    """What a worker does before its first task."""
+    """Prepares a worker for its first task: watches imports, limits the memory, opens the memory of structures."""
     _WorkerState.watch = watched_imports(partial(_exempt_import, most_memory))
     _WorkerState.watch.__enter__()  # it lasts as long as the process
     _WorkerState.libraries = _address_space()
@@ -116,8 +117,9 @@ def _begin_scanning(work: Work, most_memory: int | None) -> None:
 
 @contextmanager
 def _exempt_import(most_memory: int | None, name: str) -> Iterator[None]:
-    """What libraries take isn't the checkpoint's, neither time nor memory; what it took before stays its own."""
+    """Exempts an import from a checkpoint's limits of time and memory: the library stays for all later ones."""
     with pause(name):
+        # `libraries` grows only by what the import adds: what the checkpoint took before stays its own.
         taken = _WorkerState.libraries - _address_space()
         _limit_memory(None)
         try:
@@ -143,18 +145,19 @@ def _limit_memory(most: int | None) -> None:
 
 
 def _address_space() -> int:
-    """What this process has taken of it; 0 on systems that don't bound it."""
+    """Reads the bytes of address space that this process has taken; 0 on systems that don't bound it."""
     if sys.platform != "linux":
         return 0
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
 
+# Calls are pickled by the name of a function of a module; `_WorkerState.scan` exists only in the worker.
 def _scan_target(target: Target) -> ScanRow:
     return _WorkerState.scan(target)
 
 
 def memory_for(work: Work) -> Memory:
-    """A new memory of structures for one process: the user's cache, or else what the processes of a scan share."""
+    """Makes a memory of structures for one process: the user's cache, or else what the processes of a scan share."""
     cache = open_cache(work.request.cache)
     return Memory(cache if cache.is_open else Cache(work.folder), Structures())
 

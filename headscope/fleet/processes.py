@@ -30,7 +30,7 @@ _MOST_CALLS = 2_000
 _IMPORT_SECONDS = 600.0
 """Time for an import, which no checkpoint's limit counts: enough for a slow network drive."""
 _LIBRARY, _MODULE, _RESUMED = b"library", b"module", b"resumed"
-"""What a worker tells in a call: its time doesn't run while it imports a whole library, or a module of one."""
+"""Messages of a worker during a call: its time doesn't run while it imports a whole library, or a module of one."""
 Item = TypeVar("Item")
 _Result = TypeVar("_Result")
 
@@ -75,11 +75,11 @@ class Worker:
 
     @property
     def is_over(self) -> bool:
-        """Whether another worker has to take the next call."""
+        """True if another worker has to take the next call."""
         return self._is_late or self._left <= 0 or self._process.poll() is not None
 
     def call(self, function: Callable[..., _Result], *arguments: object, seconds: float | None = None) -> _Result:
-        """What a function of headscope returns there, within a number of seconds.
+        """Calls a function of headscope in the worker, within a number of seconds, and gives its result.
 
         Raises what the function raises, TimeoutError, or WorkerEnded; after these two it is over. Raises Unsupported
         where the worker ends, or takes too long, while it imports a library.
@@ -89,6 +89,7 @@ class Worker:
         try:
             with self._time_limit(seconds):
                 _send_bytes(self._calls, call)
+                # The pipe carries pickled bytes, so an answer that can't be unpickled isn't taken for the worker's end.
                 answer: bytes = pickle.load(self._answers)
             while answer in (_LIBRARY, _MODULE):
                 # Without its libraries no worker can do anything; a module of a family is needed for some checkpoints.
@@ -97,7 +98,7 @@ class Worker:
                 with self._time_limit(seconds):
                     answer = pickle.load(self._answers)
         except (OSError, EOFError, ValueError, pickle.UnpicklingError) as err:
-            self.end()
+            self.end()  # a timer that killed the worker shows as a broken pipe too
             raise TimeoutError if self._is_late else WorkerEnded(self._process.wait()) from err
         error, result = pickle.loads(answer)
         if error is not None:
@@ -119,7 +120,7 @@ class Worker:
             timer.join()  # from here on it doesn't expire any more
 
     def _kill_late(self) -> None:
-        self._is_late = True
+        self._is_late = True  # before the kill: `call` reads it as soon as the pipe breaks
         self._process.kill()
 
     def end(self) -> None:
@@ -137,7 +138,7 @@ def _send_bytes(stream: IO[bytes], content: bytes) -> None:
 
 
 def serve() -> None:
-    """What a worker does: each call that comes, until its parent ends, however that was."""
+    """Runs as the worker: answers each call that comes, until its parent ends, in whatever way."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     incoming, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     _Pauses.answers = answers
@@ -151,14 +152,14 @@ def serve() -> None:
 
 
 class _Pauses:
-    """Where a worker tells that its time doesn't run."""
+    """Pipe in which a worker says that its time doesn't run."""
 
     answers: BinaryIO
 
 
 @contextmanager
 def pause(name: str) -> Iterator[None]:
-    """In a worker, the import of a library or of a module in it: the call's time starts again after it."""
+    """Tells the parent that a worker imports a library or a module in it: the call's time starts again after that."""
     _send_bytes(_Pauses.answers, _MODULE if "." in name else _LIBRARY)
     try:
         yield
@@ -175,24 +176,25 @@ def _receive_calls(stream: BinaryIO, calls: SimpleQueue[bytes]) -> None:
 
 
 def _answer_call(call: bytes) -> bytes:
-    """The error and the result of a call."""
+    """Runs a call and gives its error and its result, pickled."""
     try:
         function, arguments = pickle.loads(call)
         return pickle.dumps((None, function(*arguments)))
     except Exception as err:
-        with suppress(Exception):
+        with suppress(Exception):  # the text of an error that can't be pickled has to do
             return pickle.dumps((err, None))
         return pickle.dumps((RuntimeError(f"{type(err).__name__}: {err}"), None))
 
 
 def begin_worker() -> None:
-    """One thread a worker, and no looking for cycles."""
+    """Sets a worker to one thread, and to few searches for reference cycles."""
     import gc
 
     import torch
 
     # There is a worker for each core already, and heads without numbers give a second thread nothing to do.
     torch.set_num_threads(1)
+
     gc.set_threshold(200_000, 20, 100)
 
 
@@ -207,7 +209,7 @@ class Workers:
         self._is_ended = False
 
     def worker(self) -> Worker:
-        """The worker of this thread, a new one after one that is over. Raises Unsupported where none can be started."""
+        """Gives this thread's worker, a new one after one that is over. Raises Unsupported if none can be started."""
         worker: Worker | None = getattr(self._own, "worker", None)
         if worker is not None and not worker.is_over:
             return worker
@@ -230,7 +232,7 @@ class Workers:
             with self._changing:
                 self._running.add(worker)
                 is_ended = self._is_ended
-            if is_ended:
+            if is_ended:  # `end` didn't see this one: the call below fails, as for all others
                 self._end_worker(worker)
             worker.call(self._begin)
         return worker
@@ -256,7 +258,7 @@ def preparing() -> Iterator[None]:
 def results(
     function: Callable[[Item], _Result], items: Iterable[Item], threads: int, workers: Workers
 ) -> Iterator[_Result]:
-    """What a function that asks `workers` returns for each item, as they are done. At the end the workers end."""
+    """Gives the results of a function that uses `workers` for each item, as they are done. Ends the workers then."""
     with ThreadPoolExecutor(threads) as pool:
         try:
             waiting: set[Future[_Result]] = set()

@@ -38,7 +38,7 @@ def require_ray() -> None:
 
 
 def scan_on_ray(targets: Sequence[Target], work: Work, workers: int | None, limits: Limits) -> Generator[ScanRow]:
-    """The rows of checkpoints as they are done, from the cluster that Ray is connected to, or from this machine.
+    """Gives the rows of checkpoints as they are done, from the cluster that Ray is connected to, or this machine.
 
     `workers` is the number of actors. Raises UsageError without Ray, and HeadscopeError where Ray gives up.
     """
@@ -58,16 +58,17 @@ def scan_on_ray(targets: Sequence[Target], work: Work, workers: int | None, limi
 
 
 def _split_into_blocks(targets: Sequence[Target], actors: int) -> list[pyarrow.Table]:
-    """The checkpoints in tables, several for each actor."""
+    """Splits the checkpoints into tables, several for each actor."""
     import pyarrow
 
     size = max(1, min(_MOST_A_BLOCK, -(-len(targets) // (actors * 4))))
     parts = (targets[start : start + size] for start in range(0, len(targets), size))
+    # Pickled, as Arrow has no type for a target.
     return [pyarrow.table({"target": [pickle.dumps(one) for one in part]}) for part in parts]
 
 
 class Job:
-    """What an actor is made for. Ray writes its arguments to logs, and among these may be a token: it shows none."""
+    """Arguments of an actor. Ray writes their `repr` to logs, so it shows no token."""
 
     def __init__(self, work: Work, limits: Limits, name: str) -> None:
         self.work, self.limits, self.name = work, limits, name
@@ -86,7 +87,7 @@ class Scanner:
         self._thread = ThreadPoolExecutor(1)  # a crew has a worker for each thread, and Ray may change threads
 
     def __call__(self, block: pyarrow.Table) -> pyarrow.Table:
-        """The rows of a block."""
+        """Scans the checkpoints of a block and gives their rows."""
         import pyarrow
 
         rows = self._thread.map(self._crew.scan, map(pickle.loads, block["target"].to_pylist()))
@@ -94,7 +95,7 @@ class Scanner:
 
 
 def _scan_folder(name: str) -> Path:
-    """The folder of one scan on a node, in which its actors share structures and what the Hub allows."""
+    """Gives the folder of one scan on a node, in which its actors share structures and the Hub's request budget."""
     return Path(tempfile.gettempdir(), name)
 
 
@@ -104,11 +105,12 @@ def _remove_scan_folder(name: str) -> None:
 
 @contextmanager
 def _folder_name(ray: Any) -> Iterator[str]:
-    """The name of the folders of a scan, which are removed from every node at its end."""
+    """Gives the name of a scan's folders, and removes them from every node at its end."""
     name = f"headscope-{uuid.uuid4().hex}"
     try:
         yield name
     finally:
         with suppress(Exception):  # a cluster that is gone leaves nothing to clean, and was reported already
             ends = [upstream.on_node(ray, _remove_scan_folder, node, name) for node in upstream.nodes(ray)]
+            # With a limit: a node that was lost never answers.
             ray.wait(ends, num_returns=len(ends), timeout=15)

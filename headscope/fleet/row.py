@@ -29,7 +29,7 @@ _GRAVEST_FIRST = tuple(Severity)
 
 @dataclass(frozen=True, slots=True)
 class RowOptions:
-    """What to examine in every checkpoint: `profile` None weighs each for what it can be used for next."""
+    """Options for every checkpoint; with `profile` None each is weighed for what it can be used for next."""
 
     profile: Profile | None = None
     selection: Selection | None = None
@@ -38,7 +38,8 @@ class RowOptions:
 
 
 def scan_one(make: Callable[[], Request], reference: str, options: RowOptions, memory: Memory) -> ScanRow:
-    """The row of a checkpoint; what can't be examined, for whatever reason, is a row that says why."""
+    """Examines a checkpoint and gives its row; one that can't be examined, for any reason, gets a row that says why."""
+    # A worker imports a library once, for all later checkpoints: no row's time counts that.
     start = time.perf_counter() - ImportTime.seconds
     try:
         request = make()
@@ -60,7 +61,7 @@ def _refused_row(reference: str, err: HeadscopeError) -> ScanRow:
 
 
 def unread(reference: str, cause: Cause, reason: str) -> ScanRow:
-    """The row of a checkpoint that could not be examined."""
+    """Makes the row of a checkpoint that could not be examined."""
     return ScanRow(reference, Verdict.NOT_DETERMINED, not_determined=cause.value, reason=reason[:_LONGEST_REASON])
 
 
@@ -68,6 +69,7 @@ def _examined_row(examined: Examined, request: Request, options: RowOptions) -> 
     report = examined.report
     profile = options.profile or likely_profile(report)
     is_local = report.checkpoint.kind is CheckpointKind.LOCAL
+    # The head's numbers are read, but not the base model's: these are most of a checkpoint's bytes.
     subject = gather(examined, request, profile, reads_tokenizer=is_local, reads_numbers=False)
     subject = _add_run(subject, examined, request, options)
     result = judge(subject, options.selection or select())
@@ -110,7 +112,7 @@ def _examined_row(examined: Examined, request: Request, options: RowOptions) -> 
 
 
 def _add_run(subject: Subject, examined: Examined, request: Request, options: RowOptions) -> Subject:
-    """The subject with what the model does when it is called: in this process, which is a worker with limits."""
+    """Adds what the model does when it is called: in this process, which is a worker with limits."""
     if not options.run:
         return with_run(subject, "scan runs models only with --run", is_wanted=False)
     if examined.report.checkpoint.kind is CheckpointKind.HUB:
@@ -124,15 +126,15 @@ def _add_run(subject: Subject, examined: Examined, request: Request, options: Ro
 
 
 def _finding_ids(result: CheckResult) -> tuple[str, ...]:
-    """Each rule once, the gravest findings first."""
+    """Gives the ids of the rules that found something, each once, the gravest findings first."""
     ordered = sorted(result.findings, key=lambda item: (_GRAVEST_FIRST.index(item.severity), item.id))
     return tuple(dict.fromkeys(item.id for item in ordered))
 
 
 def _deciding_reason(result: CheckResult) -> str:
-    """What decided: the gaps of what isn't determined, the first failing finding of what failed.
+    """Gives the reason of a verdict: the gaps of one that isn't determined, the first finding of one that failed.
 
-    Where several models may be meant, that comes first: the other findings are those of a load of neither.
+    If several models may be meant, that comes first: the other findings are those of a load of neither.
     """
     states = result.report.checkpoint.states if result.report is not None else ()
     several = next((state for state in states if state.is_ambiguous), None)
@@ -146,7 +148,7 @@ def _deciding_reason(result: CheckResult) -> str:
 
 
 def _new_in_head(report: Report) -> int | None:
-    """How many tensors that the scores depend on the checkpoint didn't give; None where the head isn't known."""
+    """Counts the tensors that the scores depend on and the checkpoint didn't give; None if the head isn't known."""
     if report.head is None or any(item.status is ParameterStatus.UNKNOWN for item in report.head.tensors):
         return None
     return sum(item.live and item.status in NEW_AT_LOAD for item in report.head.tensors)

@@ -47,7 +47,7 @@ def _folder_error(err: OSError) -> HeadscopeError:
 
 
 def _new_lock(folder: Path) -> int:
-    """The descriptor of the folder's lock, which gets its name only after it is taken: nobody finds it free before."""
+    """Takes the folder's lock and gives its descriptor. It gets its name only then, so nobody finds it free before."""
     unnamed = folder / f"{_LOCK}-soon"
     lock = os.open(unnamed, os.O_RDWR | os.O_CREAT, 0o600)
     take_lock(lock)

@@ -20,7 +20,7 @@ EXECUTORS = ("local", "ray")
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """How far a scan is: rows done, those of them without a verdict, and all (None where that isn't known)."""
+    """Progress of a scan: rows done, those of them without a verdict, and all (None if that isn't known)."""
 
     done: int
     undetermined: int
@@ -29,7 +29,7 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class ScanOutput:
-    """Where the rows of a scan go.
+    """Output of a scan: where its rows go.
 
     `place` is a table, as for `open_table`, or None. `write` gets each row too, and ends the scan by returning False.
     """
@@ -43,7 +43,7 @@ class ScanOutput:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the table may hold rows already."""
+        """True if the table may hold rows already."""
         return self.resume or self.only_new
 
     def check(self) -> None:
@@ -68,7 +68,7 @@ class ScanOutput:
                 pass
 
     def opened(self, seen: RowObserver | None = None) -> AbstractContextManager[RowTable | None]:
-        """The table that this process writes; `seen` is called with each row that it holds."""
+        """Opens the table that this process writes; `seen` is called with each row that it holds."""
         return nullcontext() if self.place is None else open_table(self.place, go_on=self.goes_on, seen=seen)
 
 
@@ -88,12 +88,13 @@ class TableScan:
         """Examines and writes; `workers` is the number of actors on Ray, None for the default."""
         written, undetermined, output = 0, 0, self.output
         with output.opened(self.tally.add) as table:
-            wanted = self._missing_targets(table)
+            wanted = [one for one in self.targets if table is None or not self._is_scanned(table, one)]
             skipped = len(self.targets) - len(wanted)
             tell = output.progress or (lambda so_far: None)
             tell(Progressed(0, 0, len(wanted)))
             with closing(self._scan_rows(wanted, workers)) as rows:
                 for done, row in enumerate(rows, 1):
+                    # Only the row tells the commit of a target that its source named without one.
                     if table is not None and output.only_new and table.known.holds_commit(row.reference, row.commit):
                         skipped += 1
                     else:
@@ -108,15 +109,10 @@ class TableScan:
         return written, skipped
 
     def _scan_rows(self, wanted: list[Target], workers: int | None) -> Generator[ScanRow]:
-        """The rows as they are done, by worker processes of this machine or by the actors of a Ray cluster."""
-        if self.output.executor == "local" or not wanted:
+        """Gives the rows as they are done, from worker processes of this machine or the actors of a Ray cluster."""
+        if self.output.executor == "local" or not wanted:  # no cluster is started for nothing
             return self.plan.rows(wanted)
         return scan_on_ray(wanted, self.plan.work, workers, self.plan.limits)
-
-    def _missing_targets(self, table: RowTable | None) -> list[Target]:
-        return (
-            list(self.targets) if table is None else [one for one in self.targets if not self._is_scanned(table, one)]
-        )
 
     def _is_scanned(self, table: RowTable, target: Target) -> bool:
         if self.output.resume and table.known.holds(target.reference):

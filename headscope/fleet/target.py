@@ -33,14 +33,14 @@ class Target:
     names: tuple[str, ...] | None = None
 
     def request(self, template: Request) -> Request:
-        """The request for this checkpoint, otherwise as the template."""
+        """Makes the request for this checkpoint, otherwise as the template."""
         place = replace(template.location, reference=self.reference, commit=self.commit, names=self.names)
         return replace(template, location=place)
 
 
 @dataclass(frozen=True, slots=True)
 class ScanSources:
-    """Where the checkpoints of a scan come from.
+    """Sources of a scan's checkpoints.
 
     `listed` is a text file, as for `read_list`; `on_hub` says which models a listing of the Hub should name (see
     `listed_models`).
@@ -52,7 +52,7 @@ class ScanSources:
     on_hub: Mapping[str, Any] | None = None
 
     def targets(self, template: Location) -> list[Target]:
-        """What to scan, each once; the template says how to read what the Hub lists. Raises UsageError for none."""
+        """Lists what to scan, each once; the template says how to read a Hub listing. Raises UsageError for none."""
         found: list[Iterable[Target]] = [
             (one if isinstance(one, Target) else Target(str(one)) for one in self.references)
         ]
@@ -65,18 +65,18 @@ class ScanSources:
         return targets
 
     def _nothing_to_scan(self) -> UsageError:
-        """Which sources were empty."""
+        """Makes the error that names the sources, which were all empty."""
         empty = [] if self.listed is None else [f"{'stdin' if self.listed == '-' else self.listed} lists no models"]
         empty += [
             f"{folder} holds no config.json beside weights, no adapter and no snapshot" for folder in self.folders
         ]
         empty += ["the listing of the Hub names no models"] if self.on_hub else []
-        told = f"there is nothing to scan: {'; '.join(empty)}" if empty else "there is nothing to scan"
-        return UsageError(told, "name models, or a source such as --from FILE, --folder or --author")
+        message = f"there is nothing to scan: {'; '.join(empty)}" if empty else "there is nothing to scan"
+        return UsageError(message, "name models, or a source such as --from FILE, --folder or --author")
 
 
 def without_repeats(targets: Iterable[Target]) -> Iterator[Target]:
-    """Each name once, at its first place; a name without a commit is the same as with any."""
+    """Gives each name once, at its first place; a name without a commit is the same as with any."""
     seen: dict[str, set[str | None]] = {}
     for target in targets:
         commits = seen.setdefault(target.reference, set())
@@ -86,7 +86,7 @@ def without_repeats(targets: Iterable[Target]) -> Iterator[Target]:
 
 
 def on_hub(template: Location, **wanted: Any) -> Iterator[Target]:
-    """The models that a listing of the Hub names, to be read as the template; `wanted` is as for `listed_models`.
+    """Gives the models that a listing of the Hub names, to be read as the template; `wanted` as for `listed_models`.
 
     A listing tells the commit and the files of the main branch, so a target has neither where the template asks for a
     revision. Raises Offline, NotFound for an unknown collection, or NetworkError.
@@ -100,7 +100,7 @@ def on_hub(template: Location, **wanted: Any) -> Iterator[Target]:
 
 
 def read_list(file: str) -> Iterator[Target]:
-    """The checkpoints that a text file lists, one per line; `-` is stdin. Empty lines and comments (`#`) are left out.
+    """Reads the checkpoints that a text file lists, one per line; `-` is stdin. Skips empty lines and comments (`#`).
 
     Raises NotFound or UsageError for a file that isn't such a list, with the number of the line.
     """
@@ -108,6 +108,7 @@ def read_list(file: str) -> Iterator[Target]:
     hint = "name a text file with one model per line, or - for stdin"
     try:
         with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as stream:
+            # With a limit for each line: a file of weights, named by mistake, may be one line of gigabytes.
             for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_LINE + 1), b""), 1):
                 reference = _parse_line(line, name, number)
                 if reference:
@@ -123,6 +124,7 @@ def _parse_line(line: bytes, name: str, number: int) -> str:
     if len(line) > _LONGEST_LINE:
         raise UsageError(f"line {number} of {name} is longer than {_LONGEST_LINE:,} bytes", hint)
     try:
+        # Editors on Windows put a byte order mark at the beginning of a file.
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as err:
         raise UsageError(f"line {number} of {name} isn't UTF-8 text", hint) from err
@@ -133,7 +135,7 @@ def _parse_line(line: bytes, name: str, number: int) -> str:
 
 
 def found_below(folder: str) -> Iterator[Target]:
-    """The checkpoints and snapshots at and below a folder, in the order of their paths; links to folders are left out.
+    """Finds checkpoints and snapshots at and below a folder, in the order of their paths; skips links to folders.
 
     A folder below it that can't be listed is a target too: a scan that left it out would look complete. Raises NotFound
     where there is no such folder, and UsageError where it can't be listed.
@@ -148,6 +150,7 @@ def found_below(folder: str) -> Iterator[Target]:
         closed.append(err.filename)
 
     for place, below, files in os.walk(folder, onerror=note):
+        # os.walk descends into what is left in the list, in its order.
         below[:] = sorted(name for name in below if not name.startswith(".") and not _is_module_folder(name, files))
         if _holds_checkpoint(files):
             yield Target(place)

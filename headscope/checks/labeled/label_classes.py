@@ -140,7 +140,7 @@ _OTHER_TASK = "Use --task sequence-classification for one label for each text, o
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Contradiction between the kind of the labels and the model's problem; soft: the labels are classes all the same."""
+    """Contradiction between the kind of the labels and the model's problem; soft: the labels are classes anyway."""
 
     message: str
     remedy: str

@@ -161,7 +161,7 @@ def contents_of(
     settings: tuple[Setting, ...] = (),
     head: ExportHead | None = None,
 ) -> WeightInventory:
-    """The contents that tensors add up to."""
+    """Adds up tensors to the contents of a checkpoint."""
     counts = Counter(tensor.dtype for tensor in tensors)
     blocks = Counter(map(_block_of, tensors))
     return WeightInventory(
@@ -180,7 +180,7 @@ def contents_of(
 
 
 def _block_of(tensor: TensorHeader) -> tuple[str, tuple[int, ...]]:
-    """The key with every number left open, and the shape: what the tensors of repeated blocks have in common."""
+    """Gives the key with every number left open, and the shape: tensors of repeated blocks have both in common."""
     parts = tensor.key.split(".")
     return ".".join("#" if part.isascii() and part.isdigit() else part for part in parts), tensor.shape
 
@@ -255,12 +255,12 @@ class ExportComparison:
 
     @property
     def is_determined(self) -> bool:
-        """Whether everything could be compared."""
+        """True if everything could be compared."""
         return not self.not_determined and Fate.UNKNOWN not in self._all_fates
 
     @property
     def differs(self) -> bool:
-        """Whether anything of the head was lost or changed."""
+        """True if anything of the head was lost or changed."""
         return not self._all_fates.isdisjoint({Fate.LOST, Fate.CHANGED})
 
     @property

@@ -45,7 +45,7 @@ class PoolingKind(StrEnum):
 
 
 def parse_pooling(name: str) -> PoolingKind:
-    """The pooling of that name; `-` and `_` are one. Raises UsageError with the nearest name for an unknown one."""
+    """Finds the pooling of a name; `-` and `_` are one. Raises UsageError with the nearest name for an unknown one."""
     spelled = str(name).strip().lower().replace("-", "_").replace(" ", "_")
     known = [kind.value for kind in PoolingKind]
     if spelled not in known:
@@ -317,7 +317,7 @@ class Head:
 
     @property
     def expression(self) -> str:
-        """What makes the logits, without their name: `classifier(h[CLS])`; empty without a formula."""
+        """Formula of the logits, without their name: `classifier(h[CLS])`; empty without a formula."""
         return self.formula[len(FORMULA_START) :]
 
     @property
@@ -342,7 +342,7 @@ class Head:
 
 
 def classifier_weight(head: Head) -> HeadParameter | None:
-    """The weight that makes the class scores: the matrix of the last stage that has one; None without parameters."""
+    """Finds the weight of the class scores: the matrix of the last stage that has one; None without parameters."""
     live = {item.name: item for item in head.parameters if item.live}
     stages = [stage for stage in head.stages if any(name in live for name in stage.parameters)]
     owned = [live[name] for stage in stages[-1:] for name in stage.parameters if name in live]

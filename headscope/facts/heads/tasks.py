@@ -60,7 +60,7 @@ OTHER_NAMES = {
 
 
 def parse_task(name: str) -> Task:
-    """The task of that name, which may be that of the Hub, a pipeline or PEFT; case, `-` and `_` make no difference.
+    """Finds the task of a name, also a name of the Hub, a pipeline or PEFT; case, `-` and `_` make no difference.
 
     Raises UsageError with the nearest name for an unknown one.
     """
@@ -101,5 +101,5 @@ _ACTIVATIONS: dict[str, Activation] = {
 
 
 def activation_for(loss: str) -> str:
-    """The function that turns the scores into probabilities under `loss`; `not determined` for an unknown loss."""
+    """Gives the function that turns scores into probabilities under `loss`; `not determined` for an unknown loss."""
     return _ACTIVATIONS.get(loss, Activation.NOT_DETERMINED).value

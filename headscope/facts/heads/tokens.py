@@ -49,17 +49,17 @@ class Positions:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is index 0, whatever is there."""
+        """True if this is index 0, whatever is there."""
         return self.where is Where.INDEX and self.index == 0
 
     @property
     def is_one(self) -> bool:
-        """Whether one position of each row is read."""
+        """True if one position of each row is read."""
         return self.where in _SINGLE
 
     @property
     def depends_on_padding(self) -> bool:
-        """Whether the position follows the padding of its row."""
+        """True if the position follows the padding of its row."""
         return self.where in _BY_PADDING
 
 

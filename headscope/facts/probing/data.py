@@ -16,12 +16,12 @@ class Input(StrEnum):
 
     @property
     def noun(self) -> str:
-        """What one of them is called."""
+        """Name of one of them."""
         return "sound" if self is Input.AUDIO else self.value
 
     @property
     def one(self) -> str:
-        """The noun with its article."""
+        """Noun with its article."""
         return f"an {self.noun}" if self is Input.IMAGE else f"a {self.noun}"
 
 

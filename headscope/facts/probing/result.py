@@ -361,13 +361,13 @@ class ProbeResult:
     command: str = "probe"
 
     def candidate(self, name: str) -> Candidate:
-        """The candidate of a name."""
+        """Gives the candidate of a name."""
         return next(item for item in self.candidates if item.name == name)
 
     def against(self, name: str) -> Versus | None:
-        """The comparison of the best with a candidate or a baseline; None where there is none."""
+        """Gives the comparison of the best with a candidate or a baseline; None if there is none."""
         return next((item for item in self.versus if item.against == name), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain JSON values."""
+        """Gives the result as plain JSON values."""
         return to_dict(self)

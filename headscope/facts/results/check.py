@@ -27,7 +27,7 @@ class Severities:
     inference: tuple[Severity, ...]
 
     def of(self, profile: Profile) -> tuple[Severity, ...]:
-        """The severities for a profile."""
+        """Gives the severities for a profile."""
         return self.training if profile is Profile.TRAINING else self.inference
 
 
@@ -58,7 +58,7 @@ _OTHERS = {
 
 
 def severities_of(rule: str) -> Severities:
-    """What a rule may find, by its id: errors where the table says nothing else."""
+    """Gives the severities that a rule may find, by its id: errors if the table says nothing else."""
     found = next((found for found, rules in _OTHERS.items() if rule in rules.split()), "error | error")
     training, _, inference = found.partition("|")
     return Severities(tuple(map(Severity, training.split())), tuple(map(Severity, inference.split())))
@@ -234,7 +234,7 @@ class Subject:
 
 
 def verdict_on_all(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict on several models: failed before not determined, and passed only if all of them did."""
+    """Joins the verdicts on several models: failed before not determined, and passed only if all of them did."""
     found = set(verdicts)
     order = (Verdict.FAILED, Verdict.NOT_DETERMINED)
     return next((verdict for verdict in order if verdict in found), Verdict.PASSED)
@@ -299,10 +299,10 @@ class CheckResult:
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """The rules that had something to look at; `rules` names all that were selected."""
+        """Rules that had something to look at; `rules` names all that were selected."""
         without = {gap.rule for gap in self.not_applicable}
         return tuple(name for name in self.rules if name not in without)
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain JSON values."""
+        """Gives the result as plain JSON values."""
         return to_dict(self)

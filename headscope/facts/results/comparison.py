@@ -40,7 +40,7 @@ _ROLE = {operation: role for role, operations in _ROLES.items() for operation in
 
 
 def role_of(operation: str) -> str:
-    """What an operation is for, by which stages of different heads stand side by side: `tanh` and `relu` activate."""
+    """Gives the role of an operation, which puts stages of different heads side by side: `tanh` and `relu` activate."""
     return _ROLE.get(operation, operation)
 
 
@@ -91,16 +91,16 @@ class Comparison:
 
     @property
     def is_determined(self) -> bool:
-        """Whether every checkpoint and every export could be read and compared."""
+        """True if every checkpoint and every export could be read and compared."""
         reports = not any(report.not_determined for report in self.reports)
         return reports and all(item.is_determined for item in self.exports)
 
     @property
     def differs(self) -> bool:
-        """Whether heads differ, their stored numbers where those were compared, or an export lost something."""
+        """True if heads differ, their stored numbers where those were compared, or an export lost something."""
         values = any(item.identical is False for item in self.values)
         return values or bool(self.differences) or any(item.differs for item in self.exports)
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison as plain JSON values."""
+        """Gives the comparison as plain JSON values."""
         return to_dict(self)

@@ -123,7 +123,7 @@ class EditProof:
 
     @property
     def holds(self) -> bool:
-        """Whether every part was looked at and none failed."""
+        """True if every part was looked at and none failed."""
         parts = (self.loads, self.scores_equal, self.base_unchanged)
         return all(parts) and self.kept_rows_equal is not False
 
@@ -298,5 +298,5 @@ class EditReport:
         return EditVerdict.PLANNED if self.is_dry_run else EditVerdict.PROVEN
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
+        """Gives the report as plain JSON values."""
         return to_dict(self)

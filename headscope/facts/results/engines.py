@@ -119,5 +119,5 @@ class EnginesReport:
         return EngineVerdict.NOT_DETERMINED if is_open else EngineVerdict.SAME
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
+        """Gives the report as plain JSON values."""
         return to_dict(self)

@@ -7,13 +7,13 @@ from importlib import metadata
 
 @cache
 def tool_version() -> str:
-    """The version of headscope, "0+unknown" where it is not installed."""
+    """Gives the version of headscope; "0+unknown" if it is not installed."""
     return package_version("headscope") or "0+unknown"
 
 
 @cache
 def package_version(package: str) -> str:
-    """The version of a package, "" where it is not installed; nothing is imported."""
+    """Reads the version of a package without importing it; "" if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -22,7 +22,7 @@ def package_version(package: str) -> str:
 
 @cache
 def documentation_address() -> str:
-    """The site as the package names it in `project.urls`, with a slash at the end; "" where it names none."""
+    """Gives the site that the package names in `project.urls`, with a slash at the end; "" if it names none."""
     try:
         listed = metadata.metadata("headscope").get_all("Project-URL") or ()
     except metadata.PackageNotFoundError:

@@ -94,7 +94,7 @@ class ForwardReport:
     schema_version: str = field(default=SCHEMA_VERSION)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values; each stage's fields are beside its shape and statistics."""
+        """Gives the report as plain JSON values; each stage's fields are beside its shape and statistics."""
         whole = to_dict(self)
         whole["stages"] = [
             entry.pop("stage") | {"shape": entry["shape"], "statistics": entry["statistics"]}

@@ -59,7 +59,7 @@ class RepairProof:
 
     @property
     def holds(self) -> bool:
-        """Whether something was looked at and nothing failed."""
+        """True if something was looked at and nothing failed."""
         parts = (self.loads, self.tensors_equal, self.files_equal, self.scores_equal)
         return not self.reason and False not in parts and any(part is not None for part in parts)
 
@@ -111,5 +111,5 @@ class RepairReport:
         return RepairVerdict.PROVEN if is_whole else RepairVerdict.INCOMPLETE
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
+        """Gives the report as plain JSON values."""
         return to_dict(self)

@@ -186,7 +186,7 @@ class Report:
     schema_version: str = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values: lists, dicts, strings, numbers."""
+        """Gives the report as plain JSON values: lists, dicts, strings, numbers."""
         return to_dict(self)
 
     @Derived
@@ -196,17 +196,17 @@ class Report:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The parameters whose status is not known, because not all of the checkpoint could be read."""
+        """Parameters of unknown status, because not all of the checkpoint could be read."""
         return tuple(item.name for item in self.weights.parameters if item.status is ParameterStatus.UNKNOWN)
 
     @property
     def needs_repair(self) -> bool:
-        """Whether `from_pretrained` doesn't load the checkpoint as it is, whether or not its repair is known."""
+        """True if `from_pretrained` doesn't load the checkpoint as it is, even if no repair is known."""
         return self.repaired is not None or any(state.is_ambiguous for state in self.checkpoint.states)
 
     @property
     def shows_chain(self) -> bool:
-        """Whether the head that is shown is a chain of sentence-transformers' modules."""
+        """True if the head that is shown is a chain of sentence-transformers' modules."""
         pipeline = self.checkpoint.sentence_transformers
         is_stored = self.checkpoint.kind is not CheckpointKind.MEMORY
         return (
@@ -218,7 +218,7 @@ class Report:
 
     @property
     def is_compared(self) -> bool:
-        """Whether a checkpoint was read, or a model in memory was compared with what its load gave."""
+        """True if a checkpoint was read, or a model in memory was compared with what its load gave."""
         is_live = self.checkpoint.kind is CheckpointKind.MEMORY
         return bool(self.checkpoint.tensors) or (is_live and len(self.unknown) < len(self.weights.parameters))
 
@@ -255,7 +255,7 @@ class Missing:
 
 
 def find_missing(report: Report) -> Missing:
-    """The new and mismatched parameters in use; those beside every path to the logits don't count."""
+    """Finds the new and mismatched parameters in use; those beside every path to the logits don't count."""
     missing = (*report.weights.new, *(item.parameter for item in report.weights.mismatched))
     if report.head is None:
         return Missing((), missing)
@@ -273,13 +273,13 @@ _MANY = 0.5
 
 
 def names_mismatch(report: Report) -> bool:
-    """Whether half of the base model or more is new: then it isn't single tensors that find no place."""
+    """True if half of the base model or more is new: then the names differ, and not just some tensors are missing."""
     base = sum(1 for item in report.weights.parameters if item.in_base and not item.is_buffer)
     return report.head is not None and len(find_missing(report).elsewhere) >= _MANY * max(base, 1)
 
 
 def find_without_place(report: Report) -> tuple[Unplaced, ...]:
-    """What of the checkpoint finds no place, after its repair where it needs one.
+    """Finds what of the checkpoint finds no place, after its repair if it needs one.
 
     Heads and faults of an adapter that are named elsewhere are left out. Empty where the names of the checkpoint are
     not those of the model.
@@ -303,7 +303,7 @@ _SCORING = re.compile(
 
 
 def holds_other_head(report: Report) -> bool:
-    """Whether a checkpoint holds a head that scores, and the class that is shown has a new one in its place."""
+    """True if a checkpoint holds a head that scores, and the class that is shown has a new one in its place."""
     if report.head is None or not find_missing(report).head:
         return False
     unused = set(report.weights.unused)

@@ -109,7 +109,7 @@ class ScanRow:
     """The version of the schema that the row follows."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The row as plain JSON values, which every reader of tables can decode."""
+        """Gives the row as plain JSON values, which every reader of tables can decode."""
         return {name: _storable_value(value) for name, value in to_dict(self).items()}
 
 
@@ -126,14 +126,14 @@ def _storable_value(value: Any) -> Any:
 
 @cache
 def columns() -> dict[str, Any]:
-    """The columns of the table in order, each with the type that `ScanRow` declares for it."""
+    """Lists the columns of the table in order, each with the type that `ScanRow` declares for it."""
     hints = get_type_hints(ScanRow)
     named = {json_name(field): hints[field.name] for field in fields(ScanRow)}
     return {name: hint for name, hint in named.items() if name is not None}
 
 
 def is_row(value: object) -> bool:
-    """Whether `value`, read from JSON, has every column of the table, no other, and what `to_dict` writes in each."""
+    """True if `value`, read from JSON, has every column of the table, no other, and what `to_dict` writes in each."""
     try:
         row = from_dict(ScanRow, value) if isinstance(value, dict) else None
     except (TypeError, ValueError):
@@ -222,7 +222,7 @@ class ScanSummary:
     """Wall time of this run."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The summary as plain JSON values."""
+        """Gives the summary as plain JSON values."""
         return to_dict(self)
 
 
@@ -258,7 +258,7 @@ class Tally:
         self._bytes += row["bytes_read"] or 0
 
     def summary(self, *, written: int, skipped: int, seconds: float, rules: RuleNames | None = None) -> ScanSummary:
-        """What was counted so far."""
+        """Sums up the rows that were counted so far."""
         ordered = {name: _by_count(counts) for name, counts in self._counts.items()}
         named = rules or {}
         return ScanSummary(
@@ -280,7 +280,7 @@ class Tally:
         )
 
     def _used_intervals(self) -> tuple[Interval, ...]:
-        """The intervals between the first and the last that have a row."""
+        """Gives the intervals from the first to the last that have a row."""
         each = tuple(zip((0.0, *_EDGES), (*_EDGES, None), self._durations, strict=True))
         taken = [place for place, (_, _, count) in enumerate(each) if count]
         return tuple(Interval(*one) for one in each[taken[0] : taken[-1] + 1]) if taken else ()

@@ -113,5 +113,5 @@ class ServedReport:
         return verdicts[self.served.same]
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
+        """Gives the report as plain JSON values."""
         return to_dict(self)

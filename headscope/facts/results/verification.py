@@ -120,12 +120,12 @@ class LoadedModel:
     unplaced: tuple[Unplaced, ...] = ()
 
     def of(self, *statuses: TensorStatus, head: bool | None = None) -> Iterator[TensorCheck]:
-        """The tensors of some statuses; `head` asks for those of the head, or for the others."""
+        """Gives the tensors of some statuses; `head` asks for those of the head, or for the others."""
         return (item for item in self.tensors if item.status in statuses and head in (None, item.is_head))
 
     @property
     def outside(self) -> str:
-        """The words behind a count of tensors that belong to no head."""
+        """Words to follow a count of tensors that belong to no head."""
         return " outside the head" if any(item.is_head for item in self.tensors) else ""
 
 
@@ -187,7 +187,7 @@ class SavedModel:
     scores: ScoreComparison | None = None
 
     def of(self, *statuses: TensorStatus, head: bool | None = None) -> Iterator[TensorCheck]:
-        """The tensors of some statuses; `head` asks for those of the head, or for the others."""
+        """Gives the tensors of some statuses; `head` asks for those of the head, or for the others."""
         return (item for item in self.tensors if item.status in statuses and head in (None, item.is_head))
 
 
@@ -239,5 +239,5 @@ class VerifyResult:
     schema_version: str = field(default=SCHEMA_VERSION)
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain JSON values."""
+        """Gives the result as plain JSON values."""
         return to_dict(self)

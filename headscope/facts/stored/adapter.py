@@ -30,7 +30,7 @@ class AdapterFaultKind(StrEnum):
 
     @property
     def is_refused(self) -> bool:
-        """Whether `PeftModel.from_pretrained` raises an error."""
+        """True if `PeftModel.from_pretrained` raises an error."""
         return self in (AdapterFaultKind.REFUSED, AdapterFaultKind.SHAPE, AdapterFaultKind.WORD_ROWS)
 
 
@@ -96,18 +96,18 @@ class AdapterFacts:
 
     @property
     def own_model(self) -> str:
-        """What the adapter belongs to if that isn't a classifier: `a language model (CAUSAL_LM)`; "" otherwise."""
+        """Kind of model that the adapter is for, if not a classifier: `a language model (CAUSAL_LM)`; "" otherwise."""
         noun = "a language model" if "LM" in self.own_class else "a model without a classifier"
         return f"{noun} ({self.task_type or self.own_class})" if self.own_class else ""
 
     @property
     def is_refused(self) -> bool:
-        """Whether `PeftModel.from_pretrained` raises an error."""
+        """True if `PeftModel.from_pretrained` raises an error."""
         return bool(self.promised) or any(item.kind.is_refused for item in self.faults)
 
     @property
     def is_broken(self) -> bool:
-        """Whether the adapter does not do what was trained."""
+        """True if the adapter does not do what was trained."""
         return bool(self.promised or self.not_carried or self.faults)
 
 
@@ -123,5 +123,5 @@ _WORDS = {
 
 
 def describe_fault(fault: AdapterFault) -> str:
-    """The fault in one clause."""
+    """Describes the fault in one clause."""
     return _WORDS[fault.kind].format(name=fault.name, found=fault.found, expected=fault.expected)

@@ -193,7 +193,7 @@ class CheckpointManifest:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The parsed configuration: a fresh dict at every call, but for the maps of labels, which nobody changes."""
+        """Parsed configuration: a fresh dict at every call, but for the maps of labels, which nobody changes."""
         items = sorted(self.parsed_config.items())
         return {name: value if name in LABEL_MAPS else deepcopy(value) for name, value in items}
 
@@ -245,7 +245,7 @@ class CheckpointFacts:
 
 
 def architectures_in(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The classes that a configuration names, in order; what isn't a name is left out."""
+    """Reads the classes that a configuration names, in order; what isn't a name is left out."""
     named = config.get("architectures")
     return tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else ()
 

@@ -7,19 +7,19 @@ from headscope.recent import Recent
 
 
 def is_file_name(name: object) -> TypeGuard[str]:
-    """Whether a name from a file or a server stays in its folder, on every system."""
+    """True if a name from a file or a server stays in its folder, on every system."""
     return isinstance(name, str) and name not in {"", ".", ".."} and set(name).isdisjoint("/\\:\0")
 
 
 def is_path_inside(path: object) -> TypeGuard[str]:
-    """Whether a path from a file or a server, with `/` between folders, stays inside of its root, on every system."""
+    """True if a path from a file or a server, with `/` between folders, stays inside its root, on every system."""
     if not isinstance(path, str) or not set(path).isdisjoint("\\:\0"):
         return False
     return not path.startswith("/") and ".." not in path.split("/")
 
 
 def is_own_code(class_name: str | None) -> bool:
-    """Whether a class is named with the place of its code: `FILE.py:CLASS` or `MODULE:CLASS`."""
+    """True if a class is named with the place of its code: `FILE.py:CLASS` or `MODULE:CLASS`."""
     return ":" in (class_name or "")
 
 
@@ -76,7 +76,7 @@ class Location:
     names: tuple[str, ...] | None = field(default=None, repr=False)
 
     def keywords(self) -> dict[str, Any]:
-        """The arguments under which `from_pretrained` reads the same files, but for the variant."""
+        """Gives the arguments with which `from_pretrained` reads the same files, except the variant."""
         return {
             "revision": self.commit or self.revision or "main",
             "subfolder": self.subfolder or "",

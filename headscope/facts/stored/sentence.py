@@ -106,7 +106,7 @@ class SentencePipeline:
 
     @property
     def chain(self) -> tuple[SentenceModule, ...]:
-        """The base model and the modules after it that make what the library returns.
+        """Base model and the modules after it that make what the library returns.
 
         Empty where something else makes it: a class of Transformers, tokens of its vocabulary, a pickled classifier.
         """
@@ -117,12 +117,12 @@ class SentencePipeline:
 
     @property
     def chain_class(self) -> str:
-        """The class of the library that runs the chain."""
+        """Class of the library that runs the chain."""
         return self.library_class or ("CrossEncoder" if self.score_count else "SentenceTransformer")
 
     @property
     def score_count(self) -> int:
-        """How many scores the chain makes; 0 for an embedding."""
+        """Number of scores that the chain makes; 0 for an embedding."""
         scored = next((part for part in reversed(self.chain) if part.scores), None)
         return (scored.output_size or 0) if scored is not None else 0
 

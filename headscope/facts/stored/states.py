@@ -45,11 +45,11 @@ class RepairAction(Protocol):
     """What a repair does: `headscope repair` carries it out, and `code` is the same for people to run."""
 
     def code(self) -> str:
-        """The code or command, to be run in the folder of the checkpoint."""
+        """Gives the code or command, to be run in the folder of the checkpoint."""
         ...
 
     def options(self) -> str:
-        """What `headscope repair` has to be given for it beside the checkpoint and the folder; "" for nothing."""
+        """Gives the options of `headscope repair` for it, except the checkpoint and the folder; "" for none."""
         ...
 
 
@@ -78,11 +78,11 @@ class Repair:
             object.__setattr__(self, "command", f"headscope repair MODEL -o DIR{self.action.options()}")
 
     def advice(self) -> str:
-        """The sentence, after the command that does it where there is one."""
+        """Gives the sentence, after the command that does it if there is one."""
         return f"Run `{self.command}`, or do it yourself. {self.sentence}" if self.command else self.sentence
 
     def told(self) -> str:
-        """The advice with its code where that is one line; longer code is shown below it."""
+        """Gives the advice with its code if that is one line; longer code is shown below it."""
         advice = self.advice()
         return f"{advice} `{self.code}`" if "\n" not in self.code else advice.removesuffix(":")
 
@@ -107,11 +107,11 @@ class PossibleModel:
     """The tensors that its repair writes."""
 
     def is_called(self, name: str) -> bool:
-        """Whether a person means it by a name: the whole one, or the file or the place of `FILE:PLACE`."""
+        """True if a person means it by a name: the whole one, or the file or the place of `FILE:PLACE`."""
         return name.rstrip("./") in {part.rstrip("./") for part in (self.take, *self.take.split(":"))}
 
     def in_words(self) -> str:
-        """The candidate as evidence."""
+        """Describes the candidate as evidence."""
         held = "" if self.tensors is None else f" ({self.tensors:,} {'tensor' if self.tensors == 1 else 'tensors'}"
         fills = "" if self.fills is None else f"; fills {self.fills:,} of {self.of_class:,} of the class"
         return f"{self.take!r}{held}{fills}{')' if held else ''}"
@@ -121,7 +121,7 @@ _MOST_NAMED = 8
 
 
 def take_options(candidates: Sequence[PossibleModel], also: str = " or ") -> str:
-    """The options of `headscope repair` that name each of the candidates."""
+    """Writes the options of `headscope repair` that name each of the candidates."""
     options = [f"--take {shlex.quote(item.take)}" for item in candidates[:_MOST_NAMED]]
     return also.join(options) + (" ..." if len(candidates) > _MOST_NAMED else "")
 
@@ -149,18 +149,18 @@ class CheckpointState:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether several models may be meant, and nothing tells which one."""
+        """True if several models may be meant, and nothing tells which one."""
         return self.repair is None and len(self.candidates) > 1
 
     def seen(self) -> str:
-        """The evidence as a sentence; "" for none."""
+        """Writes the evidence as a sentence; "" for none."""
         named = [item.in_words() for item in self.candidates[:_MOST_NAMED]]
         named += [f"{len(self.candidates) - _MOST_NAMED:,} more"] if len(self.candidates) > _MOST_NAMED else []
         evidence = [*self.evidence, f"it may mean {' or '.join(named)}"] if self.is_ambiguous else self.evidence
         return f"Seen: {'; '.join(evidence)}." if evidence else ""
 
     def taking(self, names: Iterable[str]) -> "CheckpointState":
-        """The state with what a person took: the names leave fewer candidates, and of one its own state.
+        """Gives the state after a person's choice: the names leave fewer candidates; a single one gives its own state.
 
         Raises UsageError for the name of a candidate that another name has left out.
         """
@@ -174,7 +174,7 @@ class CheckpointState:
         return self if left == self.candidates else self.among(left)
 
     def among(self, left: tuple[PossibleModel, ...]) -> "CheckpointState":
-        """The state where only these candidates may be meant; of one, its own state, and the others can be taken."""
+        """Narrows the state to these candidates; a single one gives its own state, and the others stay possible."""
         if len(left) != 1 or left[0].state is None:
             return replace(self, repair=None, candidates=left)
         return replace(left[0].state, candidates=(*left, *(item for item in self.candidates if item not in left)))
@@ -192,12 +192,12 @@ class CheckpointState:
 
 
 def error_line(err: HeadscopeError, code: str = "") -> str:
-    """What an error says and what to do, in one line; `code` comes first."""
+    """Writes an error and its hint in one line; `code` comes first."""
     message, hint = f"{code}: {err.message}" if code else err.message, whole_hint(err)
     return f"{message}{' ' if message.endswith('.') else '; '}{hint}" if hint else message
 
 
 def whole_hint(err: HeadscopeError) -> str:
-    """The hint of an error; what repairs the checkpoint ends in the code that does it, where that is short."""
+    """Gives the hint of an error; for a checkpoint that can be repaired, the advice, with its code if that is short."""
     repair = err.state.repair if isinstance(err.state, CheckpointState) else None
     return err.hint if repair is None else repair.told()

@@ -49,7 +49,7 @@ class Unplaced:
 
     @property
     def name(self) -> str:
-        """The module, or the tensors where they are outside any."""
+        """Module, or the tensors if they are outside any."""
         return f"{self.module}.*" if self.module else ", ".join(self.tensors[:3])
 
 
@@ -63,7 +63,7 @@ def describe_unplaced(found: Sequence[Unplaced]) -> str:
 
 
 def modules_with(names: Iterable[str]) -> frozenset[str]:
-    """The paths of all modules that hold one of the tensors, at any depth, without the numbers of layers."""
+    """Gives the paths of all modules that hold one of the tensors, at any depth, without the numbers of layers."""
     split = [name.split(".") for name in set(map(of_any_layer, names))]
     return frozenset(".".join(parts[:at]) for parts in split for at in range(len(parts)))
 
@@ -79,7 +79,7 @@ def keys_by_module(keys: Iterable[str], own: Set[str]) -> dict[str, list[str]]:
 
 
 def look_of(module: str, shapes: _Shapes) -> str:
-    """What a module's tensors look like, such as "an LSTM over the positions, 32 -> 16"; "" where nothing tells."""
+    """Guesses a module from its tensors, such as "an LSTM over the positions, 32 -> 16"; "" if nothing tells."""
     inside = {name.removeprefix(f"{module}."): shape for name, shape in sorted(shapes.items())}
     found = next((look for look in (look(inside) for look in _LOOKS) if look), "")
     is_score_head = module.rpartition(".")[2] in ("v_head", "value_head", "reward_head")
@@ -141,6 +141,7 @@ def _single_numbers(shapes: _Shapes) -> str:
     return f"a norm of {counted(sizes[0], 'feature')}" if is_norm else counted(sum(sizes), "number")
 
 
+# The order matters: the first that tells something wins, and a matrix alone tells less than an LSTM that it is part of.
 _LOOKS: tuple[Callable[[_Shapes], str], ...] = (
     _recurrent_layer, _label_transitions, _attention_layers, _linear_layers, _single_numbers,
 )  # fmt: skip

@@ -14,12 +14,12 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def layer_numbers(key: str) -> tuple[int, ...]:
-    """The numbers in a key, in their order: 3 for `encoder.layer.3.output.dense.bias`."""
+    """Reads the numbers in a key, in their order: 3 for `encoder.layer.3.output.dense.bias`."""
     return tuple(int(part) for part in key.split(".") if _NUMBER.fullmatch(part))
 
 
 def in_layer_order(key: str) -> list[tuple[bool, int, str]]:
-    """What sorts keys by the numbers of their layers, so that 2 comes before 10."""
+    """Gives a sort key that orders keys by the numbers of their layers, so that 2 comes before 10."""
     return [(True, int(part), "") if _NUMBER.fullmatch(part) else (False, 0, part) for part in key.split(".")]
 
 
@@ -68,12 +68,12 @@ def modern_name(key: str) -> str:
 
 
 def names_given_twice(names: Iterable[str]) -> tuple[str, ...]:
-    """The names that come more than once, in their order."""
+    """Finds the names that come more than once, in their order."""
     return tuple(name for name, count in Counter(names).items() if count > 1)
 
 
 def stored_classes(stored: tuple[int, ...], built: tuple[int, ...], num_labels: int) -> int | None:
-    """The class count of a stored shape, told by the one axis in which it differs from the model's; None for others."""
+    """Reads the class count off a stored shape by the one axis in which it differs from the model's, or None."""
     differing = [axis for axis, size in enumerate(built) if size != stored[axis]] if len(stored) == len(built) else []
     if len(differing) != 1 or built[differing[0]] != num_labels:
         return None
@@ -179,7 +179,7 @@ class WeightDiff:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """The unused tensors that find no place: the model may have computed with them, and they are lost."""
+        """Unused tensors that find no place: the model may have computed with them, and they are lost."""
         without = {key for item in self.unplaced if item.reason is UnplacedReason.UNKNOWN for key in item.tensors}
         return tuple(key for key in self.unused if key in without)
 
@@ -212,12 +212,12 @@ class WeightDiff:
 
     @property
     def without_place(self) -> tuple[Unplaced, ...]:
-        """The unused tensors of unknown reason, by module, less those that the configuration leaves out."""
+        """Unused tensors of unknown reason, by module, less those that the configuration leaves out."""
         dropped = {key for group in self.dropped for key in group.keys}
         found = (item for item in self.unplaced if item.reason is UnplacedReason.UNKNOWN)
         return tuple(item for item in found if dropped.isdisjoint(item.tensors))
 
     @property
     def total(self) -> int:
-        """How many tensors of the class a checkpoint has to give."""
+        """Number of tensors of the class that a checkpoint has to give."""
         return self.loaded + len({*self.new, *(item.parameter for item in self.mismatched)})
