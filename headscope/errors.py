@@ -33,11 +33,12 @@ class HeadscopeError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled with its fields, whatever the arguments of its class are: workers raise errors."""
-        return _raised_again, (type(self), vars(self))
+        """Pickles the error with its fields."""
+        # Workers raise errors, and pickle would call the class with `args`, which a subclass may not take.
+        return _rebuild_error, (type(self), vars(self))
 
 
-def _raised_again(kind: type[HeadscopeError], fields: dict[str, Any]) -> HeadscopeError:
+def _rebuild_error(kind: type[HeadscopeError], fields: dict[str, Any]) -> HeadscopeError:
     error = kind.__new__(kind, fields["message"])
     vars(error).update(fields)
     return error
@@ -60,7 +61,7 @@ def warn_deprecated(name: str, replacement: str, removal: str, *, depth: int = 3
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """The hint for a name that is not known: the nearest that is, or `otherwise`."""
+    """Makes the hint for an unknown name: the nearest known name, or `otherwise`."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, list(known), n=1)
@@ -68,7 +69,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
 
 
 def first_line(err: BaseException) -> str:
-    """What an error says, in one line."""
+    """Gives the first line of an error's message, or the name of its class."""
     return (str(err).strip().splitlines() or [type(err).__name__])[0]
 
 
@@ -131,7 +132,7 @@ class CheckFailed(HeadscopeError):
 
 
 def moved(package: str, what: str) -> Unsupported:
-    """The error to raise: `what` is gone from the installed version of `package`, or has another form."""
+    """Makes the error to raise if `what` is missing or different in the installed version of `package`."""
     from importlib import metadata
 
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from headscope.errors import UsageError
 
 _PIECE = 65_536
-_OF_CHECKPOINTS = (
+_CHECKPOINT_PATTERNS = (
     "config.json", "generation_config.json", "adapter_config.json", "tokenizer_config.json", "quantize_config.json",
     "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", "sentence_*_config.json",
     "config_sentence_transformers.json", "config_setfit.json", "*.index.json", "modules.json", "model_args.json",
@@ -24,18 +24,18 @@ _OF_CHECKPOINTS = (
     "*.onnx.data", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.pb", "*.pkl", "*.pickle", "*.joblib", "*.skops", "*.npz",
     "*.pte", "*.mlmodel", "*.distcp", "*.nemo",
 )  # fmt: skip
-"""Names, in lower case, that programs look for in the folder of a checkpoint."""
-_RECORDS = ("headscope-edit.json", "headscope-repair.json")
-"""What headscope writes into a checkpoint, as a part of it."""
-_REPORTS = (
+"""Patterns of names, in lower case, that programs look for in the folder of a checkpoint."""
+_RECORD_NAMES = ("headscope-edit.json", "headscope-repair.json")
+"""Names of files that headscope writes into a checkpoint, as a part of it."""
+_REPORT_ENDINGS = (
     "", ".txt", ".md", ".json", ".jsonl", ".sarif", ".xml", ".csv", ".py", ".log", ".out", ".svg", ".html", ".htm",
     ".mmd", ".mermaid", ".dot", ".gv",
 )  # fmt: skip
-"""Ends of the names of reports. A file of any other kind that exists is not one."""
+"""Endings of the names of reports; an existing file with another ending is not a report."""
 _FIELDS_OF_CHECKPOINTS = re.compile(
     rb'"(?:model_type|architectures|transformers_version|weight_map|peft_type|tokenizer_class|added_tokens|auto_map)"\s*:'
 )
-_MARKS = re.compile(
+_REPORT_MARKS = re.compile(
     rb'\A\{(?=.*"schema_version": ).*"tool_version": |\A\{\s*"format": "headscope-|\nheadscope \d[^\n]*\n\s*\Z'
     rb'|\n_headscope \d[^\n]*_\n\s*\Z|\A"""[^\n]*`headscope (?:code|probe)|\A## headscope scan\n'
     rb'|\A<\?xml[^\n]*\n<testsuites name="headscope"|\A\{\s*"\$schema": "[^"]*sarif.*"name": "headscope"'
@@ -44,9 +44,9 @@ _MARKS = re.compile(
     rb"|\A%%\{init: .*flowchart|\Adigraph head \{",
     re.DOTALL,
 )
-"""How each format of a report begins or ends; a text that is saved ends in headscope's version for this."""
-_LEVELS = 6
-"""How many folders up a checkpoint is looked for: `M/onnx/model.onnx`, `M/original/mp_rank_00/...`."""
+"""Beginning or end of each format of a report; a saved text ends in headscope's version for this."""
+_MOST_LEVELS = 6
+"""Number of folders that are searched upward for a checkpoint: `M/onnx/model.onnx`, `M/original/mp_rank_00/...`."""
 
 
 def check_output(path: Path | None, option: str = "-o", read: Iterable[Path] = ()) -> None:
@@ -66,7 +66,7 @@ def check_output(path: Path | None, option: str = "-o", read: Iterable[Path] = (
         return
     target = Path(os.path.realpath(path))
     try:
-        reason = _protection(target, tuple(read))
+        reason = _why_protected(target, tuple(read))
     except OSError as err:
         raise UsageError(
             f"{option} {path} can't be looked at: {err.strerror}", "check its permissions, or name another file"
@@ -76,34 +76,34 @@ def check_output(path: Path | None, option: str = "-o", read: Iterable[Path] = (
         raise UsageError(f"{option} {path}{leads} {reason}", "name another file")
 
 
-def _protection(target: Path, read: Iterable[Path]) -> str:
-    """Why a file must not be written, as the end of a sentence; "" where it may be."""
+def _why_protected(target: Path, read: Iterable[Path]) -> str:
+    """Gives the reason why a file must not be written, as the end of a sentence; "" if it may be."""
     is_new = not target.exists()
-    is_named = any(fnmatchcase(target.name.lower(), pattern) for pattern in _OF_CHECKPOINTS)
+    is_named = any(fnmatchcase(target.name.lower(), pattern) for pattern in _CHECKPOINT_PATTERNS)
     if is_in_hub_cache(target.parent):
         return "is in the Hub's cache, which only its client writes to"
     if not is_new and any(_is_same_file(item, target) for item in read):
         return "is read by this command"
     content = b"" if is_new else _beginning_and_end(target)
-    if _MARKS.search(content) and target.name.lower() not in _RECORDS:
+    if _REPORT_MARKS.search(content) and target.name.lower() not in _RECORD_NAMES:
         return ""
     if is_named and (not is_new or _has_checkpoint(target.parent)):
         return "has the name of a file that checkpoints are made of"
     is_in_data = any(item.is_dir() and target.is_relative_to(os.path.realpath(item)) for item in read)
-    return _protection_by_content(target, content, is_in_data=is_in_data) if content else ""
+    return _why_content_protected(target, content, is_in_data=is_in_data) if content else ""
 
 
 def _is_same_file(path: Path, other: Path) -> bool:
-    """Whether a path leads to a file that exists; a text that isn't a path leads nowhere."""
+    """True if a path leads to an existing file; False for a text that isn't a path."""
     try:
         return path.samefile(other)
     except (OSError, ValueError):
         return False
 
 
-def _protection_by_content(target: Path, content: bytes, *, is_in_data: bool) -> str:
-    """Why a file that holds something, and isn't a report, must stay; "" where it may be replaced."""
-    if target.suffix.lower() not in _REPORTS or not _is_text(content):
+def _why_content_protected(target: Path, content: bytes, *, is_in_data: bool) -> str:
+    """Gives the reason why a file with content that isn't a report must stay; "" if it may be replaced."""
+    if target.suffix.lower() not in _REPORT_ENDINGS or not _is_text(content):
         return "exists and is not a report"
     if _FIELDS_OF_CHECKPOINTS.search(content):
         return "holds a part of a checkpoint"
@@ -113,7 +113,7 @@ def _protection_by_content(target: Path, content: bytes, *, is_in_data: bool) ->
 
 
 def _beginning_and_end(path: Path) -> bytes:
-    """The first and the last bytes of a file: a report is known by them, whatever its size."""
+    """Reads the first and the last bytes of a file, by which a report of any size is recognized."""
     with path.open("rb") as file:
         start = file.read(_PIECE)
         file.seek(max(_PIECE, path.stat().st_size - _PIECE))
@@ -129,34 +129,41 @@ def _is_text(content: bytes) -> bool:
 
 
 def _has_checkpoint(folder: Path) -> bool:
-    """Whether a folder is that of a checkpoint, or one above it surely is."""
-    for level, place in enumerate((folder, *folder.parents[: _LEVELS - 1])):
+    """True if a folder is that of a checkpoint, or one above it is without doubt."""
+    for level, place in enumerate((folder, *folder.parents[: _MOST_LEVELS - 1])):
         try:
             names = {item.name for item in place.iterdir()}
-        except OSError:
+        except OSError:  # a folder above that this user may not list
             continue
-        if any(name.endswith(".safetensors") or name in _SIGNS for name in names):
+        if any(name.endswith(".safetensors") or name in _CHECKPOINT_SIGNS for name in names):
             return True
         config = place / "config.json"
         if "config.json" in names and config.is_file() and _FIELDS_OF_CHECKPOINTS.search(_beginning_and_end(config)):
             return True
-        if level == 0 and any(name.lower().endswith(_WEIGHTS) for name in names):
+        # Further up, a lone file of weights proves nothing: a home folder may hold a .bin.
+        if level == 0 and any(name.lower().endswith(_WEIGHT_ENDINGS) for name in names):
             return True
     return False
 
 
-_SIGNS = ("adapter_config.json", "pytorch_model.bin", "modules.json", "tokenizer_config.json", "tokenizer.json")
-_WEIGHTS = (
-    *(pattern.removeprefix("*") for pattern in _OF_CHECKPOINTS if pattern.startswith("*.")),
+_CHECKPOINT_SIGNS = (
+    "adapter_config.json",
+    "pytorch_model.bin",
+    "modules.json",
+    "tokenizer_config.json",
+    "tokenizer.json",
+)
+_WEIGHT_ENDINGS = (
+    *(pattern.removeprefix("*") for pattern in _CHECKPOINT_PATTERNS if pattern.startswith("*.")),
     ".xml", ".metadata", "_iteration.txt", "_checkpoint_metadata",
 )  # fmt: skip
 
 
 def is_in_hub_cache(folder: Path) -> bool:
-    """Whether a folder is in a repository of the Hub's cache: `models--ORG--NAME/snapshots/COMMIT`, or its `blobs`.
+    """True if a folder is in a repository of the Hub's cache: `models--ORG--NAME/snapshots/COMMIT`, or its `blobs`.
 
-    Known by what the folders are, so that a path is seen as an ID is; a snapshot's files may also be links elsewhere
-    (`HF_HUB_CACHE` on another disk), which lead into a folder `blobs`.
+    The folders themselves tell, wherever the cache is; a snapshot's files may also be links to another disk, which lead
+    into a folder `blobs`.
     """
     place = Path(os.path.realpath(folder))
     if (place / "blobs").is_dir() and (place / "refs").is_dir():
@@ -173,7 +180,7 @@ def is_in_hub_cache(folder: Path) -> bool:
 
 
 UNFINISHED = r"\.{name}\.[0-9a-z_]{{8}}"
-"""How a file is named until it is whole, as a regular expression: one that a kill left behind."""
+"""Pattern for the name of a file until it is whole: a killed run can leave one behind."""
 
 
 def write_whole(target: Path, text: str) -> None:
@@ -186,8 +193,8 @@ def write_whole(target: Path, text: str) -> None:
             if target.exists():
                 temporary.chmod(stat.S_IMODE(target.stat().st_mode))
             file.write(text)
-        temporary.replace(target)
-    except BaseException:
+        temporary.replace(target)  # atomic, as both are in one folder
+    except BaseException:  # also for Ctrl-C: no half file stays
         temporary.unlink(missing_ok=True)
         raise
 

@@ -20,20 +20,21 @@ class Recent:
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[type["Recent"], tuple[int]]:
+        # A lock can't be pickled.
         return type(self), (self._most,)
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def get(self, key: Hashable) -> Any:
-        """What was kept under a key, or None."""
+        """Gives the value that was kept under a key, or None."""
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
             return self._kept.get(key)
 
     def keep(self, key: Hashable, value: Any) -> None:
-        """Keeps a value in the place of one that was not used for long."""
+        """Keeps a value, and drops the one that was not used for the longest time if there are too many."""
         with self._lock:
             self._kept[key] = value
             self._kept.move_to_end(key)

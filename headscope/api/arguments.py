@@ -39,13 +39,13 @@ _Result = TypeVar("_Result")
 
 
 class OfflineOption(TypedDict, total=False):
-    """Whether the network is used."""
+    """Option for working without the network."""
 
     offline: Annotated[bool, "Make no network requests: use local files, the Hub's cache and the bundled snapshots."]
 
 
 class CacheOptions(OfflineOption, total=False):
-    """How the Hub is reached."""
+    """Options for reaching the Hub."""
 
     cache_dir: Annotated[str | PathLike[str] | None, "The Hub's cache folder (default: `$HF_HUB_CACHE`)."]
     token: Annotated[
@@ -57,26 +57,26 @@ class CacheOptions(OfflineOption, total=False):
 
 
 class RevisionOption(TypedDict, total=False):
-    """Which state of a repository is read."""
+    """Option for the state of a repository."""
 
     revision: Annotated[str | None, "Branch, tag or commit on the Hub (default: `main`)."]
 
 
 class PlaceOptions(CacheOptions, RevisionOption, total=False):
-    """Which files of a place are read."""
+    """Options for the files of a repository or folder."""
 
     subfolder: Annotated[str | None, "Folder inside the repository or the local folder."]
     variant: Annotated[str | None, "Variant of the weight files, such as `fp16` for `model.fp16.safetensors`."]
 
 
 class AdapterOption(TypedDict, total=False):
-    """What is put on a checkpoint."""
+    """Option for an adapter on a checkpoint."""
 
     adapter: Annotated[str | PathLike[str] | None, "A PEFT adapter (Hub ID or folder) to put on the checkpoint."]
 
 
 class TaskOption(TypedDict, total=False):
-    """What the model is for."""
+    """Option for the task of a model."""
 
     task: Annotated[
         str | None, "A task such as `sequence-classification` or `token-classification` (default: from the checkpoint)."
@@ -84,19 +84,19 @@ class TaskOption(TypedDict, total=False):
 
 
 class LabelOptions(TaskOption, total=False):
-    """What the classes are."""
+    """Options for the task and the names of its classes."""
 
     labels: Annotated[str | Iterable[str] | None, 'Class names in order, several or one text `"A,B,C"`.']
 
 
 class CountOption(TypedDict, total=False):
-    """How many classes there are."""
+    """Option for the number of classes."""
 
     num_labels: Annotated[int | None, "Number of classes (default: from the config); 1 means regression."]
 
 
 class ModelClassOption(TypedDict, total=False):
-    """Which class is built."""
+    """Option for the model class."""
 
     model_class: Annotated[
         str | None,
@@ -106,13 +106,13 @@ class ModelClassOption(TypedDict, total=False):
 
 
 class ClassOptions(ModelClassOption, total=False):
-    """Whose code builds it."""
+    """Options for the model class and its code."""
 
     trust_remote_code: Annotated[bool, "Run model code that comes with the checkpoint."]
 
 
 class CheckpointOptions(CountOption, LabelOptions, ClassOptions, PlaceOptions, AdapterOption, total=False):
-    """What to examine a checkpoint as, and where its files are."""
+    """Options for the class, the labels and the files of a checkpoint."""
 
     tokens: Annotated[
         str | Iterable[str] | None,
@@ -121,17 +121,17 @@ class CheckpointOptions(CountOption, LabelOptions, ClassOptions, PlaceOptions, A
 
 
 class ReportCacheOption(TypedDict, total=False):
-    """Whether results are kept on disk."""
+    """Option for the report cache."""
 
     cache: Annotated[bool, "Read and write the report cache."]
 
 
 class CachedOptions(CheckpointOptions, ReportCacheOption, total=False):
-    """The same where the result is cached."""
+    """Options for a checkpoint whose result is cached."""
 
 
 class LoadedFromOption(TypedDict, total=False):
-    """Where a model in memory comes from."""
+    """Option for the checkpoint of a model in memory."""
 
     loaded_from: Annotated[
         str | PathLike[str] | None,
@@ -150,7 +150,7 @@ class LoadedOptions(LabelOptions, OfflineOption, LoadedFromOption, total=False):
 
 
 class RunOptions(TypedDict, total=False):
-    """How a model in memory is run."""
+    """Options for running a model in memory."""
 
     example_inputs: Annotated[
         Any,
@@ -161,11 +161,11 @@ class RunOptions(TypedDict, total=False):
 
 
 class ModuleOptions(LoadedOptions, RunOptions, total=False):
-    """The same for a model that is run."""
+    """Options for a model in memory that is run."""
 
 
 class RuleOptions(TypedDict, total=False):
-    """Which rules run, and what fails."""
+    """Options for the rules that run and what fails."""
 
     select: Annotated[
         str | Iterable[str],
@@ -201,7 +201,7 @@ class DataOptions(TypedDict, total=False):
 
 
 class PredictOptions(DataOptions, total=False):
-    """The same for a checkpoint, whose weights can be run on the data."""
+    """Options for labeled data on which the weights of a checkpoint can be run."""
 
     predict: Annotated[
         int | None,
@@ -230,7 +230,7 @@ class TextOptions(TypedDict, total=False):
 
 
 class ServerOptions(TypedDict, total=False):
-    """How the scores of a running server are requested."""
+    """Options for requesting scores from a running server."""
 
     protocol: Annotated[
         str | None,
@@ -244,11 +244,11 @@ class ServerOptions(TypedDict, total=False):
 
 
 class ServedOptions(TextOptions, ServerOptions, PlaceOptions, total=False):
-    """The options of `verify_served` that texts, a server or the files of the checkpoint need."""
+    """Options of `verify_served` for texts, a server, and the files of the checkpoint."""
 
 
 def use_case(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """`function` with all of its options in its signature and docstring.
+    """Puts all options of `function` into its signature and docstring.
 
     An unknown option is a UsageError that names the nearest one, where Python would raise a bare TypeError.
     """
@@ -258,7 +258,7 @@ def use_case(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
     @wraps(function)
     def call(*values: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
         check_names(options, known)
-        with _sound_process():
+        with _guard_process():
             return function(*values, **options)
 
     call.__signature__ = whole  # type: ignore[attr-defined]  # read by inspect.signature
@@ -267,7 +267,7 @@ def use_case(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
 
 
 def full_signature(function: Callable[..., Any]) -> Signature:
-    """The signature of a use case or an overload, with the options that `**options` takes; `progress` comes last."""
+    """Gives the signature of a use case or an overload with every option of `**options`, and `progress` last."""
     plain = signature(function)
     own = [item for item in plain.parameters.values() if item.kind is not Parameter.VAR_KEYWORD]
     last = [item for item in own if item.name == "progress"]
@@ -279,35 +279,39 @@ def full_signature(function: Callable[..., Any]) -> Signature:
 
 
 def with_defaults(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option of a `TypedDict`: as given, otherwise its default."""
-    return {name: options.get(name, _parts_of(hint.__forward_arg__)[2]) for name, hint in kind.__annotations__.items()}
+    """Gives every option of a `TypedDict`: the given value, otherwise its default."""
+    return {
+        name: options.get(name, _split_annotation(hint.__forward_arg__)[2])
+        for name, hint in kind.__annotations__.items()
+    }
 
 
 def _shared_options(function: Callable[..., Any]) -> dict[str, tuple[str, str, Any]]:
-    """The type, the meaning and the default of each option that `**options` takes, by name."""
+    """Reads the type, the meaning and the default of each option that `**options` takes, by name."""
     written = function.__annotations__.get("options")
     if written is None:
         return {}
+    # Annotations are text in this package (`from __future__ import annotations`), so their parts are read as source.
     options = function.__globals__[written.removeprefix("Unpack[").removesuffix("]")]
-    return {name: _parts_of(hint.__forward_arg__) for name, hint in options.__annotations__.items()}
+    return {name: _split_annotation(hint.__forward_arg__) for name, hint in options.__annotations__.items()}
 
 
-def _parts_of(annotation: str) -> tuple[str, str, Any]:
-    """The parts of `Annotated[type, "meaning", default]`; without a default it is False for a bool, otherwise None."""
+def _split_annotation(annotation: str) -> tuple[str, str, Any]:
+    """Splits `Annotated[type, "meaning", default]`; a missing default is False for a bool, otherwise None."""
     kind, *rest = ast.parse(annotation, mode="eval").body.slice.elts  # type: ignore[attr-defined]
     meaning, default, *_ = (*map(ast.literal_eval, rest), False if ast.unparse(kind) == "bool" else None)
     return ast.unparse(kind), meaning, default
 
 
-_POINTER = "        options: "
+_OPTIONS_ENTRY = "        options: "
 
 
 def _full_docstring(function: Callable[..., Any]) -> str | None:
-    """The docstring, in which an entry for each option is in the place of the one for `options`."""
+    """Gives the docstring with an entry for each option in the place of the entry `options`."""
     text = function.__doc__
-    if text is None or _POINTER not in text:
+    if text is None or _OPTIONS_ENTRY not in text:
         return text
-    before, _, rest = text.partition(_POINTER)
+    before, _, rest = text.partition(_OPTIONS_ENTRY)
     entries = [
         fill(f"{name}: {meaning}", 110, initial_indent=" " * 8, subsequent_indent=" " * 12, break_long_words=False)
         for name, (_, meaning, _) in _shared_options(function).items()
@@ -316,15 +320,15 @@ def _full_docstring(function: Callable[..., Any]) -> str | None:
 
 
 def check_names(given: Iterable[str], known: Sequence[str]) -> None:
-    """Raises UsageError for a name that is not known."""
+    """Checks that every name is known. Raises UsageError with the nearest name."""
     for name in given:
         if name not in known:
             raise UsageError(f"no such option: {name}", did_you_mean(name, known, f"options: {', '.join(known)}"))
 
 
 @contextmanager
-def _sound_process() -> Iterator[None]:
-    """Inside, PyTorch is as it is by default, and what the process lacks is a HeadscopeError."""
+def _guard_process() -> Iterator[None]:
+    """Runs a use case with PyTorch's defaults, and raises a HeadscopeError for what the process lacks."""
     check_folder()
     try:
         with default_torch():
@@ -333,6 +337,6 @@ def _sound_process() -> Iterator[None]:
         raise
     except Exception as err:
         fault = fault_of_process(err)
-        if fault is None:
+        if fault is None:  # a bug keeps its traceback
             raise
         raise fault from err

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class OfCheckpoint(CachedOptions, total=False):
-    """The options on a checkpoint and its numbers."""
+    """Options of `check` on the numbers, the run and the engine of a checkpoint."""
 
     no_numbers: Annotated[
         bool,
@@ -63,15 +63,15 @@ class OfCheckpoint(CachedOptions, total=False):
 
 
 class CheckpointCheck(RuleOptions, PredictOptions, OfCheckpoint, total=False):
-    """The options of `check` for a checkpoint."""
+    """Options of `check` for a checkpoint."""
 
 
 class ModuleCheck(RuleOptions, DataOptions, ModuleOptions, total=False):
-    """The options of `check` for a model in memory."""
+    """Options of `check` for a model in memory."""
 
 
 class CheckOptions(CheckpointCheck, ModuleCheck, total=False):
-    """The options of `check`."""
+    """Options of `check`."""
 
 
 @overload
@@ -143,7 +143,7 @@ def check(
         subject = live_subject(
             reference, wanted or Profile.TRAINING, ModuleRequest(**module_options(rest, known)), optimizer
         )
-        return _judged(with_data(subject, labeled), selection)
+        return _judge_subject(with_data(subject, labeled), selection)
     if optimizer is not None:
         raise UsageError("optimizer is an option for a model in memory, not for a checkpoint", "leave it out")
     request = make_request(reference, rest)
@@ -152,7 +152,7 @@ def check(
 
 
 def data_request(**options: Unpack[PredictOptions]) -> DataRequest | None:
-    """The request for labeled data that the options make; None without data. Raises UsageError for a contradiction."""
+    """Makes the request for labeled data from options; None without data. Raises UsageError if they conflict."""
     data, predict, device = options.get("data"), options.get("predict"), options.get("device")
     if data is None:
         lost = next((name for name, value in options.items() if value), None)
@@ -163,19 +163,20 @@ def data_request(**options: Unpack[PredictOptions]) -> DataRequest | None:
         raise UsageError(f"predict must be a whole number, not {predict!r}", "write predict=64")
     if device is not None and predict is None:
         raise UsageError("device was given without predict", "add --predict N, or leave the device out")
-    columns = _names(options.get("label_column")), _names(options.get("text_column"))
+    columns = _read_columns(options.get("label_column")), _read_columns(options.get("text_column"))
     return DataRequest(read_path(data, "data") or "", *columns, options.get("split"), predict, device or "cpu")
 
 
-def _names(given: str | Iterable[str] | None) -> tuple[str, ...]:
-    """One column or several. A name may hold commas, so a text is one column."""
+def _read_columns(given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Reads one column or several."""
     if given is None:
         return ()
+    # A text is one column: unlike names of classes, names of columns may hold commas.
     return (given,) if isinstance(given, str) else read_names(given, "label_column")
 
 
 def read_profile(name: str | None) -> Profile | None:
-    """The profile of that name; None where none is named. Raises UsageError."""
+    """Reads the name of a profile; None stays None. Raises UsageError for an unknown name."""
     if name is None:
         return None
     try:
@@ -193,9 +194,9 @@ def check_one(
     labeled: Labeled | None = None,
     memory: Memory | None = None,
 ) -> Checked:
-    """The result for one checkpoint, with labeled data beside it; `memory` keeps what the next ones share.
+    """Checks one checkpoint, and the labeled data with it; `memory` keeps what later checkpoints share.
 
-    Without a profile, it is inference for a checkpoint that gives its head, and training for one that doesn't.
+    Without a profile, a checkpoint that gives its head is checked for inference, another one for training.
     """
     if request.engine is not None:
         from headscope.serving.cited import check_engine
@@ -204,6 +205,7 @@ def check_one(
     tell = progress or (lambda sentence: None)
     with TrialProcess() as process:
         is_of_use = bool(request.run) or looks_at_run(selection.rules)
+        # The process imports PyTorch and Transformers while this one examines the checkpoint.
         prepare = process.begin if is_of_use and is_run_likely(request) else lambda: None
         examined = examine("check", replace(request, prove=True), progress, memory, on_build=prepare)
         tell("running the checks")
@@ -215,22 +217,26 @@ def check_one(
         from headscope.api.engine_heads import engines_for
 
         subject = replace(subject, engine=engines_for(request, examined, request.engine).engines[0])
-    return _judged(with_data(subject, labeled, lambda data: _predicted(examined, request, data, progress)), selection)
+    return _judge_subject(
+        with_data(subject, labeled, lambda data: _predict_labeled(examined, request, data, progress)), selection
+    )
 
 
-def _predicted(examined: Examined, request: Request, labeled: Labeled, progress: Progress | None) -> Predictions | Gap:
+def _predict_labeled(
+    examined: Examined, request: Request, labeled: Labeled, progress: Progress | None
+) -> Predictions | Gap:
     from headscope.examination.evidence.predictions import predict_sample
 
     return predict_sample(examined, request, labeled, progress)
 
 
-def _judged(subject: Subject, selection: Selection) -> Checked:
+def _judge_subject(subject: Subject, selection: Selection) -> Checked:
     judged = fields_of(judge(subject, selection))
     return Checked(**judged | {"report": shown(subject.report)})
 
 
 def read_baseline(text: str, name: str) -> frozenset[tuple[str, str, tuple[str, ...]]]:
-    """The findings in a baseline. Raises UsageError for a text that is none."""
+    """Reads the findings of a baseline. Raises UsageError for a text that is not a baseline."""
     try:
         entries = json.loads(text)["findings"]
         return frozenset((str(item["reference"]), str(item["id"]), tuple(item["parameters"])) for item in entries)
@@ -239,7 +245,7 @@ def read_baseline(text: str, name: str) -> frozenset[tuple[str, str, tuple[str, 
 
 
 def baseline_text(results: Sequence[CheckResult]) -> str:
-    """The findings of results as a baseline, which a later run takes as known."""
+    """Writes the findings of results as a baseline, which a later run takes as known."""
     findings = [
         {"reference": result.reference, "id": finding.id, "parameters": list(finding.parameters)}
         for result in results

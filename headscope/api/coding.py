@@ -28,7 +28,9 @@ VectorName = Literal[
 """The vectors that a module can be written for without data; the others need a token or a module to be there."""
 
 OTHER_VECTOR_NAMES = {"cls": "first_token", "first": "first_token", "mean": "masked_mean", "last": "last_non_pad_token"}
-"""What people call them."""
+"""Other names that people use for them."""
+_NO_LIMIT = 100_000
+"""Number of positions from which a model limits no text in practice."""
 _WITHOUT_LAYER = (Vector.HEAD, Vector.FIRST_LAST_MEAN, Vector.LAST_FOUR_CONCAT, Vector.LAST_FOUR_AVERAGE)
 
 
@@ -88,6 +90,7 @@ def code(
         _check_tokenizer(examined, request)
     if vector is Vector.HEAD and weight is None:
         raise Unsupported("the last layer of the head could not be determined", "name a vector: --pooling mean")
+    positions = examined.built.positions
     where = "" if vector in _WITHOUT_LAYER else " of the last layer" if layer is None else f" of layer {layer}"
     what = f"{vector_words(vector, input)}{where}"
     own = f"{report.model.class_name}, with its own head. `headscope code` wrote it without data."
@@ -106,9 +109,9 @@ def code(
                 input=input,
             ),
             labels=report.model.labels,
-            problem=_problem(report),
+            problem=_problem_type_of(report),
             layer=-1 if layer is None else layer,
-            max_tokens=_most_tokens(examined),
+            max_tokens=positions if positions and positions < _NO_LIMIT else None,
             classifier=weight.name.rpartition(".")[0] if weight is not None else "",
             pooling=report.head.pooling.kind if report.head is not None else None,
         )
@@ -126,11 +129,12 @@ def _vector_named(name: str) -> Vector:
 
 
 def _refuse_what_cannot_be_loaded(report: Report, request: Request, place: Location) -> None:
-    """Raises Unsupported for what the module's `from_pretrained` would not load as it was examined."""
+    """Checks that the module's `from_pretrained` loads what was examined. Raises Unsupported."""
     kind, hint = report.checkpoint.kind, "give a Hub ID or the folder of a checkpoint"
     if report.adapter is not None or kind is CheckpointKind.ADAPTER:
         raise Unsupported("code doesn't write modules with a PEFT adapter", "merge it into its base model first")
-    is_file = Path(request.reference).is_file()  # of weights: the folder may hold others, which would be loaded
+    # from_pretrained takes the folder of a weight file, and may load another file in it.
+    is_file = Path(request.reference).is_file()
     if report.needs_repair:
         hint = f"run `headscope repair {shlex.quote(request.reference)} -o DIR`, and give DIR"
     if is_file or report.needs_repair or request.tokens or place.variant:
@@ -138,30 +142,33 @@ def _refuse_what_cannot_be_loaded(report: Report, request: Request, place: Locat
 
 
 def _check_layer(layer: int, config: Mapping[str, Any]) -> None:
-    """Raises UsageError for a layer that the model doesn't have, where its configuration tells."""
+    """Checks that the model has the layer, if its configuration gives their number. Raises UsageError."""
     from transformers import CONFIG_MAPPING
 
     from headscope.model.classes.model_config import build_config
 
-    if type(layer) is not int:
+    if type(layer) is not int:  # a bool is an int to isinstance
         raise UsageError(f"layer {layer!r} is not a whole number", "0 is the embeddings, -1 the last layer")
     model_type = str(config.get("model_type"))
     built = build_config(CONFIG_MAPPING[model_type], dict(config)) if model_type in CONFIG_MAPPING else None
     count = getattr(built, "num_hidden_layers", None)
+    # Transformers gives one hidden state more than there are layers: the embeddings come first.
     if type(count) is int and not -count - 1 <= layer <= count:
         raise UsageError(f"there is no layer {layer}", f"the last one is {count}; 0 is the embeddings")
 
 
 def _check_tokenizer(examined: Examined, request: Request) -> None:
-    """Raises Unsupported for a folder without a tokenizer: for some families, Transformers makes one without words."""
+    """Checks that the folder holds a tokenizer. Raises Unsupported."""
     from headscope.examination.evidence.tokenizer import read_tokenizer
 
+    # For some families, Transformers makes a tokenizer without words from a folder that has none.
     without: list[Gap] = []
     if read_tokenizer(examined.report, examined.manifest, request, [], without) is None and without:
         raise Unsupported(f"code needs a tokenizer: {without[0].reason}", "save it to the folder of the checkpoint")
 
 
 def _input_of(report: Report, vector: Vector) -> Input:
+    """Gives the kind of input that the model scores. Raises Unsupported if no module can be written for it."""
     found = next((input for input, task in TASK_OF.items() if task == report.model.task), None)
     if found is None:
         raise Unsupported(
@@ -175,7 +182,8 @@ def _input_of(report: Report, vector: Vector) -> Input:
     return found
 
 
-def _problem(report: Report) -> Problem:
+def _problem_type_of(report: Report) -> Problem:
+    """Gives the problem type of the configuration; without one, regression for one label and one class for more."""
     if report.model.problem_type == Problem.SINGLE_LABEL and report.model.num_labels == 1:
         raise Unsupported(
             "problem_type is single_label_classification, which needs two labels or more",
@@ -184,8 +192,3 @@ def _problem(report: Report) -> Problem:
     if report.model.problem_type in {item.value for item in Problem}:
         return Problem(report.model.problem_type)
     return Problem.REGRESSION if report.model.num_labels == 1 else Problem.SINGLE_LABEL
-
-
-def _most_tokens(examined: Examined) -> int | None:
-    positions = examined.built.positions
-    return positions if positions and positions < 100_000 else None

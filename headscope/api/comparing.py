@@ -38,6 +38,7 @@ from headscope.facts.results.comparison import Aspect, Comparison, Difference, S
 from headscope.facts.results.environment import tool_version
 
 _LARGEST_TENSOR = 2_000_000_000
+"""Largest size of a tensor whose numbers are compared, in bytes of float32."""
 
 
 class Compared(Shown, Comparison):
@@ -85,7 +86,7 @@ def compare(
     memory = Memory(open_cache(options.get("cache", False)), Structures())
     exports, examined = {}, []
     for request in requests:
-        found = _examined(request, progress, memory)
+        found = _examine_checkpoint_or_export(request, progress, memory)
         if isinstance(found, Examined):
             examined.append(found)
         else:
@@ -97,17 +98,19 @@ def compare(
         tool_version=tool_version(),
         command="compare",
         reports=reports,
-        differences=tuple(_differences(reports)),
+        differences=tuple(_find_differences(reports)),
         stages=align_stages([report.head.stages if report.head else () for report in reports]),
-        values=tuple(_same_values(requests, examined)) if values else (),
+        values=tuple(_compare_values(requests, examined)) if values else (),
         exports=tuple(
             compare_with_export(reports[0], request.reference, contents) for request, contents in exports.items()
         ),
     )
 
 
-def _examined(request: Request, progress: Progress | None, memory: Memory) -> Examined | WeightInventory:
-    """The examination of a checkpoint, or what an export holds."""
+def _examine_checkpoint_or_export(
+    request: Request, progress: Progress | None, memory: Memory
+) -> Examined | WeightInventory:
+    """Examines a checkpoint, or gives the weight inventory of an export, which can't be examined."""
     try:
         return examine("compare", request, progress, memory, takes_class=True)
     except Inventoried as err:
@@ -118,7 +121,7 @@ def _examined(request: Request, progress: Progress | None, memory: Memory) -> Ex
 
 
 def _check_sources(sources: int, exports: int, *, values: bool) -> None:
-    """Raises UsageError where exports have no source, or if their numbers were requested."""
+    """Raises UsageError for exports without a checkpoint to compare with, or if their numbers were requested."""
     if exports and not sources:
         raise UsageError(
             f"{counted(exports, 'export')} and no checkpoint were given", "name the checkpoint they were exported from"
@@ -127,28 +130,26 @@ def _check_sources(sources: int, exports: int, *, values: bool) -> None:
         raise UsageError("values compares the numbers of checkpoints, not those of exports", "leave it out")
 
 
-def _differences(reports: Sequence[Report]) -> Iterator[Difference]:
+def _find_differences(reports: Sequence[Report]) -> Iterator[Difference]:
+    """Gives each aspect in which the reports differ, then each weight of a head that differs."""
     for aspect, read in _ASPECTS.items():
         values = tuple(read(report) for report in reports)
-        keys = values if aspect not in _TYPED else tuple(_TYPED[aspect](report) for report in reports)
+        keys = values if aspect not in _KEY_READERS else tuple(_KEY_READERS[aspect](report) for report in reports)
         if len(set(keys)) > 1:
             yield Difference(aspect.value, values, aspect)
     heads = [report.head for report in reports]
+    # The order of the heads' own tensors: a dict keeps it and drops names that come again, a set would shuffle them.
     for name in dict.fromkeys(item.name for head in heads if head for item in head.tensors):
-        values = tuple(_parameter(head, name) for head in heads)
+        values = tuple(_describe_parameter(head, name) for head in heads)
         if len(set(values)) > 1:
             yield Difference(f"weight of the head {name}", values)
 
 
-def _of_head(read: Callable[[Head], str]) -> Callable[[Report], str]:
+def _head_reader(read: Callable[[Head], str]) -> Callable[[Report], str]:
     return lambda report: read(report.head) if report.head else "not determined"
 
 
-def _operations(head: Head) -> str:
-    return " > ".join(f"{stage.operation} {stage.detail}".strip() for stage in head.stages)
-
-
-def _parameter(head: Head | None, name: str) -> str:
+def _describe_parameter(head: Head | None, name: str) -> str:
     if head is None:
         return "not determined"
     found = next((item for item in head.tensors if item.name == name), None)
@@ -161,11 +162,13 @@ def _parameter(head: Head | None, name: str) -> str:
 _ASPECTS: dict[Aspect, Callable[[Report], str]] = {
     Aspect.CLASS: lambda report: report.model.class_name,
     Aspect.TASK: lambda report: report.model.task.value,
-    Aspect.POOLING: _of_head(lambda head: f"{head.pooling.kind.value}: {head.pooling.rule}"),
-    Aspect.OPERATIONS: _of_head(_operations),
-    Aspect.FORMULA: _of_head(lambda head: head.formula),
-    Aspect.CLASSES: lambda report: _without(report) or str(report.model.num_labels),
-    Aspect.LABELS: lambda report: _without(report) or ", ".join(report.model.labels),
+    Aspect.POOLING: _head_reader(lambda head: f"{head.pooling.kind.value}: {head.pooling.rule}"),
+    Aspect.OPERATIONS: _head_reader(
+        lambda head: " > ".join(f"{stage.operation} {stage.detail}".strip() for stage in head.stages)
+    ),
+    Aspect.FORMULA: _head_reader(lambda head: head.formula),
+    Aspect.CLASSES: lambda report: _scores_without_classes(report) or str(report.model.num_labels),
+    Aspect.LABELS: lambda report: _scores_without_classes(report) or ", ".join(report.model.labels),
     Aspect.PROBLEM_TYPE: lambda report: report.model.problem_type or "not set",
     Aspect.LOSS: lambda report: report.model.loss,
     Aspect.ACTIVATION: lambda report: report.model.activation,
@@ -173,13 +176,13 @@ _ASPECTS: dict[Aspect, Callable[[Report], str]] = {
     Aspect.MODEL_SIZE: lambda report: f"{report.model.parameters.total:,} parameters",
     Aspect.HEAD_SIZE: lambda report: f"{report.model.parameters.head:,} parameters",
 }
-"""What is compared, in this order."""
+"""How the value of each aspect is read from a report, in the order in which differences are listed."""
 
 
-def _pooling_of(report: Report) -> Hashable:
-    """What a pooling is, apart from its words: how, at which positions, of which layers; None without a head.
+def _pooling_key(report: Report) -> Hashable:
+    """Gives what tells poolings apart besides their words: kinds, positions and layers; None without a head.
 
-    What the tokenizer calls the token at a position is left out: it names the position, and the head doesn't read it.
+    The tokenizer's name for the token at a position is left out: the head reads the position, not the name.
     """
     if report.head is None:
         return None
@@ -188,28 +191,33 @@ def _pooling_of(report: Report) -> Hashable:
         (part.kind, replace(part.positions, token=""), tuple((source.text, source.layer) for source in part.sources))
         for part in pooling.parts
     )
-    said = pooling.rule if not parts or pooling.kind is PoolingKind.OTHER else ""
-    return pooling.kind, parts, said
+    # Without parts, or for a kind that has no name, the rule is all that describes the pooling.
+    rule = pooling.rule if not parts or pooling.kind is PoolingKind.OTHER else ""
+    return pooling.kind, parts, rule
 
 
-_TYPED: dict[Aspect, Callable[[Report], Hashable]] = {Aspect.POOLING: _pooling_of}
-"""Aspects whose text can differ where the thing itself doesn't: what is compared in its place."""
+_KEY_READERS: dict[Aspect, Callable[[Report], Hashable]] = {Aspect.POOLING: _pooling_key}
+"""What is compared in place of the text, for aspects whose text can differ where the thing itself doesn't."""
 
 
 def align_stages(sequences: Sequence[Sequence[Stage]]) -> tuple[tuple[Stage | None, ...], ...]:
-    """Stages of several heads in rows: the same role in a row where that keeps the order of each head."""
+    """Puts the stages of several heads into rows: equal roles share a row where that keeps the order of each head."""
     rows: list[list[Stage | None]] = []
     for column, stages in enumerate(sequences):
-        rows = _with_column(rows, stages, column)
+        rows = _add_column(rows, stages, column)
     return tuple(tuple(row) for row in rows)
 
 
-def _with_column(rows: list[list[Stage | None]], stages: Sequence[Stage], column: int) -> list[list[Stage | None]]:
-    """`rows` with one more head; a stage that fits no row gets a new row."""
+def _add_column(rows: list[list[Stage | None]], stages: Sequence[Stage], column: int) -> list[list[Stage | None]]:
+    """Adds the stages of one more head to the rows; a stage that fits no row gets a new one."""
     keys = [next(role_of(stage.operation) for stage in row if stage is not None) for row in rows]
     merged: list[list[Stage | None]] = []
     at, done = 0, 0
-    for row, stage in [*_common(keys, [role_of(stage.operation) for stage in stages]), (len(rows), len(stages))]:
+    # The last pair is past both ends: it moves what is left after the last common role.
+    for row, stage in [
+        *_common_subsequence(keys, [role_of(stage.operation) for stage in stages]),
+        (len(rows), len(stages)),
+    ]:
         merged += [[*other, None] for other in rows[at:row]]
         merged += [[*[None] * column, own] for own in stages[done:stage]]
         if row < len(rows):
@@ -218,8 +226,9 @@ def _with_column(rows: list[list[Stage | None]], stages: Sequence[Stage], column
     return merged
 
 
-def _common(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int]]:
-    """The places of a longest common subsequence, as late as they can stand: heads are alike at their ends."""
+def _common_subsequence(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int]]:
+    """Gives the index pairs of a longest common subsequence, each pair as late as it can stand."""
+    # Heads are alike at their ends, so the walk back from the end takes a match as soon as it meets one.
     lengths = [[0] * (len(second) + 1) for _ in range(len(first) + 1)]
     for row, own in enumerate(first):
         for column, other in enumerate(second):
@@ -237,53 +246,53 @@ def _common(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int]
     return pairs[::-1]
 
 
-def _without(report: Report) -> str:
-    """What the scores are where they are of no classes of the user's."""
+def _scores_without_classes(report: Report) -> str:
+    """Names the scores of a task whose classes aren't the user's; '' if they are."""
     return WITHOUT_CLASSES.get(report.model.task, "")
 
 
-_Stored = tuple[StoredFiles, TensorHeader]
+_StoredTensor = tuple[StoredFiles, TensorHeader]
 """A stored tensor and the place that holds it."""
 
 
-def _same_values(requests: Sequence[Request], examined: Sequence[Examined]) -> Iterator[SameValues]:
-    """For each parameter that all heads have: whether its stored bytes are the same everywhere."""
+def _compare_values(requests: Sequence[Request], examined: Sequence[Examined]) -> Iterator[SameValues]:
+    """Compares the stored bytes of each parameter that all heads have."""
     heads = [item.report.head for item in examined]
     if any(head is None for head in heads):
         yield SameValues("head", None, "the head path of a model is not known")
         return
-    stored = [_stored_head(request, item) for request, item in zip(requests, examined, strict=True)]
+    stored = [_locate_stored_head(request, item) for request, item in zip(requests, examined, strict=True)]
     for name in stored[0]:
         found = [other[name] for other in stored if name in other]
         unread = next((item for item in found if isinstance(item, str)), None)
         if unread is not None and len(found) == len(stored):
             yield SameValues(name, None, unread)
         elif len(found) == len(stored):
-            yield _compared(name, [item for item in found if not isinstance(item, str)])
+            yield _compare_parameter(name, [item for item in found if not isinstance(item, str)])
 
 
-def _compared(name: str, found: Sequence[_Stored]) -> SameValues:
-    """A parameter that all heads have; where its bytes differ, by how much at most."""
+def _compare_parameter(name: str, found: Sequence[_StoredTensor]) -> SameValues:
+    """Compares one parameter of all heads; where its bytes differ, measures by how much at most."""
     try:
-        first = _bytes_of(found[0])
-        changed = [item for item in found[1:] if _bytes_of(item) != first]
+        first = _stored_bytes(found[0])
+        changed = [item for item in found[1:] if _stored_bytes(item) != first]
         largest, scale = _largest_difference(found[0], changed) if changed else (None, None)
     except HeadscopeError as err:
         return SameValues(name, None, err.message)
     return SameValues(name, not changed, largest_difference=largest, largest_value=scale)
 
 
-def _bytes_of(stored: _Stored) -> tuple[str, tuple[int, ...], bytes]:
+def _stored_bytes(stored: _StoredTensor) -> tuple[str, tuple[int, ...], bytes]:
     place, header = stored
     return header.dtype, header.shape, place.bytes_of(header)
 
 
-def _largest_difference(first: _Stored, others: Sequence[_Stored]) -> tuple[float | None, float | None]:
-    """The largest difference between the first tensor and others, and the first one's largest number.
+def _largest_difference(first: _StoredTensor, others: Sequence[_StoredTensor]) -> tuple[float | None, float | None]:
+    """Measures the largest difference between the first tensor and others, and the first one's largest number.
 
     None for both where numbers can't be subtracted or aren't finite.
     """
-    from headscope.model.tensors.numbers import compare_numbers
+    from headscope.model.tensors.numbers import compare_numbers  # imports torch, which equal bytes don't need
 
     place, header = first
     count = math.prod(header.shape)
@@ -295,12 +304,19 @@ def _largest_difference(first: _Stored, others: Sequence[_Stored]) -> tuple[floa
     return (max(differences), scale) if all(map(math.isfinite, (*differences, scale))) else (None, None)
 
 
-def _stored_head(request: Request, examined: Examined) -> dict[str, _Stored | str]:
-    """The stored tensors of a head by name, or why one can't be compared."""
+def _locate_stored_head(request: Request, examined: Examined) -> dict[str, _StoredTensor | str]:
+    """Finds the stored tensor of each live parameter of a head, by name, or the reason why it can't be compared."""
     report, head = examined.report, examined.report.head
     live = [item for item in head.tensors if item.live] if head else []
-    found: dict[str, _Stored | str] = {item.name: _why_unread(report, item) for item in live}
-    readable = [item for item in live if _is_readable(item)]
+    found: dict[str, _StoredTensor | str] = {item.name: _why_unread(report, item) for item in live}
+    # A parameter that several tensors make, or that an adapter changes, has no stored bytes of its own.
+    readable = [
+        item
+        for item in live
+        if item.status is ParameterStatus.LOADED
+        and len(item.checkpoint_keys) == 1
+        and item.adapter is not Carried.ADAPTED
+    ]
     try:
         for place in open_stored_files(request, examined.manifest):
             for item in readable:
@@ -313,19 +329,15 @@ def _stored_head(request: Request, examined: Examined) -> dict[str, _Stored | st
 
 
 def _why_not_compared(place: StoredFiles, header: TensorHeader) -> str:
+    """Gives the reason why a stored tensor is not compared; "" if it can be."""
     if place.is_pickled:
         return f"{header.file} is a pickle, whose numbers are not compared"
     count = math.prod(header.shape)
     return f"it has {count:,} numbers, too many to be compared" if count > _LARGEST_TENSOR // 4 else ""
 
 
-def _is_readable(item: HeadParameter) -> bool:
-    """Whether the stored bytes of one tensor are the parameter that the scores depend on."""
-    whole = item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1
-    return whole and item.adapter is not Carried.ADAPTED
-
-
 def _why_unread(report: Report, item: HeadParameter) -> str:
+    """Gives the reason for a parameter that was found in no stored file."""
     if item.status is not ParameterStatus.LOADED:
         return f"{report.checkpoint.reference} does not give it ({item.status.value})"
     if item.adapter is Carried.ADAPTED:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Names = str | Iterable[str]
 """Names of classes: several, or one text `"A,B,C"`."""
 FitName = Literal["temperature", "thresholds"]
-"""What is fitted to labeled texts."""
+"""Names of the fits to labeled texts."""
 
 
 class Edited(Shown, EditReport):
@@ -100,7 +100,7 @@ class ConfigEdits(TypedDict, total=False):
 
 
 class AdapterEdits(TypedDict, total=False):
-    """What happens to an adapter."""
+    """Changes of an adapter."""
 
     merge_adapter: Annotated[
         bool, "Merge the adapter with PEFT into its base model, which is on this machine, before all other changes."
@@ -112,7 +112,7 @@ class AdapterEdits(TypedDict, total=False):
 
 
 class WritingOptions(ClassOptions, total=False):
-    """How the checkpoint is read and the result is written."""
+    """Options for reading the checkpoint and writing the result."""
 
     texts: Annotated[Names | None, "Texts that the proof runs through both whole models."]
     link: Annotated[bool, "Hard-link weight files (safetensors) that don't change instead of copying them."]
@@ -121,7 +121,7 @@ class WritingOptions(ClassOptions, total=False):
 
 
 class EditOptions(AdapterEdits, LabelEdits, ScoreEdits, FitEdits, ConfigEdits, WritingOptions, total=False):
-    """Everything that `edit` can change."""
+    """Options of `edit`."""
 
 
 @use_case
@@ -175,14 +175,14 @@ def edit(
     request = make_request(reference, {**given, "offline": True})
     texts = options.get("texts")
     wish = EditWish(
-        changes=_changes(options),
+        changes=_read_label_changes(options),
         temperature=options.get("temperature", 1.0),
-        settings=_settings(options),
+        settings=_read_config_settings(options),
         merge_adapter=options.get("merge_adapter", False),
-        dtype=_dtype(options),
-        order_from=_order_data(options),
-        fit=_fit_wish(options),
-        seed=_seed(options),
+        dtype=_read_head_dtype(options),
+        order_from=_read_order_data(options),
+        fit=_read_fit_wish(options),
+        seed=_read_seed(options),
         texts=() if texts is None else (texts,) if isinstance(texts, str) else tuple(texts),
         link=options.get("link", False),
         in_place=options.get("in_place", False),
@@ -190,6 +190,7 @@ def edit(
     )
     folder, tell = None if output is None else Path(output), progress or (lambda sentence: None)
     head = read_path(options.get("adapter_head"), "adapter_head")
+    # Any field of the wish that isn't a default is another change.
     is_alone = folder is not None and wish == EditWish(dry_run=wish.dry_run) and options.get("model_class") is None
     if head is not None and not is_alone:
         raise UsageError("an adapter gets a head in a new folder, without another change", "give -o DIR alone")
@@ -201,12 +202,13 @@ def edit(
         return Edited(**fields_of(refused_report(reference, output, wish, err)))
 
 
-def _changes(options: Mapping[str, Any]) -> LabelChanges:
-    """The changes of classes and scores: those of the file, and those that were given besides."""
+def _read_label_changes(options: Mapping[str, Any]) -> LabelChanges:
+    """Joins the changes in the file with those given as options. Raises UsageError for a change that both have."""
     from headscope.editing.plan import LabelChanges, read_changes_file, read_numbers
 
     found: dict[str, Any] = {}
     named, file = options.get("labels"), read_path(options.get("labels_file"), "labels_file")
+    # A file given as labels is meant for labels_file: its name would become the name of a class.
     if isinstance(named, PathLike) or (isinstance(named, str) and named.endswith(".json") and Path(named).is_file()):
         raise UsageError(
             f"--labels names the classes, and {named} is a file", "--labels-file (labels_file) reads changes from it"
@@ -232,33 +234,36 @@ def _changes(options: Mapping[str, Any]) -> LabelChanges:
     return LabelChanges(**found)
 
 
-def _order_data(options: Mapping[str, Any]) -> DataRequest | None:
-    """The data whose order is taken."""
+def _read_order_data(options: Mapping[str, Any]) -> DataRequest | None:
+    """Reads which labeled data give the order of the classes; None if no file was given."""
     file = read_path(options.get("order_from"), "order_from")
-    return None if file is None else DataRequest(file, _columns(options, "label_column"), split=options.get("split"))
+    return (
+        None if file is None else DataRequest(file, _read_columns(options, "label_column"), split=options.get("split"))
+    )
 
 
-_OF_FITS: dict[str, Any] = {"limit": 2000, "device": "cpu"}
-"""What a fit takes by default."""
-_SEEDS = 2**63
+_FIT_DEFAULTS: dict[str, Any] = {"limit": 2000, "device": "cpu"}
+"""Defaults of options that only a fit uses."""
+_SEED_LIMIT = 2**63
 
 
-def _seed(options: Mapping[str, Any]) -> int:
-    """The seed. Raises UsageError for what no generator takes."""
+def _read_seed(options: Mapping[str, Any]) -> int:
+    """Reads the seed. Raises UsageError for a number that a generator doesn't take."""
     found = options.get("seed", 0)
-    if type(found) is not int or not 0 <= found < _SEEDS:
-        raise UsageError(f"{found!r} is not a seed", f"give a whole number from 0 to {_SEEDS - 1}")
+    if type(found) is not int or not 0 <= found < _SEED_LIMIT:
+        raise UsageError(f"{found!r} is not a seed", f"give a whole number from 0 to {_SEED_LIMIT - 1}")
     return found
 
 
-def _fit_wish(options: Mapping[str, Any]) -> FitWish | None:
-    """What to fit to which texts. Raises UsageError for half a wish."""
+def _read_fit_wish(options: Mapping[str, Any]) -> FitWish | None:
+    """Reads what to fit to which texts; None without a fit. Raises UsageError if one of the two is missing."""
     from headscope.editing.wish import FitWish
 
     kind, file = options.get("fit"), read_path(options.get("data"), "data")
     alone = {"text_column", "split", "label_column", "limit", "device"}
+    # The order of the classes is read from labeled data too, with these two options.
     alone -= {"split", "label_column"} if options.get("order_from") is not None else set()
-    idle = sorted(name for name in alone if options.get(name) not in (None, _OF_FITS.get(name)))
+    idle = sorted(name for name in alone if options.get(name) not in (None, _FIT_DEFAULTS.get(name)))
     if kind is None and file is None and idle:
         raise UsageError(f"{idle[0]} has no effect without a fit", "add --fit temperature and --data FILE")
     if (kind is None) != (file is None):
@@ -267,30 +272,30 @@ def _fit_wish(options: Mapping[str, Any]) -> FitWish | None:
         return None
     if kind not in [item.value for item in FitKind]:
         raise UsageError(f"{kind!r} can't be fitted", f"fits: {', '.join(FitKind)}")
-    given = {**_OF_FITS, **options}
+    given = {**_FIT_DEFAULTS, **options}
     if given["limit"] < 1:
         raise UsageError(f"a limit of {given['limit']} texts leaves none", "give at least 40")
     data = DataRequest(
-        file, _columns(options, "label_column"), _columns(options, "text_column"), options.get("split"),
+        file, _read_columns(options, "label_column"), _read_columns(options, "text_column"), options.get("split"),
         given["limit"], given["device"],
     )  # fmt: skip
     return FitWish(FitKind(kind), data)
 
 
-def _dtype(options: Mapping[str, Any]) -> str:
+def _read_head_dtype(options: Mapping[str, Any]) -> str:
     found = options.get("dtype") or ""
     if found and found not in HEAD_DTYPES:
         raise UsageError(f"{found!r} is not a number format of a last layer", f"formats: {', '.join(HEAD_DTYPES)}")
     return str(found)
 
 
-def _columns(options: Mapping[str, Any], name: str) -> tuple[str, ...]:
+def _read_columns(options: Mapping[str, Any], name: str) -> tuple[str, ...]:
     given = options.get(name)
     return () if given is None else (given,) if isinstance(given, str) else tuple(given)
 
 
-def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of config.json to set. Raises UsageError for a value that none of Transformers' classes takes."""
+def _read_config_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads the fields of config.json to set. Raises UsageError for a value that no class of Transformers takes."""
     found = {name: options[name] for name in ("pad_token_id", "problem_type") if options.get(name) is not None}
     if options.get("architecture") is not None:
         found["architectures"] = [options["architecture"]]

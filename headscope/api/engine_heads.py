@@ -28,7 +28,7 @@ class Engines(Shown, EnginesReport):
 
 
 class EnginesOptions(PlaceOptions, ReportCacheOption, total=False):
-    """Where the checkpoint is, and whether results are kept."""
+    """Options of `engines` for the place of the checkpoint and the report cache."""
 
 
 @use_case
@@ -82,15 +82,15 @@ def engines(
     if run:
         found = engines_for(request, examined, engine)
         found = replace(found, engines=tuple(_run_heads(found, examined, request, python, progress)))
-    elif engine is not None and _can_be_asked(engine, python, examined):
-        found = _with_resolution(engine, python, request, examined, progress)
+    elif engine is not None and _can_resolve_config(engine, python, examined):
+        found = _judge_resolved(engine, python, request, examined, progress)
     else:
         found = engines_for(request, examined, engine)
     return Engines(**fields_of(found))
 
 
 def _check_run(engine: str | None, *, run: bool, python: str | None) -> None:
-    """Raises UsageError for what can't be run."""
+    """Checks that the options of a run fit each other and the engine. Raises UsageError."""
     name, version = named_engine(engine or "")
     if python is not None and not name:
         raise UsageError("an interpreter was given without the engine that it has", "add --engine NAME")
@@ -102,16 +102,16 @@ def _check_run(engine: str | None, *, run: bool, python: str | None) -> None:
         raise UsageError(f"headscope can't run {name}", f"engines that it can run: {', '.join(runner_names())}")
 
 
-def _can_be_asked(engine: str, python: str | None, examined: Examined) -> bool:
-    """Whether the engine is here to resolve the configuration, and that is all that it needs to look at."""
+def _can_resolve_config(engine: str, python: str | None, examined: Examined) -> bool:
+    """True if the engine is on this machine and its answer depends on nothing but the configuration."""
     is_here = python is not None or bool(installed_version(facts_on(named_engine(engine)[0])))
     return engine in ASKED and is_here and is_for_resolution(examined.report, examined.manifest)
 
 
-def _with_resolution(
+def _judge_resolved(
     engine: str, python: str | None, request: Request, examined: Examined, progress: Progress | None
 ) -> EnginesReport:
-    """The entry of an engine that resolved the configuration itself, from the facts on its version."""
+    """Lets an engine resolve the configuration, and reports its head from the facts on its installed version."""
     from headscope.serving.running.outcome import head_as_resolved
 
     if progress is not None:
@@ -124,7 +124,7 @@ def _with_resolution(
 def _run_heads(
     found: EnginesReport, examined: Examined, request: Request, python: str | None, progress: Progress | None
 ) -> Iterator[EngineHead]:
-    """The entries, each from a run where there can be one; otherwise a note says why not."""
+    """Replaces each entry by the result of a run; an entry that can't be run stays, with a note that says why."""
     from headscope.examination.evidence.engine_runs import engine_trial
 
     tell = progress or (lambda sentence: None)
@@ -137,18 +137,19 @@ def _run_heads(
             try:
                 yield trial.head(cited, python)
             except Unsupported as err:
-                if found.is_one:
+                if found.is_one:  # the user named this engine, so a note would hide the failure
                     raise
                 yield replace(cited, notes=(*cited.notes, f"Not run: {err.message}."))
 
 
 def engines_for(request: Request, examined: Examined, engine: str | None) -> EnginesReport:
-    """What the engines, or the named one, do with the head of a checkpoint that was examined."""
-    return judge_engines(examined.report, examined.manifest, engine, _limit(request, examined))
+    """Judges what the engines, or the named one, do with the head of an examined checkpoint."""
+    return judge_engines(examined.report, examined.manifest, engine, _why_not_covered(request, examined))
 
 
-def _limit(request: Request, examined: Examined) -> str:
-    """Why the facts don't cover what was named; "" if they do: engines load whole folders and repositories."""
+def _why_not_covered(request: Request, examined: Examined) -> str:
+    """Gives the reason why the facts don't cover the named place; "" if they do."""
+    # Engines load whole folders and repositories.
     is_snapshot = examined.manifest.kind is CheckpointKind.SNAPSHOT
     if request.location.subfolder or request.location.variant:
         return "the facts don't cover subfolders and variants"

@@ -43,7 +43,7 @@ class Forwarded(Shown, ForwardReport):
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What to run through the model; at most one kind."""
+    """Inputs to run through the model, of at most one kind."""
 
     texts: tuple[str, ...] = ()
     pairs: tuple[str, ...] = ()
@@ -51,13 +51,13 @@ class Material:
     audio: str | None = None
 
     def kinds(self) -> tuple[str, ...]:
-        """The kinds that were given."""
+        """Gives the kinds of input that the caller gave."""
         given = {"text": self.texts, "image": self.image, "audio": self.audio}
         return tuple(kind for kind, value in given.items() if value)
 
 
 class ForwardOptions(CachedOptions, ModuleOptions, total=False):
-    """The options of `forward`: for a checkpoint, and for a model in memory."""
+    """Options of `forward`, for a checkpoint and for a model in memory."""
 
 
 @overload
@@ -121,20 +121,20 @@ def forward(
         >>> result.logits_shape
         ('batch', 3)
     """
-    material = Material(_several(text), _several(text_pair), image, audio)
+    material = Material(_as_tuple(text), _as_tuple(text_pair), image, audio)
     if is_in_memory(reference):
         return _forward_in_memory(reference, device, material, module_options(options, ModuleOptions.__annotations__))
-    _check(material)
+    _check_material(material)
     request = make_request(reference, options)
     if material.kinds() and device == _META:
-        raise _no_numbers(material, request)
+        raise _needs_weights_error(material, request)
     examined = examine("forward", request, progress, takes_class=True)
     report, manifest = examined.report, examined.manifest
     choice = examined.choice or choose_class(_with_classes_of(report, request), manifest)
     _check_kind(material, choice)
     if device == _META:
-        return _report(report, device, _observe_shapes(choice, examined.skeleton), material)
-    place = _place(request, manifest) if manifest.adapter is None else None
+        return _build_result(report, device, _observe_shapes(choice, examined.skeleton), material)
+    place = _weights_location(request, manifest) if manifest.adapter is None else None
     from headscope.render.text.words import bytes_of
 
     (progress or (lambda sentence: None))(f"loading {bytes_of(manifest.bytes_total)} of weights")
@@ -142,16 +142,16 @@ def forward(
         observation = _observe_adapted(request, manifest, choice, material, device)
     else:
         observation = _observe_values(choice, place, material, device)
-    return _report(report, device, observation, material)
+    return _build_result(report, device, observation, material)
 
 
-_INVENTED = (
+_INVENTED_NOTE = (
     "the inputs are invented, so the values say nothing about the labels; give example_inputs to score real ones"
 )
 
 
 def _forward_in_memory(module: nn.Module, device: str, material: Material, options: dict[str, Any]) -> Forwarded:
-    """The pass of a model in memory. Raises UsageError for inputs that only a checkpoint's own files can encode."""
+    """Runs a model in memory. Raises UsageError for inputs that only a checkpoint's own files can encode."""
     from headscope.examination.memory.live import inspect_module
     from headscope.examination.memory.live_forward import device_of, observe_live, runs_by_itself
 
@@ -168,22 +168,24 @@ def _forward_in_memory(module: nn.Module, device: str, material: Material, optio
     report = inspect_module(module, ModuleRequest(**options))
     observation = observe_live(module, report.model.task, **given)
     if observation.invented and observation.logits is not None:
-        observation = replace(observation, notes=(*observation.notes, _INVENTED))
-    return _report(report, device_of(module), observation, material)
+        observation = replace(observation, notes=(*observation.notes, _INVENTED_NOTE))
+    return _build_result(report, device_of(module), observation, material)
 
 
 def _with_classes_of(report: Report, request: Request) -> Request:
-    """The request with the class count of its report: an adapter's own tensors can give another than the base model."""
+    """Gives the request with the class count of the report of an adapter."""
+    # The head that an adapter stores can have another count than the configuration of the base model.
     if report.adapter is None or request.labels:
         return request
     return replace(request, num_labels=report.model.num_labels)
 
 
-def _several(value: Any) -> tuple[str, ...]:
+def _as_tuple(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _check(material: Material) -> None:
+def _check_material(material: Material) -> None:
+    """Checks that the inputs go together. Raises UsageError."""
     kinds = material.kinds()
     if len(kinds) > 1:
         raise UsageError(f"{' and '.join(kinds)} can't be combined", "give one kind of input")
@@ -191,49 +193,52 @@ def _check(material: Material) -> None:
         raise UsageError("--text-pair needs --text", "pass the first text of each pair with --text")
 
 
-def _no_numbers(material: Material, request: Request) -> UsageError:
-    """Inputs on the meta device. Another device helps only where the checkpoint holds weights."""
+def _needs_weights_error(material: Material, request: Request) -> UsageError:
+    """Makes the error for inputs on the meta device."""
     hint = "add --device cpu"
     try:
         kind = read_checkpoint(request, None, takes_class=True).kind
-    except HeadscopeError:
+    except HeadscopeError:  # only the hint depends on it, and the next run reports what is wrong
         kind = CheckpointKind.HUB
+    # Another device helps only if the checkpoint holds weights.
     if kind in WITHOUT_WEIGHTS:
-        hint = f"{request.reference} is {WITHOUT_WEIGHTS[kind]}: {_WHOLE}, and add --device cpu"
+        hint = f"{request.reference} is {WITHOUT_WEIGHTS[kind]}: {_WHOLE_CHECKPOINT}, and add --device cpu"
     return UsageError(f"{material.kinds()[0]} needs real weights, and the device is meta", hint)
 
 
-_INPUTS = {"text": ("input_ids",), "image": ("pixel_values",), "audio": ("input_values", "input_features")}
-_KINDS = {"text": "texts", "image": "images", "audio": "sounds"}
+_ARGUMENTS_OF_KIND = {"text": ("input_ids",), "image": ("pixel_values",), "audio": ("input_values", "input_features")}
+_NOUNS = {"text": "texts", "image": "images", "audio": "sounds"}
 
 
 def _check_kind(material: Material, choice: Choice) -> None:
-    """Raises UsageError where the model's forward has no argument for the kind of input that was given."""
+    """Checks that the model's `forward` has an argument for the given kind of input. Raises UsageError."""
     from inspect import signature
 
     arguments = signature(choice.cls.forward).parameters
-    taken = [kind for kind, names in _INPUTS.items() if any(name in arguments for name in names)]
+    taken = [kind for kind, names in _ARGUMENTS_OF_KIND.items() if any(name in arguments for name in names)]
     for kind in material.kinds():
-        if taken and kind not in taken:
+        if taken and kind not in taken:  # a `forward(*args)` names none, and may take anything
             raise UsageError(
-                f"{choice.cls.__name__} takes {' and '.join(_KINDS[item] for item in taken)}, not {_KINDS[kind]}",
+                f"{choice.cls.__name__} takes {' and '.join(_NOUNS[item] for item in taken)}, not {_NOUNS[kind]}",
                 f"give {' or '.join(f'--{item}' for item in taken)}",
             )
 
 
-_WHOLE = "give the folder or the Hub ID of a whole checkpoint"
+_WHOLE_CHECKPOINT = "give the folder or the Hub ID of a whole checkpoint"
 
 
-def _place(request: Request, manifest: CheckpointManifest) -> Location:
+def _weights_location(request: Request, manifest: CheckpointManifest) -> Location:
+    """Gives the place from which the weights are loaded. Raises Unsupported for a source without weights."""
     if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
         raise Unsupported(
             f"{request.reference} is {WITHOUT_WEIGHTS.get(manifest.kind, manifest.kind.value)}",
-            f"{_WHOLE}, or leave out --device",
+            f"{_WHOLE_CHECKPOINT}, or leave out --device",
         )
     return loadable(request, manifest)
 
 
 def _observe_shapes(choice: Choice, skeleton: PreTrainedModel | None) -> Observation:
+    """Observes a model without weights, on the meta device."""
     import torch
 
     from headscope.model.quiet import quiet
@@ -241,7 +246,7 @@ def _observe_shapes(choice: Choice, skeleton: PreTrainedModel | None) -> Observa
     from headscope.upstream.optional.peft_prompts import caller_in_copy
 
     with quiet():
-        if skeleton is None:
+        if skeleton is None:  # a report from the cache comes without a model
             with torch.device(_META):
                 skeleton = choice.cls(choice.config)
         caller = caller_in_copy(skeleton, choice.adapter)
@@ -251,7 +256,7 @@ def _observe_shapes(choice: Choice, skeleton: PreTrainedModel | None) -> Observa
 def _observe_adapted(
     request: Request, manifest: CheckpointManifest, choice: Choice, material: Material, device: str
 ) -> Observation:
-    """What a base model shows with its adapter, loaded and called by PEFT."""
+    """Observes a base model with its adapter, loaded and called by PEFT."""
     from headscope.examination.trial.opening import load_adapted
     from headscope.model.loading.inference import check_device
     from headscope.model.quiet import quiet
@@ -261,24 +266,25 @@ def _observe_adapted(
     check_device(device)
     with quiet():
         adapted, place = load_adapted(request, manifest, choice, device)
-        inputs, caller = _encoded(place, material), caller_of(adapted)
+        inputs, caller = _encode_material(place, material), caller_of(adapted)
         base = adapted.get_base_model()
         return observe_inputs(base, inputs, caller) if inputs else observe_probe(base, choice.task, caller)
 
 
 def _observe_values(choice: Choice, place: Location, material: Material, device: str) -> Observation:
+    """Observes a model with its real weights."""
     from headscope.model.loading.inference import check_device, load_model
     from headscope.model.quiet import quiet
     from headscope.trace.slice.observe import observe_inputs, observe_probe
 
     where = check_device(device)
-    inputs = _encoded(place, material)
+    inputs = _encode_material(place, material)
     model = load_model(choice, place, where)
     with quiet():
         return observe_inputs(model, inputs) if inputs else observe_probe(model, choice.task)
 
 
-def _encoded(place: Location, material: Material) -> Mapping[str, Any] | None:
+def _encode_material(place: Location, material: Material) -> Mapping[str, Any] | None:
     from headscope.model.loading.inference import encode_audio, encode_image, encode_texts
 
     if material.texts:
@@ -288,8 +294,9 @@ def _encoded(place: Location, material: Material) -> Mapping[str, Any] | None:
     return encode_audio(place, material.audio) if material.audio else None
 
 
-def _report(report: Report, device: str, observation: Observation, material: Material) -> Forwarded:
+def _build_result(report: Report, device: str, observation: Observation, material: Material) -> Forwarded:
     logits = observation.logits
+    rows = [] if logits is None else logits.reshape(-1, logits.shape[-1]).tolist()
     return Forwarded(
         tool_version=tool_version(),
         environment=environment(),
@@ -302,14 +309,17 @@ def _report(report: Report, device: str, observation: Observation, material: Mat
         hidden_shape=observation.hidden_shape,
         stages=observation.stages,
         logits_shape=observation.logits_shape,
-        logits=() if logits is None else _finite_rows(logits),
-        scored=() if logits is None or observation.invented else _scored(logits, report, material),
-        notes=tuple(dict.fromkeys((*report.notes, *observation.notes, *_warnings(report, device, observation)))),
+        logits=tuple(tuple(map(_finite_or_none, row)) for row in rows),
+        scored=() if logits is None or observation.invented else _score_labels(logits, report, material),
+        notes=tuple(
+            dict.fromkeys((*report.notes, *observation.notes, *_collect_warnings(report, device, observation)))
+        ),
         not_determined=report.not_determined,
     )
 
 
-def _warnings(report: Report, device: str, observation: Observation) -> tuple[str, ...]:
+def _collect_warnings(report: Report, device: str, observation: Observation) -> tuple[str, ...]:
+    """Collects the sentences on why scores can't be trusted or shown by label."""
     from headscope.render.parts.verdict import unplaced_clauses
 
     unplaced = tuple(unplaced_clauses(report))
@@ -318,14 +328,15 @@ def _warnings(report: Report, device: str, observation: Observation) -> tuple[st
     is_live = report.checkpoint.kind is CheckpointKind.MEMORY
     return (
         *unplaced,
-        *_untrained(report),
-        *(() if is_live else _made_up(observation)),
-        *_not_by_label(report, observation),
+        *_warn_of_new_weights(report),
+        # A model in memory has a note of its own: it takes example_inputs, not options.
+        *(() if is_live else _warn_of_invented_inputs(observation)),
+        *_warn_of_unlabeled_scores(report, observation),
     )
 
 
-def _not_by_label(report: Report, observation: Observation) -> tuple[str, ...]:
-    """That real scores are not listed by label, as they are not one for each label of an input."""
+def _warn_of_unlabeled_scores(report: Report, observation: Observation) -> tuple[str, ...]:
+    """Says why real scores aren't listed by label: an input has not one score for each label."""
     logits = observation.logits
     if observation.invented or logits is None or _is_by_label(logits, report):
         return ()
@@ -337,7 +348,7 @@ def _is_by_label(logits: torch.Tensor, report: Report) -> bool:
     return logits.dim() == 2 and logits.shape[-1] == len(report.model.labels)
 
 
-def _untrained(report: Report) -> tuple[str, ...]:
+def _warn_of_new_weights(report: Report) -> tuple[str, ...]:
     from headscope.facts.results.report import find_missing
 
     missing = find_missing(report).head
@@ -347,29 +358,30 @@ def _untrained(report: Report) -> tuple[str, ...]:
     return (f"the scores mean nothing yet: {count} newly initialized on every load",)
 
 
-def _made_up(observation: Observation) -> tuple[str, ...]:
+def _warn_of_invented_inputs(observation: Observation) -> tuple[str, ...]:
     if not observation.invented:
         return ()
     names = [name for name, _ in observation.inputs]
-    option = next((option for name, option in _OPTIONS.items() if name in names), "")
+    option = next((option for name, option in _OPTION_OF_ARGUMENT.items() if name in names), "")
     remedy = f"; give {option} to score a real input" if option else ""
     return (f"the inputs are invented, so the values say nothing about the labels{remedy}",)
 
 
-_OPTIONS = {"input_ids": "--text", "pixel_values": "--image", "input_values": "--audio", "input_features": "--audio"}
+_OPTION_OF_ARGUMENT = {
+    "input_ids": "--text",
+    "pixel_values": "--image",
+    "input_values": "--audio",
+    "input_features": "--audio",
+}
 
 
-def _finite_rows(logits: torch.Tensor) -> tuple[tuple[float | None, ...], ...]:
-    flat = logits.reshape(-1, logits.shape[-1])
-    return tuple(tuple(_finite(value) for value in row) for row in flat.tolist())
-
-
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
+    """Gives None for an infinity or NaN, which JSON can't write."""
     return value if abs(value) != float("inf") and value == value else None  # noqa: PLR0124  NaN is not itself
 
 
-def _scored(logits: torch.Tensor, report: Report, material: Material) -> tuple[Scored, ...]:
-    """The labels of each input with their scores, where there is one score for each label."""
+def _score_labels(logits: torch.Tensor, report: Report, material: Material) -> tuple[Scored, ...]:
+    """Lists the labels of each input with their scores, if there is one score for each label."""
     import torch
 
     labels = report.model.labels
@@ -380,19 +392,21 @@ def _scored(logits: torch.Tensor, report: Report, material: Material) -> tuple[S
         Activation.SIGMOID: torch.sigmoid,
         Activation.NONE: lambda scores: scores,
     }
+    # The activation of a model in memory may be unknown: NaN then becomes "no probability" in the result.
     is_unknown = report.checkpoint.kind is CheckpointKind.MEMORY and report.model.activation not in functions
     probabilities = functions.get(report.model.activation, functions[Activation.NONE])(logits)
     probabilities = probabilities * float("nan") if is_unknown else probabilities
     names = material.texts or tuple(f"input {number}" for number in range(len(logits)))
     return tuple(
-        Scored(name, _ranked(labels, row, chance))
+        Scored(name, _rank_labels(labels, row, chance))
         for name, row, chance in zip(names, logits.tolist(), probabilities.tolist(), strict=False)
     )
 
 
-def _ranked(labels: tuple[str, ...], scores: list[float], chances: list[float]) -> tuple[LabelScore, ...]:
+def _rank_labels(labels: tuple[str, ...], scores: list[float], chances: list[float]) -> tuple[LabelScore, ...]:
+    """Sorts the labels of one input by logit, the largest first; a label without a finite one comes last."""
     rows = [
-        LabelScore(label, _finite(score), _finite(chance))
+        LabelScore(label, _finite_or_none(score), _finite_or_none(chance))
         for label, score, chance in zip(labels, scores, chances, strict=True)
     ]
     return tuple(sorted(rows, key=lambda row: -(row.logit if row.logit is not None else float("-inf"))))

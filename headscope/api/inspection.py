@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class InspectOptions(CachedOptions, ModuleOptions, total=False):
-    """The options of `inspect`: for a checkpoint, and for a model in memory."""
+    """Options of `inspect`, for a checkpoint and for a model in memory."""
 
 
 @overload

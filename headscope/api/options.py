@@ -15,8 +15,8 @@ from headscope.facts.stored.location import HubOptions, Location
 
 
 def module_options(options: Mapping[str, Any], known: Iterable[str], **others: Any) -> dict[str, Any]:
-    """The options for a model in memory, among those named `known`. Raises UsageError for one of a checkpoint."""
-    given = _given({**options, **others})
+    """Reads the options for a model in memory, which `known` names. Raises UsageError for one of a checkpoint."""
+    given = _drop_omitted({**options, **others})
     names = (*known, *others)
     for name in given:
         if name not in names:
@@ -27,12 +27,13 @@ def module_options(options: Mapping[str, Any], known: Iterable[str], **others: A
 
 
 def options_of(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The given options that are those of a `TypedDict`."""
+    """Picks the options that a `TypedDict` declares."""
     return {name: value for name, value in options.items() if name in kind.__annotations__}
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a caller gave: every one that can be left out is None or False then, but for `run`."""
+def _drop_omitted(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Drops the options that a caller left out, which are None or False."""
+    # `run` has three values: False says that the model must not be run.
     return {
         name: value for name, value in options.items() if value is not None and (value is not False or name == "run")
     }
@@ -43,7 +44,7 @@ def _read_values(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_labels(given: Any, option: str = "labels") -> tuple[str, ...]:
-    """Names of classes in order: several, or one text `A,B,C`. Raises UsageError for anything else."""
+    """Reads names of classes in order: several, or one text `A,B,C`. Raises UsageError for anything else."""
     if given is None:
         return ()
     names = read_names(given, option)
@@ -55,9 +56,10 @@ def read_labels(given: Any, option: str = "labels") -> tuple[str, ...]:
 
 
 def read_names(given: Any, option: str) -> tuple[str, ...]:
-    """Several texts, or one text `A,B,C` that lists them. Raises UsageError for anything else."""
+    """Reads several texts, or one text `A,B,C` that lists them. Raises UsageError for anything else."""
     if isinstance(given, str):
         return tuple(name.strip() for name in given.split(","))
+    # Iterables that aren't names: the keys of a dict would be taken, and bytes would give numbers.
     names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, dict | bytes) else None
     if names is None or not all(isinstance(name, str) for name in names):
         raise UsageError(f"{option} must be names, not {given!r}", f'write {option}=("A", "B") or {option}="A,B"')
@@ -71,14 +73,14 @@ def read_selection(
     *,
     command: str = "check",
 ) -> Selection:
-    """The rules of a command that its options select. Raises UsageError."""
+    """Reads which rules of a command its options select. Raises UsageError for unknown rules."""
     listed = read_rules(ignore, "ignore", command) if isinstance(ignore, str) else tuple(ignore)
     ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)
     return select_rules(read_rules(select, "select", command), ignores, fail_on, command=command)
 
 
 def read_rules(given: Any, option: str, command: str = "check") -> tuple[str, ...]:
-    """Several rules, or one text `HS101,HS202` that lists them. Raises UsageError for a text without any."""
+    """Reads several rules, or one text `HS101,HS202` that lists them. Raises UsageError for a text without any."""
     names = tuple(filter(None, read_names(given, option)))
     if isinstance(given, str) and not names:
         some = sorted(rule.id for rule in RULES.values() if rule.command == command)[:2]
@@ -87,8 +89,8 @@ def read_rules(given: Any, option: str, command: str = "check") -> tuple[str, ..
 
 
 def read_count(given: Any) -> int | None:
-    """A number of classes, or its digits. Raises UsageError for anything else."""
-    if given is None or type(given) is int:
+    """Reads a number of classes, or its digits. Raises UsageError for anything else."""
+    if given is None or type(given) is int:  # not isinstance: True is an int
         return given
     if isinstance(given, str) and given.strip().isascii() and given.strip().isdigit() and len(given) <= 9:
         return int(given)
@@ -96,7 +98,7 @@ def read_count(given: Any) -> int | None:
 
 
 def read_path(given: Any, option: str) -> str | None:
-    """A path or a Hub ID as text. Raises UsageError for anything else."""
+    """Reads a path or a Hub ID as text. Raises UsageError for anything else."""
     if given is None or isinstance(given, str | PathLike):
         return None if given is None else fspath(given)
     raise UsageError(f"{option} must be a path, not {given!r}", f'write {option}="..."')
@@ -115,27 +117,27 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def make_request(reference: Any, options: Mapping[str, Any]) -> Request:
-    """The request that the arguments of a use case make. Raises UsageError for invalid arguments."""
+    """Makes a request from the arguments of a use case. Raises UsageError for invalid arguments."""
     if not isinstance(reference, str | PathLike):
         raise UsageError(
             f"{type(reference).__name__} is not a checkpoint", "give a Hub ID, a path, or a model in memory (nn.Module)"
         )
-    given = _read_values(_given(options))
+    given = _read_values(_drop_omitted(options))
     for name in given:
-        if name not in _OF_REQUESTS:
+        if name not in _REQUEST_OPTIONS:
             raise UsageError(f"{name} is an option for a model in memory, not for a checkpoint", "leave it out")
-    hub = HubOptions(**_taken(given, HubOptions))
-    location = Location(str(reference), **_taken(given, Location), hub=hub)
+    hub = HubOptions(**_pop_fields(given, HubOptions))
+    location = Location(str(reference), **_pop_fields(given, Location), hub=hub)
     return Request(location, **given)
 
 
 _FIELDS_OF: dict[type, list[str]] = {
     kind: [item.name for item in fields(kind)] for kind in (Location, HubOptions, Request)
 }
-_NO_OPTIONS = {"reference", "commit", "names", "hub", "location", "budget", "memory"}
-_OF_REQUESTS = [name for names in _FIELDS_OF.values() for name in names if name not in _NO_OPTIONS]
+_NOT_OPTIONS = {"reference", "commit", "names", "hub", "location", "budget", "memory"}
+_REQUEST_OPTIONS = [name for names in _FIELDS_OF.values() for name in names if name not in _NOT_OPTIONS]
 
 
-def _taken(given: dict[str, Any], kind: type) -> dict[str, Any]:
-    """The options that are fields of `kind`, out of `given`."""
+def _pop_fields(given: dict[str, Any], kind: type) -> dict[str, Any]:
+    """Takes the options that are fields of `kind` out of `given`."""
     return {name: given.pop(name) for name in _FIELDS_OF[kind] if name in given}

@@ -31,11 +31,11 @@ class Probed(Shown, ProbeResult):
 
 
 class _ModelOptions(ClassOptions, PlaceOptions, total=False):
-    """Which model is run."""
+    """Options for the model that is run."""
 
 
 class ProbeOptions(_ModelOptions, total=False):
-    """The options of `probe`."""
+    """Options of `probe`."""
 
     text_column: Annotated[str | Iterable[str], "The column of the texts; two for pairs.", ()]
     image_column: Annotated[
@@ -137,7 +137,7 @@ def probe(
         request = replace(request, task=TASK_OF[input].value)
     from headscope.probing.data.rows import count_labels
 
-    columns, labels = _columns(column, "text_column"), _columns(label_column, "label_column")
+    columns, labels = _read_columns(column, "text_column"), _read_columns(label_column, "label_column")
     given = count_labels(read_path(data, "data") or "", columns, labels, own["split"], asked, input)
     from headscope.probing.measurement import measure_vectors
 
@@ -147,6 +147,7 @@ def probe(
     return Probed(**fields_of(result))
 
 
-def _columns(given: str | Iterable[str], option: str) -> tuple[str, ...]:
-    """Names of columns; a comma may be part of one."""
+def _read_columns(given: str | Iterable[str], option: str) -> tuple[str, ...]:
+    """Reads the name of one column, or of several."""
+    # A text is one column: unlike names of classes, names of columns may hold commas.
     return (given,) if isinstance(given, str) else read_names(given, option)

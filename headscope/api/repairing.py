@@ -22,7 +22,7 @@ class RepairedCopy(Shown, RepairReport):
 
 
 class RepairOptions(ClassOptions, total=False):
-    """What a checkpoint doesn't hold, and how it is read and written."""
+    """Options for what the checkpoint lacks, and for reading and writing it."""
 
     config: Annotated[
         str | PathLike[str] | None,
@@ -93,8 +93,11 @@ def repair(
         if not str(name).isidentifier():
             raise UsageError(f"{name!r} is not the name of a setting", "write settings={'lora_alpha': 16}")
     take = options.get("take") or ()
+    config = fspath(options.get("config") or "")
+    if config and Path(config).exists():
+        config = str(Path(config).absolute())  # processes that run in another folder read it too
     wish = RepairWish(
-        config=_absolute(fspath(options.get("config") or "")),
+        config=config,
         settings=settings,
         labels=read_labels(options.get("labels")),
         takes_defaults=options.get("defaults", False),
@@ -105,9 +108,3 @@ def repair(
     request = make_request(reference, {**options_of(ClassOptions, options), "offline": True})
     found = repair_checkpoint(request, Path(output), wish, progress or (lambda sentence: None))
     return RepairedCopy(**fields_of(found))
-
-
-def _absolute(reference: str) -> str:
-    """The path of a file or folder from wherever it is read; another reference as it is."""
-    path = Path(reference)
-    return str(path.absolute()) if reference and path.exists() else reference

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DiffOptions(CachedOptions, LoadedOptions, total=False):
-    """The options of `diff_weights`: for a checkpoint, and for a model in memory."""
+    """Options of `diff_weights`, for a checkpoint and for a model in memory."""
 
 
 @overload

@@ -45,7 +45,7 @@ _LOOK_UP = "Look something up"
 
 
 class _Entry(NamedTuple):
-    """A command: what runs, the group that lists it, examples, and whether a minor version may change it."""
+    """Entry of a command: its function, the group that lists it, examples, and if a minor version may change it."""
 
     run: Callable[..., int]
     group: str
@@ -152,14 +152,14 @@ app = typer.Typer(
 EXPERIMENTAL = "Experimental: a minor version may change it."
 
 
-def _below(entry: _Entry) -> str:
-    """What is below the help: the examples, a line each, and whether the command may change."""
+def _epilog_of(entry: _Entry) -> str:
+    """Joins the text below the help of a command: an example on each line, and a note if the command may change."""
     lines = [f"Example{'s' if len(entry.examples) > 1 else ''}:", *(f"  {line}" for line in entry.examples)]
     return "\n".join([*lines, *([EXPERIMENTAL] if entry.is_experimental else [])])
 
 
 for _name, _entry in _COMMANDS.items():
-    app.command(_name, cls=PlainCommand, rich_help_panel=_entry.group, epilog=_below(_entry))(
+    app.command(_name, cls=PlainCommand, rich_help_panel=_entry.group, epilog=_epilog_of(_entry))(
         with_option_groups(_entry.run)
     )
 
@@ -173,7 +173,7 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _globals(
+def _global_options(
     version: Annotated[
         bool, typer.Option("-V", "--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
@@ -184,35 +184,35 @@ def _globals(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; failures are printed, never raised."""
     if arguments is None:
-        _collect_no_garbage()
+        # The process lives for seconds, and looking for cycles among the objects of torch takes a fifth of its import.
+        gc.disable()
         _fill_closed_descriptors()
     given = list(sys.argv[1:] if arguments is None else arguments)
     _tolerate_any_encoding()
-    return _flushed(_ended(given), given)
+    return _flush_output(_run_reporting_failures(given), given)
 
 
-def _ended(given: list[str]) -> int:
-    """The exit code of a command, whose failure is printed."""
+def _run_reporting_failures(given: list[str]) -> int:
+    """Runs a command, prints its failure, and gives the exit code."""
     as_json = asks_for_json(given)
     try:
         with warnings_as_lines():
-            return _run(given)
+            return _run_command(given)
     except TooManyWords as error:
         return report_failure(UsageError(error.message, _hint_on_words(error, given)), as_json=as_json)
     except HeadscopeError as error:
         return report_failure(error, as_json=as_json, with_screen=asks_for_a_screen(given))
     except typer.TyperException as error:
-        return report_failure(UsageError(_sentence(error), _usage_hint(given)), as_json=as_json)
+        return report_failure(UsageError(_typer_message(error), _usage_hint(given)), as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):
         return report_failure(Interrupted("interrupted"), as_json=as_json)
     except Exception as error:
-        return _unexpected(error, as_json=as_json)
+        return _report_unexpected(error, as_json=as_json)
 
 
-def _unexpected(error: Exception, *, as_json: bool) -> int:
-    """A full disk below the help that Typer prints; otherwise our own bug, with its traceback and a code no finding
-    has.
-    """
+def _report_unexpected(error: Exception, *, as_json: bool) -> int:
+    """Reports an exception that is not ours: the system's fault, or a bug with its traceback and a separate code."""
+    # Typer prints the help itself, so a full disk shows as a plain OSError there.
     if isinstance(error, OSError) and error.errno in FULL:
         return report_failure(unwritten("stdout", error), as_json=as_json)
     fault = fault_of_process(error)
@@ -224,9 +224,10 @@ def _unexpected(error: Exception, *, as_json: bool) -> int:
     )
 
 
-def _flushed(code: int, given: list[str]) -> int:
-    """The exit code once all output is out: what the interpreter could not flush at its end, it would complain of."""
-    if sys.stdout is None:
+def _flush_output(code: int, given: list[str]) -> int:
+    """Flushes stdout, and gives the exit code: that of the command, or of output that could not be written."""
+    # The interpreter flushes at its end too, and prints an error of its own if that fails.
+    if sys.stdout is None:  # closed by the caller; Typer then prints the help and the version to nowhere
         unsaid = not code and not {"--help", "-h", "--version", "-V"}.isdisjoint(given)
         return report_failure(CLOSED, as_json=False) if unsaid else code
     try:
@@ -240,7 +241,8 @@ def _flushed(code: int, given: list[str]) -> int:
 
 
 def _fill_closed_descriptors() -> None:
-    """Opens the standard descriptors that are closed (`>&-`): else the next file opened would become stdout."""
+    """Opens the standard descriptors that are closed (`>&-`)."""
+    # Otherwise the next file that is opened would get the number of stdout.
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
@@ -248,26 +250,20 @@ def _fill_closed_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
-def _collect_no_garbage() -> None:
-    """A process of a few seconds: looking for cycles among the objects of torch takes a fifth of its import."""
-    gc.disable()
-
-
 @cache
-def _application() -> Any:
-    """The commands as Typer runs them: it looks at every option of every command to make them."""
+def _build_application() -> Any:
+    """Builds the commands as Typer runs them, once: it looks at every option of every command."""
     return get_command(app)
 
 
-def _run(arguments: list[str]) -> int:
-    if {"--help", "-h", "--version", "-V"}.isdisjoint(arguments):
+def _run_command(arguments: list[str]) -> int:
+    if {"--help", "-h", "--version", "-V"}.isdisjoint(arguments):  # these work in a deleted folder too
         check_folder()
     try:
-        ended = _application().main(args=arguments or ["--help"], prog_name="headscope", standalone_mode=False)
+        ended = _build_application().main(args=arguments or ["--help"], prog_name="headscope", standalone_mode=False)
     except SystemExit as end:
-        if isinstance(
-            end.__context__, BrokenPipeError
-        ):  # `--help | head -1`, which Typer ends with the code of findings
+        # `--help | head -1`, which Typer ends with the code of findings.
+        if isinstance(end.__context__, BrokenPipeError):
             return ExitCode.OK
         raise
     if not arguments:
@@ -277,13 +273,13 @@ def _run(arguments: list[str]) -> int:
     return int(ended or 0)
 
 
-def _sentence(error: typer.TyperException) -> str:
-    """Typer's message on one line, begun and ended as those of headscope are."""
+def _typer_message(error: typer.TyperException) -> str:
+    """Gives Typer's message on one line, in headscope's form: a small letter first, no full stop."""
     message = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
     return f"{message[:1].lower()}{message[1:]}".removesuffix(".")
 
 
-_OF_SEVERAL = {
+_COMMAND_FOR_SEVERAL = {
     "inspect": "compare",
     "diff-weights": "compare",
     "forward": "compare",
@@ -292,12 +288,12 @@ _OF_SEVERAL = {
     "probe": "check",
     "snapshot": "scan",
 }
-"""What looks at several models, for each command that looks at one."""
+"""Command that takes several models, for each command that takes one."""
 
 
 def _hint_on_words(error: TooManyWords, given: Sequence[str]) -> str:
-    """The command that takes several models, if the words that are too many can be models."""
-    other = _OF_SEVERAL.get(error.command)
+    """Makes the hint for too many words: they may be models, for a command that takes several."""
+    other = _COMMAND_FOR_SEVERAL.get(error.command)
     if other is None:
         return _usage_hint(given)
     if other == "compare":
@@ -306,6 +302,7 @@ def _hint_on_words(error: TooManyWords, given: Sequence[str]) -> str:
 
 
 def _usage_hint(arguments: Sequence[str]) -> str:
+    """Makes the hint for wrong usage: where help is, or that a command is missing."""
     words = [word for word in arguments if not word.startswith("-")]
     named = words[0].replace("_", "-") if words else ""
     if named in _COMMANDS:
@@ -319,7 +316,7 @@ def _usage_hint(arguments: Sequence[str]) -> str:
 
 
 def _tolerate_any_encoding() -> None:
-    """A character that a stream's encoding lacks is shown as an escape, never a crash."""
+    """Lets the streams show a character that their encoding lacks as an escape; otherwise it would be a crash."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

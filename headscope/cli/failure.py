@@ -7,13 +7,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headscope.cli.output import OutputFailed, print_screen, write_stderr, write_stdout
 from headscope.errors import DeprecatedName, ExitCode, HeadscopeError, UnfinishedOutput
-
-if TYPE_CHECKING:
-    from headscope.facts.exports.export import WeightInventory
 
 
 class Interrupted(HeadscopeError):
@@ -24,18 +21,19 @@ class Interrupted(HeadscopeError):
 
 
 class Bug(HeadscopeError):
-    """An exception that nobody expected: ours to mend."""
+    """Unexpected exception: a bug in headscope."""
 
     code = "internal"
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
-    """Whether `arguments`, which may not even be valid, ask for JSON."""
+    """True if `arguments` ask for JSON."""
+    # The words are read as they are, because the arguments may be what failed.
     return not {"--json", "--format=json"}.isdisjoint(arguments) or ("--format", "json") in pairwise(arguments)
 
 
 def asks_for_a_screen(arguments: Sequence[str]) -> bool:
-    """Whether stdout is for a reader: not with `-q`, nor for `diagram`, which writes a picture there."""
+    """True if stdout is for a reader: not with `-q`, nor for `diagram`, which writes a picture there."""
     return {"-q", "--quiet", "diagram"}.isdisjoint(arguments)
 
 
@@ -45,7 +43,7 @@ def warnings_as_lines() -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, DeprecatedName | UnfinishedOutput):
-            write_stderr(_wrapped(f"warning: {message}"))
+            write_stderr(_wrap_line(f"warning: {message}"))
         else:
             otherwise(message, category, *place, **more)
 
@@ -57,23 +55,16 @@ def warnings_as_lines() -> Iterator[None]:
         yield
 
 
-def _wrapped(line: str) -> str:
-    """A line as a terminal shows it best, broken between words; elsewhere as it is."""
+def _wrap_line(line: str) -> str:
+    """Breaks a line between words for a terminal; elsewhere gives it as it is, for programs that search it."""
     if sys.stderr is None or not sys.stderr.isatty():
         return f"{line}\n"
     width = max(shutil.get_terminal_size().columns, 20)
     return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
-def _show(contents: "WeightInventory") -> None:
-    """What could be read nevertheless, on stdout: it is a part of the answer."""
-    from headscope.render.parts.export import contents_screen
-
-    print_screen(contents_screen(contents))
-
-
 def _tell_repair(error: HeadscopeError) -> None:
-    """The code that repairs the checkpoint, and where the state is explained."""
+    """Writes the code that repairs the checkpoint, and where its state is explained, to stderr."""
     from headscope.facts import CheckpointState
     from headscope.render.text.safe import safe
 
@@ -85,21 +76,23 @@ def _tell_repair(error: HeadscopeError) -> None:
 
 
 def report_failure(error: HeadscopeError, *, as_json: bool, with_screen: bool = False) -> int:
-    """Says what went wrong and returns the exit code; `with_screen`, what could be read nevertheless is shown too."""
+    """Reports a failure and returns the exit code; with `with_screen`, also shows what could be read."""
     from headscope.facts.exports.export import Inventoried
     from headscope.render.text.safe import safe
 
-    unwritten = ""
+    unwritten = ""  # a failure to write comes last: the error itself matters more
     try:
         if isinstance(error, Inventoried) and with_screen and not as_json:
-            _show(error.contents)
+            from headscope.render.parts.export import contents_screen
+
+            print_screen(contents_screen(error.contents))
     except OutputFailed as failed:
         unwritten = failed.message
-    write_stderr(_wrapped(f"error: {safe(error.message)}"))
+    write_stderr(_wrap_line(f"error: {safe(error.message)}"))
     if error.hint:
-        write_stderr(_wrapped(f"hint: {safe(error.hint)}"))
+        write_stderr(_wrap_line(f"hint: {safe(error.hint)}"))
     _tell_repair(error)
-    if as_json and not isinstance(error, OutputFailed):
+    if as_json and not isinstance(error, OutputFailed):  # stdout took no report, so it takes no error
         from headscope.render.text.document import error_document, json_text
 
         try:
@@ -107,5 +100,5 @@ def report_failure(error: HeadscopeError, *, as_json: bool, with_screen: bool = 
         except OutputFailed as failed:
             unwritten = failed.message
     if unwritten:
-        write_stderr(_wrapped(f"error: {unwritten}"))
+        write_stderr(_wrap_line(f"error: {unwritten}"))
     return int(error.exit_code)

@@ -21,14 +21,14 @@ _OUTPUT = "Output"
 
 
 class Format(str, Enum):  # noqa: UP042 - StrEnum shows its members differently in Typer's help
-    """How a report is written."""
+    """Formats of a report."""
 
     text = "text"
     json = "json"
 
 
-def _task(given: str | None) -> str | None:
-    """The task by its name in headscope. Raises UsageError before anything heavy is imported."""
+def _read_task(given: str | None) -> str | None:
+    """Reads a task by any of its names. Raises UsageError before anything heavy is imported."""
     if given is None:
         return None
     from headscope.facts.heads.tasks import parse_task
@@ -36,8 +36,8 @@ def _task(given: str | None) -> str | None:
     return parse_task(given).value
 
 
-def _file(path: Path | None) -> Path | None:
-    """The file to write to; None for `-`, which is stdout as everywhere."""
+def _read_output_file(path: Path | None) -> Path | None:
+    """Reads the file to write to; None for `-`, which means stdout."""
     return None if path == Path("-") else path
 
 
@@ -50,17 +50,17 @@ class Writes(Enum):
 
 
 def option(names: str, help: str, metavar: str | None = None, *, panel: str | None = None, **more: Any) -> Any:
-    """A command-line option under one or several names, for a field of a group."""
+    """Makes a command-line option under one or several names, for a field of a group."""
     return typer.Option(*names.split(), help=help, metavar=metavar, rich_help_panel=panel, **more)
 
 
 def task_option(help: str, *, panel: str | None = None) -> Any:
-    """`--task`, for a command that says what it is for."""
-    return option("--task", help, "TASK", panel=panel, autocompletion=complete_task, callback=_task)
+    """Makes the option `--task`; each command has another help text for it."""
+    return option("--task", help, "TASK", panel=panel, autocompletion=complete_task, callback=_read_task)
 
 
 def model_argument(more: str, *, complete: Callable[..., list[str]] = complete_checkpoint) -> Any:
-    """The argument MODEL, with the kinds of reference that a command takes besides those of every command."""
+    """Makes the argument MODEL; `more` names the kinds of reference that only some commands take."""
     kinds = f"A Hub ID, id@revision, hf:// URI, Hub URL, folder, {more}."
     return typer.Argument(metavar="MODEL", help=kinds, show_default=False, autocompletion=complete)
 
@@ -115,7 +115,9 @@ Json = Annotated[bool, option("--json", "Short for --format json.", panel=_OUTPU
 JsonAlone = Annotated[bool, option("--json", "Write the report as JSON.", panel=_OUTPUT)]
 OutputFile = Annotated[
     Path | None,
-    option("-o --output", "Write to FILE atomically; use - for stdout.", "FILE", panel=_OUTPUT, callback=_file),
+    option(
+        "-o --output", "Write to FILE atomically; use - for stdout.", "FILE", panel=_OUTPUT, callback=_read_output_file
+    ),
     Writes.FILE,
 ]
 Quiet = Annotated[bool, option("-q --quiet", "Show only the verdict and errors; no progress.", panel=_OUTPUT)]
@@ -128,7 +130,7 @@ FailOnMissing = Annotated[
 
 
 def check_timeout(seconds: float | None) -> None:
-    """Raises UsageError for no time at all."""
+    """Raises UsageError for a time limit that is not positive."""
     if seconds is not None and seconds <= 0:
         raise UsageError(f"--timeout must be more than 0 seconds, not {seconds:g}", "leave it out for 120")
 
@@ -138,7 +140,7 @@ NoCache = Annotated[bool, option("--no-cache", "Ignore the report cache.", panel
 
 @dataclass(frozen=True)
 class Reach:
-    """How to reach a checkpoint."""
+    """Options for reaching a checkpoint."""
 
     revision: Revision = None
     subfolder: Subfolder = None
@@ -153,11 +155,11 @@ class Reach:
     no_cache: NoCache = False
 
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of the api. Raises UsageError for no time at all."""
+        """Gives the keyword arguments of the api. Raises UsageError for an invalid time limit."""
         return self.uncached() | {"cache": not self.no_cache}
 
     def uncached(self) -> dict[str, Any]:
-        """The keyword arguments for what is never cached. Raises UsageError for no time at all."""
+        """Gives the keyword arguments for what is never cached. Raises UsageError for an invalid time limit."""
         check_timeout(self.timeout)
         return {name: value for name, value in vars(self).items() if name not in {"model", "no_cache"}}
 
@@ -171,7 +173,7 @@ class Source(Reach):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to examine the checkpoint as."""
+    """Options for the class, the task and the labels of the model."""
 
     num_labels: NumLabels = None
     labels: Labels = None
@@ -189,7 +191,7 @@ class Wanted:
     trust_remote_code: TrustRemoteCode = False
 
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of the api. Raises UsageError if they are invalid."""
+        """Gives the keyword arguments of the api. Raises UsageError if they are invalid."""
         from headscope.api.options import read_labels
 
         labels = read_labels(self.labels, "--labels") or None
@@ -199,7 +201,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Pages:
-    """How what has no verdict is written, and where to."""
+    """Format and file of output without a verdict."""
 
     format: Annotated[Format, option("--format", "Output format: text or json.", "FORMAT", panel=_OUTPUT)] = Format.text
     json: Json = False
@@ -207,13 +209,13 @@ class Pages:
 
     @property
     def is_json(self) -> bool:
-        """Whether a machine reads the report."""
+        """True if the report is written as JSON."""
         return self.json or self.format is Format.json
 
 
 @dataclass(frozen=True)
 class Output(Pages):
-    """How the report is written, and where to."""
+    """Format and file of a report, and whether it is shown in short."""
 
     quiet: Quiet = False
 
@@ -222,7 +224,7 @@ _NOT_REPEATED = {"token", "model", "no_cache"}
 
 
 def given_words(models: Iterable[str], *groups: Any) -> str:
-    """The models and the options of `groups` as typed in a shell; a token and `--no-cache` are left out."""
+    """Joins models and the options of `groups` as they are typed in a shell, without a token and `--no-cache`."""
     words = list(models)
     for group in groups:
         for item in fields(group):
@@ -247,11 +249,11 @@ def check_num_labels(num_labels: int | None, labels: tuple[str, ...] | None) -> 
 
 
 def with_option_groups(command: Callable[..., int]) -> Callable[..., int]:
-    """`command` as Typer wants it: a parameter that is a dataclass becomes an option for each field."""
+    """Turns `command` into what Typer takes: a parameter that is a dataclass becomes an option for each field."""
     signature = inspect.signature(command, eval_str=True)
     groups = {name: item.annotation for name, item in signature.parameters.items() if _is_group(item)}
 
-    options = [option for item in signature.parameters.values() for option in _options(item)]
+    options = [option for item in signature.parameters.values() for option in _expand_group(item)]
     written = {item.name: item for item in options if any(isinstance(mark, Writes) for mark in _metadata_of(item))}
 
     @functools.wraps(command)
@@ -280,7 +282,7 @@ def check_outputs(values: Mapping[str, Any], written: Mapping[str, inspect.Param
     for path, item in outputs:
         option, mark = _metadata_of(item)
         name = option.default  # Typer keeps the first of the names there
-        place = os.path.realpath(path)
+        place = os.path.realpath(path)  # two names may lead to one file
         if place in places:
             raise UsageError(f"{name} {path} and {places[place]} are one file", "give each output a different name")
         places[place] = f"{name} {path}"
@@ -296,9 +298,10 @@ def check_outputs(values: Mapping[str, Any], written: Mapping[str, inspect.Param
 
 
 def _paths_in(value: object) -> list[Path]:
-    """The paths that the value of an option may be, one or several; a URL, or `-`, is none."""
+    """Gives the paths that the value of an option may be, one or several; a URL, or `-`, is not a path."""
     given = value if isinstance(value, list | tuple) else [value]
     texts = [str(item).removeprefix("file://") for item in given if isinstance(item, str | Path)]
+    # A NUL byte is not allowed in a path: the system calls would raise ValueError for it.
     return [Path(text) for text in texts if text != "-" and "://" not in text and "\0" not in text]
 
 
@@ -310,7 +313,8 @@ def _is_group(parameter: inspect.Parameter) -> bool:
     return is_dataclass(parameter.annotation)
 
 
-def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+def _expand_group(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    """Gives the parameters that Typer sees: one for each field of a group, otherwise the parameter itself."""
     if not _is_group(parameter):
         yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         return

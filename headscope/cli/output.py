@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OutputFailed(HeadscopeError):
-    """The report could not be written: a full disk, a closed stream."""
+    """Failure to write the report: a full disk, a closed stream."""
 
     code = "output"
 
@@ -27,7 +27,7 @@ CLOSED = OutputFailed("stdout is closed, so nothing could be written to it", "na
 
 
 def write_report(output: Pages, screen: "Callable[[], RenderableType]", document: "Callable[[], Document]") -> None:
-    """Writes the one or the other, as `output` asks; only that one is made."""
+    """Writes the screen, or the document as JSON if `output` asks for it; makes only the one that is written."""
     quiet = isinstance(output, Output) and output.quiet
     if output.is_json:
         from headscope.render.text.document import json_text
@@ -48,7 +48,7 @@ def write_screen(path: Path | None, screen: "RenderableType", *, quiet: bool = F
 
 
 def signed_text(text: str) -> str:
-    """A screen as it is saved: its last line says what wrote it, by which `headscope.outputs` knows it again."""
+    """Ends a saved screen with headscope's version, by which `headscope.outputs` recognizes it as a report."""
     from headscope.facts.results.environment import tool_version
 
     return f"{text}\nheadscope {tool_version()}\n"
@@ -82,7 +82,7 @@ def write_stdout(text: str) -> bool:
 
 
 def unwritten(where: str, err: OSError) -> OutputFailed:
-    """The error for output that the system refuses to take."""
+    """Makes the error for output that the system refuses to take."""
     return OutputFailed(f"the report could not be written to {where}: {err.strerror}", write_hint(err))
 
 

@@ -21,10 +21,10 @@ Tell = Callable[[str], None]
 
 @contextmanager
 def telling_progress(quiet: bool) -> Iterator[Tell]:
-    """A function to tell each step to; the steps are shown from the second second on, if anybody watches."""
+    """Gives a function that takes each step; steps are shown after the first second, in a terminal only."""
     with ended_by_signals():
         if quiet or not is_watched():
-            yield _silence
+            yield lambda step: None
             return
         line = _StatusLine()
         try:
@@ -35,8 +35,9 @@ def telling_progress(quiet: bool) -> Iterator[Tell]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """A scheduler's SIGTERM, or the SIGHUP of a terminal that closes, ends what runs as any other exit does: workers
-    stop, unfinished folders are removed. A SIGHUP that the caller ignores (`nohup`) stays ignored.
+    """Lets SIGTERM and SIGHUP end what runs as any other exit does: workers stop, unfinished folders are removed.
+
+    A scheduler sends SIGTERM, a terminal that closes SIGHUP. A signal that the caller ignores (`nohup`) stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield
@@ -45,7 +46,7 @@ def ended_by_signals() -> Iterator[None]:
     def end(number: int, _: object) -> None:
         for one in numbers:
             signal.signal(one, signal.SIG_IGN)  # a second one must not cut the removal
-        raise SystemExit(128 + number)
+        raise SystemExit(128 + number)  # the exit code that shells give a process which a signal ended
 
     numbers = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, end) for number in numbers}
@@ -56,28 +57,22 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _silence(step: str) -> None:
-    pass
-
-
 def is_watched() -> bool:
-    """Whether stderr is a terminal, and nobody has switched progress off."""
-    return sys.stderr is not None and sys.stderr.isatty() and not _is_disabled()
-
-
-def _is_disabled() -> bool:
-    return os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS", "").strip().lower() in _TRUE
+    """True if stderr is a terminal, and progress is not switched off."""
+    # The variable of the Hub's client, so that one setting silences both.
+    is_off = os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS", "").strip().lower() in _TRUE
+    return sys.stderr is not None and sys.stderr.isatty() and not is_off
 
 
 class _StatusLine:
-    """A spinner with the latest step, which appears only after a while."""
+    """Spinner with the latest step, which appears only after a while."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._step = "starting"
         self._closed = False
         self._status: Status | None = None
-        self._timer = threading.Timer(_PATIENCE, self._show)
+        self._timer = threading.Timer(_PATIENCE, self._show_status)
         self._timer.daemon = True
         self._timer.start()
 
@@ -95,14 +90,14 @@ class _StatusLine:
                 self._status.stop()
             self._status = None
 
-    def _show(self) -> None:
+    def _show_status(self) -> None:
         from rich.console import Console
         from rich.status import Status
 
         console = Console(file=sys.stderr, highlight=False)
         spinner = "dots" if console.encoding.startswith("utf") else "line"
         with self._lock:
-            if not self._closed:
+            if not self._closed:  # the timer may fire while the line is being closed
                 self._status = Status(_step_line(self._step), console=console, spinner=spinner)
                 self._status.start()
 

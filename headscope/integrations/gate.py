@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("headscope")
 Reaction = Literal["raise", "warn"]
-_OF_THE_START = ("HS601", "HS602")
-"""The rules of `check` on parameters that training will leave as they are."""
+_RULES_ON_FROZEN = ("HS601", "HS602")
+"""Rules of `check` on parameters that training will leave as they are."""
 
 
 class GateOptions(TypedDict, total=False):
-    """The options of the callbacks.
+    """Options of the callbacks.
 
     `on_fail` and `on_undetermined` are `raise` (default for failures) or `warn`; `select` and `ignore` are as for
     `headscope.check`, and so are `loaded_from`, `loading_info` and `example_inputs`. `verify_saves` compares each save
@@ -60,7 +60,7 @@ _OF_CHECK = ("loaded_from", "loading_info", "example_inputs")
 
 
 class TrainingGate:
-    """The options and the results of a callback: `check` before the first step, then `verify_save`.
+    """Options and results of a callback: `check` before the first step, then `verify_save`.
 
     `saves` holds the result for each save, `trained` what training did to the head.
     """
@@ -92,24 +92,25 @@ class TrainingGate:
         """Runs `check` on the model, and records its head. Raises CheckFailed if a reaction asks for it."""
         self.result, self.saves, self.trained, self._watch, self._unread = None, (), None, None, []
         try:
-            self.result = self._check(model, optimizer)
+            self.result = self._check_model(model, optimizer)
             line, sentence = verdict_line(self.result), failure_sentence(self.result)
-        except (Exception, SystemExit) as err:  # whatever it is, a run that is only to be warned goes on
-            if self._aborts(err):
+        except (Exception, SystemExit) as err:  # with on_fail="warn", nothing that goes wrong here may end a training
+            if self._ends_training(err):
                 raise
             LOG.warning("headscope could not examine the model: %s", sentence_on(err))
             return
         if self._verify_saves:
-            self._remember(model, self.result.report)
-        self._react(self.result.verdict, line, sentence)
+            self._record_head(model, self.result.report)
+        self._react_to_verdict(self.result.verdict, line, sentence)
 
-    def _check(self, model: Any, optimizer: Any) -> Checked:
+    def _check_model(self, model: Any, optimizer: Any) -> Checked:
         own = tuple(name for name in self._rules if name not in self._of_saves or named_in("check", (name,)))
-        asked = own or (("HS601",) if self._rules else ())  # only rules on saves are wanted: they need the trace
+        # If only rules on saves were selected, HS601 runs for the trace, which the saves need.
+        asked = own or (("HS601",) if self._rules else ())
         return check(model, "training", select=asked, ignore=self._ignore, optimizer=optimizer, **self._options)
 
-    def _remember(self, model: Any, report: Report | None) -> None:
-        """The head as it is now; where that fails, the saves stay unverified, with a warning."""
+    def _record_head(self, model: Any, report: Report | None) -> None:
+        """Records the head as it is now; if that fails, logs a warning, and saves stay unverified."""
         from headscope.examination.memory.head_memory import remember_head
 
         try:
@@ -118,7 +119,7 @@ class TrainingGate:
                 self._watch = SaveWatch(
                     memory, selection_of_saves(select=self._of_saves, ignore=self._ignore), self._head_only
                 )
-        except UsageError:
+        except UsageError:  # a mistake in the options, which the user can correct before the first step
             raise
         except Exception as err:  # a training does not end because its saves can't be verified
             LOG.warning("headscope could not record the head: %s", sentence_on(err))
@@ -170,8 +171,8 @@ class TrainingGate:
 
     def _look_at_moves(self, watch: SaveWatch, optimizer: Any) -> None:
         try:
-            self.trained = watch.moves(optimizer, self._accepted())
-        except Exception as err:
+            self.trained = watch.moves(optimizer, self._accepted_parameters())
+        except Exception as err:  # a training does not end because its head can't be compared
             self._not_read(f"headscope could not tell whether the head was trained: {sentence_on(err)}")
             return
         level = (
@@ -179,15 +180,15 @@ class TrainingGate:
         )
         LOG.log(level, "%s", save_sentence(self.trained))
 
-    def _accepted(self) -> frozenset[str]:
-        """The parameters that may stay as they are, because the finding on them at the start was ignored."""
+    def _accepted_parameters(self) -> frozenset[str]:
+        """Gives the parameters that may stay as they are: the finding on them at the start was ignored."""
         ignored = self.result.ignored if self.result else ()
-        found = (item.finding for item in ignored if item.finding.id in _OF_THE_START)
+        found = (item.finding for item in ignored if item.finding.id in _RULES_ON_FROZEN)
         return frozenset(name for finding in found for name in finding.parameters)
 
-    def _react(self, verdict: Verdict, line: str, text: str) -> None:
+    def _react_to_verdict(self, verdict: Verdict, line: str, text: str) -> None:
         if verdict is Verdict.PASSED:
-            _tell(line, text)
+            _log_passed(line, text)
         else:
             LOG.info("%s", text)
         reaction = self._reactions.get(verdict)
@@ -196,16 +197,18 @@ class TrainingGate:
         if reaction == "warn":
             LOG.warning("%s", text)
 
-    def _aborts(self, err: BaseException) -> bool:
-        """Whether a failure of the check itself ends the training: not if only a warning was requested."""
+    def _ends_training(self, err: BaseException) -> bool:
+        """True if a failure of the check itself ends the training, as the reactions say."""
         if self._reactions[Verdict.FAILED] == "warn":
             return False
+        # A wrong option or a bug is not "could not be determined", so on_undetermined doesn't cover it.
         is_gap = isinstance(err, HeadscopeError) and not isinstance(err, UsageError)
         return not is_gap or self._reactions[Verdict.NOT_DETERMINED] == "raise"
 
 
-def _tell(line: str, text: str) -> None:
-    """Logs `text`; where only warnings are logged, `line` goes to stderr: users should see that it ran."""
+def _log_passed(line: str, text: str) -> None:
+    """Logs that the check passed, or prints `line` to stderr if only warnings are logged."""
+    # Python logs only warnings by default, and users should see that the check ran.
     if LOG.isEnabledFor(logging.INFO):
         LOG.info("%s", text)
     elif LOG.isEnabledFor(logging.WARNING) and sys.stderr is not None:
@@ -216,7 +219,7 @@ _HINT = "run headscope explain ID for details; on_fail='warn' logs a warning ins
 
 
 def sentence_on(err: BaseException) -> str:
-    """An error in one line."""
+    """Gives an error in one line."""
     if isinstance(err, HeadscopeError):
         return error_line(err)
     lines = str(err).strip().splitlines()

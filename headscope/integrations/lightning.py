@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def _callback_class() -> Any:
-    """Lightning's `Callback`, of the package that is in use: the same library goes by two names."""
+    """Gives Lightning's `Callback` from the package that is in use."""
+    # Two packages hold the same library, each with its own class.
     names = ("lightning.pytorch", "pytorch_lightning")
     loaded = [name for name in names if name in sys.modules]
     there = loaded or [name for name in names if find_spec(name.partition(".")[0]) is not None]
@@ -40,7 +41,7 @@ class Hooks(TrainingGate):
         """Runs the checks and records the head; called by Lightning."""
         if trainer.is_global_zero:
             self._first_step, self._saved_at, self._is_written = trainer.global_step, None, False
-            self.begin(pl_module, _Joined(trainer.optimizers))
+            self.begin(pl_module, _JoinedOptimizers(trainer.optimizers))
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Notes that a file is about to be written; called by Lightning."""
@@ -49,34 +50,34 @@ class Hooks(TrainingGate):
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Compares the file that was written since the last step; called by Lightning."""
-        self._look(trainer, pl_module)
+        self._verify_written(trainer, pl_module)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Compares the last file with the trained head, and reports a head that did not train; called by Lightning."""
         if not trainer.is_global_zero:
             return
-        self._look(trainer, pl_module)
+        self._verify_written(trainer, pl_module)
         behind = trainer.global_step - self._saved_at if self._saved_at is not None else 0
         keeps_best = any(getattr(item, "monitor", None) for item in trainer.checkpoint_callbacks)
-        if behind and not keeps_best:
-            self.saved(pl_module, _newest(trainer), steps_behind=behind)
-        self.end(_Joined(trainer.optimizers), has_trained=trainer.global_step > self._first_step)
+        if behind and not keeps_best:  # a best checkpoint is older on purpose
+            self.saved(pl_module, _newest_checkpoint(trainer), steps_behind=behind)
+        self.end(_JoinedOptimizers(trainer.optimizers), has_trained=trainer.global_step > self._first_step)
 
-    def _look(self, trainer: Any, pl_module: Any) -> None:
+    def _verify_written(self, trainer: Any, pl_module: Any) -> None:
         if self._is_written:
-            self._is_written = False
-            self.saved(pl_module, _newest(trainer))
+            self._is_written = False  # first, so that a save is compared once even if that raises
+            self.saved(pl_module, _newest_checkpoint(trainer))
 
 
-def _newest(trainer: Any) -> Path | None:
-    """The checkpoint that was written last; None where Lightning keeps them somewhere else than on this machine."""
+def _newest_checkpoint(trainer: Any) -> Path | None:
+    """Finds the checkpoint that was written last; None if Lightning keeps checkpoints on another machine."""
     folders = {str(getattr(item, "dirpath", None) or "") for item in trainer.checkpoint_callbacks} - {""}
     files = [file for folder in folders for file in Path(folder).glob("*.ckpt")]
     return max(files, key=lambda file: file.stat().st_mtime_ns, default=None)
 
 
-class _Joined:
-    """Several optimizers, looked at as one."""
+class _JoinedOptimizers:
+    """Several optimizers with the attributes of one."""
 
     def __init__(self, optimizers: list[torch.optim.Optimizer]) -> None:
         self.param_groups = [group for item in optimizers for group in item.param_groups]

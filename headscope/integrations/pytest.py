@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class HeadChecker(Protocol):
-    """The function that the fixture gives: it takes what `headscope.check` takes, and `inference` is its default."""
+    """Function that the fixture gives: it takes what `headscope.check` takes, with `inference` as the default."""
 
     def __call__(
         self,
@@ -25,7 +25,7 @@ class HeadChecker(Protocol):
         profile: Profile | ProfileName = "inference",
         **options: Unpack[CheckOptions],
     ) -> Checked:
-        """The result; fails the test unless the rules pass."""
+        """Returns the result; fails the test unless the rules pass."""
 
 
 @pytest.fixture

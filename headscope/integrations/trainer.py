@@ -51,15 +51,17 @@ class HeadscopeCallback(TrainingGate, TrainerCallback):
         """Compares the last checkpoint with the trained head, and reports a head that did not train."""
         if not state.is_world_process_zero:
             return
-        folder, behind = self._last(args, state)
+        folder, behind = self._last_checkpoint(args, state)
         if folder is not None and folder.is_dir():
             self.saved(given["model"], folder, steps_behind=behind, is_last=True)
         self.end(given.get("optimizer"), has_trained=state.global_step > self._first_step)
 
-    def _last(self, args: TrainingArguments, state: TrainerState) -> tuple[Path | None, int]:
-        """The checkpoint that should hold the model at the end, and how many steps older than the model it is."""
+    def _last_checkpoint(self, args: TrainingArguments, state: TrainerState) -> tuple[Path | None, int]:
+        """Finds the checkpoint that should hold the model at the end, and how many steps older than the model it is."""
+        # The trainer has loaded the best checkpoint into the model by now.
         if args.load_best_model_at_end and state.best_model_checkpoint is not None:
             return Path(state.best_model_checkpoint), 0
+        # With save_strategy="best", the last checkpoint is not meant to hold the last model.
         if self._folder is None or str(getattr(args.save_strategy, "value", args.save_strategy)) == "best":
             return None, 0
         number = self._folder.name.rpartition("-")[2]
@@ -67,9 +69,10 @@ class HeadscopeCallback(TrainingGate, TrainerCallback):
 
 
 def _folder_of(output: Path, step: int) -> Path | None:
-    """The folder of the checkpoint of a step; a search over hyperparameters puts it one folder deeper."""
+    """Finds the folder of the checkpoint of a step; None without one."""
     name = f"checkpoint-{step}"
     if (output / name).is_dir():
         return output / name
+    # hyperparameter_search writes each trial into a folder `run-*`, and the newest is the one that runs.
     deeper = [folder for folder in output.glob(f"run-*/{name}") if folder.is_dir()]
     return max(deeper, key=lambda folder: folder.stat().st_mtime, default=None)

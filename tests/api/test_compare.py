@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import BertTokenizer
 
 import headscope
-from headscope.api.comparing import _differences, align_stages
+from headscope.api.comparing import _find_differences, align_stages
 from headscope.cli import main
 from headscope.errors import UsageError
 from headscope.facts import HiddenSource, Stage
@@ -70,7 +70,7 @@ def test_another_position_of_the_same_kind_is_another_pooling(classifier: Path) 
     for other in (moved, deeper):
         pooling = replace(report.head.pooling, parts=(other,))
         changed = replace(report, head=replace(report.head, pooling=pooling))
-        assert "pooling" in {item.what for item in _differences((report, changed))}
+        assert "pooling" in {item.what for item in _find_differences((report, changed))}
 
 
 def test_one_changed_number_is_found(classifier: Path, other: Path) -> None:

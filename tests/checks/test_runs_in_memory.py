@@ -311,7 +311,7 @@ ENDED = "the process that ran it was ended"
 )
 def test_whatever_ends_the_process_is_a_reason(answer: Any, expected: str) -> None:
     worker: Any = Process(answer)
-    assert trial_process._answer(worker, 40_000_000, print, 1, 2) == expected
+    assert trial_process._call_worker(worker, 40_000_000, print, 1, 2) == expected
     assert worker.seen == (print, (1, 2), 182.0)
 
 
@@ -388,7 +388,7 @@ def test_a_process_that_cannot_import_says_so_at_its_call(process: Process) -> N
 def test_a_fresh_load_that_gives_no_scores(
     answer: Any, expected: ScoreComparison, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial_process, "_answer", lambda *given: answer)
+    monkeypatch.setattr(trial_process, "_call_worker", lambda *given: answer)
     request: Any = None
     assert beside_fresh_load(bert().train(), request) == expected
     assert process.is_ended
@@ -404,7 +404,7 @@ def test_a_fresh_load_is_asked_with_the_size_and_the_inputs(monkeypatch: pytest.
         seen.append(given)
         return own.scores
 
-    monkeypatch.setattr(trial_process, "_answer", answer)
+    monkeypatch.setattr(trial_process, "_call_worker", answer)
     found = beside_fresh_load(model, request, "loader")
     ((worker, size, function, asked, loader, rows, dtype),) = seen
     assert (worker, function, asked, loader, dtype) == (process, score_checkpoint, request, "loader", "float32")

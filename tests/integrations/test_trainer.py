@@ -258,6 +258,6 @@ def test_a_passed_check_is_one_line(
     wanted: int, lines: int, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(wanted, logger="headscope"):
-        TrainingGate()._react(Verdict.PASSED, "headscope: one line", TEXT)
+        TrainingGate()._react_to_verdict(Verdict.PASSED, "headscope: one line", TEXT)
     assert capsys.readouterr().err.splitlines() == ["headscope: one line"] * lines
     assert ("note HS102" in caplog.text) is (wanted == logging.INFO)

@@ -28,7 +28,9 @@ _EVERY = 12
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process."""
     monkeypatch.setattr(TrialProcess, "begin", lambda self: None)
-    monkeypatch.setattr(TrialProcess, "_called", lambda self, examined, request: opening.run_checkpoint(request, "cpu"))
+    monkeypatch.setattr(
+        TrialProcess, "_run_in_worker", lambda self, examined, request: opening.run_checkpoint(request, "cpu")
+    )
 
 
 @pytest.mark.usefixtures("here")
@@ -123,7 +125,7 @@ def test_a_real_process_runs_the_model_and_the_cache_keeps_it(tmp_path: Path, mo
     monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
     first = headscope.check(folder, "inference", run=True, cache=True)
     assert first.trial is not None and first.trial.scope.inputs == 14
-    monkeypatch.setattr(TrialProcess, "_called", None)
+    monkeypatch.setattr(TrialProcess, "_run_in_worker", None)
     assert headscope.check(folder, "inference", run=True, cache=True).trial == first.trial
 
 

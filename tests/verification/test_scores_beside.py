@@ -26,7 +26,7 @@ def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     """Fresh loads, made in this process: a process for each would take seconds."""
     monkeypatch.delenv(OFF)
     if "in_a_process" not in request.node.name:
-        monkeypatch.setattr(trial_process, "_answer", lambda worker, size, function, *given: function(*given))
+        monkeypatch.setattr(trial_process, "_call_worker", lambda worker, size, function, *given: function(*given))
 
 
 @pytest.fixture(scope="module")

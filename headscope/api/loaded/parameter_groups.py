@@ -59,7 +59,8 @@ def parameter_groups(
     if not is_in_memory(model):
         raise UsageError("parameter_groups takes a model in memory", "load it with from_pretrained, and give the model")
     for name, value in (("head_lr", head_lr), ("base_lr", base_lr), ("decay", 0.0 if decay is None else decay)):
-        least = 0 if name == "decay" else math.ulp(0.0)
+        least = 0 if name == "decay" else math.ulp(0.0)  # the smallest positive float: a rate must be above 0
+        # A bool is an int, and NaN fails both comparisons.
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
             raise UsageError(f"{name} must be a positive number, not {value!r}", "give a number such as 2e-5")
     from headscope.examination.memory.head_memory import beside_layers
@@ -72,7 +73,7 @@ def parameter_groups(
     held = unwrapped.held if unwrapped.is_sharded else dict(unwrapped.module.named_parameters())
     decayed = decayed_names(unwrapped.module)
     groups: dict[tuple[str, bool], list[Any]] = {}
-    for name, kind in _kinds(report, held, beside_layers(unwrapped.module)).items():
+    for name, kind in _group_parameters(report, held, beside_layers(unwrapped.module)).items():
         groups.setdefault((kind, name in decayed), []).append(held[name])
     rates = {_NEW: head_lr, _LOADED: base_lr, _ADAPTER: base_lr, _UNKNOWN: base_lr}
     return [
@@ -82,17 +83,17 @@ def parameter_groups(
     ]  # fmt: skip
 
 
-def _kinds(report: Report, held: Mapping[str, nn.Parameter], added: frozenset[str]) -> dict[str, str]:
-    """The group of each parameter that trains; `added` are those that PEFT put beside layers.
+def _group_parameters(report: Report, held: Mapping[str, nn.Parameter], added: frozenset[str]) -> dict[str, str]:
+    """Gives the group of each parameter that trains; `added` are those that PEFT put beside layers.
 
-    Raises UsageError for none, Unsupported where the origin is not known.
+    Raises UsageError if no parameter trains, and Unsupported if the origin of one is not known.
     """
     status = {item.name: item.status for item in report.weights.parameters}
     idle = {item.name for item in (report.head.tensors if report.head else ()) if not item.live}
     trained = [name for name, item in held.items() if item.requires_grad and name not in idle]
     if not trained:
         raise UsageError("every parameter is frozen, so nothing would train", "set requires_grad of the head")
-    kinds = {name: _kind_of(status.get(name), is_added=name in added) for name in trained}
+    kinds = {name: _group_of_status(status.get(name), is_added=name in added) for name in trained}
     unknown = [name for name, kind in kinds.items() if kind == _UNKNOWN]
     in_base = {item.name for item in report.weights.parameters if item.in_base}
     if unknown and (not set(unknown) <= in_base or not report.weights.loaded):
@@ -104,8 +105,8 @@ def _kinds(report: Report, held: Mapping[str, nn.Parameter], added: frozenset[st
     return kinds
 
 
-def _kind_of(status: ParameterStatus | None, *, is_added: bool) -> str:
-    """The group of a status; a parameter that PEFT added (`is_added`) has none."""
+def _group_of_status(status: ParameterStatus | None, *, is_added: bool) -> str:
+    """Gives the group of a status; a parameter that PEFT added (`is_added`) has no status."""
     if status is None:
         return _ADAPTER if is_added else _UNKNOWN
     return _NEW if status in NEW_AT_LOAD else _UNKNOWN if status is ParameterStatus.UNKNOWN else _LOADED

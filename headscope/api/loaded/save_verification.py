@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class SaveOptions(RuleOptions, RunOptions, LoadedFromOption, OfflineOption, total=False):
-    """The options of `verify_save`."""
+    """Options of `verify_save`."""
 
 
 @use_case
@@ -84,7 +84,9 @@ def verify_save(
     if seen.get("loaded_from") is not None:
         seen["loaded_from"] = str(seen["loaded_from"])
     selection = selection_of_saves(**rules)
-    report, why = _report_on(model, is_adapter=_holds_adapter(Path(folder)), options=seen)
+    # The save of an adapter leaves the other tensors to a base checkpoint, so the model is compared with that too.
+    is_adapter = Path(folder).is_dir() and any(Path(folder).glob("**/adapter_config.json"))
+    report, why = _try_to_inspect(model, is_adapter=is_adapter, options=seen)
     memory = remember_head(model, report, watches=False) if report is not None else None
     watch = SaveWatch(memory or every_tensor(model), selection, head)
     notes = () if memory else (f"every tensor was compared, because the head could not be traced: {why}",)
@@ -93,17 +95,12 @@ def verify_save(
 
 
 def selection_of_saves(**rules: Unpack[RuleOptions]) -> Selection:
-    """The rules on saves that options select. Raises UsageError."""
+    """Reads which rules on saves the options select. Raises UsageError for unknown rules."""
     return read_selection(**rules, command=COMMAND)
 
 
-def _holds_adapter(folder: Path) -> bool:
-    """Whether a save leaves tensors to a base checkpoint, with which the model has to be compared then."""
-    return folder.is_dir() and any(folder.glob("**/adapter_config.json"))
-
-
-def _report_on(model: Any, *, is_adapter: bool, options: Mapping[str, Any]) -> tuple[Report | None, str]:
-    """What is known of the head of a model; where it cannot be traced, why."""
+def _try_to_inspect(model: Any, *, is_adapter: bool, options: Mapping[str, Any]) -> tuple[Report | None, str]:
+    """Inspects a model; gives None and the reason if its head can't be traced."""
     from headscope.examination.memory.live import inspect_module, see
 
     own = options_of(RunOptions, options)
@@ -117,7 +114,7 @@ def _report_on(model: Any, *, is_adapter: bool, options: Mapping[str, Any]) -> t
 
 @dataclass(frozen=True, slots=True)
 class SaveWatch:
-    """The head of a model, recorded once, and the rules on its saves; `head_only` as for `verify_save`."""
+    """Head of a model, recorded once, and the rules on its saves; `head_only` is `head` of `verify_save`."""
 
     memory: HeadMemory
     selection: Selection
@@ -127,7 +124,7 @@ class SaveWatch:
         self, model: Any, folder: Path, *, steps_behind: int = 0, notes: tuple[str, ...] = (), reloads: bool = False,
         offline: bool = False,
     ) -> Verified:  # fmt: skip
-        """What a save holds of the live model. Raises a HeadscopeError where the save can't be read.
+        """Compares a save with the live model. Raises a HeadscopeError if the save can't be read.
 
         With `reloads`, the save is loaded in a fresh process, and its scores are compared; `offline` looks for an
         adapter's base model on this machine alone.
@@ -137,14 +134,14 @@ class SaveWatch:
         saved, compared = compare_with_save(
             model, folder, self.memory, steps_behind=steps_behind, head_only=self.head_only
         )
-        if reloads and not steps_behind:
-            scores = _of_reload(model, folder, offline=offline)
+        if reloads and not steps_behind:  # an older save has other scores than the model
+            scores = _score_reload(model, folder, offline=offline)
             own = notes_on_scores(replace(scores, in_train_mode=False))  # as any model is, right after a training
             saved, notes = replace(saved, scores=scores), (*notes, *own)
-        return self._judged(saved, compared, notes)
+        return self._judge_save(saved, compared, notes)
 
     def moves(self, optimizer: Any, accepted: frozenset[str] = frozenset()) -> Verified:
-        """What training did to the head; what is `accepted` may have stayed as it was."""
+        """Reports what training did to the head; parameters in `accepted` may have stayed as they were."""
         from headscope.examination.memory.head_memory import moves_since
 
         name = type(self.memory.unwrapped.module).__name__
@@ -154,17 +151,17 @@ class SaveWatch:
         gaps = (Gap(few_of(unseen), "no process holds its whole numbers"),) if unseen else ()
         saved = SavedModel("the trained model", name, moves=counted)
         compared = ModelComparison(
-            LoadedModel(saved.reference, name, ()), tuple(_sentence(move) for move in moves), gaps
+            LoadedModel(saved.reference, name, ()), tuple(_describe_move(move) for move in moves), gaps
         )
-        return self._judged(saved, compared, ())
+        return self._judge_save(saved, compared, ())
 
-    def _judged(self, saved: SavedModel, compared: ModelComparison, notes: tuple[str, ...]) -> Verified:
+    def _judge_save(self, saved: SavedModel, compared: ModelComparison, notes: tuple[str, ...]) -> Verified:
         noted = replace(compared, notes=(*notes, *compared.notes))
         return judged(saved, noted, self.selection, command="verify-save", loader="memory")
 
 
-def _of_reload(model: Any, folder: Path, *, offline: bool) -> ScoreComparison:
-    """The scores of a live model beside those of its save, loaded in a fresh process."""
+def _score_reload(model: Any, folder: Path, *, offline: bool) -> ScoreComparison:
+    """Compares the scores of a live model with those of its save, loaded in a fresh process."""
     names = {item.name for item in folder.iterdir()} if folder.is_dir() else set()
     if CONFIG not in names and ADAPTER_CONFIG not in names:
         return ScoreComparison(reason="from_pretrained does not load such a save")
@@ -175,7 +172,7 @@ def _of_reload(model: Any, folder: Path, *, offline: bool) -> ScoreComparison:
     return found
 
 
-def _sentence(move: HeadMove) -> str:
+def _describe_move(move: HeadMove) -> str:
     if move.still is not None:
         return f"{move.name} did not train: {move.still.value}"
     return f"{move.name} was trained: its norm went from {move.norm_before:.4g} to {move.norm_after:.4g}"

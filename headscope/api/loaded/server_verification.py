@@ -83,9 +83,9 @@ def verify_served(
     if is_in_memory(reference):
         raise UsageError("verify_served takes a checkpoint, not a model in memory", "save it, and give the folder")
     tell = progress or (lambda sentence: None)
-    given = _texts_of(**with_defaults(TextOptions, options))
+    given = _read_texts(**with_defaults(TextOptions, options))
     asking = with_defaults(ServerOptions, options)
-    if (url is None) == (engine is None):
+    if (url is None) == (engine is None):  # both, or neither
         raise UsageError("verify_served compares with either a URL or an engine", "give one of them")
     if engine is not None and engine not in runner_names():
         raise UsageError(f"headscope can't run {engine}", f"engines that it can run: {', '.join(runner_names())}")
@@ -98,6 +98,7 @@ def verify_served(
         where, has_texts = one_line(server.exact.partition("?")[0], token), found.can_score_texts
     else:
         where, has_texts = "", True
+    # Some servers score only pairs of texts.
     asked = given or (tuple((text,) for text in SAMPLE_TEXTS) if has_texts else SAMPLE_PAIRS)
     examined = examine("inspect", request, progress)
     check_comparable(examined, request.reference)
@@ -127,7 +128,7 @@ def verify_served(
     )
 
 
-def _texts_of(
+def _read_texts(
     *,
     text: str | Iterable[str] | None,
     text_pair: str | Iterable[str] | None,
@@ -136,12 +137,12 @@ def _texts_of(
     split: str | None,
     limit: int,
 ) -> Sequence[tuple[str, ...]]:
-    """The texts that were given, () where none were. Raises UsageError for options that contradict each other."""
+    """Reads the texts from options, () without any. Raises UsageError for options that contradict each other."""
     is_given = text is not None or text_pair is not None
     if is_given and data is not None:
         raise UsageError("both texts and data were given", "give one of them")
     if is_given:
-        return _given_texts(text, text_pair)
+        return _pair_texts(text, text_pair)
     if data is None:
         if text_column is not None or split is not None:
             raise UsageError("the column of the texts, or a split, was given without data", "add --data FILE")
@@ -158,9 +159,9 @@ def _texts_of(
     return sample_texts(open_data(fspath(data), split), columns, limit)
 
 
-def _given_texts(text: Any, text_pair: Any) -> Sequence[tuple[str, ...]]:
-    """Raises UsageError for what isn't all texts, and for another number of second texts."""
-    texts, seconds = _listed(text), _listed(text_pair)
+def _pair_texts(text: Any, text_pair: Any) -> Sequence[tuple[str, ...]]:
+    """Pairs each text with its second one, if there are any. Raises UsageError for empty texts and unequal counts."""
+    texts, seconds = _as_tuple(text), _as_tuple(text_pair)
     if not all(isinstance(part, str) and part.strip() for part in (*texts, *seconds)) or not (texts or seconds):
         raise UsageError("text is empty, or holds something other than texts", "give one text or several")
     if seconds and len(seconds) != len(texts):
@@ -169,7 +170,7 @@ def _given_texts(text: Any, text_pair: Any) -> Sequence[tuple[str, ...]]:
     return tuple(zip(texts, seconds, strict=True)) if seconds else tuple((part,) for part in texts)
 
 
-def _listed(given: Any) -> tuple[Any, ...]:
+def _as_tuple(given: Any) -> tuple[Any, ...]:
     if given is None:
         return ()
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)

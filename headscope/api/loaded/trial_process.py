@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _SECONDS, _BYTES_A_SECOND = 180.0, 20_000_000
-"""How long a run may take: the calls, and a load from a slow disk."""
+"""Time limit of a run: seconds for the calls, and the speed of a slow disk for the load."""
 
 
 class TrialProcess:
@@ -45,21 +45,22 @@ class TrialProcess:
             self._warming.join()
 
     def begin(self) -> None:
-        """Starts the process, which begins to import; nothing where it runs already."""
+        """Starts the process, which begins to import PyTorch; does nothing if it runs already."""
         if self._worker is None:
-            self._worker = Worker(subprocess.DEVNULL)  # what libraries print there is nobody's
-            self._warming = threading.Thread(target=self._warm, args=(self._worker,), daemon=True)
+            self._worker = Worker(subprocess.DEVNULL)  # libraries print there, and nobody reads it
+            self._warming = threading.Thread(target=self._import_ahead, args=(self._worker,), daemon=True)
             self._warming.start()
 
     @staticmethod
-    def _warm(worker: Worker) -> None:
-        with suppress(Exception):  # the call itself says what is wrong
+    def _import_ahead(worker: Worker) -> None:
+        with suppress(Exception):  # the later call of the run reports what is wrong
             worker.call(import_libraries)
 
     def run(self, examined: Examined, request: Request, tell: Progress) -> RunTrial | str:
-        """What the model did, from the cache if no file has changed; or why it could not be run.
+        """Loads and calls the model, or takes the result from the cache if no file has changed.
 
-        Raises UsageError or Unsupported for a device that isn't there.
+        Returns the reason as a text if the model could not be run. Raises UsageError or Unsupported for a device that
+        isn't there.
         """
         reason = why_not_run(examined, request)
         if reason:
@@ -74,28 +75,31 @@ class TrialProcess:
         if known is not None:
             return known
         tell("loading the model and calling it")
-        found = self._called(examined, request)
-        # A failed load may be this machine's: its memory, its packages.
+        found = self._run_in_worker(examined, request)
+        # A failed load is not kept: this machine's memory or packages may be the cause, and both can change.
         if isinstance(found, RunTrial) and found.scope.inputs:
             cache.save(key, found)
         return found
 
-    def _called(self, examined: Examined, request: Request) -> RunTrial | str:
+    def _run_in_worker(self, examined: Examined, request: Request) -> RunTrial | str:
         from headscope.examination.trial.opening import run_checkpoint
 
         self.begin()
         assert self._worker is not None
         assert self._warming is not None
-        self._warming.join()
+        self._warming.join()  # a worker answers one call at a time, and the import is one
         hub = request.location.hub
         quiet_hub = HubOptions(cache_dir=hub.cache_dir, token=hub.token, offline=hub.offline)
         plain = replace(request, location=replace(request.location, hub=quiet_hub), cache=False, prove=False)
         size = examined.manifest.bytes_total
-        return _answer(self._worker, size, run_checkpoint, plain, request.run_device)
+        return _call_worker(self._worker, size, run_checkpoint, plain, request.run_device)
 
 
-def _answer(worker: Worker, size: int, function: Callable[..., _Result], *arguments: object) -> _Result | str:
-    """What a function returns in the process, in the time that a checkpoint of some bytes may take; or why nothing."""
+def _call_worker(worker: Worker, size: int, function: Callable[..., _Result], *arguments: object) -> _Result | str:
+    """Calls a function in the process, within the time that a checkpoint of `size` bytes may take.
+
+    Returns the reason as a text if the call gives no result.
+    """
     seconds = _SECONDS + size / _BYTES_A_SECOND
     try:
         return worker.call(function, *arguments, seconds=seconds)
@@ -109,7 +113,7 @@ def _answer(worker: Worker, size: int, function: Callable[..., _Result], *argume
 
 
 def beside_fresh_load(module: nn.Module, request: Request, loader: str | None = None) -> ScoreComparison:
-    """The scores of a model in memory beside those of a load of its checkpoint in a fresh process."""
+    """Compares the scores of a model in memory with those of its checkpoint, loaded in a fresh process."""
     from headscope.examination.stored.scores import compared_scores, score_checkpoint, scored
 
     own = scored(module)
@@ -120,7 +124,7 @@ def beside_fresh_load(module: nn.Module, request: Request, loader: str | None = 
     if reason:
         return ScoreComparison(reason=f"a second load needs memory: {reason}")
     with Worker(subprocess.DEVNULL) as worker:
-        found = _answer(worker, size, score_checkpoint, request, loader, own.rows, own.dtype)
+        found = _call_worker(worker, size, score_checkpoint, request, loader, own.rows, own.dtype)
     if isinstance(found, str):
         return ScoreComparison(reason=found, in_train_mode=own.in_train_mode)
     if isinstance(found, Exception):
@@ -129,5 +133,5 @@ def beside_fresh_load(module: nn.Module, request: Request, loader: str | None = 
 
 
 def import_libraries() -> None:
-    """Imports what a run needs."""
+    """Imports what a run needs, in the process that will run it."""
     import headscope.examination.trial.opening  # noqa: F401

@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Unpack, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 from headscope.api.arguments import AdapterOption, CacheOptions, ModelClassOption, PlaceOptions, RuleOptions, use_case
 from headscope.api.loaded.trial_process import beside_fresh_load
@@ -32,6 +32,8 @@ from headscope.upstream.loaders import check_loader
 if TYPE_CHECKING:
     from torch import nn
 
+_MOST_STDERR_BYTES = 10_000
+
 
 class Verified(Shown, VerifyResult):
     """The result of `verify`."""
@@ -40,7 +42,7 @@ class Verified(Shown, VerifyResult):
 
 
 class VerifyOptions(RuleOptions, PlaceOptions, AdapterOption, ModelClassOption, total=False):
-    """The options of `verify`: its rules, and where the checkpoint to compare with is."""
+    """Options of `verify`: its rules, and the place of the checkpoint to compare with."""
 
 
 @overload
@@ -125,23 +127,23 @@ def verify(
         if not head:
             (progress or (lambda sentence: None))("comparing scores with a fresh load")
             compared = with_scores(compared, beside_fresh_load(model, request))
-        return _result(compared, "memory", selection)
+        return _judge_comparison(compared, "memory", selection)
     if loader is not None:
         check_loader(loader)
     loading = options_of(ModelClassOption, options)
     source = make_request(model, place if against is None else options_of(CacheOptions, options) | loading)
     stored = make_request(model if against is None else against, place)
-    return _result(*_loaded_apart(source, stored, loader, head_only=head, progress=progress), selection)
+    return _judge_comparison(*_load_in_process(source, stored, loader, head_only=head, progress=progress), selection)
 
 
-def _result(compared: ModelComparison, loader: str, selection: Selection) -> Verified:
+def _judge_comparison(compared: ModelComparison, loader: str, selection: Selection) -> Verified:
     return judged(compared.loaded, compared, selection, command="verify", loader=loader)
 
 
 def judged(
     subject: LoadedModel | SavedModel, compared: ModelComparison, selection: Selection, *, command: str, loader: str
 ) -> Verified:
-    """What the selected rules say of a subject, beside the comparison that it comes from."""
+    """Judges a subject by the selected rules, and joins the findings with the comparison that it comes from."""
     found = [finding for rule in selection.rules for finding in rule.judge(rule, subject)]
     verdict, findings, ignored = weigh(found, selection, subject.reference, is_open=bool(compared.gaps))
     return Verified(
@@ -166,24 +168,25 @@ def judged(
 
 
 def with_scores(compared: ModelComparison, scores: ScoreComparison) -> ModelComparison:
-    """A comparison with that of the scores, and a sentence where there is none."""
+    """Adds the comparison of scores to that of tensors, and a sentence if scores could not be compared."""
     return replace(
         compared, loaded=replace(compared.loaded, scores=scores), notes=(*compared.notes, *notes_on_scores(scores))
     )
 
 
 def notes_on_scores(scores: ScoreComparison) -> tuple[str, ...]:
-    """Sentences on a comparison of scores beside its findings: why there is none, and the mode of the model."""
+    """Gives the notes on a comparison of scores: why there is none, and the mode of the model."""
     found = [f"scores were not compared: {scores.reason}"] if scores.reason else []
     if scores.in_train_mode and not scores.reason:
         found.append("the model is in train mode; its scores were compared in eval mode")
     return tuple(found)
 
 
-def _loaded_apart(
+def _load_in_process(
     source: Request, against: Request, loader: str | None, *, head_only: bool, progress: Progress | None
 ) -> tuple[ModelComparison, str]:
-    """The comparison made in a separate process, and the loader: it may print, take all memory, or crash."""
+    """Loads and compares in a separate process; gives the comparison and the loader that was used."""
+    # A loader may print, take all memory, or crash.
     by = f" with {loader}" if loader else ""
     (progress or (lambda sentence: None))(f"loading{by} in a separate process")
     with tempfile.TemporaryFile() as said, Worker(stderr=said) as worker:
@@ -193,7 +196,9 @@ def _loaded_apart(
             raise
         except WorkerEnded as err:
             ended = f"was killed by signal {-err.code}" if err.code < 0 else f"ended with exit code {err.code}"
-            words = _end_of(said).strip().splitlines()[-1:]
+            # The last line on stderr is often the cause; a loader may have printed much before it.
+            said.seek(-min(_MOST_STDERR_BYTES, os.fstat(said.fileno()).st_size), os.SEEK_END)
+            words = said.read().decode("utf-8", errors="replace").strip().splitlines()[-1:]
         except Exception as err:
             ended, words = "failed", [f"{type(err).__name__}: {err}"]
     raise Unsupported(
@@ -202,21 +207,14 @@ def _loaded_apart(
     )
 
 
-def _end_of(file: IO[bytes], most: int = 10_000) -> str:
-    file.seek(-min(most, os.fstat(file.fileno()).st_size), os.SEEK_END)
-    return file.read().decode("utf-8", errors="replace")
-
-
 def _load_and_compare(
     source: Request, against: Request, loader: str | None, head_only: bool
 ) -> tuple[ModelComparison, str]:
-    """The work of the separate process.
-
-    A loader of the user is also looked for in the current folder. That comes last, and for such a loader only: a
-    checkpoint's folder may hold a file named as a library is.
-    """
+    """Loads a model and compares it: the work of the separate process."""
     from headscope.examination.stored.verification import compare_with_checkpoint, load_model_with
 
+    # The user's own loader may be a file in the current folder. The folder comes last in the path, and for such a
+    # loader only: in the folder of a checkpoint, a file may have the name of a library.
     if loader and ":" in loader:
         sys.path.append(str(Path.cwd()))
     model, used = load_model_with(source, loader)

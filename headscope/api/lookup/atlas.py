@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _BATCH = 6
 _WILDCARDS = frozenset("*?[")
 _LARGEST_REDUCED = 400_000_000
+"""Largest number of parameters of a reduced model with real weights."""
 
 
 class Heads(Shown, tuple[HeadEntry, ...]):
@@ -99,10 +100,10 @@ def heads(
     tell = progress or (lambda sentence: None)
     kind = None if pooling is None else parse_pooling(pooling)
     task = None if task is None else parse_task(task).value
-    known = _Known(shipped_atlas() if cache and open_cache(wanted=True).is_open else None, tell)
+    known = _KnownClasses(shipped_atlas() if cache and open_cache(wanted=True).is_open else None, tell)
     if operation is not None and operation not in known.operations:
         _refuse_unknown_operation(operation, known.operations)
-    targets = _targets(known, pattern, task)
+    targets = _match_targets(known, pattern, task)
     if not targets:
         if os.path.lexists(pattern):
             raise UsageError(
@@ -110,13 +111,13 @@ def heads(
                 f"run `headscope inspect {pattern}` for the head of a checkpoint",
             )
         where = f" for {task}" if task else ""
-        raise UsageError(f"no class matches {pattern!r}{where}", _nearest(known, pattern, task))
+        raise UsageError(f"no class matches {pattern!r}{where}", _suggest_nearest(known, pattern, task))
 
     shown = {target: known.entry(target) for target in targets}
     unknown = [target for target, entry in shown.items() if entry is None]
     traced = _trace_all(unknown, workers or os.cpu_count() or 1, tell) if unknown else []
     found = [*filter(None, shown.values()), *traced]
-    found = [entry for entry in found if _matches(entry, kind, operation)]
+    found = [entry for entry in found if _passes_filters(entry, kind, operation)]
     order = {item: number for number, item in enumerate(Task)}
     return Heads(
         sorted(
@@ -126,26 +127,26 @@ def heads(
     )
 
 
-class _Known:
-    """The classes of the installed Transformers: those of the shipped atlas, or found by importing it."""
+class _KnownClasses:
+    """Classes of the installed Transformers, from the shipped atlas or from an import."""
 
     def __init__(self, atlas: dict[str, Any] | None, tell: Callable[[str], None]) -> None:
         self._atlas, self._tell = atlas, tell
         entries = atlas["heads"] if atlas is not None else ()
-        self._entries = {_Target(item["class"], item["model_type"], Task(item["task"])): item for item in entries}
+        self._trace_entries = {_Target(item["class"], item["model_type"], Task(item["task"])): item for item in entries}
         self.operations = {stage["operation"] for item in entries if item["head"] for stage in item["head"]["stages"]}
 
     def targets(self) -> Iterable[_Target]:
-        """Every class, with its model type and task."""
+        """Gives every class, with its model type and task."""
         if self._atlas is not None:
-            return self._entries
+            return self._trace_entries
         from headscope.model.classes.catalog import all_classes_of_task
 
         self._tell("importing transformers")
         return [_Target(name, kind, task) for task in Task for kind, name in all_classes_of_task(task)]
 
     def others(self) -> dict[str, str]:
-        """The classes whose task headscope doesn't know, with the auto classes that map them, by model type."""
+        """Gives the classes whose task headscope doesn't know, with the auto classes that map them, by model type."""
         if self._atlas is not None:
             return dict(self._atlas["others"])
         from headscope.model.classes.catalog import every_other_class
@@ -153,45 +154,52 @@ class _Known:
         return every_other_class()
 
     def entry(self, target: _Target) -> HeadEntry | None:
-        """What is shipped of a class; None where it has to be traced."""
-        item = self._entries.get(target)
+        """Gives the shipped entry of a class; None if the class has to be traced."""
+        item = self._trace_entries.get(target)
         code = None if self._atlas is None else self._atlas["code"].get(target.name)
+        # Without Transformers there is nothing that could differ from what was shipped.
         is_same = not package_version("transformers") if code is None else are_same_sources(code)
         if self._atlas is None or item is None or not is_same:
             return None
+        # The class could not be traced without these packages; if one is here now, it may be.
         if not item["traced"] and any(map(find_spec, self._atlas["absent"])):
             return None
         return from_dict(HeadEntry, item)
 
 
-def _targets(known: _Known, pattern: str, task: str | None) -> list[_Target]:
+def _match_targets(known: _KnownClasses, pattern: str, task: str | None) -> list[_Target]:
     wanted = None if task is None else Task(task)
     return [
         target
         for target in known.targets()
         if wanted in (None, target.task)
-        and (_fits(pattern.lower(), target.name.lower()) or _fits(pattern.lower(), target.model_type.lower()))
+        and (
+            _matches_pattern(pattern.lower(), target.name.lower())
+            or _matches_pattern(pattern.lower(), target.model_type.lower())
+        )
     ]
 
 
-def _fits(pattern: str, name: str) -> bool:
-    """Whether a name holds the pattern or, where that has a wildcard, is like it as a whole."""
+def _matches_pattern(pattern: str, name: str) -> bool:
+    """True if a name contains the pattern or, for a pattern with wildcards, matches it as a whole."""
     return fnmatchcase(name, pattern) if _WILDCARDS & set(pattern) else pattern in name
 
 
-def _nearest(known: _Known, pattern: str, task: str | None) -> str:
-    """The hint for a pattern that fits nothing: the nearest model type or class, or where else it fits."""
-    if task is not None and _targets(known, pattern, None):
-        tasks = dict.fromkeys(target.task.value for target in _targets(known, pattern, None))
+def _suggest_nearest(known: _KnownClasses, pattern: str, task: str | None) -> str:
+    """Makes the hint for a pattern without a match: another task, a pooling, or the nearest model types and classes."""
+    if task is not None and _match_targets(known, pattern, None):
+        tasks = dict.fromkeys(target.task.value for target in _match_targets(known, pattern, None))
         return f"it has classes for {', '.join(tasks)}"
     wanted = pattern.lower()
     pooling = "_".join(wanted.split())
     if pooling in set(PoolingKind):
         return f"headscope heads --pooling {pooling} lists the classes with this pooling"
-    others = [item for item, kind in known.others().items() if _fits(wanted, item.lower()) or wanted == kind]
+    others = [item for item, kind in known.others().items() if _matches_pattern(wanted, item.lower()) or wanted == kind]
     if others:
         return f"{few_of(others)}: for a task that headscope doesn't know"
-    spelled = {name.lower(): name for target in _targets(known, "", task) for name in (target.name, target.model_type)}
+    spelled = {
+        name.lower(): name for target in _match_targets(known, "", task) for name in (target.name, target.model_type)
+    }
     near = get_close_matches(wanted, list(spelled), n=3)
     return (
         f"did you mean {' or '.join(spelled[name] for name in near)}?"
@@ -201,10 +209,11 @@ def _nearest(known: _Known, pattern: str, task: str | None) -> str:
 
 
 def _refuse_unknown_operation(operation: str, shown: Set[str]) -> None:
-    """Raises UsageError for an operation that no head runs, before any head is traced: that takes minutes.
+    """Raises UsageError for an operation that no head runs.
 
-    `shown` are those that the heads of the shipped atlas run; none where there is no such atlas.
+    `shown` are the operations of the heads in the shipped atlas, none without an atlas.
     """
+    # This comes before any head is traced, which takes minutes.
     otherwise = "operations have PyTorch's names, such as linear, tanh or layer_norm"
     if shown:
         hint = did_you_mean(operation, shown, otherwise)
@@ -218,7 +227,7 @@ def _refuse_unknown_operation(operation: str, shown: Set[str]) -> None:
     raise UsageError(f"no such operation: {operation}", hint)
 
 
-def _matches(entry: HeadEntry, kind: PoolingKind | None, operation: str | None) -> bool:
+def _passes_filters(entry: HeadEntry, kind: PoolingKind | None, operation: str | None) -> bool:
     if kind is None and operation is None:
         return True
     if entry.head is None:
@@ -228,52 +237,52 @@ def _matches(entry: HeadEntry, kind: PoolingKind | None, operation: str | None) 
 
 
 def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]) -> list[HeadEntry]:
-    if len(targets) <= _BATCH or workers == 1:
-        return [_entry(target) for target in _announced(targets, tell)]
-    batches = [targets[at : at + _BATCH] for at in range(0, len(targets), _BATCH)]
+    """Traces the heads of all targets, in processes if there are many."""
     found: list[HeadEntry] = []
+    if len(targets) <= _BATCH or workers == 1:
+        for target in targets:
+            tell(f"tracing {target.name}")
+            found.append(_trace_entry(target))
+        return found
+    batches = [targets[at : at + _BATCH] for at in range(0, len(targets), _BATCH)]
     from headscope.fleet.processes import Workers, begin_worker, results
 
     crew = Workers(begin_worker)
     for entries in results(
-        lambda batch: crew.worker().call(_entries, batch), batches, min(workers, len(batches)), crew
+        lambda batch: crew.worker().call(_trace_entries, batch), batches, min(workers, len(batches)), crew
     ):
         found += entries
         tell(f"traced {len(found)} of {len(targets)} classes")
     return found
 
 
-def _announced(targets: list[_Target], tell: Callable[[str], None]) -> Iterator[_Target]:
-    for target in targets:
-        tell(f"tracing {target.name}")
-        yield target
+def _trace_entries(targets: list[_Target]) -> list[HeadEntry]:
+    return [_trace_entry(target) for target in targets]
 
 
-def _entries(targets: list[_Target]) -> list[HeadEntry]:
-    return [_entry(target) for target in targets]
-
-
-def _entry(target: _Target) -> HeadEntry:
+def _trace_entry(target: _Target) -> HeadEntry:
+    """Traces one class; a class that can't be traced becomes an entry with the reason."""
     import transformers
 
     try:
-        cls = getattr(transformers, target.name)
+        cls = getattr(transformers, target.name)  # Transformers imports the module of a class on first use
     except ImportError as err:
         fault = fault_of_import(err)
-        return _untraced(target, fault.message if fault is not None else _sentence(err))
+        return _untraced_entry(target, fault.message if fault is not None else _first_error_line(err))
     try:
         return _traced_entry(target, cls)
     except ImportError as err:
-        return _untraced(target, f"an optional dependency is missing: {_sentence(err)}")
+        return _untraced_entry(target, f"an optional dependency is missing: {_first_error_line(err)}")
     except Exception as err:  # one class that cannot be built must not take the others with it
-        return _untraced(target, _sentence(err))
+        return _untraced_entry(target, _first_error_line(err))
 
 
-def _untraced(target: _Target, reason: str) -> HeadEntry:
+def _untraced_entry(target: _Target, reason: str) -> HeadEntry:
     return HeadEntry(target.name, target.task, target.model_type, traced=False, reason=reason)
 
 
-def _sentence(err: BaseException) -> str:
+def _first_error_line(err: BaseException) -> str:
+    """Gives the first line of an error that isn't empty, or the name of its class."""
     lines = [line.strip() for line in str(err).splitlines() if line.strip()]
     return lines[0] if lines else type(err).__name__
 
@@ -302,9 +311,12 @@ def _traced_entry(target: _Target, cls: Any) -> HeadEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class _First:
-    """The configuration that was traced, its fields that were set, the trace with the shapes of all parameters, how it
-    was made, and why not by shapes."""
+class _FirstTrace:
+    """First successful trace of a class, and its configuration.
+
+    `filled` are the fields of the configuration that had to be set, `shapes` those of all parameters and buffers, `by`
+    says how the trace was made, `reason` why not by shapes.
+    """
 
     config: Any
     filled: tuple[str, ...]
@@ -314,8 +326,8 @@ class _First:
     reason: str = ""
 
 
-def _first_trace(cls: Any, target: _Target) -> _First:
-    """The first configuration that can be traced by shapes, or the smallest with real weights."""
+def _first_trace(cls: Any, target: _Target) -> _FirstTrace:
+    """Traces the first configuration that works without weights; if none does, a reduced one with real weights."""
     from headscope.model.classes.defaults import default_configs
     from headscope.upstream.torch import on_meta
 
@@ -323,8 +335,8 @@ def _first_trace(cls: Any, target: _Target) -> _First:
     for config, filled in default_configs(target.model_type):
         try:
             trace, shapes = _trace_shapes(cls, config, target.task)
-            return _First(config, filled, trace, shapes, "shapes")
-        except ImportError:
+            return _FirstTrace(config, filled, trace, shapes, "shapes")
+        except ImportError:  # another configuration needs the same package
             raise
         except Exception as err:
             failures.append((config, filled, err))
@@ -332,7 +344,7 @@ def _first_trace(cls: Any, target: _Target) -> _First:
     trace = _trace_reduced(cls, config, target.task, failure)
     with on_meta():
         shapes = _shapes_of(cls(config))
-    return _First(config, filled, trace, shapes, "reduced", _sentence(failure))
+    return _FirstTrace(config, filled, trace, shapes, "reduced", _first_error_line(failure))
 
 
 def _trace_shapes(cls: Any, config: Any, task: Task) -> tuple[HeadTrace, Shapes]:
@@ -347,12 +359,13 @@ def _trace_shapes(cls: Any, config: Any, task: Task) -> tuple[HeadTrace, Shapes]
 
 
 def _shapes_of(model: Any) -> Shapes:
+    # A tied parameter is listed under each of its names: a head may use any of them.
     held = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
     return {name: tuple(value.shape) for name, value in held}
 
 
 def _trace_reduced(cls: Any, config: Any, task: Task, failure: Exception) -> HeadTrace:
-    """The trace of a smaller model with real weights. Raises `failure` where even that would be too large."""
+    """Traces a smaller model with real weights. Raises `failure` if even that would be too large."""
     import torch
 
     from headscope.model.classes.reduced_config import reduced_config
@@ -364,12 +377,12 @@ def _trace_reduced(cls: Any, config: Any, task: Task, failure: Exception) -> Hea
         size = sum(parameter.numel() for parameter in cls(reduced).parameters())
     if size > _LARGEST_REDUCED:
         raise failure
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):  # the new weights must not advance the caller's generator
         model = cls(reduced)
     return trace_head(model, task, _token_names(config), prove=True)
 
 
-def _listed(names: Iterable[str], shapes: Shapes, live: set[str]) -> tuple[AtlasParameter, ...]:
+def _atlas_parameters(names: Iterable[str], shapes: Shapes, live: set[str]) -> tuple[AtlasParameter, ...]:
     return tuple(
         AtlasParameter(name, shapes[name], math.prod(shapes[name]), name in live) for name in names if name in shapes
     )
@@ -389,8 +402,8 @@ def _atlas_head(trace: HeadTrace, shapes: Shapes) -> AtlasHead:
         modules=trace.modules,
         pooling=trace.pooling,
         stages=trace.stages,
-        parameters=_listed(trace.parameters, shapes, live),
-        buffers=_listed(trace.buffers, shapes, live),
+        parameters=_atlas_parameters(trace.parameters, shapes, live),
+        buffers=_atlas_parameters(trace.buffers, shapes, live),
         formula=trace.formula,
         loss=trace.loss,
         hidden_shape=trace.hidden_shape,

@@ -36,13 +36,13 @@ _TEMPORARY = Gap(
 
 
 def disk_usage(*, clear: bool = False) -> DiskUsage:
-    """What headscope keeps on disk; with `clear`, the entries of the cache are removed.
+    """Reports what headscope keeps on disk; with `clear`, removes the entries of the cache.
 
     Only files with headscope's names are removed, and no link is followed. What can't be removed is in
     `not_determined`. Raises UsageError for a cache folder that is a link.
     """
     folder = cache_folder()
-    files, gaps = _looked_at(folder, clear=clear)
+    files, gaps = _read_or_clear(folder, clear=clear)
     own = [file for file in files if file.kind]
     kept = [file for file in files if not file.kind]
     foreign = (Gap("other files", f"{few_of(file.name for file in kept)} may be another program's"),) if kept else ()
@@ -55,14 +55,14 @@ def disk_usage(*, clear: bool = False) -> DiskUsage:
         kinds=_by_kind(own),
         most_entries=MOST_ENTRIES,
         most_bytes=MOST_CACHED_BYTES,
-        shipped=_shipped(),
+        shipped=ShippedStore(str(PLACE), shipped_entries(), PLACE.stat().st_size if PLACE.exists() else 0),
         not_read=(_HUB, _TEMPORARY, *foreign),
         not_determined=gaps,
     )
 
 
-def _looked_at(folder: Path | None, *, clear: bool) -> tuple[list[StoredFile], tuple[Gap, ...]]:
-    """The files in a folder, or with `clear` those that were removed and those of others, and what failed."""
+def _read_or_clear(folder: Path | None, *, clear: bool) -> tuple[list[StoredFile], tuple[Gap, ...]]:
+    """Reads the files in a folder, or removes headscope's with `clear`; gives these, other files, and what failed."""
     if folder is None:
         return [], ()
     if clear and folder.is_symlink():
@@ -73,18 +73,20 @@ def _looked_at(folder: Path | None, *, clear: bool) -> tuple[list[StoredFile], t
     try:
         with opened_folder(folder if clear else folder.resolve()) as place:
             files = stored_files(place)
-            return (files, ()) if not clear else _removed(place, files)
+            return (files, ()) if not clear else _remove_entries(place, files)
     except FileNotFoundError:
         return [], ()
     except OSError as err:
         return [], (Gap("cache", f"{folder} can't be read: {err.strerror or err}"),)
 
 
-def _removed(place: int | Path, files: list[StoredFile]) -> tuple[list[StoredFile], tuple[Gap, ...]]:
-    """Removes headscope's files, the key last. Beside another program's files, the key may be theirs, and stays."""
+def _remove_entries(place: int | Path, files: list[StoredFile]) -> tuple[list[StoredFile], tuple[Gap, ...]]:
+    """Removes headscope's files; gives them, the files of others, and what failed."""
+    # Beside another program's files, the key may be theirs, so it stays.
     is_shared = any(not file.kind for file in files)
     foreign = [file for file in files if not file.kind or (is_shared and file.kind == "key")]
     gone, failed = [], Counter[str]()
+    # The key comes last: if the removal breaks off, the entries that are left can still be read.
     for file in sorted((one for one in files if one not in foreign), key=lambda one: one.kind == "key"):
         try:
             remove_stored(place, file)
@@ -100,7 +102,3 @@ def _by_kind(files: list[StoredFile]) -> tuple[EntryKind, ...]:
     for file in files:
         sizes[_KINDS.get(file.kind, _OTHERS)].append(file.size)
     return tuple(EntryKind(name, len(each), sum(each)) for name, each in sizes.items() if each)
-
-
-def _shipped() -> ShippedStore:
-    return ShippedStore(str(PLACE), shipped_entries(), PLACE.stat().st_size if PLACE.exists() else 0)

@@ -53,12 +53,12 @@ def explain(*topics: str) -> Explained:
 
 
 def topics_named(words: Sequence[str]) -> tuple[Topic, ...]:
-    """The topics that the words name, classes among them. Raises UsageError with the nearest for an unknown word."""
+    """Finds the topics that the words name, also classes. Raises UsageError with the nearest for an unknown word."""
     from headscope.render.parts.explain import find_topics
 
     try:
         return find_topics(words)
-    except UsageError:
+    except UsageError:  # a class is looked up last: that reads the sources of libraries
         if not any(map(_CLASS.fullmatch, words)):
             raise
     return tuple(dict.fromkeys(topic for word in words for topic in _topics_of_word(word)))
@@ -77,7 +77,7 @@ def _topics_of_word(word: str) -> tuple[Topic, ...]:
 
 
 def _topic_of_class(name: str) -> Topic | None:
-    """The topic of a class of Transformers or PyTorch: of a class with a head, its head; otherwise its code."""
+    """Makes the topic of a class of Transformers or PyTorch: its head if it has one, otherwise its code."""
     from headscope.render.parts.class_topics import model_class_topic, module_topic
     from headscope.upstream.class_sources import find_class_source
 
@@ -89,7 +89,7 @@ def _topic_of_class(name: str) -> Topic | None:
 
         try:
             return model_class_topic(inspect(name, cache=True))
-        except HeadscopeError:  # no class that scores classes, or one that needs another package
+        except HeadscopeError:  # not a classifier, or it needs a package that is not installed
             pass
     return module_topic(source)
 

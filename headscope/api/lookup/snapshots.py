@@ -22,7 +22,7 @@ class Snapshot(Shown, CheckpointManifest):
 
 
 class SnapshotOptions(PlaceOptions, AdapterOption, total=False):
-    """The options of `snapshot`."""
+    """Options of `snapshot`."""
 
 
 @use_case

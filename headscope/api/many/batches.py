@@ -43,7 +43,7 @@ def scan_batch(batch: Mapping[str, Iterable[Any]], **options: Unpack[BatchOption
         ['last_non_pad_token', 'first_token']
     """
     plan = plan_of({**options, "workers": 0, "time_limit": SECONDS, "memory_limit": None})
-    references = _references(batch)
+    references = _read_references(batch)
     kept = _kept_for(plan.work)
     targets = without_repeats(map(target_of, references))
     rows = {row.reference: row.to_dict() for row in scan_here(targets, kept.work, kept.memory)}
@@ -51,21 +51,22 @@ def scan_batch(batch: Mapping[str, Iterable[Any]], **options: Unpack[BatchOption
     return {name: [row[name] for row in found] for name in columns()}
 
 
-def _references(batch: Mapping[str, Any]) -> list[str]:
-    """The checkpoints of a batch; a missing value is an empty name. Raises UsageError."""
+def _read_references(batch: Mapping[str, Any]) -> list[str]:
+    """Reads the names of checkpoints from a batch; a missing value becomes "". Raises UsageError without the column."""
     try:
         column = batch["reference"]
     except (KeyError, IndexError, TypeError) as err:
         raise UsageError("the batch has no column `reference`", "name the column of the checkpoints so") from err
     if isinstance(column, str):
         raise UsageError("the column `reference` is one text", 'write {"reference": ["gpt2"]}')
+    # The items of an Arrow column are objects of Arrow, not texts.
     values = column.to_pylist() if hasattr(column, "to_pylist") else column
     return [str(value) if isinstance(value, str | PathLike) else "" for value in values]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """What a process keeps between two batches with the same options."""
+class _KeptWork:
+    """Work and memory that a process keeps between two batches with the same options."""
 
     work: Work
     memory: Memory
@@ -74,10 +75,10 @@ class _Kept:
 _KEPT = Recent()
 
 
-def _kept_for(work: Work) -> _Kept:
-    """What is kept for work with these options."""
-    kept: _Kept | None = _KEPT.get(work)
+def _kept_for(work: Work) -> _KeptWork:
+    """Gives the work and the memory that are kept for these options, new ones the first time."""
+    kept: _KeptWork | None = _KEPT.get(work)
     if kept is None:
-        kept = _Kept(work, memory_for(work))
+        kept = _KeptWork(work, memory_for(work))
         _KEPT.keep(work, kept)
     return kept

@@ -23,24 +23,24 @@ from headscope.facts.results.check import CheckResult, Verdict
 from headscope.facts.results.environment import tool_version
 from headscope.facts.stored.states import error_line
 
-_SETTINGS = ("for", "fail-on", "select", "ignore", "baseline", "models")
-_IGNORE = ("rule", "reason", "until", "model")
+_SETTING_NAMES = ("for", "fail-on", "select", "ignore", "baseline", "models")
+_IGNORE_FIELDS = ("rule", "reason", "until", "model")
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What to ask of every model; `models` are those that the project names."""
+    """Profile and rules for every model; `models` are those that the project names."""
 
     profile: Profile | None
     selection: Selection
     models: tuple[str, ...] = ()
     read: tuple[Path, ...] = ()
-    """The files that it was read from."""
+    """Files that the gate was read from."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """The results of all models; `notes` are sentences on the gate itself; `rules` the ids and titles asked."""
+    """Results of all models; `notes` are sentences on the gate itself, `rules` the IDs and titles of the rules."""
 
     results: tuple[CheckResult, ...]
     notes: tuple[str, ...]
@@ -54,9 +54,9 @@ def run_gate(
     data: DataRequest | None = None,
     **options: Unpack[OfCheckpoint],
 ) -> GateResult:
-    """The result for each model, in order. Of several, one that cannot be read becomes a result: not determined.
+    """Checks each model, in order. Of several models, one that cannot be read gets a result: not determined.
 
-    Raises a HeadscopeError where the only model, or the labeled data, cannot be read.
+    Raises a HeadscopeError if the only model, or the labeled data, cannot be read.
     """
     requests = [make_request(model, dict(options)) for model in models]
     labeled = read_labeled(data) if data else None
@@ -69,19 +69,20 @@ def run_gate(
         except HeadscopeError as err:
             if len(requests) == 1:
                 raise
-            results.append(_unread(request.reference, gate, err))
+            results.append(_unread_result(request.reference, gate, err))
     unused = unused_ignores(gate.selection, tuple(results))
+    notes = tuple(f"the ignore of {ignore.rule} was not needed: remove it" for ignore in unused)
     rules = tuple((rule.id, rule.title) for rule in gate.selection.rules)
-    return GateResult(tuple(results), tuple(_unused_note(item) for item in unused), rules)
+    return GateResult(tuple(results), notes, rules)
 
 
 def unread_gate(reference: str, gate: Gate, err: HeadscopeError) -> GateResult:
-    """The gate for one model that could not be examined, for the formats that have no other place for an error."""
+    """Makes the result for one model that could not be examined, for formats without another place for an error."""
     rules = tuple((rule.id, rule.title) for rule in gate.selection.rules)
-    return GateResult((_unread(reference, gate, err),), (), rules)
+    return GateResult((_unread_result(reference, gate, err),), (), rules)
 
 
-def _unread(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
+def _unread_result(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
     return CheckResult(
         tool_version=tool_version(),
         command="check",
@@ -96,10 +97,6 @@ def _unread(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
     )
 
 
-def _unused_note(ignore: Ignore) -> str:
-    return f"the ignore of {ignore.rule} was not needed: remove it"
-
-
 def read_gate(
     folder: Path,
     *,
@@ -109,29 +106,33 @@ def read_gate(
     fail_on: str | None = None,
     baseline: Path | None = None,
 ) -> Gate:
-    """The gate that the nearest pyproject.toml at or above `folder` describes; what is given goes before it.
+    """Reads the gate from the nearest pyproject.toml at or above `folder`; arguments take precedence over it.
 
     Raises UsageError for invalid settings.
     """
     settings, place = _project_settings(folder)
-    ignores = (*_ignores(settings.get("ignore", []), place), *(Ignore(name) for name in ignore or ()))
-    rules = select_rules if select_rules is not None else _texts(settings, "select", place, "HS101")
-    models = tuple(_model(name, folder, place.parent) for name in _texts(settings, "models", place, "roberta-base"))
-    file = baseline if baseline is not None else _path(settings, place)
+    ignores = (*_read_ignores(settings.get("ignore", []), place), *(Ignore(name) for name in ignore or ()))
+    rules = select_rules if select_rules is not None else _texts_setting(settings, "select", place, "HS101")
+    models = tuple(
+        _resolve_model(name, folder, place.parent) for name in _texts_setting(settings, "models", place, "roberta-base")
+    )
+    named = _text_setting(settings, "baseline", place) if baseline is None else None
+    file = baseline if named is None else place.parent / named
     selection = select(rules, ignores, fail_on or _text_setting(settings, "fail-on", place) or "error")
     if file is not None:
-        selection = replace(selection, baseline=_baseline(file))
+        selection = replace(selection, baseline=_read_baseline_file(file))
     read = (place, *map(Path, models), *([] if file is None else [file]))
     return Gate(read_profile(profile or _text_setting(settings, "for", place)), selection, models, read)
 
 
-def _model(name: str, folder: Path, home: Path) -> str:
-    """A model that a project names: a path is one from the project's folder, wherever the command runs."""
+def _resolve_model(name: str, folder: Path, home: Path) -> str:
+    """Gives the reference of a model that a project names."""
+    # A path is relative to the project's folder, wherever the command runs; what isn't a file there may be a Hub ID.
     is_path = folder != home and not Path(name).is_absolute() and (home / name).exists()
     return str(home / name) if is_path else name
 
 
-def _baseline(file: Path) -> frozenset[tuple[str, str, tuple[str, ...]]]:
+def _read_baseline_file(file: Path) -> frozenset[tuple[str, str, tuple[str, ...]]]:
     try:
         return read_baseline(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as err:
@@ -139,17 +140,17 @@ def _baseline(file: Path) -> frozenset[tuple[str, str, tuple[str, ...]]]:
 
 
 def _project_settings(folder: Path) -> tuple[dict[str, Any], Path]:
-    """`[tool.headscope]` of the nearest pyproject.toml that has it, and that file."""
+    """Reads `[tool.headscope]` of the nearest pyproject.toml that has it; gives the settings and the file."""
     for place in (folder, *folder.parents):
         file = place / "pyproject.toml"
         if not file.is_file():
             continue
         try:
             found = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("headscope")
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, AttributeError) as err:
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, AttributeError) as err:  # `tool = 1` has no get
             raise UsageError(f"{file} cannot be read: {err}", "correct it, or run in another folder") from err
         if isinstance(found, dict):
-            _check_names(found, _SETTINGS, f"[tool.headscope] in {file}")
+            _check_names(found, _SETTING_NAMES, f"[tool.headscope] in {file}")
             return found, file
         if found is not None:
             raise UsageError(f"tool.headscope in {file} is not a table", "write it as [tool.headscope]")
@@ -157,6 +158,7 @@ def _project_settings(folder: Path) -> tuple[dict[str, Any], Path]:
 
 
 def _check_names(found: dict[str, Any], known: Sequence[str], where: str) -> None:
+    """Checks the names of settings, as a misspelled one would have no effect. Raises UsageError."""
     for name in found:
         if name not in known:
             hint = did_you_mean(name, known, f"known: {', '.join(known)}")
@@ -170,33 +172,28 @@ def _text_setting(settings: dict[str, Any], name: str, place: Path) -> str | Non
     return value
 
 
-def _texts(settings: dict[str, Any], name: str, place: Path, example: str) -> tuple[str, ...]:
+def _texts_setting(settings: dict[str, Any], name: str, place: Path, example: str) -> tuple[str, ...]:
     value = settings.get(name, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise UsageError(f"{name} in {place} is not a list of strings", f'write it as {name} = ["{example}"]')
     return tuple(value)
 
 
-def _path(settings: dict[str, Any], place: Path) -> Path | None:
-    value = _text_setting(settings, "baseline", place)
-    return None if value is None else place.parent / value
-
-
-def _ignores(value: Any, place: Path) -> tuple[Ignore, ...]:
-    """The ignores of a project: rule ids, or tables with `rule`, `reason`, `until` (a date) and `model`."""
+def _read_ignores(value: Any, place: Path) -> tuple[Ignore, ...]:
+    """Reads the ignores of a project: rule IDs, or tables with `rule`, `reason`, `until` (a date) and `model`."""
     hint = 'write it as ignore = [{ rule = "HS202", reason = "...", until = 2030-01-31 }]'
     if not isinstance(value, list):
         raise UsageError(f"ignore in {place} is not a list", hint)
-    return tuple(_ignore(item, place, hint) for item in value)
+    return tuple(_read_ignore(item, place, hint) for item in value)
 
 
-def _ignore(item: Any, place: Path, hint: str) -> Ignore:
+def _read_ignore(item: Any, place: Path, hint: str) -> Ignore:
     if isinstance(item, str):
         return Ignore(item)
     if not isinstance(item, dict) or not isinstance(item.get("rule"), str):
         raise UsageError(f"an ignore in {place} names no rule", hint)
-    _check_names(item, _IGNORE, f"an ignore in {place}")
+    _check_names(item, _IGNORE_FIELDS, f"an ignore in {place}")
     until = item.get("until")
-    if until is not None and type(until) is not date:
+    if until is not None and type(until) is not date:  # not isinstance: TOML's datetime is a date too
         raise UsageError(f"until of the ignore of {item['rule']} in {place} is not a date", hint)
     return Ignore(item["rule"], str(item.get("reason", "")), until, str(item.get("model", "*")))

@@ -30,11 +30,11 @@ from headscope.fleet.target import ScanSources, Target
 
 
 class EachOptions(CountOption, TaskOption, RevisionOption, CacheOptions, ReportCacheOption, total=False):
-    """What each checkpoint is examined as, and how the Hub is reached."""
+    """Options for examining each checkpoint and reaching the Hub."""
 
 
 class BatchOptions(RuleOptions, EachOptions, total=False):
-    """How each checkpoint of a table is examined and judged."""
+    """Options for examining and judging each checkpoint of a table."""
 
     profile: Annotated[
         ProfileName | None,
@@ -45,7 +45,7 @@ class BatchOptions(RuleOptions, EachOptions, total=False):
 
 
 class ScanOptions(BatchOptions, total=False):
-    """The same with the processes of a scan and their limits, as `scan` takes them."""
+    """Options of a scan: those of a batch, its processes and their limits."""
 
     workers: int | None
     time_limit: float
@@ -53,7 +53,7 @@ class ScanOptions(BatchOptions, total=False):
 
 
 def plan_of(options: ScanOptions) -> ScanPlan:
-    """The plan that options make. Raises UsageError for an invalid value."""
+    """Makes the plan of a scan from its options. Raises UsageError for an invalid value."""
     profile, rules = options.get("profile"), options_of(RuleOptions, options)
     template = make_request("", options_of(EachOptions, options))
     check_template(template)
@@ -66,7 +66,7 @@ def plan_of(options: ScanOptions) -> ScanPlan:
 
 
 def target_of(given: str | PathLike[str] | Target) -> Target:
-    """One checkpoint of a scan. Raises UsageError for what is not a reference."""
+    """Reads one checkpoint of a scan. Raises UsageError for what is not a reference."""
     if isinstance(given, Target):
         return given
     return Target(make_request(given, {}).reference)

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 _RULES = "Rules"
 _LABELED = "Labeled data"
 _OUTPUT = "Output"
-_TELLING = ("text", "json")
+_FORMATS_WITH_FAILURES = ("text", "json")
 """Formats with a separate form for failures."""
 
 
 def rules_option(name: str, help: str) -> Any:
-    """An option that takes a list of rules."""
+    """Makes an option that takes a list of rules."""
     return option(name, help, "IDS", panel=_RULES, autocompletion=complete_rules)
 
 
 class CheckFormat(str, Enum):  # noqa: UP042 - StrEnum shows its members differently in Typer's help
-    """How the results are written."""
+    """Formats of the results."""
 
     text = "text"
     json = "json"
@@ -46,7 +46,7 @@ class CheckFormat(str, Enum):  # noqa: UP042 - StrEnum shows its members differe
 
 
 class ProfileChoice(str, Enum):  # noqa: UP042
-    """What the model will be used for next."""
+    """Purposes that a model is checked for."""
 
     training = "training"
     inference = "inference"
@@ -68,7 +68,7 @@ IgnoreRules = Annotated[str | None, rules_option("--ignore", "Rules whose findin
 
 @dataclass(frozen=True)
 class Rules:
-    """Which rules run and what they count for."""
+    """Options for the rules: which run, what fails, and what they may do."""
 
     profile: Annotated[
         ProfileChoice | None,
@@ -122,7 +122,7 @@ Split = Annotated[str | None, option("--split", "Split of a saved dataset.", "NA
 
 @dataclass(frozen=True)
 class LabeledData:
-    """Which labeled data are compared with the classes."""
+    """Options for labeled data to compare with the classes."""
 
     data: Annotated[
         str | None,
@@ -153,7 +153,7 @@ class LabeledData:
     ] = None
 
     def request(self) -> "DataRequest | None":
-        """The request that the options make; None without any. Raises UsageError if they are invalid."""
+        """Makes the request for labeled data; None if no option was given. Raises UsageError for invalid options."""
         given = {item.name: getattr(self, item.name) for item in fields(self)}
         given["device"] = None if self.predict is None else self.device  # otherwise it is that of the run alone
         if not any(given.values()):
@@ -165,7 +165,7 @@ class LabeledData:
 
 @dataclass(frozen=True)
 class Written:
-    """How the results are written, and where to."""
+    """Format and file of the results."""
 
     format: Annotated[
         CheckFormat,
@@ -180,7 +180,7 @@ class Written:
 
     @property
     def kind(self) -> str:
-        """The name of the format."""
+        """Name of the format."""
         return "json" if self.json else self.format.value
 
 
@@ -213,19 +213,19 @@ def check_command(  # noqa: PLR0917  Typer passes every option by name
         }
     )
     with telling_progress(written.quiet or written.kind != "text") as tell:
-        gate = _gate(rules)
+        gate = _read_gate_options(rules)
         from headscope.outputs import check_output  # slow to import, and seldom needed
 
         check_output(written.output, read=gate.read)
-        gated = _run(models or _project_models(gate), gate, tell, written.kind, options)
+        gated = _run_models(models or _project_models(gate), gate, tell, written.kind, options)
     if rules.write_baseline is not None:
         _keep_baseline(rules.write_baseline, gated.results, is_told=not written.quiet)
-    _write(written, gated)
+    _write_results(written, gated)
     return exit_code(gated.results)
 
 
 def _project_models(gate: "Gate") -> "Sequence[str]":
-    """The models of `[tool.headscope]`. Raises UsageError without any."""
+    """Gives the models of `[tool.headscope]`. Raises UsageError without any."""
     if not gate.models:
         raise UsageError(
             "check needs at least one model",
@@ -246,10 +246,10 @@ def _keep_baseline(file: Path, results: "Sequence[CheckResult]", *, is_told: boo
         write_stderr(f"baseline: {found} of {counted(len(results), 'model')} written to {safe(str(file))}\n")
 
 
-def _run(
+def _run_models(
     models: "Sequence[str]", gate: "Gate", tell: "Callable[[str], None]", kind: str, options: dict[str, Any]
 ) -> "GateResult":
-    """The results. A pipeline's format has to parse even when the only model cannot be examined."""
+    """Checks the models; in a pipeline's format, a model that can't be examined is a result too."""
     from headscope.api.many.gate import run_gate, unread_gate
 
     try:
@@ -257,13 +257,15 @@ def _run(
     except UsageError:
         raise
     except HeadscopeError as err:
-        if kind in _TELLING:
+        if kind in _FORMATS_WITH_FAILURES:
             raise
+        # SARIF, JUnit and the others must parse even if the only model can't be examined.
         report_failure(err, as_json=False)
         return unread_gate(models[0], gate, err)
 
 
-def _gate(rules: Rules) -> "Gate":
+def _read_gate_options(rules: Rules) -> "Gate":
+    """Reads the gate from the options, and from pyproject.toml in the current folder or above it."""
     from headscope.api.options import read_rules
 
     selected = None if rules.select is None else read_rules(rules.select, "--select")
@@ -280,7 +282,7 @@ def _gate(rules: Rules) -> "Gate":
     )
 
 
-def _write(written: Written, gated: "GateResult") -> None:
+def _write_results(written: Written, gated: "GateResult") -> None:
     kind = written.kind
     if kind == "text":
         from headscope.render.screens.check import check_screen, check_verdicts
@@ -288,10 +290,10 @@ def _write(written: Written, gated: "GateResult") -> None:
         full = check_screen(gated.results, gated.notes, details=written.details)
         write_screen(written.output, check_verdicts(gated.results) if written.quiet else full, quiet=written.quiet)
     else:
-        write_text(written.output, _written_results(kind, gated), quiet=written.quiet)
+        write_text(written.output, _render_results(kind, gated), quiet=written.quiet)
 
 
-def _written_results(kind: str, gated: "GateResult") -> str:
+def _render_results(kind: str, gated: "GateResult") -> str:
     if kind == "json":
         from headscope.render.text.document import check_document, json_text
 
@@ -302,12 +304,12 @@ def _written_results(kind: str, gated: "GateResult") -> str:
 
 
 def exit_code(results: "Sequence[CheckResult | VerifyResult]") -> int:
-    """1 if any model failed, 3 if any could not be determined, otherwise 0."""
+    """Gives 1 if any model failed, 3 if any could not be determined, otherwise 0."""
     return exit_code_of(result.verdict.value for result in results)
 
 
 def exit_code_of(names: "Iterable[str]") -> int:
-    """The exit code of verdicts by name."""
+    """Gives the exit code of verdicts, which are given by name."""
     from headscope.facts.results.check import Verdict, verdict_on_all
 
     codes = {Verdict.FAILED: ExitCode.FINDINGS, Verdict.NOT_DETERMINED: ExitCode.UNDETERMINED}

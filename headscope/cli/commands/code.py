@@ -9,7 +9,7 @@ from headscope.errors import ExitCode
 
 
 def complete_vector(incomplete: str) -> list[str]:
-    """The vectors that begin so."""
+    """Completes the names of vectors."""
     from headscope.api.coding import VectorName
 
     return [name for name in get_args(VectorName) if name.startswith(incomplete)]

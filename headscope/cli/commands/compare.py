@@ -14,7 +14,7 @@ from headscope.errors import ExitCode
 
 @dataclass(frozen=True)
 class CompareGroup:
-    """What is compared, and whether a difference counts."""
+    """Options of a comparison: what is compared, and if a difference changes the exit code."""
 
     values: Annotated[bool, option("--values", "Also compare the stored numbers of the head.")] = False
     exit_code: Annotated[bool, option("--exit-code", "Exit with 1 if the heads differ.")] = False

@@ -14,7 +14,7 @@ _OUTPUT = "Output"
 
 
 class Drawing(str, Enum):  # noqa: UP042 - StrEnum shows its members differently in Typer's help
-    """What draws the picture."""
+    """Formats of the picture."""
 
     text = "text"
     mermaid = "mermaid"
@@ -72,7 +72,7 @@ def diagram_command(  # noqa: PLR0917  Typer passes every option by name
 
 
 def _drawing_of(output: Path | None) -> Drawing:
-    """The format that the suffix of a file says; Mermaid without one. Raises UsageError for a suffix of no format."""
+    """Gives the format for the suffix of a file, Mermaid without one. Raises UsageError for an unknown suffix."""
     suffix = output.suffix.lower() if output is not None else ""
     if not suffix:
         return Drawing.mermaid

@@ -63,7 +63,7 @@ class ScoreChangeOptions:
 
 
 class FitChoice(StrEnum):
-    """What is fitted to labeled texts."""
+    """Fits to labeled texts."""
 
     temperature = "temperature"
     thresholds = "thresholds"
@@ -71,7 +71,7 @@ class FitChoice(StrEnum):
 
 @dataclass(frozen=True)
 class FitOptions:
-    """What is fitted to which labeled texts."""
+    """Options for a fit and its labeled texts."""
 
     fit: Annotated[
         FitChoice | None,
@@ -91,7 +91,7 @@ class FitOptions:
     device: Annotated[str, option("--device", "Where the texts run: cpu, cuda, ...", "DEVICE", panel=_LABELED)] = "cpu"
 
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of the api."""
+        """Gives the keyword arguments of the api."""
         return vars(self) | {"fit": None if self.fit is None else self.fit.value}
 
 
@@ -122,7 +122,7 @@ class ConfigChangeOptions:
 
 @dataclass(frozen=True)
 class ResultOptions:
-    """How the result is written and shown."""
+    """Options for writing and showing the result."""
 
     output: Annotated[
         Path | None, option("-o --output", "The folder to write.", "DIR", panel=_RESULT), Writes.FOLDER

@@ -10,7 +10,7 @@ from headscope.errors import ExitCode, UsageError
 
 
 def _known_engine(given: str | None) -> str | None:
-    """The engine. Raises UsageError for an unknown one before anything heavy is imported."""
+    """Checks the name of an engine. Raises UsageError before anything heavy is imported."""
     if given is not None:
         from headscope.serving.cited import check_engine
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class InspectFormat(str, Enum):  # noqa: UP042 - StrEnum shows its members differently in Typer's help
-    """How the examination is written."""
+    """Formats of an examination."""
 
     text = "text"
     json = "json"
@@ -22,7 +22,7 @@ class InspectFormat(str, Enum):  # noqa: UP042 - StrEnum shows its members diffe
 
 @dataclass(frozen=True)
 class InspectOutput:
-    """How the examination is written, and where to."""
+    """Format and file of an examination."""
 
     format: Annotated[
         InspectFormat, option("--format", "Output format: text, json or markdown.", "FORMAT", panel="Output")
@@ -33,7 +33,7 @@ class InspectOutput:
 
     @property
     def kind(self) -> InspectFormat:
-        """The requested format."""
+        """Requested format."""
         return InspectFormat.json if self.json else self.format
 
 

@@ -36,7 +36,7 @@ _OTHER_PICTURES = ("png", "pdf", "jpg", "jpeg", "gif", "webp", "eps", "ps")
 
 
 class PrecisionName(StrEnum):
-    """What the model runs in."""
+    """Number formats that the model can run in."""
 
     auto = "auto"
     float32 = "float32"
@@ -45,7 +45,7 @@ class PrecisionName(StrEnum):
 
 
 class LabelNames(StrEnum):
-    """What the labels are."""
+    """Kinds of labels."""
 
     single = "single-label"
     multi = "multi-label"
@@ -54,7 +54,7 @@ class LabelNames(StrEnum):
 
 @dataclass(frozen=True)
 class LabeledGroup:
-    """Which texts the vectors are scored on."""
+    """Options for the labeled data that vectors are scored on."""
 
     data: Annotated[
         str | None,
@@ -109,7 +109,7 @@ class LabeledGroup:
     ] = 2000
 
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of the api. Raises UsageError without data or their columns."""
+        """Gives the keyword arguments of the api. Raises UsageError without data or their columns."""
         for name, value in (
             ("--data FILE", self.data),
             ("--text-column COLUMN", self.text_column or self.image_column or self.audio_column),
@@ -123,7 +123,7 @@ class LabeledGroup:
 
 @dataclass(frozen=True)
 class ScoringGroup:
-    """How the vectors are read and scored."""
+    """Options for reading and scoring the vectors."""
 
     folds: Annotated[int, option("--folds", "Number of folds of the cross-validation.", "N", panel=_SCORES)] = 5
     seed: Annotated[
@@ -159,13 +159,13 @@ class ScoringGroup:
     ] = None
 
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of the api."""
+        """Gives the keyword arguments of the api."""
         return vars(self) | {"dtype": self.dtype.value}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceGroup:
-    """The checkpoint and how to reach it."""
+    """Options for the checkpoint and how to reach it."""
 
     model: Annotated[str, model_argument("or weight file")]
     model_class: ModelClass = None
@@ -179,7 +179,7 @@ class PlaceGroup:
     timeout: Timeout = None
 
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of the api. Raises UsageError for no time at all."""
+        """Gives the keyword arguments of the api. Raises UsageError for an invalid time limit."""
         check_timeout(self.timeout)
         return {name: value for name, value in vars(self).items() if name != "model"}
 
@@ -203,7 +203,8 @@ def probe_command(  # noqa: PLR0917  Typer passes them by name
 ) -> int:
     """Score every vector that a classifier could read on labeled texts, and name the best."""
     texts = labeled.keywords()
-    drawing = _drawing_of(output.output)
+    drawing = _picture_format_of(output.output)
+    # stdout or FILE takes one form of the answer, so two are a contradiction.
     kinds = [
         kind
         for kind, is_asked in (("--code", code), ("JSON", output.is_json), (f"-o {output.output}", drawing))
@@ -215,21 +216,21 @@ def probe_command(  # noqa: PLR0917  Typer passes them by name
         from headscope import api
 
         result = api.probe(place.model, progress=tell, **texts, **scores.keywords(), **place.keywords())
-    _write(result, output, code=code, drawing=drawing, details=details)
+    _write_result(result, output, code=code, drawing=drawing, details=details)
     if result.written is not None and result.written.failure:
         return ExitCode.FINDINGS
     return ExitCode.UNDETERMINED if result.not_determined else ExitCode.OK
 
 
-def _drawing_of(path: Path | None) -> str:
-    """The format of a picture that the suffix of a file says, "" for text. Raises UsageError for other pictures."""
+def _picture_format_of(path: Path | None) -> str:
+    """Gives the picture format for the suffix of a file, "" for text. Raises UsageError for other pictures."""
     suffix = path.suffix.lower().removeprefix(".") if path is not None else ""
     if suffix in _OTHER_PICTURES:
         raise UsageError(f"-o {path}: probe draws .svg and .html", "give the file one of these endings")
     return {"svg": "svg", "html": "html", "htm": "html"}.get(suffix, "")
 
 
-def _write(result: "ProbeResult", output: Output, *, code: bool, drawing: str, details: bool) -> None:
+def _write_result(result: "ProbeResult", output: Output, *, code: bool, drawing: str, details: bool) -> None:
     """Writes the answer as text, JSON, a module, or a picture in the format `drawing`."""
     if code:
         from headscope.render.probing.code import probe_code

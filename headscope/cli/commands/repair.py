@@ -17,7 +17,7 @@ _LACKING, _RESULT = "What the checkpoint doesn't hold", "Result"
 
 @dataclass(frozen=True)
 class LackingOptions:
-    """What a person has to give, for states that leave it open."""
+    """Options for what the checkpoint lacks, which only a person can know."""
 
     config: Annotated[
         str | None,
@@ -45,7 +45,7 @@ class LackingOptions:
 
 @dataclass(frozen=True)
 class RepairedOptions:
-    """How the result is written and shown."""
+    """Options for writing and showing the result."""
 
     output: Annotated[Path, option("-o --output", "The folder to write.", "DIR", panel=_RESULT), Writes.FOLDER]
     link: Annotated[bool, option("--link", "Hard-link weight files that don't change.", panel=_RESULT)] = False
@@ -71,7 +71,7 @@ def repair_command(
 
         found = api.repair(
             model, result.output, model_class=model_class, trust_remote_code=trust_remote_code, config=lacking.config,
-            settings={name: _value(text) for name, text in (read_pairs(lacking.set, "--set") or {}).items()},
+            settings={name: _read_setting(text) for name, text in (read_pairs(lacking.set, "--set") or {}).items()},
             defaults=lacking.defaults, labels=lacking.labels, take=lacking.take, link=result.link,
             dry_run=result.dry_run, progress=tell,
         )  # fmt: skip
@@ -85,8 +85,8 @@ def repair_command(
     return ExitCode.UNDETERMINED if is_open else ExitCode.FINDINGS if found.verdict in failed else ExitCode.OK
 
 
-def _value(text: str) -> Any:
-    """A setting as JSON, otherwise as text."""
+def _read_setting(text: str) -> Any:
+    """Reads a setting as JSON; what isn't JSON is a text."""
     try:
         return json.loads(text)
     except ValueError:

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 _SERVER = "A running server, or an engine"
 BOTH = "sentence-transformers"
-"""The one name of both a loader and an engine."""
+"""Name of both a loader and an engine."""
 
 WithWeights = Annotated[str, model_argument("weight file, or PEFT adapter")]
 
 
 @dataclass(frozen=True)
 class Compare:
-    """What loads the model, and what it is compared with."""
+    """Options for the loader, and for the checkpoint to compare with."""
 
     loader: Annotated[
         str | None,
@@ -50,7 +50,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Asked:
-    """Which rules are run and what they count for."""
+    """Options for the rules that run and what fails."""
 
     select: Annotated[str | None, rules_option("--select", "Run only these rules.")] = None
     ignore: Annotated[str | None, rules_option("--ignore", "Rules whose findings don't fail the verification.")] = None
@@ -62,7 +62,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server, and the texts to ask it about."""
+    """Options for a running server, and for the texts that it scores."""
 
     url: Annotated[
         str | None,
@@ -154,12 +154,13 @@ def verify_command(  # noqa: PLR0917  Typer passes every option by name
             **rules,
             **reach.uncached(),
         )
-    _write(written, result)
+    _write_result(written, result)
     return exit_code([result])
 
 
 def _engine_of(compare: Compare, server: Server) -> str | None:
-    """The engine that --with names. A loader of the same name compares tensors, unless there are texts."""
+    """Gives the engine that --with names; None if it names a loader."""
+    # A name of both is the loader, which compares tensors, unless there are texts to score.
     from headscope.serving.running.process import runner_names
 
     if compare.loader not in runner_names() or (compare.loader == BOTH and not (server.text or server.data)):
@@ -170,7 +171,7 @@ def _engine_of(compare: Compare, server: Server) -> str | None:
 def _verify_served(  # noqa: PLR0917  what Typer passed
     model: str, engine: str | None, server: Server, reach: Reach, written: Written, others: str
 ) -> int:
-    """Compares scores. Raises UsageError for `others`, options of the comparison with stored bytes."""
+    """Compares scores. Raises UsageError for `others`: the options that only the comparison of tensors has."""
     what = "--url" if engine is None else f"--with {engine}"
     if others or reach.adapter is not None:
         raise UsageError(f"{others or '--adapter'} doesn't go with {what}", "leave it out")
@@ -198,17 +199,17 @@ def _verify_served(  # noqa: PLR0917  what Typer passed
     return codes[result.served.same]
 
 
-def _write(written: Written, result: "VerifyResult") -> None:
+def _write_result(written: Written, result: "VerifyResult") -> None:
     if written.kind == "text":
         from headscope.render.screens.verification import verification_screen, verification_verdict
 
         screen = verification_verdict if written.quiet else verification_screen
         write_screen(written.output, screen(result), quiet=written.quiet)
     else:
-        write_text(written.output, _written_result(written.kind, result), quiet=written.quiet)
+        write_text(written.output, _render_result(written.kind, result), quiet=written.quiet)
 
 
-def _written_result(kind: str, result: "VerifyResult") -> str:
+def _render_result(kind: str, result: "VerifyResult") -> str:
     if kind == "json":
         from headscope.render.text.document import json_text
 

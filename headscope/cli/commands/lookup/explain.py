@@ -25,8 +25,9 @@ TopicName = Annotated[
 ]
 
 
-def _found(words: list[str]) -> "tuple[Topic, ...]":
-    """The topics that the words name; the api, which is slow to import, knows the classes."""
+def _find_topics_named(words: list[str]) -> "tuple[Topic, ...]":
+    """Finds the topics that the words name, also classes."""
+    # The api knows the classes and is slow to import, so the written topics come first.
     from headscope.render.parts.explain import find_topics
 
     try:
@@ -44,7 +45,7 @@ def explain_command(output: Pages, topic: TopicName = None) -> int:
     if not topic:
         write_report(output, pages.topics_screen, pages.topics_document)
         return 0
-    found = _found(topic)
+    found = _find_topics_named(topic)
     if len(found) == 1:
         write_report(output, lambda: pages.topic_screen(found[0]), lambda: pages.topic_document(found[0]))
     else:

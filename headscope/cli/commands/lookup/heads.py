@@ -10,8 +10,8 @@ from headscope.cli.output import write_report
 from headscope.cli.progress import telling_progress
 
 
-def _pooling(given: str | None) -> str | None:
-    """The kind of pooling. Raises UsageError before anything heavy is imported."""
+def _read_pooling(given: str | None) -> str | None:
+    """Reads the kind of pooling. Raises UsageError before anything heavy is imported."""
     if given is None:
         return None
     from headscope.facts.heads.head import parse_pooling
@@ -39,7 +39,7 @@ def heads_command(  # noqa: PLR0917  Typer passes every option by name
             "--pooling",
             "Only heads with this pooling, such as masked_mean.",
             "KIND",
-            callback=_pooling,
+            callback=_read_pooling,
             autocompletion=complete_pooling,
         ),
     ] = None,
