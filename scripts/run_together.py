@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 
 script, *files = sys.argv[1:]
-answer_to = runpy.run_path(script)["_answer"]
+answer_to = runpy.run_path(script)["_answer_request"]
 for request, answer in zip(files[::2], files[1::2], strict=True):
     try:
         found = answer_to(json.loads(Path(request).read_text("utf-8")))

@@ -55,7 +55,7 @@ class RowFile:
         """
         self.path = path
         self.known = Known()
-        self._file = _open(path)
+        self._file = _open_for_rows(path)
         try:
             self._is_stream = not stat.S_ISREG(os.fstat(self._file).st_mode)
             if self._is_stream and go_on:
@@ -93,9 +93,9 @@ class RowFile:
 
     def write(self, row: ScanRow) -> None:
         """Appends a row: whole, or not at all. Raises HeadscopeError where the file takes no more."""
-        self._append((json.dumps(row.to_dict(), allow_nan=False) + "\n").encode())
+        self._append_line((json.dumps(row.to_dict(), allow_nan=False) + "\n").encode())
 
-    def _append(self, line: bytes) -> None:
+    def _append_line(self, line: bytes) -> None:
         before = os.fstat(self._file)
         if not self._is_stream and not before.st_nlink:
             raise HeadscopeError(f"{self.path} was removed while the scan was writing it", "run the same command again")
@@ -119,11 +119,11 @@ class RowFile:
             raise exists_already(self.path)
         with os.fdopen(os.dup(self._file), "rb") as stream:
             stream.seek(0)
-            whole, rest = _hand_on_rows(stream, self.path, self._counting(seen))
+            whole, rest = _hand_on_rows(stream, self.path, self._count_and_hand_on(seen))
         if rest:
-            self._mend(whole, rest, self._counting(seen))
+            self._mend_last_line(whole, rest, self._count_and_hand_on(seen))
 
-    def _counting(self, seen: RowObserver | None) -> RowObserver:
+    def _count_and_hand_on(self, seen: RowObserver | None) -> RowObserver:
         def count(row: Mapping[str, Any]) -> None:
             self.known.add(row)
             if seen is not None:
@@ -131,12 +131,12 @@ class RowFile:
 
         return count
 
-    def _mend(self, whole: int, rest: bytes, seen: RowObserver) -> None:
+    def _mend_last_line(self, whole: int, rest: bytes, seen: RowObserver) -> None:
         """The last line lacks its end. A whole row gets one; half a row, left by a kill or a full disk, is cut off."""
-        row = _parsed(rest)
+        row = _parse_line(rest)
         if is_row(row):
             seen(row)
-            self._append(b"\n")
+            self._append_line(b"\n")
         elif row is None and (rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest) or not rest.strip(b"\0")):
             os.ftruncate(self._file, whole)
         else:
@@ -155,7 +155,7 @@ def leads_to_stream(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def _open(path: Path) -> int:
+def _open_for_rows(path: Path) -> int:
     """The descriptor of a file, which is made if need be, or of a pipe or device. Raises UsageError."""
     try:
         access = os.O_WRONLY if leads_to_stream(path) else os.O_RDWR | os.O_CREAT
@@ -187,7 +187,7 @@ def _hand_on_rows(stream: BinaryIO, path: Path, seen: RowObserver) -> tuple[int,
     for number, line in enumerate(iter(lambda: stream.readline(_LONGEST), b""), 1):
         if not line.endswith(b"\n") and len(line) < _LONGEST:
             return whole, line
-        row = _parsed(line)
+        row = _parse_line(line)
         if not is_row(row):
             raise _not_a_row(row, number, path)
         whole += len(line)
@@ -195,7 +195,7 @@ def _hand_on_rows(stream: BinaryIO, path: Path, seen: RowObserver) -> tuple[int,
     return whole, b""
 
 
-def _parsed(line: bytes) -> Any:
+def _parse_line(line: bytes) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

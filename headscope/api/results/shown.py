@@ -106,7 +106,7 @@ def parameters_frame(report: Report) -> pandas.DataFrame:
     own = {item.name for item in head.tensors} if head is not None else set()
     beside = set(head.not_live) if head is not None else set()
     origins = report.weights.parameters
-    return _frame(
+    return _typed_frame(
         {
             "name": ([item.name for item in origins], "str"),
             "status": ([item.status.value for item in origins], "str"),
@@ -123,7 +123,7 @@ def parameters_frame(report: Report) -> pandas.DataFrame:
 
 def findings_frame(findings: Sequence[Finding]) -> pandas.DataFrame:
     """One row for each finding, in the order of the result."""
-    return _frame(
+    return _typed_frame(
         {
             "id": ([item.id for item in findings], "str"),
             "severity": ([item.severity.value for item in findings], "str"),
@@ -137,7 +137,7 @@ def findings_frame(findings: Sequence[Finding]) -> pandas.DataFrame:
     )
 
 
-def _frame(columns: Mapping[str, tuple[Sequence[object], str]]) -> pandas.DataFrame:
+def _typed_frame(columns: Mapping[str, tuple[Sequence[object], str]]) -> pandas.DataFrame:
     """A table with a type for each column, so that one without rows has the same."""
     try:
         import pandas as pd

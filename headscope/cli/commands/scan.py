@@ -231,13 +231,13 @@ def scan_command(
     given = hub.keywords() | {name: value for name, value in vars(work).items() if value is not None}
     given |= {name: value for name, value in vars(rules).items() if value is not None}
     executor, stdout = given.pop("executor"), RowsOnStdout()
-    with ended_by_signals(), _progress(table.quiet or _rows_on_screen(table)) as done:
+    with ended_by_signals(), _scan_progress(table.quiet or _rows_on_screen(table)) as done:
         write = None if table.place else stdout.write
         place = ScanOutput(table.place, write, table.resume, table.only_new, progress=done, executor=executor)
         found = run_scan(read, place, **given)
     for path in table.summary or ():
         write_file(path, _FORMATS[path.suffix.lower()](found), quiet=table.quiet)
-    _show(found, table)
+    _show_summary(found, table)
     if table.place and not table.quiet:
         tell_written(table.place)
     code = exit_code_of(one.name for one in found.verdicts)
@@ -287,7 +287,7 @@ def _rows_on_screen(table: TableOptions) -> bool:
 
 
 @contextmanager
-def _progress(quiet: bool) -> "Iterator[Callable[[Progressed], None]]":
+def _scan_progress(quiet: bool) -> "Iterator[Callable[[Progressed], None]]":
     """A bar on stderr with the rate, the time left and the failures; silent where nobody watches."""
     if quiet or not is_watched():
         yield lambda so_far: None
@@ -325,12 +325,12 @@ def _progress(quiet: bool) -> "Iterator[Callable[[Progressed], None]]":
         yield show
 
 
-def _show(found: "ScanSummary", table: TableOptions) -> None:
+def _show_summary(found: "ScanSummary", table: TableOptions) -> None:
     """Shows the summary where the rows aren't: on stdout, or on stderr below rows on stdout."""
     if table.place is None:
-        write_stderr(_json(found) if table.is_json else _as_text(found, quiet=table.quiet))
+        write_stderr(_summary_json(found) if table.is_json else _as_text(found, quiet=table.quiet))
     elif table.is_json:
-        write_stdout(_json(found))
+        write_stdout(_summary_json(found))
     else:
         from headscope.render.screens.scan import scan_screen, scan_verdict
 
@@ -344,19 +344,19 @@ def _as_text(found: "ScanSummary", *, quiet: bool = False) -> str:
     return plain_text(scan_verdict(found) if quiet else scan_screen(found))
 
 
-def _markdown(found: "ScanSummary") -> str:
+def _summary_markdown(found: "ScanSummary") -> str:
     from headscope.render.screens.scan import scan_markdown
 
     return scan_markdown(found)
 
 
-def _html(found: "ScanSummary") -> str:
+def _summary_html(found: "ScanSummary") -> str:
     from headscope.render.pages.scan_page import scan_html
 
     return scan_html(found)
 
 
-def _json(found: "ScanSummary") -> str:
+def _summary_json(found: "ScanSummary") -> str:
     from headscope.render.text.document import json_text, scan_document
 
     return json_text(scan_document(found))
@@ -364,7 +364,7 @@ def _json(found: "ScanSummary") -> str:
 
 _FORMATS: "dict[str, Callable[[ScanSummary], str]]" = {
     ".txt": lambda found: signed_text(_as_text(found)),
-    ".md": _markdown,
-    ".html": _html,
-    ".json": _json,
+    ".md": _summary_markdown,
+    ".html": _summary_html,
+    ".json": _summary_json,
 }

@@ -26,12 +26,12 @@ _NO_VOCABULARY = "The converter was kept from writing a vocabulary, because all 
 _SEGMENT_IDS = "llama.cpp takes no segment IDs: those of pairs were left out."
 
 
-def _message(text: str) -> str:
+def _join_message(text: str) -> str:
     """A message as one line."""
     return " ".join(text.split())[:_LONGEST_MESSAGE]
 
 
-def _converter() -> Any:
+def _import_converter() -> Any:
     """The modules of llama.cpp's converter."""
     try:
         folder = Path(os.environ["HEADSCOPE_LLAMA_CONVERTER"]).parent
@@ -58,7 +58,7 @@ def _write_gguf(conversion: Any, folder: Path, file: Path, has_text: bool) -> No
         model.write()
 
 
-def _tokens(vocab: Any, item: dict[str, Any]) -> list[int]:
+def _read_token_ids(vocab: Any, item: dict[str, Any]) -> list[int]:
     """The token IDs that were given, or those that llama.cpp makes; a pair is joined as llama-server joins it."""
     if item["ids"] is not None:
         return list(item["ids"])
@@ -78,7 +78,7 @@ def _tokens(vocab: Any, item: dict[str, Any]) -> list[int]:
     return start + tokenize(item["text"], False) + between + tokenize(item["pair"], False) + end
 
 
-def _decode(model: Any, context: Any, sequences: list[list[int]]) -> list[list[float]]:
+def _decode_batch(model: Any, context: Any, sequences: list[list[int]]) -> list[list[float]]:
     """The scores of the sequences, computed in one batch."""
     batch = llama_cpp.llama_batch_init(sum(map(len, sequences)), 0, len(sequences))
     for number, sequence in enumerate(sequences):
@@ -95,7 +95,7 @@ def _decode(model: Any, context: Any, sequences: list[list[int]]) -> list[list[f
     return [llama_cpp.llama_get_embeddings_seq(context, number)[:labels] for number in range(len(sequences))]
 
 
-def _load(file: str) -> Any:
+def _load_model(file: str) -> Any:
     """The model of a GGUF file; raises RuntimeError with what llama.cpp logged as errors."""
     errors: list[str] = []
 
@@ -112,10 +112,10 @@ def _load(file: str) -> Any:
     return model
 
 
-def _scores(file: str, batch: dict[str, Any]) -> list[list[float]]:
+def _score_batch(file: str, batch: dict[str, Any]) -> list[list[float]]:
     """The scores of a batch, with the classifier switched on as by --pooling rank."""
-    model = _load(file)
-    sequences = [_tokens(llama_cpp.llama_model_get_vocab(model), item) for item in batch["items"]]
+    model = _load_model(file)
+    sequences = [_read_token_ids(llama_cpp.llama_model_get_vocab(model), item) for item in batch["items"]]
     parts = [sequences] if batch["padding"] else [[sequence] for sequence in sequences]
     params = llama_cpp.llama_context_default_params()
     params.embeddings, params.pooling_type = True, llama_cpp.LLAMA_POOLING_TYPE_RANK
@@ -124,7 +124,7 @@ def _scores(file: str, batch: dict[str, Any]) -> list[list[float]]:
     params.n_ctx = params.n_batch = params.n_ubatch = params.n_seq_max * max(map(len, sequences))
     params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED  # it computes with float16
     context = llama_cpp.llama_init_from_model(model, params)
-    return [scores for part in parts for scores in _decode(model, context, part)]
+    return [scores for part in parts for scores in _decode_batch(model, context, part)]
 
 
 def _batch_answer(file: Path, batch: dict[str, Any]) -> dict[str, Any]:
@@ -134,24 +134,24 @@ def _batch_answer(file: Path, batch: dict[str, Any]) -> dict[str, Any]:
     done = subprocess.run(command, input=data, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         last = re.sub(r"\S*/", "", done.stderr.strip().rpartition("\n")[2])  # without the folders of the build
-        return {"scores": [], "raw": True, "error": _message(f"exit code {done.returncode}: {last}")}
+        return {"scores": [], "raw": True, "error": _join_message(f"exit code {done.returncode}: {last}")}
     return {"scores": json.loads(done.stdout), "raw": True, "error": ""}
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
+def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
     """What ANSWER.json holds. All scores are logits."""
     # Its GELU is a table in float16, whatever the file holds.
     answer = {"version": llama_cpp.__version__, "error": "", "batches": [], "notes": [], "dtype": "float16"}
     items = [item for batch in request["batches"] for item in batch["items"]]
     has_text = any(item["ids"] is None for item in items)
-    file, conversion = Path(request["scratch"]) / "model.gguf", _converter()
+    file, conversion = Path(request["scratch"]) / "model.gguf", _import_converter()
     try:
         _write_gguf(conversion, Path(request["folder"]), file, has_text)
-        _load(str(file))
+        _load_model(str(file))
     except (ImportError, MemoryError):  # says nothing about the checkpoint
         raise
     except Exception as error:  # whatever the converter raises on a checkpoint that it doesn't know
-        return {**answer, "error": _message(f"{type(error).__name__}: {error}")}
+        return {**answer, "error": _join_message(f"{type(error).__name__}: {error}")}
     has_types = any(item["types"] and any(item["types"]) for item in items)
     notes = [note for note, holds in ((_NO_VOCABULARY, not has_text), (_SEGMENT_IDS, has_types)) if holds]
     batches = [_batch_answer(file, batch) for batch in request["batches"]]
@@ -160,7 +160,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     if len(sys.argv) == 2:  # one batch, in a process of _batch_answer
-        print(json.dumps(_scores(sys.argv[1], json.load(sys.stdin))))
+        print(json.dumps(_score_batch(sys.argv[1], json.load(sys.stdin))))
         sys.exit()
     request_file, answer_file = map(Path, sys.argv[1:])
-    answer_file.write_text(json.dumps(_answer(json.loads(request_file.read_text("utf-8")))), "utf-8")
+    answer_file.write_text(json.dumps(_answer_request(json.loads(request_file.read_text("utf-8")))), "utf-8")

@@ -16,12 +16,12 @@ _LONGEST_MESSAGE = 300
 _FILE = "onnx/model.onnx"
 
 
-def _message(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """An error as one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_MESSAGE]
 
 
-def _export(folder: Path) -> None:
+def _export_model(folder: Path) -> None:
     """Writes the ONNX file with the exporter of Transformers, for any number of texts and tokens."""
     import onnx
     import torch
@@ -43,7 +43,7 @@ def _export(folder: Path) -> None:
     onnx.save(onnx.load(written / "model.onnx"), folder / _FILE, save_as_external_data=False)
 
 
-def _rows(session: Any, items: list[dict[str, Any]], side: str | None, pad: int) -> list[list[float]]:
+def _run_items(session: Any, items: list[dict[str, Any]], side: str | None, pad: int) -> list[list[float]]:
     """The logits of items that are run together: for each a list, or a list for each of its tokens."""
     import numpy as np
 
@@ -71,13 +71,13 @@ def _batch_answer(session: Any, tokenizer: Any, batch: dict[str, Any]) -> dict[s
     parts = [batch["items"]] if batch["padding"] else [[item] for item in batch["items"]]
     pad = tokenizer.pad_token_id or 0
     try:
-        scores = [row for part in parts for row in _rows(session, part, batch["padding"], pad)]
+        scores = [row for part in parts for row in _run_items(session, part, batch["padding"], pad)]
     except Exception as error:  # whatever the engine raises: a text that is too long
-        return {"scores": [], "raw": True, "error": _message(error)}
+        return {"scores": [], "raw": True, "error": _error_line(error)}
     return {"scores": scores, "raw": True, "error": ""}
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
+def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
     """What ANSWER.json holds. All scores are logits: the file holds no function on them."""
     import onnxruntime
     import transformers
@@ -86,19 +86,19 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     answer = {"version": onnxruntime.__version__, "error": "", "batches": [], "notes": []}
     try:
         if not (folder / _FILE).is_file():
-            _export(folder)
+            _export_model(folder)
         session = onnxruntime.InferenceSession(str(folder / _FILE), providers=["CPUExecutionProvider"])
     except (ImportError, MemoryError):  # says nothing about the checkpoint
         raise
     except Exception as error:  # whatever the exporter or the engine raises
-        return {**answer, "error": _message(error)}
+        return {**answer, "error": _error_line(error)}
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     return {**answer, "batches": [_batch_answer(session, tokenizer, batch) for batch in request["batches"]]}
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 2:
-        _export(Path(sys.argv[1]))
+        _export_model(Path(sys.argv[1]))
         sys.exit()
     request_file, answer_file = map(Path, sys.argv[1:])
-    answer_file.write_text(json.dumps(_answer(json.loads(request_file.read_text("utf-8")))), "utf-8")
+    answer_file.write_text(json.dumps(_answer_request(json.loads(request_file.read_text("utf-8")))), "utf-8")

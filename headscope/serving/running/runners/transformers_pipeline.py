@@ -17,7 +17,7 @@ import transformers
 _LONGEST_MESSAGE = 300
 
 
-def _message(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """An error as one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_MESSAGE]
 
@@ -38,11 +38,11 @@ def _batch_answer(pipeline: Any, batch: dict[str, Any]) -> dict[str, Any]:
         ]
         scores = [[row["score"] for row in sorted(rows, key=lambda row: places[row["label"]])] for rows in found]
     except Exception as error:  # whatever the model or the pipeline raises
-        return {"scores": [], "raw": batch["raw"], "error": _message(error)}
+        return {"scores": [], "raw": batch["raw"], "error": _error_line(error)}
     return {"scores": scores, "raw": batch["raw"], "error": ""}
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
+def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
     """What ANSWER.json holds."""
     answer = {"version": transformers.__version__, "error": "", "batches": [], "notes": []}
     try:
@@ -54,10 +54,10 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     except (ImportError, MemoryError):  # says nothing about the checkpoint
         raise
     except Exception as error:  # whatever Transformers raises on a checkpoint that it doesn't take
-        return {**answer, "error": _message(error)}
+        return {**answer, "error": _error_line(error)}
     return {**answer, "batches": [_batch_answer(pipeline, batch) for batch in request["batches"]]}
 
 
 if __name__ == "__main__":
     request_file, answer_file = map(Path, sys.argv[1:])
-    answer_file.write_text(json.dumps(_answer(json.loads(request_file.read_text("utf-8")))), "utf-8")
+    answer_file.write_text(json.dumps(_answer_request(json.loads(request_file.read_text("utf-8")))), "utf-8")

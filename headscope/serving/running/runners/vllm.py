@@ -27,13 +27,13 @@ _SEGMENT_IDS = (
 )
 
 
-def _message(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """An error as one line, without the list of all that vLLM supports."""
     told = " ".join(f"{type(error).__name__}: {error}".split()).partition(" Supported architectures:")[0]
     return told.removeprefix("ValidationError: 1 validation error for ModelConfig Value error, ")[:_LONGEST_MESSAGE]
 
 
-def _prompt(llm: Any, item: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+def _make_prompt(llm: Any, item: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """What is sent for a text or a pair, and its segment IDs: empty where all are 0."""
     ids, types = item["ids"], item["types"]
     if ids is None and item["pair"] is None:
@@ -44,7 +44,7 @@ def _prompt(llm: Any, item: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     return {"prompt_token_ids": ids}, types if types and any(types) else []
 
 
-def _rows(scores: Any, task: str) -> Any:
+def _list_scores(scores: Any, task: str) -> Any:
     """The scores as lists, without the additional axis of length 1 that some of vLLM's classes leave."""
     return (scores.flatten() if task == "classify" else scores.reshape(-1, scores.shape[-1])).tolist()
 
@@ -53,7 +53,7 @@ def _batch_answer(llm: Any, batch: dict[str, Any]) -> dict[str, Any]:
     """The scores of a batch: for each text a list, or a list of lists if each token has scores."""
     prompts, params, scores = [], [], []
     for item in batch["items"]:
-        prompt, types = _prompt(llm, item)
+        prompt, types = _make_prompt(llm, item)
         extra = {"compressed_token_type_ids": compress_token_type_ids(types)} if types else None
         prompts.append(prompt)
         params.append(vllm.PoolingParams(use_activation=False if batch["raw"] else None, extra_kwargs=extra))
@@ -64,13 +64,13 @@ def _batch_answer(llm: Any, batch: dict[str, Any]) -> dict[str, Any]:
             outputs = llm.encode(
                 prompts[part], pooling_params=params[part], pooling_task=llm.pooling_task, use_tqdm=False
             )
-            scores += [_rows(output.outputs.data, llm.pooling_task) for output in outputs]
+            scores += [_list_scores(output.outputs.data, llm.pooling_task) for output in outputs]
     except Exception as error:  # whatever the engine raises: a text that is too long
-        return {"scores": [], "raw": batch["raw"], "error": _message(error)}
+        return {"scores": [], "raw": batch["raw"], "error": _error_line(error)}
     return {"scores": scores, "raw": batch["raw"], "error": ""}
 
 
-def _resolution(folder: str) -> dict[str, Any]:
+def _resolve_model(folder: str) -> dict[str, Any]:
     """What vLLM makes of config.json, without weights."""
     from vllm.engine.arg_utils import EngineArgs
 
@@ -81,13 +81,13 @@ def _resolution(folder: str) -> dict[str, Any]:
     except (ImportError, MemoryError):  # says nothing about the checkpoint
         raise
     except Exception as error:  # whatever the engine raises on a configuration that it doesn't take
-        return {**answer, "error": _message(error)}
+        return {**answer, "error": _error_line(error)}
     pooling = config.pooler_config.seq_pooling_type or config.pooler_config.tok_pooling_type
     dtype = str(config.dtype).removeprefix("torch.")
     return {**answer, "implementation": architecture, "positions": str(pooling), "dtype": dtype}
 
 
-def _loaded(folder: str, options: dict[str, Any]) -> Any:
+def _load_model(folder: str, options: dict[str, Any]) -> Any:
     """The model, for the longest text that fits into memory, up to its limit: otherwise a large limit is an error."""
     try:
         return vllm.LLM(model=folder, max_model_len=-1, **options)
@@ -97,19 +97,19 @@ def _loaded(folder: str, options: dict[str, Any]) -> Any:
         return vllm.LLM(model=folder, **options)  # the configuration has no limit, so vLLM has a default for it
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
+def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
     """What ANSWER.json holds."""
     answer = {"version": vllm.__version__, "error": "", "batches": [], "notes": []}
     options = {"runner": "pooling", "dtype": "float32", "enforce_eager": True}
     try:
-        llm = _loaded(request["folder"], options)
+        llm = _load_model(request["folder"], options)
     except (ImportError, MemoryError):  # says nothing about the checkpoint
         raise
     except Exception as error:  # whatever the engine raises on a checkpoint that it doesn't take
-        return {**answer, "error": _message(error)}
+        return {**answer, "error": _error_line(error)}
     if llm.pooling_task not in _TASKS:
         return {**answer, "error": f"vLLM gives no scores for it: its task is {llm.pooling_task}"}
-    has_types = any(_prompt(llm, item)[1] for batch in request["batches"] for item in batch["items"])
+    has_types = any(_make_prompt(llm, item)[1] for batch in request["batches"] for item in batch["items"])
     batches = [_batch_answer(llm, batch) for batch in request["batches"]]
     return {**answer, "batches": batches, "notes": [_SEGMENT_IDS] if has_types else []}
 
@@ -117,5 +117,5 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 if __name__ == "__main__":
     request_file, answer_file = map(Path, sys.argv[1:])
     asked = json.loads(request_file.read_text("utf-8"))
-    found = _resolution(asked["folder"]) if asked.get("resolve") else _answer(asked)
+    found = _resolve_model(asked["folder"]) if asked.get("resolve") else _answer_request(asked)
     answer_file.write_text(json.dumps(found), "utf-8")
