@@ -197,7 +197,7 @@ def _pooling_key(report: Report) -> Hashable:
 
 
 _KEY_READERS: dict[Aspect, Callable[[Report], Hashable]] = {Aspect.POOLING: _pooling_key}
-"""What is compared in place of the text, for aspects whose text can differ where the thing itself doesn't."""
+"""Key that is compared instead of the text, for aspects whose text can differ where the thing itself doesn't."""
 
 
 def align_stages(sequences: Sequence[Sequence[Stage]]) -> tuple[tuple[Stage | None, ...], ...]:
@@ -309,7 +309,7 @@ def _locate_stored_head(request: Request, examined: Examined) -> dict[str, _Stor
     report, head = examined.report, examined.report.head
     live = [item for item in head.tensors if item.live] if head else []
     found: dict[str, _StoredTensor | str] = {item.name: _why_unread(report, item) for item in live}
-    # A parameter that several tensors make, or that an adapter changes, has no stored bytes of its own.
+    # A parameter that several tensors make, or that an adapter changes, has no stored bytes to compare.
     readable = [
         item
         for item in live

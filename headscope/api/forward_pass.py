@@ -329,7 +329,7 @@ def _collect_warnings(report: Report, device: str, observation: Observation) -> 
     return (
         *unplaced,
         *_warn_of_new_weights(report),
-        # A model in memory has a note of its own: it takes example_inputs, not options.
+        # A model in memory has another note (_INVENTED_NOTE): it takes example_inputs, not options.
         *(() if is_live else _warn_of_invented_inputs(observation)),
         *_warn_of_unlabeled_scores(report, observation),
     )

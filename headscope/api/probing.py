@@ -124,7 +124,7 @@ def probe(
             "images and sounds, save the processor instead of the tokenizer",
         )
     own = with_defaults(ProbeOptions, options)
-    asked = problem_named(own["problem_type"])
+    problem_type = problem_named(own["problem_type"])
     written = read_path(own["write_head"], "write_head")
     names = ("limit", "folds", "seed", "device", "batch_size", "dtype")
     plan = Plan(**{name: own[name] for name in names}, write_head=None if written is None else Path(written))
@@ -138,12 +138,12 @@ def probe(
     from headscope.probing.data.rows import count_labels
 
     columns, labels = _read_columns(column, "text_column"), _read_columns(label_column, "label_column")
-    given = count_labels(read_path(data, "data") or "", columns, labels, own["split"], asked, input)
+    labeled = count_labels(read_path(data, "data") or "", columns, labels, own["split"], problem_type, input)
     from headscope.probing.measurement import measure_vectors
 
     folder = read_path(own["features"], "features")
     with tempfile.TemporaryDirectory(prefix="headscope-files-", ignore_cleanup_errors=True) as files:
-        result = measure_vectors(request, given, plan, folder, Path(files), progress or (lambda sentence: None))
+        result = measure_vectors(request, labeled, plan, folder, Path(files), progress or (lambda sentence: None))
     return Probed(**fields_of(result))
 
 

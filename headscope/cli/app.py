@@ -226,7 +226,7 @@ def _report_unexpected(error: Exception, *, as_json: bool) -> int:
 
 def _flush_output(code: int, given: list[str]) -> int:
     """Flushes stdout, and gives the exit code: that of the command, or of output that could not be written."""
-    # The interpreter flushes at its end too, and prints an error of its own if that fails.
+    # The interpreter flushes at its end too, and prints a separate error if that fails.
     if sys.stdout is None:  # closed by the caller; Typer then prints the help and the version to nowhere
         unsaid = not code and not {"--help", "-h", "--version", "-V"}.isdisjoint(given)
         return report_failure(CLOSED, as_json=False) if unsaid else code

@@ -83,7 +83,7 @@ def _runs_rule(command: str | None, rule: str) -> bool:
 
 def complete_topic(incomplete: str) -> list[str]:
     """Completes the topics of `explain`: rules, poolings, operations, ideas, words on the screens; or a class."""
-    # In the file of rules, the ID and the name stand beside each other; elsewhere commas separate the names.
+    # In the file of rules, a blank separates the ID from the name; elsewhere it is a comma.
     first = (" " if group == "rules" else "," for group in _GROUPS)
     names = [
         name.partition(end)[0] for group, end in zip(_GROUPS, first, strict=True) for name in _topic_headings(group)

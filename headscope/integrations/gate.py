@@ -94,7 +94,7 @@ class TrainingGate:
         try:
             self.result = self._check_model(model, optimizer)
             line, sentence = verdict_line(self.result), failure_sentence(self.result)
-        except (Exception, SystemExit) as err:  # with on_fail="warn", nothing that goes wrong here may end a training
+        except (Exception, SystemExit) as err:  # with on_fail="warn", no failure here may end a training
             if self._ends_training(err):
                 raise
             LOG.warning("headscope could not examine the model: %s", sentence_on(err))

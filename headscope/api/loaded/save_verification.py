@@ -80,17 +80,17 @@ def verify_save(
     from headscope.examination.memory.head_memory import every_tensor, remember_head
 
     rules = options_of(RuleOptions, options)
-    seen = {name: value for name, value in options.items() if name not in rules}
-    if seen.get("loaded_from") is not None:
-        seen["loaded_from"] = str(seen["loaded_from"])
+    model_options = {name: value for name, value in options.items() if name not in rules}
+    if model_options.get("loaded_from") is not None:
+        model_options["loaded_from"] = str(model_options["loaded_from"])
     selection = selection_of_saves(**rules)
     # The save of an adapter leaves the other tensors to a base checkpoint, so the model is compared with that too.
     is_adapter = Path(folder).is_dir() and any(Path(folder).glob("**/adapter_config.json"))
-    report, why = _try_to_inspect(model, is_adapter=is_adapter, options=seen)
+    report, why = _try_to_inspect(model, is_adapter=is_adapter, options=model_options)
     memory = remember_head(model, report, watches=False) if report is not None else None
     watch = SaveWatch(memory or every_tensor(model), selection, head)
     notes = () if memory else (f"every tensor was compared, because the head could not be traced: {why}",)
-    offline = bool(seen.get("offline"))
+    offline = bool(model_options.get("offline"))
     return watch.compare(model, Path(folder), notes=notes, reloads=reload and not head, offline=offline)
 
 

@@ -83,7 +83,7 @@ def verify_served(
     if is_in_memory(reference):
         raise UsageError("verify_served takes a checkpoint, not a model in memory", "save it, and give the folder")
     tell = progress or (lambda sentence: None)
-    given = _read_texts(**with_defaults(TextOptions, options))
+    given_texts = _read_texts(**with_defaults(TextOptions, options))
     asking = with_defaults(ServerOptions, options)
     if (url is None) == (engine is None):  # both, or neither
         raise UsageError("verify_served compares with either a URL or an engine", "give one of them")
@@ -99,19 +99,19 @@ def verify_served(
     else:
         where, has_texts = "", True
     # Some servers score only pairs of texts.
-    asked = given or (tuple((text,) for text in SAMPLE_TEXTS) if has_texts else SAMPLE_PAIRS)
+    texts = given_texts or (tuple((text,) for text in SAMPLE_TEXTS) if has_texts else SAMPLE_PAIRS)
     examined = examine("inspect", request, progress)
     check_comparable(examined, request.reference)
     report = examined.report
-    tell(f"scoring {len(asked)} texts with {report.model.class_name}")
+    tell(f"scoring {len(texts)} texts with {report.model.class_name}")
     scorer = TextScorer.load(examined, request, asking["batch_size"])
-    own = scorer.reference(asked, report.model.labels, report.model.activation)
+    own = scorer.reference(texts, report.model.labels, report.model.activation)
     if engine is None:
-        tell(f"asking the server for {len(asked)} texts")
-        answers = ask(server, found, asked, raw=logits)
+        tell(f"asking the server for {len(texts)} texts")
+        answers = ask(server, found, texts, raw=logits)
     else:
-        tell(f"running {len(asked)} texts in {engine}")
-        answers = ask_engine(engine, local_folder(request, examined.manifest), asked, raw=logits, python=python)
+        tell(f"running {len(texts)} texts in {engine}")
+        answers = ask_engine(engine, local_folder(request, examined.manifest), texts, raw=logits, python=python)
     return VerifiedServer(
         tool_version=tool_version(),
         reference=request.reference,
@@ -123,7 +123,7 @@ def verify_served(
         formula=report.head.expression if report.head is not None else "",
         activation=report.model.activation,
         requested="logits" if logits else "scores",
-        longest=scorer.longest(asked),
+        longest=scorer.longest(texts),
         served=compare_scores(own, answers),
     )
 

@@ -113,10 +113,10 @@ def heads(
         where = f" for {task}" if task else ""
         raise UsageError(f"no class matches {pattern!r}{where}", _suggest_nearest(known, pattern, task))
 
-    shown = {target: known.entry(target) for target in targets}
-    unknown = [target for target, entry in shown.items() if entry is None]
+    shipped = {target: known.entry(target) for target in targets}
+    unknown = [target for target, entry in shipped.items() if entry is None]
     traced = _trace_all(unknown, workers or os.cpu_count() or 1, tell) if unknown else []
-    found = [*filter(None, shown.values()), *traced]
+    found = [*filter(None, shipped.values()), *traced]
     found = [entry for entry in found if _passes_filters(entry, kind, operation)]
     order = {item: number for number, item in enumerate(Task)}
     return Heads(

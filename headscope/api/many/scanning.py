@@ -125,8 +125,8 @@ def run_scan(sources: ScanSources, output: ScanOutput, **options: Unpack[ScanOpt
     output.check()
     if sources.on_hub:
         output.try_to_open()  # fail before the Hub lists models
-    asked = TableScan(plan, sources.targets(plan.template.location), output, Tally())
-    written, skipped = asked.run(options.get("workers"))
+    table = TableScan(plan, sources.targets(plan.template.location), output, Tally())
+    written, skipped = table.run(options.get("workers"))
     seconds = time.perf_counter() - start
     names = {rule.id: (rule.name, rule.title) for rule in RULES.values()}
-    return asked.tally.summary(written=written, skipped=skipped, seconds=seconds, rules=names)
+    return table.tally.summary(written=written, skipped=skipped, seconds=seconds, rules=names)
