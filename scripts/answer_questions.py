@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 OUTPUT = "{output}"
-"""Stands in a command for a file or folder that it writes; what it wrote belongs to the answer."""
+"""What a command names for a file or folder that it writes; what it wrote belongs to the answer."""
 
 _CHANGING = (
     (r"\d[\d.,]* ?(?:s|ms|seconds|minutes?|MB|MiB|GiB)\b", "MEASURED"),

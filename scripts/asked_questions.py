@@ -46,7 +46,7 @@ _ON_MODELS = (
 
 
 def questions(folder: Path, every: int) -> list[Question]:
-    """Writes checkpoints into an empty folder, and gives what is asked of them; of the tables, one of every so many."""
+    """Writes checkpoints into an empty folder, and gives the questions about them; `every` thins out the tables."""
     found = [*_on_commands(), *_on_snapshots(), *_on_verdicts(folder, every), *_on_states(folder), *_on_hostile(folder)]
     found += _on_live_models(folder)
     return found

@@ -1,6 +1,6 @@
 """Checks that names say what they mean: public ones are unique, and private functions name their object.
 
-Also refuses a bare text behind a statement that is no field, and prints how the code reads, in figures. Exits with 1
+Also refuses a bare text after a statement other than an assignment, and prints figures on the code. Exits with 1
 where a rule is broken.
 """
 
@@ -60,7 +60,7 @@ def one_word_functions(package: Path) -> set[str]:
 
 
 def orphan_texts(package: Path) -> set[str]:
-    """Texts that document nothing: they stand behind a statement other than an assignment."""
+    """Texts that document nothing: they follow a statement other than an assignment."""
     return {
         f"{file.relative_to(package).as_posix()}:{text.lineno}"
         for file, tree in _trees_of(package)

@@ -27,7 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("old", help="a commit")
     parser.add_argument("new", nargs="?", help="another one (default: the files here)")
-    parser.add_argument("--every", type=int, default=8, help="one of every so many checkpoints of the tables")
+    parser.add_argument("--every", type=int, default=8, help="every Nth checkpoint of the tables")
     parser.add_argument("--kept", type=Path, help="a folder that keeps the checkpoints and questions for the next time")
     parser.add_argument("--only", default="", help="a part of the questions' names")
     given = parser.parse_args()
@@ -66,7 +66,7 @@ def tree_of(commit: str | None, place: Path) -> Path:
 
 
 def answers_of(tree: Path, folder: Path) -> dict[str, str]:
-    """Asks the headscope of one tree, in a process of its own."""
+    """Asks the headscope of one tree, in a separate process."""
     target = folder / f"answers of {tree.name}.json"
     command = [sys.executable, str(ROOT / "scripts/answer_questions.py"), str(folder / "questions.json"), str(target)]
     surroundings = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}

@@ -111,7 +111,7 @@ def source_url(file: str, line: int, version: str) -> str:
 
 
 def linked_source(stage: Stage, version: str, *, short: bool) -> Text:
-    """Writes where a stage stands in the source, with a link where there are links; `short` leaves out the file."""
+    """Writes the line of a stage, as a link where there are links; `short` leaves out the file."""
     words = f":{stage.line}" if short and stage.file else source_of(stage)
     url = source_url(stage.file, stage.line, version)
     style = Style.parse(QUIET) + Style(link=url) if url else Style.parse(QUIET)
