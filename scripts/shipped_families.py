@@ -78,6 +78,13 @@ class Family:
         """The configuration with as many layers as it says."""
         return AutoConfig.for_model(self.model_type, **self.fields)
 
+    def of_same_size(self, shares: Sequence[str], count: int) -> Iterator[tuple[dict[str, Any], Any]]:
+        """Gives the configuration in its own size, and then with other dropouts and spreads."""
+        yield {}, self.whole()
+        for _ in range(count - 1):
+            values = {name: self._size(getattr(self.config, name)) for name in shares}
+            yield values, AutoConfig.for_model(self.model_type, **{**self.fields, **values})
+
     def find_legal(self) -> None:
         """Draws configurations, of which the first few have few layers."""
         self.traced = [*self.heads, *self.bases][0]

@@ -53,11 +53,12 @@ class Layout:
         with recorded() as record:
             found = examined(first, self._request(_COUNTS[0]), None)
         names = [name for name in self.family.names if name in record.fields]
-        same: list[Any] = [({}, self.family.whole())] * len(_COUNTS)
+        shares = [name for name in names if isinstance(getattr(self.config, name), float)]
+        same = list(self.family.of_same_size(shares, len(_COUNTS)))
         reason = Unfit()
         for fields, legal, dtypes in (
-            (names, None, _DTYPES), (names, None, _DTYPES[:2]), (names, None, _DTYPES[:1]), ([], same, _DTYPES[:2]),
-            ([], same, _DTYPES[:1]),
+            (names, None, _DTYPES), (names, None, _DTYPES[:2]), (names, None, _DTYPES[:1]), (shares, same, _DTYPES[:2]),
+            (shares, same, _DTYPES[:1]),
         ):  # fmt: skip
             try:
                 found_entry = self._entry(record, found, fields, legal or self._legal(), dtypes)
