@@ -214,7 +214,8 @@ def test_a_fresh_load_is_called_in_the_format_of_the_other(tmp_path: Path) -> No
     found = score_checkpoint(request, None, rows, "")
     assert isinstance(found, tuple) and len(found) == 16
     with torch.no_grad():
-        assert torch.equal(torch.as_tensor(found[0]), model.eval()(**rows[0]).logits)
+        # Not to the last bit: some CPUs add in another order where the weights lie elsewhere in memory.
+        torch.testing.assert_close(torch.as_tensor(found[0]), model.eval()(**rows[0]).logits, atol=1e-5, rtol=0)
         half = score_checkpoint(request, None, rows[:1], "bfloat16")
         expected = deepcopy(model).bfloat16()(**rows[0]).logits.float()
     assert isinstance(half, tuple) and isinstance(half[0], torch.Tensor)

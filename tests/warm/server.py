@@ -248,9 +248,9 @@ def hurry() -> None:
     """Shortens the pauses after faults to what the environment asks for; those that a server asks for are kept."""
     pause = os.environ.get(PAUSE)
     if pause:
-        from headscope.checkpoints.hub import ranges
+        from headscope.checkpoints.hub import requests
 
-        ranges._PAUSE = float(pause)
+        requests._PAUSE = float(pause)
 
 
 def _stream(number: int, before: io.TextIOWrapper) -> io.TextIOWrapper:

@@ -72,7 +72,7 @@ def fine_tuned(folder: Path, draw: random.Random) -> Saved | None:
     if not found:
         return None
     cls, count, problem = draw.choice(found), draw.choice(COUNTS), draw.choice(PROBLEMS)
-    if "Token" in cls.__name__ or problem == "single_label_classification":
+    if "Token" in cls.__name__ or "single_label_classification" in (problem, config.problem_type):
         count, problem = max(count, 2), None if "Token" in cls.__name__ else problem
     if getattr(config, "pad_token_id", 0) is None and isinstance(config.eos_token_id, int):
         config.pad_token_id = config.eos_token_id

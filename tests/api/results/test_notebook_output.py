@@ -117,7 +117,9 @@ def classes_of_results() -> list[type[Shown]]:
 @pytest.mark.parametrize("kind", classes_of_results())
 def test_every_result_shows_its_screen(kind: type[Shown], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headscope.render.screens.result.result_screen", lambda _: Text("<script>", "bold red"))
+    monkeypatch.setattr("headscope.render.screens.result.result_line", lambda _: "one line")
     html = html_of(kind.__new__(kind))
+    assert kind.__new__(kind)._repr_mimebundle_([], [])["text/plain"] == "one line"  # type: ignore[misc]
     assert "&lt;script&gt;</span>" in html
     assert HtmlReader(html).text.strip() == "<script>"
 

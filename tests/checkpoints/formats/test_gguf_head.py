@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from headscope.checkpoints.formats.bytes import LocalBytes
 from headscope.checkpoints.formats.gguf.file import read_gguf
-from headscope.checkpoints.formats.gguf.head import _HABITS, POOLING_TYPES, read_gguf_head
+from headscope.checkpoints.formats.gguf.head import _RANK_BRANCHES, POOLING_TYPES, read_gguf_head
 from headscope.cli import main
 from headscope.errors import ExitCode
 from headscope.facts import PoolingKind, TensorHeader
@@ -106,7 +106,7 @@ def test_names_and_numbers_are_the_official_ones() -> None:
     assert {item.value: item.name for item in gguf.PoolingType} == POOLING_TYPES
     names = {gguf.TENSOR_NAMES[item] for item in (gguf.MODEL_TENSOR.CLS, gguf.MODEL_TENSOR.CLS_OUT)}
     assert names | {gguf.TENSOR_NAMES[gguf.MODEL_TENSOR.CLS_NORM]} == {"cls", "cls.output", "cls.norm"}
-    assert set(_HABITS) <= set(gguf.MODEL_ARCH_NAMES.values())
+    assert set(_RANK_BRANCHES) <= set(gguf.MODEL_ARCH_NAMES.values())
 
 
 @pytest.mark.parametrize(
