@@ -23,8 +23,13 @@ _CHANGING = (
     (r'("(?:seconds|took|load_seconds|peak_\w+|memory\w*)": )[\d.e-]+', r"\1MEASURED"),
     (r"0x[0-9a-f]{8,}", "ADDRESS"),
     (r"headscope \d+\.\d+\S*", "headscope VERSION"),
+    (r"\bid=\d+;", "id=LINK;"),
+    (r"(?m)^.*[\u2800-\u28ff].*\n?", ""),
 )
-"""What differs between two runs of the same code: times, memory, addresses; and the version of headscope."""
+"""What differs between two runs of the same code: times, memory, addresses, the numbers of links, frames of a spinner.
+
+And the version of headscope.
+"""
 
 
 class WatchedStream(io.StringIO):
