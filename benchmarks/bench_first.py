@@ -10,10 +10,12 @@ from benchmarks.checkpoints import bert_base
 from benchmarks.goals import Goal, print_results, run_alone, slowdown
 from benchmarks.timing import PYTHON, WORK, Command, measure, module, python
 from headscope.checkpoints import read_manifest
+from headscope.checkpoints.snapshot import bundled_snapshots
 from headscope.facts.stored.location import HubOptions, Location
 
 ROUNDS = 5
 _BARE = "bare import"
+_SST2 = "distilbert-base-uncased-finetuned-sst-2-english"
 _IMPORT = "import torch; from transformers import AutoModelForSequenceClassification, BertForSequenceClassification"
 _FINE_TUNE = """
 import json, sys
@@ -25,12 +27,6 @@ config = AutoConfig.for_model(published.pop("model_type"), **published | {
 })
 AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
 """
-BUNDLED = (
-    "bert-base-uncased", "distilbert-base-uncased", "distilbert-base-uncased-finetuned-sst-2-english", "gpt2",
-    "roberta-base", "xlnet-base-cased",
-)  # fmt: skip
-
-
 FINE_TUNES = (("bert-base-uncased", 5), ("distilbert-base-uncased", 3), ("roberta-base", 28), ("gpt2", 2))
 
 
@@ -38,7 +34,7 @@ def measure_goals(rounds: int) -> list[Goal]:
     """Prints the measurement and returns its goals."""
     bert = str(bert_base())
     commands = [
-        *(_named(f"inspect {name}", "inspect", name, "--offline") for name in BUNDLED),
+        *(_named(f"inspect {name}", "inspect", name, "--offline") for name in bundled_snapshots()),
         _named("inspect BERT, saved", "inspect", bert),
         *(
             _named(f"inspect {name}, fine-tuned, {count} labels", "inspect", str(_fine_tuned(name, count)))
@@ -47,7 +43,7 @@ def measure_goals(rounds: int) -> list[Goal]:
         _named("diff-weights BERT, saved", "diff-weights", bert),
         _named("diagram BERT, saved", "diagram", bert),
         _named("compare gpt2 roberta-base", "compare", "gpt2", "roberta-base", "--offline"),
-        _named("check SST-2", "check", BUNDLED[2], "--offline", "--for", "training"),
+        _named("check SST-2", "check", _SST2, "--offline", "--for", "training"),
         _named("heads BertForSequenceClassification", "heads", "BertForSequenceClassification"),
         _named("heads, all", "heads"),
     ]

@@ -11,9 +11,9 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 OUTPUT = "{output}"
 """What a command names for a file or folder that it writes; what it wrote belongs to the answer."""
@@ -25,8 +25,9 @@ _CHANGING = (
     (r"headscope \d+\.\d+\S*", "headscope VERSION"),
     (r"\bid=\d+;", "id=LINK;"),
     (r"(?m)^.*[\u2800-\u28ff].*\n?", ""),
+    (r"\x1b\[(?:\?25[hl]|1A|2K)", ""),
 )
-"""What differs between two runs of the same code: times, memory, addresses, the numbers of links, frames of a spinner.
+"""What differs between two runs of the same code: times, memory, addresses, the numbers of links, a spinner.
 
 And the version of headscope.
 """
@@ -43,6 +44,7 @@ def main(questions: str, answers: str) -> None:
     """Writes the answer to each question by its name."""
     os.environ |= {"HEADSCOPE_NO_CACHE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     os.environ |= {"TERM": "xterm-256color", "TZ": "UTC"}
+    os.environ.pop("COLUMNS", None)
     asked = json.loads(Path(questions).read_text(encoding="utf-8"))
     found = {}
     for number, question in enumerate(asked):
@@ -57,18 +59,16 @@ def answer_command(question: dict[str, Any]) -> str:
     """Runs a command as `headscope` would: exit code, stdout, stderr, and what it wrote."""
     from headscope.cli import main as run_command
 
-    is_watched = question["columns"] is not None
+    columns = question["columns"]
+    is_watched = columns is not None
+    settings = question.get("settings", {}) | ({"COLUMNS": str(columns)} if is_watched else {})
     streams = (WatchedStream(), WatchedStream()) if is_watched else (io.StringIO(), io.StringIO())
-    with tempfile.TemporaryDirectory() as scratch, _settings(question.get("settings", {}), question["columns"]):
+    with tempfile.TemporaryDirectory() as scratch, patch.dict(os.environ, settings):
         output = Path(scratch) / "output"
         arguments = [word.replace(OUTPUT, str(output)) for word in question["arguments"]]
-        before = sys.stdin
-        sys.stdin = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
-                code = _exit_code(run_command, arguments)
-        finally:
-            sys.stdin = before
+        out, err = contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1])
+        with out, err, patch.object(sys, "stdin", io.StringIO()):
+            code = _exit_code(run_command, arguments)
         shown = f"exit {code}\n{streams[0].getvalue()}\n--- stderr\n{streams[1].getvalue()}{_written(output)}"
         return shown.replace(scratch, "SCRATCH")
 
@@ -80,19 +80,6 @@ def _exit_code(run_command: Any, arguments: list[str]) -> object:
         return err.code
     except Exception as err:  # a traceback is an answer too, and must stay the same or go
         return f"{type(err).__name__}: {err}"
-
-
-@contextlib.contextmanager
-def _settings(settings: dict[str, str], columns: int | None) -> Iterator[None]:
-    """Sets environment variables, and puts back what was there."""
-    before = dict(os.environ)
-    os.environ.pop("COLUMNS", None)
-    os.environ |= settings | ({} if columns is None else {"COLUMNS": str(columns)})
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ |= before
 
 
 def _written(output: Path) -> str:
@@ -127,7 +114,7 @@ def answer_live(question: dict[str, Any]) -> str:
 
 
 def without_changing(text: str) -> str:
-    """The text without what differs between two runs of the same code."""
+    """Removes what differs between two runs of the same code."""
     for pattern, word in _CHANGING:
         text = re.sub(pattern, word, text)
     return text

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -14,10 +13,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 Question = dict[str, Any]
 _FORMS: dict[str, tuple[int | None, list[str]]] = {"80": (80, []), "pipe": (None, []), "json": (None, ["--json"])}
-_SNAPSHOTS = (
-    "bert-base-uncased", "distilbert-base-uncased", "distilbert-base-uncased-finetuned-sst-2-english", "gpt2",
-    "roberta-base", "xlnet-base-cased",
-)  # fmt: skip
 _ON_EACH = (
     ["inspect"], ["inspect", "--details"], ["diff-weights", "--all"], ["check", "--for", "training"],
     ["check", "--for", "inference"],
@@ -66,12 +61,9 @@ def _in_forms(name: str, arguments: list[str], forms: Iterable[str] = _FORMS) ->
 def _on_commands() -> Iterator[Question]:
     """Asks what needs no checkpoint: help, topics, classes, misuse."""
     import headscope
+    from headscope.cli.app import _COMMANDS
 
-    commands = (
-        "inspect", "diff-weights", "forward", "compare", "diagram", "check", "engines", "verify", "edit", "repair",
-        "scan", "probe", "code", "heads", "explain", "snapshot", "env", "cache",
-    )  # fmt: skip
-    for words in ([], *([name] for name in commands)):
+    for words in ([], *([name] for name in _COMMANDS)):
         yield _asked(f"help {words}", [*words, "--help"], "80")
     for given in _WITHOUT_MODEL:
         yield from _in_forms(" ".join(given), given)
@@ -80,12 +72,15 @@ def _on_commands() -> Iterator[Question]:
 
 
 def _on_snapshots() -> Iterator[Question]:
-    for name in _SNAPSHOTS:
+    from headscope.checkpoints.snapshot import bundled_snapshots
+
+    names = bundled_snapshots()
+    for name in names:
         for command, *options in _ON_SNAPSHOTS:
             yield from _in_forms(f"{command} {name} {options}", [command, name, "--offline", *options])
-    for one, other in pairwise(_SNAPSHOTS):
+    for one, other in pairwise(names):
         yield from _in_forms(f"compare {one} {other}", ["compare", one, other, "--offline"])
-    scanned = ["scan", *_SNAPSHOTS, "--offline", "--workers", "0", "-o", "{output}"]
+    scanned = ["scan", *names, "--offline", "--workers", "0", "-o", "{output}"]
     yield from _in_forms("scan of the snapshots", scanned)
 
 
@@ -95,8 +90,7 @@ def _on_verdicts(folder: Path, every: int) -> Iterator[Question]:
 
     for case in cases.sampled((*cases.all_broken(), *cases.all_healthy()), every):
         yield from _on_folder(case.name, case.write(_new(folder)), _ON_EACH)
-    chosen = [case for case in (*runs.broken(), *runs.healthy()) if zlib.crc32(case.name.encode()) % every == 0]
-    for number, run_case in enumerate(chosen):
+    for number, run_case in enumerate(cases.sampled((*runs.broken(), *runs.healthy()), every)):
         place = run_case.write(_new(folder))
         yield from _on_folder(run_case.name, place, (*_ON_EACH[:1], *_ON_EACH[3:]))
         if number % 8 == 0:

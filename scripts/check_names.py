@@ -11,8 +11,10 @@ import sys
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parent.parent / "headscope"
 ON_PURPOSE = {
@@ -31,8 +33,8 @@ _SHORT_BODY = 4
 def names_with_homes(package: Path) -> dict[str, set[str]]:
     """The public names that the package's modules define at their top, with the modules that define each."""
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for file in sorted(package.rglob("*.py")):
-        for item in ast.parse(file.read_text(encoding="utf-8")).body:
+    for file, (tree, *_) in _nodes_of(package):
+        for item in tree.body:
             for name in _defined(item):
                 if not name.startswith("_"):
                     found[name].add(file.relative_to(package).as_posix())
@@ -53,8 +55,8 @@ def one_word_functions(package: Path) -> set[str]:
     """Private functions and methods whose name is one word, as `file:name`: it can't say what is done to what."""
     return {
         f"{file.relative_to(package).as_posix()}:{item.name}"
-        for file, tree in _trees_of(package)
-        for item in ast.walk(tree)
+        for file, nodes in _nodes_of(package)
+        for item in nodes
         if isinstance(item, ast.FunctionDef) and re.fullmatch(r"_[a-z0-9]+", item.name)
     }
 
@@ -63,8 +65,8 @@ def orphan_texts(package: Path) -> set[str]:
     """Texts that document nothing: they follow a statement other than an assignment."""
     return {
         f"{file.relative_to(package).as_posix()}:{text.lineno}"
-        for file, tree in _trees_of(package)
-        for owner in ast.walk(tree)
+        for file, nodes in _nodes_of(package)
+        for owner in nodes
         for before, text in _neighbors(getattr(owner, "body", None))
         if isinstance(text, ast.Expr)
         and isinstance(text.value, ast.Constant)
@@ -83,7 +85,7 @@ def figures(package: Path) -> dict[str, int]:
     """How the code reads: what a stranger stumbles over, counted."""
     texts = [(file, file.read_text(encoding="utf-8")) for file in sorted(package.rglob("*.py"))]
     uses = Counter(word for _, text in texts for word in re.findall(r"\b_\w+", text))
-    functions = [item for _, tree in _trees_of(package) for item in ast.walk(tree) if isinstance(item, ast.FunctionDef)]
+    functions = [item for _, nodes in _nodes_of(package) for item in nodes if isinstance(item, ast.FunctionDef)]
     private = [item for item in functions if item.name.startswith("_") and not item.name.startswith("__")]
     return {
         "lines": sum(text.count("\n") for _, text in texts),
@@ -111,9 +113,11 @@ def _comments_in(text: str) -> int:
     )
 
 
-def _trees_of(package: Path) -> Iterator[tuple[Path, ast.Module]]:
-    for file in sorted(package.rglob("*.py")):
-        yield file, ast.parse(file.read_text(encoding="utf-8"))
+@cache
+def _nodes_of(package: Path) -> tuple[tuple[Path, list[Any]], ...]:
+    """Parses every file of a package once; the first node of each is its module."""
+    files = sorted(package.rglob("*.py"))
+    return tuple((file, list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))) for file in files)
 
 
 def main() -> int:

@@ -74,16 +74,16 @@ class Family:
                         fields[other] = [value[at % len(value)] for at in range(depth)]
         return AutoConfig.for_model(self.model_type, **fields)
 
-    def whole(self) -> Any:
-        """The configuration with as many layers as it says."""
-        return AutoConfig.for_model(self.model_type, **self.fields)
+    def whole(self, **values: Any) -> Any:
+        """The configuration with as many layers as it says, and some values."""
+        return AutoConfig.for_model(self.model_type, **{**self.fields, **values})
 
     def of_same_size(self, shares: Sequence[str], count: int) -> Iterator[tuple[dict[str, Any], Any]]:
         """Gives the configuration in its own size, and then with other dropouts and spreads."""
         yield {}, self.whole()
         for _ in range(count - 1):
             values = {name: self._size(getattr(self.config, name)) for name in shares}
-            yield values, AutoConfig.for_model(self.model_type, **{**self.fields, **values})
+            yield values, self.whole(**values)
 
     def find_legal(self) -> None:
         """Draws configurations, of which the first few have few layers."""

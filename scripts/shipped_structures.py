@@ -61,8 +61,7 @@ class Layout:
             (shares, same, _DTYPES[:1]),
         ):  # fmt: skip
             try:
-                found_entry = self._entry(record, found, fields, legal or self._legal(), dtypes)
-                return found_entry if fields else found_entry | {"fixed": {}}
+                return self._entry(record, found, fields, legal or self._legal(), dtypes)
             except Unfit as err:
                 reason = err
                 print(f"{self.cls.__name__}: {len(fields)} symbols, {dtypes}: {str(err)[:300]}", flush=True)

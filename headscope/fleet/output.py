@@ -34,11 +34,11 @@ class Known:
         self.commits.setdefault(row["reference"], set()).add(row["commit"])
 
     def holds(self, reference: str) -> bool:
-        """Whether a row is of this reference, whatever its commit."""
+        """True if a row is of this reference, whatever its commit."""
         return storable(reference) in self.commits
 
     def holds_commit(self, reference: str, commit: str | None) -> bool:
-        """Whether a row is of this reference at this commit."""
+        """True if a row is of this reference at this commit."""
         return commit is not None and commit in self.commits.get(storable(reference), ())
 
 
@@ -82,11 +82,11 @@ class RowFile:
 
     @property
     def size(self) -> int:
-        """How many bytes its rows take."""
+        """Bytes that its rows take."""
         return os.fstat(self._file).st_size
 
     def rows(self) -> Iterator[TableRow]:
-        """The rows that it holds, even if somebody has removed its name."""
+        """Reads the rows that it holds, even if somebody has removed its name."""
         with os.fdopen(os.dup(self._file), "rb") as stream:
             stream.seek(0)
             yield from map(json.loads, stream)
@@ -132,7 +132,7 @@ class RowFile:
         return count
 
     def _mend_last_line(self, whole: int, rest: bytes, seen: RowObserver) -> None:
-        """The last line lacks its end. A whole row gets one; half a row, left by a kill or a full disk, is cut off."""
+        """Ends a last line that lacks its end. Half a row, left by a kill or a full disk, is cut off."""
         row = _parse_line(rest)
         if is_row(row):
             seen(row)
@@ -144,19 +144,19 @@ class RowFile:
 
 
 def exists_already(path: Path) -> UsageError:
-    """The error for a table that holds rows, where nobody asked to continue it."""
+    """Makes the error for a table that holds rows, where nobody asked to continue it."""
     return UsageError(
         f"{path} exists already", f"add --resume to continue it or --only-new to add new commits; or {ANOTHER}"
     )
 
 
 def leads_to_stream(path: Path) -> bool:
-    """Whether a path is a pipe or a device."""
+    """True if a path is a pipe or a device."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _open_for_rows(path: Path) -> int:
-    """The descriptor of a file, which is made if need be, or of a pipe or device. Raises UsageError."""
+    """Opens a file, which is made if need be, or a pipe or device. Raises UsageError."""
     try:
         access = os.O_WRONLY if leads_to_stream(path) else os.O_RDWR | os.O_CREAT
         return os.open(path, access | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
@@ -167,7 +167,7 @@ def _open_for_rows(path: Path) -> int:
 
 
 def take_lock(descriptor: int) -> bool | None:
-    """Whether this process has the lock on a file from now on, until it closes it; None where there are no locks."""
+    """Says if this process has the lock on a file from now on, until it closes it; None where there are no locks."""
     try:
         import fcntl
     except ImportError:  # Windows

@@ -111,7 +111,7 @@ RowTable = RowFile | RowSheet
 
 
 def open_table(name: str | Path, *, go_on: bool = False, seen: RowObserver | None = None) -> RowTable:
-    """The table of this name: CSV for `NAME.csv`, or JSON lines.
+    """Opens the table of this name: CSV for `NAME.csv`, or JSON lines.
 
     With `go_on` it may hold rows already, and `seen` is called with each. Raises UsageError where it can't be written.
     """

@@ -6,10 +6,10 @@ format that can't hold what the way writes, counts as healthy.
 
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from safetensors.torch import save_file
@@ -413,6 +413,16 @@ def _counts_of_healthy() -> Iterator[Case]:
         yield Case(f"{family} with a padded vocabulary", family, _extra_rows, beside=_tokenizer())
 
 
-def sampled(cases: tuple[Case, ...], every: int, seed: int = 0) -> tuple[Case, ...]:
+class Named(Protocol):
+    """A case of any of the tables."""
+
+    @property
+    def name(self) -> str: ...
+
+
+NamedCase = TypeVar("NamedCase", bound=Named)
+
+
+def sampled(cases: Sequence[NamedCase], every: int, seed: int = 0) -> tuple[NamedCase, ...]:
     """One of every so many, the same ones in each run."""
     return tuple(case for case in cases if zlib.crc32(f"{seed}{case.name}".encode()) % every == 0)

@@ -87,12 +87,12 @@ class Checked(Shown, CheckResult):
 
 
 def fields_of(fact: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name, for a subclass of it."""
+    """Gives the fields of a dataclass by name, for a subclass of it."""
     return {field.name: getattr(fact, field.name) for field in fields(fact)}
 
 
 def shown(report: Report) -> Examination:
-    """The report as a result that shows itself."""
+    """Makes a result that shows itself from a report."""
     return Examination(**fields_of(report))
 
 

@@ -88,7 +88,7 @@ class SourceOptions:
     limit: Annotated[int | None, option("--limit", "At most N models from the Hub.", "N", panel=_SOURCES, min=1)] = None
 
     def on_hub(self) -> dict[str, Any] | None:
-        """What a listing of the Hub should name; None if none was requested. Raises UsageError."""
+        """Gives what a listing of the Hub should name; None if none was requested. Raises UsageError."""
         self._check_values()
         searched = {"author": self.author, "filters": self.filters, "search": self.search}
         given = {name: value for name, value in searched.items() if value}
@@ -144,7 +144,7 @@ class HubReading:
 
 
 def _table_name(given: str | None) -> str | None:
-    """The name of the table. Raises UsageError for one that isn't a file, before anything is looked at."""
+    """Gives the name of the table. Raises UsageError for one that isn't a file, before anything is looked at."""
     if given is not None:
         from headscope.fleet.table import check_table_name
 
@@ -186,12 +186,12 @@ class TableOptions:
 
     @property
     def place(self) -> str | None:
-        """Where the rows go; None for stdout."""
+        """Path of the rows; None for stdout."""
         return None if self.output == "-" else self.output
 
     @property
     def is_json(self) -> bool:
-        """Whether a machine reads the summary."""
+        """True if a machine reads the summary."""
         return self.json or self.format is Format.json
 
 
@@ -282,7 +282,7 @@ def check_summaries(paths: Sequence[Path], table: str | None, listed: str | None
 
 
 def _rows_on_screen(table: TableOptions) -> bool:
-    """Whether the rows go to a terminal: a bar beside them would break them into lines."""
+    """True if the rows go to a terminal: a bar beside them would break them into lines."""
     return table.place is None and sys.stdout is not None and sys.stdout.isatty()
 
 

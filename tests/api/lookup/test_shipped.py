@@ -46,8 +46,6 @@ def structures() -> Iterator[dict[str, Any]]:
 
 def drawn_symbols(entry: dict[str, Any], count: int, draw: random.Random) -> dict[str, Any]:
     """Sizes of an entry that nobody has published: each is another multiple, and all fit each other."""
-    if "fixed" in entry:  # of one size
-        return {**entry["fixed"], "classes": count, "dtype": entry["dtypes"][0]}
     for _ in range(_TRIES):
         found = {name: other_size(name, own, draw) for name, own in entry["sizes"].items()} | {"classes": count}
         if hold(entry["relations"], found):

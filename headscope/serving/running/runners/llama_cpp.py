@@ -32,7 +32,7 @@ def _join_message(text: str) -> str:
 
 
 def _import_converter() -> Any:
-    """The modules of llama.cpp's converter."""
+    """Imports the modules of llama.cpp's converter."""
     try:
         folder = Path(os.environ["HEADSCOPE_LLAMA_CONVERTER"]).parent
     except KeyError:
@@ -59,7 +59,7 @@ def _write_gguf(conversion: Any, folder: Path, file: Path, has_text: bool) -> No
 
 
 def _read_token_ids(vocab: Any, item: dict[str, Any]) -> list[int]:
-    """The token IDs that were given, or those that llama.cpp makes; a pair is joined as llama-server joins it."""
+    """Gives the token IDs that were given, or those that llama.cpp makes; a pair is joined as llama-server joins it."""
     if item["ids"] is not None:
         return list(item["ids"])
 
@@ -79,7 +79,7 @@ def _read_token_ids(vocab: Any, item: dict[str, Any]) -> list[int]:
 
 
 def _decode_batch(model: Any, context: Any, sequences: list[list[int]]) -> list[list[float]]:
-    """The scores of the sequences, computed in one batch."""
+    """Computes the scores of the sequences in one batch."""
     batch = llama_cpp.llama_batch_init(sum(map(len, sequences)), 0, len(sequences))
     for number, sequence in enumerate(sequences):
         for position, token in enumerate(sequence):
@@ -96,7 +96,7 @@ def _decode_batch(model: Any, context: Any, sequences: list[list[int]]) -> list[
 
 
 def _load_model(file: str) -> Any:
-    """The model of a GGUF file; raises RuntimeError with what llama.cpp logged as errors."""
+    """Loads the model of a GGUF file; raises RuntimeError with what llama.cpp logged as errors."""
     errors: list[str] = []
 
     @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
@@ -113,7 +113,7 @@ def _load_model(file: str) -> Any:
 
 
 def _score_batch(file: str, batch: dict[str, Any]) -> list[list[float]]:
-    """The scores of a batch, with the classifier switched on as by --pooling rank."""
+    """Computes the scores of a batch, with the classifier switched on as by --pooling rank."""
     model = _load_model(file)
     sequences = [_read_token_ids(llama_cpp.llama_model_get_vocab(model), item) for item in batch["items"]]
     parts = [sequences] if batch["padding"] else [[sequence] for sequence in sequences]
@@ -128,7 +128,7 @@ def _score_batch(file: str, batch: dict[str, Any]) -> list[list[float]]:
 
 
 def _batch_answer(file: Path, batch: dict[str, Any]) -> dict[str, Any]:
-    """The scores of a batch from another process: llama.cpp ends the process on a text that it can't run."""
+    """Computes the scores of a batch in another process: llama.cpp ends the process on a text that it can't run."""
     command, data = [sys.executable, __file__, str(file)], json.dumps(batch)
     environment = os.environ | {"GGML_NO_BACKTRACE": "1"}
     done = subprocess.run(command, input=data, capture_output=True, text=True, env=environment, check=False)
@@ -139,7 +139,7 @@ def _batch_answer(file: Path, batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
-    """What ANSWER.json holds. All scores are logits."""
+    """Makes what ANSWER.json holds. All scores are logits."""
     # Its GELU is a table in float16, whatever the file holds.
     answer = {"version": llama_cpp.__version__, "error": "", "batches": [], "notes": [], "dtype": "float16"}
     items = [item for batch in request["batches"] for item in batch["items"]]

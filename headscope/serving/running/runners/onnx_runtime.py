@@ -44,7 +44,7 @@ def _export_model(folder: Path) -> None:
 
 
 def _run_items(session: Any, items: list[dict[str, Any]], side: str | None, pad: int) -> list[list[float]]:
-    """The logits of items that are run together: for each a list, or a list for each of its tokens."""
+    """Gives the logits of items that are run together: for each a list, or a list for each of its tokens."""
     import numpy as np
 
     length = max(len(item["ids"]) for item in items)
@@ -78,7 +78,7 @@ def _batch_answer(session: Any, tokenizer: Any, batch: dict[str, Any]) -> dict[s
 
 
 def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
-    """What ANSWER.json holds. All scores are logits: the file holds no function on them."""
+    """Makes what ANSWER.json holds. All scores are logits: the file holds no function on them."""
     import onnxruntime
     import transformers
 

@@ -40,7 +40,7 @@ def _batch_answer(encoder: Any, batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
-    """What ANSWER.json holds."""
+    """Makes what ANSWER.json holds."""
     answer = {"version": sentence_transformers.__version__, "error": "", "batches": [], "notes": []}
     try:
         encoder = sentence_transformers.CrossEncoder(

@@ -43,7 +43,7 @@ def _batch_answer(pipeline: Any, batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
-    """What ANSWER.json holds."""
+    """Makes what ANSWER.json holds."""
     answer = {"version": transformers.__version__, "error": "", "batches": [], "notes": []}
     try:
         pipeline = transformers.pipeline(

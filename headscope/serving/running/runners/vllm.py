@@ -34,7 +34,7 @@ def _error_line(error: Exception) -> str:
 
 
 def _make_prompt(llm: Any, item: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """What is sent for a text or a pair, and its segment IDs: empty where all are 0."""
+    """Makes what is sent for a text or a pair, and its segment IDs: empty where all are 0."""
     ids, types = item["ids"], item["types"]
     if ids is None and item["pair"] is None:
         return {"prompt": item["text"]}, []
@@ -45,12 +45,12 @@ def _make_prompt(llm: Any, item: dict[str, Any]) -> tuple[dict[str, Any], list[i
 
 
 def _list_scores(scores: Any, task: str) -> Any:
-    """The scores as lists, without the additional axis of length 1 that some of vLLM's classes leave."""
+    """Lists the scores without the additional axis of length 1 that some of vLLM's classes leave."""
     return (scores.flatten() if task == "classify" else scores.reshape(-1, scores.shape[-1])).tolist()
 
 
 def _batch_answer(llm: Any, batch: dict[str, Any]) -> dict[str, Any]:
-    """The scores of a batch: for each text a list, or a list of lists if each token has scores."""
+    """Computes the scores of a batch: for each text a list, or a list of lists if each token has scores."""
     prompts, params, scores = [], [], []
     for item in batch["items"]:
         prompt, types = _make_prompt(llm, item)
@@ -71,7 +71,7 @@ def _batch_answer(llm: Any, batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolve_model(folder: str) -> dict[str, Any]:
-    """What vLLM makes of config.json, without weights."""
+    """Asks vLLM what it makes of config.json, without weights."""
     from vllm.engine.arg_utils import EngineArgs
 
     answer = {"version": vllm.__version__, "error": "", "implementation": "", "positions": "", "dtype": ""}
@@ -88,7 +88,7 @@ def _resolve_model(folder: str) -> dict[str, Any]:
 
 
 def _load_model(folder: str, options: dict[str, Any]) -> Any:
-    """The model, for the longest text that fits into memory, up to its limit: otherwise a large limit is an error."""
+    """Loads the model for the longest text that fits into memory, up to its limit: a larger one is an error."""
     try:
         return vllm.LLM(model=folder, max_model_len=-1, **options)
     except ValueError as error:
@@ -98,7 +98,7 @@ def _load_model(folder: str, options: dict[str, Any]) -> Any:
 
 
 def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
-    """What ANSWER.json holds."""
+    """Makes what ANSWER.json holds."""
     answer = {"version": vllm.__version__, "error": "", "batches": [], "notes": []}
     options = {"runner": "pooling", "dtype": "float32", "enforce_eager": True}
     try:
